@@ -1,4 +1,4 @@
-//! The export requests that are sent and merged: recorded once, the same for every contestant.
+//! Recorded export requests, the same for every contestant.
 
 use std::fmt;
 use std::fs;
@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes};
 use clap::ValueEnum;
 use prost::{DecodeError, Message};
 
-/// By samples per request: 100, 1,000 and 10,000.
+/// Request size in samples: 100, 1,000 or 10,000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Class {
     Small,
@@ -27,7 +27,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// Every body of a class (the files `<class>-NN.pb`), in the order of their names.
+/// All bodies of a class (the files `<class>-NN.pb`), sorted by name.
 pub fn load(class: Class) -> Result<Vec<Bytes>> {
     let folder = Path::new(concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -59,7 +59,7 @@ pub fn load(class: Class) -> Result<Vec<Bytes>> {
         .collect()
 }
 
-/// The number of samples in an export request. Reads no further than it must, since it runs beside what is measured.
+/// Counts the samples of an export request. Decodes as little as possible, because it runs beside what is measured.
 pub fn count_samples(request: impl Buf) -> Result<u64, DecodeError> {
     let request = Request::decode(request)?;
     let profiles = request
@@ -70,7 +70,7 @@ pub fn count_samples(request: impl Buf) -> Result<u64, DecodeError> {
     Ok(profiles.map(|profile| profile.samples.len() as u64).sum())
 }
 
-// The way to the samples; all other fields are skipped as unknown ones are.
+// Only the path to the samples is declared; other fields are skipped as unknown.
 
 #[derive(Clone, PartialEq, Message)]
 struct Request {

@@ -1,4 +1,4 @@
-//! What an idle process costs: resident memory and wake-ups per second.
+//! The cost of an idle process: resident memory and wake-ups per second.
 //!
 //! `cargo run --release -p profcol-benches --bin idle -- PID`
 
@@ -14,11 +14,11 @@ use anyhow::Result;
 use clap::Parser;
 use profcol_benches::procfs::{self, CpuTime};
 
-/// Print resident memory, wake-ups and CPU of a process over some seconds.
+/// Print resident memory, wake-ups and CPU usage of a process over some seconds.
 #[derive(Parser)]
 struct Options {
     pid: u32,
-    /// How long to look
+    /// Duration of the measurement
     #[arg(long, default_value_t = 10)]
     seconds: u64,
 }

@@ -1,13 +1,13 @@
-//! What the processor `k8s_attributes` costs: memory, CPU and the time until it knows a whole cluster.
+//! The cost of the `k8s_attributes` processor: memory, CPU, and the time until it has cached a whole cluster.
 //!
 //! `cargo run --release -p profcol-benches --bin kubernetes -- --pods 110,10000,150000`
 //!
-//! With `--collector PROGRAM` a Collector is measured on the same server in the same run; it has to
-//! be built with `k8sattributesprocessor`, which the one of `cargo xtask peers` is not.
+//! With `--collector PROGRAM` it measures a Collector on the same server in the same run; it must be built with
+//! `k8sattributesprocessor`, which that of `cargo xtask peers` is not.
 //!
-//! The API server is simulated: it lists copies of recorded pods by pages of the size that is asked
-//! for, as fast as they are taken, and then changes some of them. Each size is measured beside the
-//! same process with `passthrough`, which asks nobody.
+//! The API server is simulated: it lists copies of recorded pods in pages of the requested size, as fast as they are
+//! read, and then changes some of them. The baseline of each size is the same process with `passthrough`, which sends
+//! no requests.
 
 #![expect(
     clippy::print_stdout,
@@ -28,22 +28,22 @@ use profcol_benches::procfs::{self, CpuTime};
 
 const RECORDED: &str = include_str!("../components/processors/k8s_attributes/testdata/pods.json");
 const REPLICA_SETS: &str = r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#;
-/// As of a server that lists by pages alone.
+/// The response of a server without streaming lists.
 const NO_STREAMED_LISTS: &str = concat!(
     "HTTP/1.1 422 Unprocessable Entity\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n",
     r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}"#
 );
-/// A list takes no longer.
+/// Time limit of a list.
 const READY_TIMEOUT: Duration = Duration::from_secs(300);
-/// Watches send their events after so long, when the list has been measured.
+/// Delay before watches send their events, after the list has been measured.
 const SETTLE_TIME: Duration = Duration::from_secs(4);
 
 #[derive(Parser)]
 struct Options {
-    /// How many pods the server has, one measurement for each
+    /// Number of pods, one measurement for each
     #[arg(long, value_delimiter = ',', default_value = "110,10000,150000")]
     pods: Vec<usize>,
-    /// How many of them change afterwards
+    /// Number of pods that change afterwards
     #[arg(long, default_value_t = 20_000)]
     changes: usize,
     #[arg(long, default_value = "target/release/profcol")]
@@ -55,7 +55,7 @@ struct Options {
 struct Cluster {
     pods: usize,
     changes: usize,
-    /// A pod with places for its name, its uid, its address and its containers' ids.
+    /// A pod with placeholders for its name, uid, address and container ids.
     template: String,
 }
 
@@ -89,7 +89,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The processor beside the same program that asks nobody.
+/// Compares the processor with the same program in `passthrough` mode.
 fn compare(program: &Path, port: u16, cluster: &Cluster) -> Result<String> {
     let Cluster { pods, changes, .. } = cluster;
     let without = measure(program, port, "passthrough: true")?;
@@ -117,15 +117,15 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// One recorded pod, with what differs between pods replaced by its number.
+/// A recorded pod with its unique values replaced by a number.
 fn template() -> Result<String> {
     let recorded: serde_json::Value = serde_json::from_str(RECORDED)?;
-    let items = recorded["items"].as_array().context("no list")?;
+    let items = recorded["items"].as_array().context("no pod list")?;
     let named = |name: &&serde_json::Value| name["metadata"]["name"] == "web-5d4f8c7b9-abcde";
-    let pod = items.iter().find(named).context("no such pod")?;
-    let uid = pod["metadata"]["uid"].as_str().context("no uid")?;
+    let pod = items.iter().find(named).context("pod not found")?;
+    let uid = pod["metadata"]["uid"].as_str().context("pod has no uid")?;
     let text = pod.to_string();
-    // Ids are 64 digits, the pod's number first.
+    // Ids have 64 digits and start with the pod's number.
     let ids = format!("containerd://{:032x}", 1);
     Ok(text
         .replace(uid, "0000NUMBER-4e5f-6789-abcd-ef0123456789")
@@ -214,19 +214,19 @@ fn serve(cluster: &Arc<Cluster>) -> Result<u16> {
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let cluster = Arc::clone(&cluster);
-            // What hangs up in between was ended by us.
+            // The connection was closed by one of our own processes.
             thread::spawn(move || cluster.answer(stream).ok());
         }
     });
     Ok(port)
 }
 
-/// Ends with the value.
+/// Killed on drop.
 struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only where it has ended already.
+        // Both only fail if it has already exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

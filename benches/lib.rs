@@ -1,12 +1,12 @@
-//! What profcol costs, beside what the obvious way and the real peers cost on the same input. Quote ratios within one
-//! run: absolute times belong to the machine.
+//! Benchmarks of profcol, compared with the obvious implementation and real peers on the same input. Quote ratios
+//! within one run: absolute times depend on the machine.
 //!
 //! * `forward` (a program): whole processes, OTLP gRPC in, OTLP gRPC out;
-//! * `ebpf` (a program): what the eBPF receiver costs the host that it profiles;
-//! * `queue` (a program): a sending queue in memory, and stored with each `fsync`;
+//! * `ebpf` (a program): the cost of the eBPF receiver for the profiled host;
+//! * `queue` (a program): a sending queue in memory, and on disk with each `fsync` setting;
 //! * `idle` (a program): memory and wake-ups of a running process;
-//! * `parca` (a bench): bytes and time of a sample in each of Parca's schemas, beside what its agent sent;
-//! * this library: what they share, and the obvious way to merge, as the yardstick of the micro benches.
+//! * `parca` (a bench): bytes and time per sample in each of Parca's schemas, compared with its agent;
+//! * this library: common code, and the obvious merge implementation as the baseline of the micro benchmarks.
 
 pub mod bodies;
 pub mod obvious;

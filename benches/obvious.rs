@@ -1,5 +1,5 @@
-//! Merging the obvious way: decode into the generated types, put every row of every dictionary through a `HashMap`,
-//! renumber every reference, encode. This is the yardstick for `profcol-profile`, and nothing else uses it.
+//! The obvious merge: decode into the generated types, look up every row of every dictionary in a `HashMap`, renumber
+//! every reference, encode. It is only used as the baseline for `profcol-profile`.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -13,8 +13,8 @@ use opentelemetry_proto::tonic::profiles::v1development::{
 };
 use prost::Message;
 
-/// One request with the content of all, in their order. References out of range lead to row 0, the "not set" of every
-/// table, as this is no place to refuse anything.
+/// Merges the requests in order. References out of range map to row 0, the "not set" of every table, because validation
+/// is not the purpose here.
 #[must_use]
 pub fn merge(requests: Vec<ExportProfilesServiceRequest>) -> ExportProfilesServiceRequest {
     let mut tables = Tables::default();
@@ -43,7 +43,7 @@ pub fn merge(requests: Vec<ExportProfilesServiceRequest>) -> ExportProfilesServi
     }
 }
 
-/// The dictionary that grows, each table with the way from a row to its number.
+/// The merged dictionary, each table with a map from row to number.
 #[derive(Default)]
 struct Tables {
     strings: Table<String, String>,
@@ -51,7 +51,7 @@ struct Tables {
     functions: Table<Function, Function>,
     links: Table<Link, Link>,
     stacks: Table<Stack, Stack>,
-    // These two are not `Eq` as generated.
+    // The generated types of these two are not `Eq`.
     locations: Table<(i32, u64, Vec<Line>, Vec<i32>), Location>,
     attributes: Table<(i32, Vec<u8>, i32), KeyValueAndUnit>,
 }
@@ -87,7 +87,7 @@ impl<Row: Clone + Eq + Hash> Table<Row, Row> {
     }
 }
 
-/// For one source dictionary: old row number to new one, per table.
+/// For a source dictionary: old row number to new one, per table.
 #[derive(Default)]
 struct Rows {
     strings: Vec<i32>,
@@ -100,7 +100,7 @@ struct Rows {
 }
 
 impl Tables {
-    /// Tables that others refer to go first.
+    /// Tables come before those that refer to them.
     fn add(&mut self, source: ProfilesDictionary) -> Rows {
         let mut rows = Rows {
             strings: self.strings.numbers(source.string_table),
@@ -240,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    /// One sample with one frame in the function `name`.
+    /// A sample with a single frame in the function `name`.
     fn request(name: &str) -> ExportProfilesServiceRequest {
         let profile = Profile {
             samples: vec![Sample {
@@ -294,7 +294,7 @@ mod tests {
         }
     }
 
-    /// The function of the only frame of each sample.
+    /// The function of each sample's only frame.
     fn functions(request: &ExportProfilesServiceRequest) -> Vec<&str> {
         let dictionary = request.dictionary.as_ref().unwrap();
         let samples = request
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_keeps_every_stack_and_holds_each_row_once() {
+    fn merging_keeps_every_stack_and_deduplicates_rows() {
         let merged = merge(vec![request("a"), request("b"), request("a")]);
         assert_eq!(functions(&merged), ["a", "b", "a"]);
         let dictionary = merged.dictionary.unwrap();

@@ -1,11 +1,10 @@
-//! What a sample costs on the way to Parca, in bytes and in time, in each of the three schemas.
+//! Bytes and CPU time per sample when sending to Parca, in each of the three schemas.
 //!
-//! The samples are those of recorded calls of a real agent, whose bytes stand beside ours; and
-//! generated ones, of which there are more.
+//! The input is recorded calls of a real agent, whose size is shown for comparison, and larger generated profiles.
 //!
 //! `cargo bench -p profcol-benches --bench parca`
 
-#![expect(clippy::print_stdout, reason = "figures are printed")]
+#![expect(clippy::print_stdout, reason = "prints its results")]
 
 use std::fs;
 use std::hint::black_box;
@@ -18,17 +17,17 @@ use profcol_benches::bodies::{self, Class};
 use profcol_benches::procfs::running_time;
 use profcol_parca::ipc;
 use profcol_parca::service::{record, request};
-use profcol_parca::v1::{Stacks, encode_samples, encode_stacks, encode_wanted};
+use profcol_parca::v1::{Stacks, encode_samples, encode_stack_request, encode_stacks};
 use profcol_parca::{
     Frames, LabelRules, Pattern, StackIds, Table, raw, read_samples, to_model, v2,
 };
 use profcol_pprof::gzip;
 use profcol_profile::{Model, Profiles, Validation};
 
-/// More than any record here takes.
+/// More than any record here needs.
 const LIMIT: usize = 1 << 30;
 
-/// The messages of a batch.
+/// Encodes the messages of a batch.
 type Encode = fn(&Model) -> Vec<Bytes>;
 
 const SCHEMAS: [(&str, Encode); 3] = [
@@ -41,24 +40,24 @@ fn main() -> Result<()> {
     let large = bodies::load(Class::Large)?;
     let generated = Profiles::from_wire(large[0].clone(), Validation::Reject)?;
     println!(
-        "samples, and of each schema bytes per sample after gzip, CPU of encoding and of gzip per 100,000"
+        "samples; for each schema bytes per sample after gzip, CPU time of encoding and of gzip per 100,000 samples"
     );
     for (folder, name) in [("online-v1", "agent, v1"), ("online-v2", "agent, v2")] {
         let recorded = agent(folder)?;
-        tell(&format!("{name}, 5 s a batch"), &recorded)?;
-        tell(&format!("{name}, 30 s a batch"), &recorded.joined())?;
+        report(&format!("{name}, 5 s a batch"), &recorded)?;
+        report(&format!("{name}, 30 s a batch"), &recorded.joined())?;
     }
     let generated = Recorded {
         models: vec![generated.profiles.into_model()],
         bytes: large[0].len(),
     };
-    tell("generated", &generated)
+    report("generated", &generated)
 }
 
 /// The batches of a recorded agent.
 struct Recorded {
     models: Vec<Model>,
-    /// All messages together, those of the server too.
+    /// All messages, including those of the server.
     bytes: usize,
 }
 
@@ -92,8 +91,8 @@ fn agent(folder: &str) -> Result<Recorded> {
             ipc::read(record(message)?, LIMIT)?.context("a record without rows")
         };
         let mut stacks = Stacks::default();
-        if let Some(told) = messages.get(2) {
-            stacks.add(&batch(told)?)?;
+        if let Some(received) = messages.get(2) {
+            stacks.add(&batch(received)?)?;
         }
         let samples = read_samples(&batch(&messages[0])?)?;
         recorded.models.push(to_model(&samples, &stacks)?);
@@ -112,11 +111,11 @@ fn messages(mut file: &[u8]) -> Vec<Vec<u8>> {
     messages
 }
 
-fn tell(name: &str, recorded: &Recorded) -> Result<()> {
+fn report(name: &str, recorded: &Recorded) -> Result<()> {
     let count: u64 = recorded.models.iter().map(samples).sum();
     let per_sample = |bytes: usize| bytes as f64 / count as f64;
     println!(
-        "{name}: {count}, as it came {:.1} bytes",
+        "{name}: {count}, as recorded {:.1} bytes",
         per_sample(recorded.bytes)
     );
     for (schema, encode) in SCHEMAS {
@@ -131,7 +130,7 @@ fn tell(name: &str, recorded: &Recorded) -> Result<()> {
     Ok(())
 }
 
-/// CPU time of one round of many.
+/// Mean CPU time of a round.
 fn cpu_time<T>(mut work: impl FnMut() -> T) -> Result<Duration> {
     const MIN_DURATION: Duration = Duration::from_millis(300);
     let process = std::process::id();
@@ -146,7 +145,7 @@ fn cpu_time<T>(mut work: impl FnMut() -> T) -> Result<Duration> {
     Ok(MIN_DURATION)
 }
 
-/// Observations, of which several may stand in one row.
+/// Counts observations, several of which may share a row.
 fn samples(model: &Model) -> u64 {
     let samples = model.profiles().flat_map(|profile| profile.samples.iter());
     samples
@@ -162,7 +161,7 @@ fn rules() -> LabelRules {
     }
 }
 
-/// The dialogue, with what the server asks: ids are hashes, which gzip does not make smaller.
+/// The dialogue, including the server's requests: ids are hashes, which gzip cannot compress.
 fn encode_v1(model: &Model) -> Vec<Bytes> {
     let table = Table::new(model, &rules());
     let frames = Frames::new(model);
@@ -172,9 +171,10 @@ fn encode_v1(model: &Model) -> Vec<Bytes> {
     rows.sort_unstable_by_key(|row| row.get());
     rows.dedup();
     let stacks: Vec<_> = rows.iter().map(|&row| (ids.id(row), Some(row))).collect();
-    let asked = encode_wanted(stacks.iter().map(|(id, _)| &id[..])).expect("can be encoded");
+    let requested =
+        encode_stack_request(stacks.iter().map(|(id, _)| &id[..])).expect("can be encoded");
     let stacks = encode_stacks(&frames, &stacks).expect("can be encoded");
-    [samples, asked, stacks]
+    [samples, requested, stacks]
         .map(|record| request(&record))
         .to_vec()
 }

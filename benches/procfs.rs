@@ -1,4 +1,4 @@
-//! What the kernel says about a running process.
+//! Metrics of a running process from procfs.
 
 use std::fs;
 use std::ops::Sub;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// The unit of the times in `/proc/PID/stat`: 1/100 s on every architecture that profcol runs on.
+/// The unit of times in `/proc/PID/stat`: 1/100 s on every architecture that profcol supports.
 const TICK: Duration = Duration::from_millis(10);
 
-/// CPU time that a process has used since its start, over all threads.
+/// CPU time of a process since its start, over all threads.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuTime {
     pub user: Duration,
@@ -21,7 +21,7 @@ impl CpuTime {
     pub fn of(pid: u32) -> Result<Self> {
         let path = format!("/proc/{pid}/stat");
         let stat = fs::read_to_string(&path).with_context(|| format!("failed to read {path}"))?;
-        // The command's name comes second, in brackets, and may hold anything: count fields from behind it.
+        // The command name comes second, in brackets, and may contain anything: count the fields after it.
         let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let mut times = after_name.split_whitespace().skip(11).map(u32::from_str);
         let mut next = || {
@@ -52,12 +52,12 @@ impl Sub for CpuTime {
     }
 }
 
-/// CPU time of the threads that the process has now, to the nanosecond.
+/// CPU time of the current threads, in nanoseconds.
 pub fn running_time(pid: u32) -> Result<Duration> {
     let folder = format!("/proc/{pid}/task");
     let mut sum = 0;
     for thread in fs::read_dir(&folder).with_context(|| format!("failed to list {folder}"))? {
-        // A thread that ended since it was listed has no times any more.
+        // Skip threads that have exited since listing.
         let times = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
         let on_cpu = times
             .split_whitespace()
@@ -68,24 +68,23 @@ pub fn running_time(pid: u32) -> Result<Duration> {
     Ok(Duration::from_nanos(sum))
 }
 
-/// Bytes resident now.
+/// Current resident bytes.
 pub fn resident(pid: u32) -> Result<u64> {
     Ok(1024 * status_number(&format!("/proc/{pid}/status"), "VmRSS")?)
 }
 
-/// Bytes resident at the highest point so far.
+/// Peak resident bytes.
 pub fn peak_resident(pid: u32) -> Result<u64> {
     Ok(1024 * status_number(&format!("/proc/{pid}/status"), "VmHWM")?)
 }
 
-/// How often the threads of the process went to sleep of their own accord, which is as often as they were woken up.
-/// Threads that have ended are not counted.
+/// The number of voluntary context switches, which equals the number of wake-ups. Excludes threads that have exited.
 pub fn sleeps(pid: u32) -> Result<u64> {
     let folder = format!("/proc/{pid}/task");
     let mut sum = 0;
     for thread in fs::read_dir(&folder).with_context(|| format!("failed to list {folder}"))? {
         let status = thread?.path().join("status");
-        // A thread that ended since it was listed has no status any more.
+        // Skip threads that have exited since listing.
         if let Ok(switches) = status_number(&status.to_string_lossy(), "voluntary_ctxt_switches") {
             sum += switches;
         }
@@ -113,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_the_kernel_says_of_this_process() {
+    fn reads_the_metrics_of_this_process() {
         let pid = std::process::id();
         let before = CpuTime::of(pid).unwrap();
         assert!((CpuTime::of(pid).unwrap() - before).total() < Duration::from_secs(3600));
@@ -121,7 +120,7 @@ mod tests {
         let resident = resident(pid).unwrap();
         assert!(resident > 4096);
         assert!(peak_resident(pid).unwrap() >= resident);
-        // The threads of other tests end and take their counts with them.
+        // Threads of other tests may exit, which removes their counts.
         let grows = || {
             let slept = sleeps(pid).unwrap();
             std::thread::sleep(Duration::from_millis(1));

@@ -1,5 +1,5 @@
-//! What each step of `pipeline/profile` costs per sample, beside the obvious way on the generated types
-//! (`profcol_benches::obvious`). Cost per sample must not grow with the number of batches.
+//! The cost per sample of each step of `pipeline/profile`, compared with the obvious implementation on the generated
+//! types (`profcol_benches::obvious`). The cost per sample must not grow with the number of batches.
 //!
 //! `cargo bench -p profcol-benches --bench profile -- merge/small`
 
@@ -12,6 +12,7 @@ use criterion::{BatchSize, BenchmarkGroup, BenchmarkId, Criterion, Throughput};
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest as Request;
 use profcol_benches::bodies::{self, Class, count_samples};
 use profcol_benches::obvious;
+use profcol_profile::testkit::in_descending_order;
 use profcol_profile::{Bound, Model, Profiles, Validation, merge, split};
 use prost::Message;
 
@@ -24,7 +25,7 @@ fn main() {
         .measurement_time(Duration::from_secs(1))
         .configure_from_args();
     for class in CLASSES {
-        let bodies = bodies::load(class).expect("the recorded bodies are beside the repository");
+        let bodies = bodies::load(class).expect("the recorded bodies are available");
         codec(&mut criterion, class, &bodies[0]);
         splitting(&mut criterion, class, &bodies[0]);
         merging(&mut criterion, class, &bodies);
@@ -32,11 +33,16 @@ fn main() {
     criterion.final_summary();
 }
 
-/// Validation, decoding and encoding of one body.
+/// Validates, decodes and encodes a body.
 fn codec(criterion: &mut Criterion, class: Class, body: &Bytes) {
     let mut group = group(criterion, &format!("codec/{class}"), samples([body]));
     group.bench_function("validate", |bencher| {
         bencher.iter(|| receive(black_box(body)))
+    });
+    // As the Collector's encoder writes it.
+    let descending = Bytes::from(in_descending_order(body).expect("recorded bodies are valid"));
+    group.bench_function("validate/descending", |bencher| {
+        bencher.iter(|| receive(black_box(&descending)))
     });
     group.bench_function("decode/profcol", |bencher| {
         bencher.iter(|| decode(black_box(body)))
@@ -55,8 +61,7 @@ fn codec(criterion: &mut Criterion, class: Class, body: &Bytes) {
     group.finish();
 }
 
-/// One batch into ten, or into pieces no larger than the largest of those; the obvious way has no
-/// answer to that.
+/// Splits a batch into ten, or by the size of the largest of those; there is no obvious implementation of the latter.
 fn splitting(criterion: &mut Criterion, class: Class, body: &Bytes) {
     let count = samples([body]);
     let mut group = group(criterion, &format!("split/{class}"), count);
@@ -80,8 +85,8 @@ fn splitting(criterion: &mut Criterion, class: Class, body: &Bytes) {
     group.finish();
 }
 
-/// Received bytes of 1, 10 and 100 batches to the bytes of one; batches that repeat each other as those of one host do,
-/// and batches that have nothing in common.
+/// Merges the received bytes of 1, 10 and 100 batches into those of one; both batches that repeat each other, like
+/// those of a single host, and batches without common content.
 fn merging(criterion: &mut Criterion, class: Class, bodies: &[Bytes]) {
     for count in [1, 10, 100] {
         let alike: Vec<Bytes> = bodies.iter().cycle().take(count).cloned().collect();
@@ -162,7 +167,7 @@ fn obvious_decode(body: &Bytes) -> Request {
     Request::decode(body.clone()).expect("the body is valid")
 }
 
-/// The same profile of other programs: each string carries the number.
+/// The same profile of another program: each string includes the number.
 fn renamed(body: &Bytes, number: usize) -> Bytes {
     let mut request = obvious_decode(body);
     if let Some(dictionary) = &mut request.dictionary {

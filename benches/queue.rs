@@ -1,12 +1,13 @@
-//! What a sending queue costs: in memory, and stored with each `fsync`. The whole engine runs in this process, between a source
-//! of batches that are there already and a destination that only counts, so that all the rest is the queue.
+//! The cost of a sending queue: in memory, and on disk with each `fsync` setting. The whole engine runs in this
+//! process, between a source of prepared batches and a destination that only counts, so that everything else is the
+//! queue.
 //!
 //! ```console
 //! $ cargo run --release -p profcol-benches --bin queue -- --mib 2000 --directory /var/tmp
 //! ```
 //!
-//! *through*: the destination takes each batch at once. *stored*: it takes none, and batches pile up; *opened*: a new process
-//! finds them, until it is ready; *drained*: and until they are delivered.
+//! *through*: the destination accepts each batch immediately. *stored*: it accepts none, and batches accumulate;
+//! *opened*: a new process loads them until it is ready; *drained*: until they are delivered.
 
 use std::fs;
 use std::path::PathBuf;
@@ -31,19 +32,19 @@ use tokio::task::JoinSet;
 
 #[derive(Parser)]
 struct Options {
-    /// How much goes through each queue.
+    /// Amount of data per queue.
     #[arg(long, default_value_t = 500)]
     mib: u64,
-    /// Samples of a batch; one takes about 42 bytes.
+    /// Samples per batch; a sample takes about 42 bytes.
     #[arg(long, default_value_t = 1000)]
     samples: usize,
-    /// How many push at once.
+    /// Number of concurrent senders.
     #[arg(long, default_value_t = 8)]
     clients: u64,
-    /// Where the queues are stored, on the disk that is measured.
+    /// Directory of the stored queues, on the disk to be measured.
     #[arg(long, default_value = ".")]
     directory: PathBuf,
-    /// Only these queues.
+    /// Only measure these queues.
     #[arg(
         long,
         value_delimiter = ',',
@@ -52,7 +53,7 @@ struct Options {
     queues: Vec<String>,
 }
 
-/// What the source is to push, and what has arrived. The components of a configuration have nothing else in common.
+/// The batches to push and the delivery counts. The components of a configuration share nothing else.
 static WORK: OnceLock<Work> = OnceLock::new();
 
 struct Work {
@@ -212,7 +213,7 @@ impl Work {
         }
     }
 
-    /// Whether there is one more to push.
+    /// Whether there is another batch to push.
     fn take(&self) -> bool {
         let less = |left: u64| left.checked_sub(1);
         let order = Ordering::Relaxed;
@@ -267,13 +268,13 @@ impl Measured {
     }
 }
 
-/// Of this process, in user space and the kernel.
+/// User and system CPU time of this process.
 fn cpu_seconds() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let behind_name = stat.rsplit(')').next().unwrap_or_default();
     let fields: Vec<&str> = behind_name.split_whitespace().collect();
     let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok());
-    // A tick is 10 ms on every Linux that anyone runs.
+    // A tick is 10 ms on every Linux in use.
     (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) / 100.0
 }
 
@@ -353,7 +354,7 @@ impl Receiver for Source {
             });
         }
         while let Some(ended) = clients.join_next().await {
-            ended.map_err(|error| RunError(error.to_string()))?;
+            ended.map_err(RunError::new)?;
         }
         Ok(())
     }
@@ -367,12 +368,12 @@ impl Exporter for Sink {
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
         let Some(work) = WORK.get() else {
-            return Err(Refusal::retry("nothing to do"));
+            return Err(Refusal::retry("no work"));
         };
         if !work.takes.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }
-        // As who sends it does.
+        // Encode the batch as a real exporter would.
         let _ = std::hint::black_box(batch.profiles.to_wire());
         work.delivered.fetch_add(1, Ordering::Relaxed);
         Ok(Delivered::default())
@@ -387,7 +388,7 @@ const REGISTRY: Registry = Registry {
     foreign: &[],
 };
 
-/// The configuration asks for nothing.
+/// The configuration refers to nothing.
 struct Nothing;
 
 impl ConfigProviders for Nothing {

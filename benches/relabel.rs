@@ -1,4 +1,4 @@
-//! What relabel rules cost, here and in Prometheus' own package: nanoseconds per label set and rule.
+//! The cost of relabel rules, compared with Prometheus' own package: nanoseconds per label set and rule.
 //!
 //! `cargo run --release -p profcol-benches --bin relabel`; needs Go for the comparison.
 
@@ -11,8 +11,8 @@ use anyhow::{Context, Result, ensure};
 use profcol_labels::{Action, Rows, Rule, RuleSpec};
 use serde_json::{Value, json};
 
-/// So many rounds are measured at a time; of all times the shortest counts, since the others were
-/// disturbed. `oracle/prometheus` does the same.
+/// Rounds per measurement; the fastest measurement counts, because the others were disturbed. `oracle/prometheus` does
+/// the same.
 const ROUNDS: u32 = 500;
 const TIMES: u32 = 1000;
 
@@ -21,7 +21,7 @@ struct Case {
     rules: Vec<RuleSpec>,
 }
 
-#[expect(clippy::print_stdout, reason = "the figures are what it is for")]
+#[expect(clippy::print_stdout, reason = "prints its results")]
 fn main() -> Result<()> {
     let labels = labels();
     let cases = cases();
@@ -42,7 +42,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Those of a process in Kubernetes.
+/// The labels of a process in Kubernetes.
 fn labels() -> BTreeMap<String, String> {
     let pairs = [
         ("node", "worker-17.cluster.example"),
@@ -139,11 +139,11 @@ fn cases() -> Vec<Case> {
             rule(Action::Replace, &[pod], "db-(.+)", "db", "$1"),
         ),
         one(
-            "keep by a choice of words",
+            "keep by alternatives",
             rule(Action::Keep, &[name], "nginx|envoy|haproxy", "", "$1"),
         ),
         one(
-            "drop by a beginning",
+            "drop by a prefix",
             rule(Action::Drop, &[name], "(apt|dpkg).*", "", "$1"),
         ),
         one(
@@ -206,7 +206,7 @@ fn measure(case: &Case, labels: &BTreeMap<String, String>) -> Result<f64> {
     Ok(fastest)
 }
 
-/// The nanoseconds of Prometheus' package for each case.
+/// Nanoseconds of Prometheus' package per case.
 fn prometheus(cases: &[Case], labels: &BTreeMap<String, String>) -> Result<Vec<f64>> {
     let rule = |rule: &RuleSpec| {
         json!({
@@ -234,7 +234,7 @@ fn prometheus(cases: &[Case], labels: &BTreeMap<String, String>) -> Result<Vec<f
         .stdout(Stdio::piped())
         .spawn()
         .context("failed to run Go, which Prometheus' package needs")?;
-    let mut input = child.stdin.take().context("it was piped")?;
+    let mut input = child.stdin.take().context("stdin is not piped")?;
     input.write_all(cases.to_string().as_bytes())?;
     drop(input);
     let output = child.wait_with_output()?;

@@ -1,5 +1,5 @@
-//! Configuration text: YAML, expansion of `${…}` and merging, with nothing of the host in reach. Whatever the text is, there is
-//! an answer, and an error can be shown.
+//! Configuration text: YAML, expansion of `${…}` and merging, without access to the host. Any text yields a
+//! configuration or an error that can be displayed.
 
 #![no_main]
 

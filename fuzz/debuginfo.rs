@@ -1,5 +1,5 @@
-//! What is taken out of ELF files. It is as long as was said, bounded by the file, and the same again when it
-//! is taken out of itself.
+//! Extraction of debuginfo from ELF files. The output has the planned size, is bounded by the file, and extracting from
+//! it again yields the same output.
 
 #![no_main]
 
@@ -25,9 +25,9 @@ fuzz_target!(|data: &[u8]| {
     };
     let contents = plan.contents();
     let extracted = extract(plan, data);
-    // Both tables of headers and what is kept: each is in the file once, and may be where the others are.
+    // Both header tables and the kept ranges: each is in the file once, and may overlap the others.
     assert!(extracted.len() <= 3 * data.len() + 64);
-    let again = Plan::strip(&extracted[..]).expect("it is as sound as the file");
+    let again = Plan::strip(&extracted[..]).expect("as valid as the file");
     assert_eq!(again.contents(), contents);
     extract(again, &extracted);
     for dwarf in [Dwarf::All, Dwarf::Lines, Dwarf::None] {
@@ -35,10 +35,10 @@ fuzz_target!(|data: &[u8]| {
             let contents = plan.contents();
             let compressed = extract(plan, data);
             assert!(compressed.len() <= 3 * data.len() + 64);
-            let again = Plan::keeping(&compressed[..], dwarf).expect("it is as sound as the file");
+            let again = Plan::keeping(&compressed[..], dwarf).expect("as valid as the file");
             assert_eq!(again.contents(), contents);
         }
     }
-    let whole = Plan::whole(data).expect("it was sound before");
+    let whole = Plan::whole(data).expect("already valid");
     assert_eq!(extract(whole, data), data);
 });

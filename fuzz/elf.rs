@@ -1,5 +1,5 @@
-//! The headers of ELF files of each class and byte order, and what stands in their notes and sections. Nothing is
-//! longer than the file, or than it was said to be.
+//! The headers of ELF files of each class and byte order, and the contents of their notes and sections. Nothing is
+//! longer than the file or its stated size.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Files that claim to have an interpreter, and the functions of processes whose memory is anything.
+//! Files that claim to contain an interpreter, and the functions of processes with arbitrary memory.
 
 #![no_main]
 
@@ -10,10 +10,10 @@ use profcol_ebpf_interpreters::{
 };
 use profcol_ebpf_unwind::ElfCode;
 
-/// No process has more of a function than this: names of 1,024 characters, and its lines.
+/// No process stores more per function: names of 1,024 characters, and its lines.
 const MAX_BYTES: usize = 1 << 20;
 
-/// The input over and over, with holes.
+/// The input repeated, with holes.
 struct AnyMemory<'a>(&'a [u8]);
 
 impl Memory for AnyMemory<'_> {
@@ -32,12 +32,12 @@ impl Memory for AnyMemory<'_> {
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(code) = ElfCode::read(data)
-        && let Ok(Some(found)) = detect(&code, data)
+        && let Ok(Some(interpreter)) = detect(&code, data)
     {
-        read(&found, data);
+        read(&interpreter, data);
     }
-    for known in DetectedInterpreter::examples() {
-        read(&known, data);
+    for example in DetectedInterpreter::examples() {
+        read(&example, data);
     }
 });
 

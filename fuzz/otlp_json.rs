@@ -1,5 +1,5 @@
-//! Export requests in OTLP JSON. Whatever is let in is written in both forms of resource attributes, and each is read
-//! back as the same.
+//! Export requests in OTLP JSON. Accepted input is encoded with both forms of resource attributes, and each decodes to
+//! the same.
 
 #![no_main]
 
@@ -8,15 +8,18 @@ use profcol_profile::Validation;
 use profcol_profile::json::{ResourceAttrEncoding, decode, encode, receive};
 
 fuzz_target!(|data: &[u8]| {
-    // Not yet checked, so this says only that reading comes to an end.
+    // Not validated yet: only checks that decoding terminates.
     let _ = decode(data);
     let Ok(received) = receive(data, Validation::Reject) else {
         return;
     };
     let model = received.profiles.into_model();
     let plain = encode(&model, ResourceAttrEncoding::Plain);
-    assert_eq!(decode(&plain).expect("what was written is read"), model);
+    assert_eq!(
+        decode(&plain).expect("encoded requests can be decoded"),
+        model
+    );
     let referring = encode(&model, ResourceAttrEncoding::Dictionary);
-    let again = receive(&referring, Validation::Reject).expect("what was written is valid");
+    let again = receive(&referring, Validation::Reject).expect("encoded requests are valid");
     assert_eq!(again.profiles.model().resources, model.resources);
 });

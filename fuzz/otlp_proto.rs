@@ -1,5 +1,5 @@
-//! Export requests in OTLP protobuf. Whatever is let in can be read, and what is written from it is let in again with the
-//! same content.
+//! Export requests in OTLP protobuf. Accepted input can be read, and encoding it yields a request that is accepted with
+//! the same content.
 
 #![no_main]
 
@@ -15,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
         let model = received.profiles.into_model();
         let written = Profiles::from_model(model.clone()).to_wire();
         let again = Profiles::from_wire(written, Validation::Reject)
-            .expect("what was let in and written is valid");
+            .expect("re-encoded requests are valid");
         assert_eq!(again.profiles.model(), &model, "after {validation:?}");
     }
 });

@@ -1,4 +1,4 @@
-//! Files of records, up to where they can be read.
+//! Files of records, read up to the first error.
 
 #![no_main]
 
@@ -18,10 +18,10 @@ fuzz_target!(init: let_arrow_panic(), |data: &[u8]| {
     let mut batches = 0;
     while let Ok(Some(batch)) = file.next_batch() {
         batches += 1;
-        if let Some(told) = &batch.stacks
-            && let Ok(Some(told)) = ipc::read(told, LIMIT)
+        if let Some(frame) = &batch.stacks
+            && let Ok(Some(record)) = ipc::read(frame, LIMIT)
         {
-            let _ = stacks.add(&told);
+            let _ = stacks.add(&record);
         }
         if let Ok(Some(samples)) = ipc::read(&batch.samples, LIMIT) {
             check(&samples, &stacks);

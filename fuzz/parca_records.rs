@@ -1,16 +1,16 @@
-//! What the targets `parca` and `padata` have in common: what is read of a record is valid OTLP, and says the same after a
-//! way through either layout.
+//! Common code of the targets `parca` and `padata`: decoded records are valid OTLP, and round-trip through both
+//! layouts.
 
 use profcol_parca::ipc;
 use profcol_parca::v1::{Stacks, encode_samples, encode_stacks};
 use profcol_parca::{Frames, LabelRules, RecordBatch, StackIds, Table, read_samples, to_model, v2};
 use profcol_profile::{Model, Profiles, Validation};
 
-/// Far below the defaults, so that a bomb shows by its limit and not by the fuzzer's.
+/// Far below the defaults, so that a decompression bomb hits this limit instead of the fuzzer's.
 pub const LIMIT: usize = 8 << 20;
 
-/// Arrow's library refuses some records by a panic, of which `ipc::read` makes a refusal. Every other panic ends the run,
-/// and so does one of the library's that reaches the target.
+/// The Arrow library panics on some records, which `ipc::read` turns into errors. Any other panic ends the run,
+/// including a library panic that reaches the target.
 pub fn let_arrow_panic() {
     let ends_run = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -30,7 +30,7 @@ pub fn check(batch: &RecordBatch, stacks: &Stacks) {
     };
     let wire = Profiles::from_model(model.clone()).to_wire();
     if let Err(invalid) = Profiles::from_wire(wire, Validation::Reject) {
-        panic!("what was read is not valid: {invalid}");
+        panic!("decoded record is invalid: {invalid}");
     }
     let total = total(&model);
     let table = Table::new(&model, &LabelRules::default());
@@ -39,26 +39,26 @@ pub fn check(batch: &RecordBatch, stacks: &Stacks) {
     }
     let frames = Frames::new(&model);
     let mut ids = StackIds::new(&frames);
-    let told = table
+    let requested = table
         .stacks
         .iter()
         .map(|&stack| (ids.id(stack), Some(stack)));
-    let told: Vec<_> = told.collect();
-    let samples = encode_samples(&table, &mut ids).expect("it can be written");
-    let told = encode_stacks(&frames, &told).expect("it can be written");
-    let both = v2::encode(&table, &frames, &mut ids).expect("it can be written");
-    let mut known = Stacks::default();
-    known.add(&again(&told)).expect("it can be read");
+    let requested: Vec<_> = requested.collect();
+    let samples = encode_samples(&table, &mut ids).expect("encodable");
+    let stacks = encode_stacks(&frames, &requested).expect("encodable");
+    let both = v2::encode(&table, &frames, &mut ids).expect("encodable");
+    let mut received = Stacks::default();
+    received.add(&again(&stacks)).expect("decodable");
     for record in [samples, both] {
-        let samples = read_samples(&again(&record)).expect("it can be read");
-        let again = to_model(&samples, &known).expect("all stacks were told");
+        let samples = read_samples(&again(&record)).expect("decodable");
+        let again = to_model(&samples, &received).expect("all stacks were sent");
         assert_eq!(self::total(&again), total);
     }
 }
 
 fn again(record: &[u8]) -> RecordBatch {
-    let batch = ipc::read(record, usize::MAX).expect("what was written is read");
-    batch.expect("it has rows")
+    let batch = ipc::read(record, usize::MAX).expect("decodable");
+    batch.expect("has rows")
 }
 
 fn total(model: &Model) -> i64 {

@@ -1,5 +1,5 @@
-//! pprof files, compressed or not. Whatever is read is valid OTLP and can be written; from there on reading and writing
-//! change nothing any more.
+//! pprof files, compressed or not. Decoded profiles are valid OTLP and can be encoded; further round trips change
+//! nothing.
 
 #![no_main]
 
@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use profcol_pprof::{LabelSelection, Limits, read, sets, write};
 use profcol_profile::{Profiles, Validation};
 
-/// Far below the defaults, so that a bomb shows by its limit and not by the fuzzer's.
+/// Far below the defaults, so that a decompression bomb hits this limit instead of the fuzzer's.
 const LIMITS: Limits = Limits {
     file_bytes: 1 << 20,
     model_bytes: 8 << 20,
@@ -19,15 +19,14 @@ fuzz_target!(|data: &[u8]| {
     };
     let wire = Profiles::from_model(model.clone()).to_wire();
     if let Err(invalid) = Profiles::from_wire(wire, Validation::Reject) {
-        panic!("what was read is not valid: {invalid}");
+        panic!("decoded profile is invalid: {invalid}");
     }
-    // More than one where two sample types have the same name.
+    // More than one if two sample types have the same name.
     for set in sets(&model) {
-        let first = write([set], LabelSelection::default()).expect("one set fits into one file");
-        // What was within the limits by a hair may be longer as it is written.
-        let again = read(&first, Limits::default()).expect("what was written is read");
-        let second =
-            write(sets(&again), LabelSelection::default()).expect("one file fits into one file");
+        let first = write([set], LabelSelection::default()).expect("a single set");
+        // Encoding may make a file that was just within the limits larger.
+        let again = read(&first, Limits::default()).expect("encoded files can be decoded");
+        let second = write(sets(&again), LabelSelection::default()).expect("sets of a single file");
         assert_eq!(second, first);
     }
 });

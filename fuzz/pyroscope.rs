@@ -1,4 +1,4 @@
-//! Requests of Pyroscope's query API, in protobuf and JSON. Whatever is read is written in protobuf and read again as the same.
+//! Requests of Pyroscope's query API, in protobuf and JSON. Decoded requests round-trip through protobuf.
 
 #![no_main]
 
@@ -32,10 +32,10 @@ fn check<T: Message + Default + DeserializeOwned>(data: &[u8]) {
         let Ok(message) = codec.decode::<T>(data) else {
             continue;
         };
-        // Bytes are compared, since a number may be none.
+        // Compares bytes, because a number may be NaN.
         let wire = message.encode_to_vec();
         let again = Codec::Proto.decode::<T>(&wire);
-        let again = again.expect("what was written is read");
+        let again = again.expect("encoded requests can be decoded");
         assert_eq!(again.encode_to_vec(), wire);
     }
 }

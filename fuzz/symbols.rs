@@ -1,6 +1,6 @@
-//! What compilers call functions, as people read it; and names of addresses, of ELF files with symbol tables and DWARF,
-//! which are also their own `.dwo` files and what they have in common with others. Whatever is in the file, the answer has a
-//! bounded number of frames, and is the same when everything was given up and read again.
+//! Demangling of symbol names; and symbolization of addresses, with ELF files that have symbol tables and DWARF and are
+//! also their own `.dwo` and common files. For any file, the result has a bounded number of frames, and stays the same
+//! after all caches are dropped.
 
 #![no_main]
 
@@ -12,13 +12,13 @@ use profcol_debuginfo::CommonLink;
 use profcol_elf::Source;
 use profcol_symbols::{Companions, Style, Symbols, demangle};
 
-/// Addresses that are asked for, spread over what small programs have.
+/// Addresses to look up, spread over the range of small programs.
 const ADDRESSES: std::ops::Range<u64> = 0x1000..0x3000;
 
 struct Itself(Rc<Vec<u8>>);
 
 impl Itself {
-    fn found(&self) -> Option<Rc<dyn Source>> {
+    fn source(&self) -> Option<Rc<dyn Source>> {
         Some(self.0.clone())
     }
 }
@@ -29,15 +29,15 @@ impl Companions for Itself {
     }
 
     fn common(&self, _: &CommonLink) -> Option<Rc<dyn Source>> {
-        self.found()
+        self.source()
     }
 
     fn package(&self) -> Option<Rc<dyn Source>> {
-        self.found()
+        self.source()
     }
 
     fn split(&self, _: &Path, _: &Path) -> Option<Rc<dyn Source>> {
-        self.found()
+        self.source()
     }
 }
 

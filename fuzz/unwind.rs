@@ -1,4 +1,4 @@
-//! Executable files. Whatever a table says, each of its pages and rows is where it should be.
+//! Executable files. For any table, all pages and rows are in order.
 
 #![no_main]
 

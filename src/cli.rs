@@ -22,7 +22,7 @@ pub use self::top::Top;
 pub use self::upload::{Server, Upload};
 use crate::stderr::tell;
 
-/// The profile collector: brings profiles in, shapes them and delivers them, as a YAML file says.
+/// The profile collector: receives, processes and exports profiles, as configured in a YAML file.
 #[derive(Debug, Parser)]
 #[command(name = "profcol", version, disable_version_flag = false)]
 #[command(after_long_help = EXIT_CODES)]
@@ -36,14 +36,14 @@ pub struct Cli {
 /// Where the configuration comes from.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Configuration {
-    /// A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left
-    /// to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/
+    /// A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default:
+    /// profile this host and show it at http://127.0.0.1:7071/
     #[arg(long = "config", value_name = "URI", global = true)]
     pub uris: Vec<String>,
-    /// Set one value on top of all files, such as `exporters.debug.verbosity=detailed`
+    /// Override one value of the files, such as `exporters.debug.verbosity=detailed`
     #[arg(long = "set", value_name = "KEY=VALUE", global = true, value_parser = key_value)]
     pub sets: Vec<String>,
-    /// Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate
+    /// Accepted for compatibility with the OpenTelemetry Collector; has no effect
     #[arg(long, value_name = "GATES", global = true, allow_hyphen_values = true)]
     pub feature_gates: Vec<String>,
 }
@@ -54,17 +54,18 @@ pub enum Command {
     Run,
     /// Profile this host, some processes or a command for a while, and write one file
     Record(Record),
-    /// Show what runs now: processes, units, pods, and their functions with callers and callees
+    /// Show live CPU usage of processes, units, pods, and their functions with callers and callees
     Top(Top),
     /// Write a profile in another format
     Convert(Convert),
     /// Compare two profiles by function
     Diff(Diff),
-    /// Check what this host and the destinations have for a configuration, and say how to get what is missing
+    /// Check that this host and the destinations meet a configuration's requirements, and explain how to fix what is
+    /// missing
     Doctor(Doctor),
-    /// Check a configuration and report all errors; opens nothing
+    /// Check a configuration and report all errors, without opening files or connections
     Validate,
-    /// Print the configuration as it is understood: merged, expanded, with all defaults
+    /// Print the effective configuration: merged, expanded, with all defaults
     #[command(alias = "print-initial-config")]
     PrintConfig {
         #[arg(long, value_enum, default_value_t = Mode::Redacted)]
@@ -75,26 +76,26 @@ pub enum Command {
         #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
         validate: bool,
     },
-    /// Upload recorded profiles to a Parca server, and end
+    /// Upload recorded profiles to a Parca server, and exit
     #[cfg(feature = "parca")]
     Upload(Upload),
     /// List the components in this binary
     Components,
     /// List feature gates (profcol has none)
     Featuregate { id: Option<String> },
-    /// List what is known of each process on this host, as the processors would say it; with
-    /// `--config`, by the options of its processor `container`
+    /// List the attributes the processors would set for each process on this host; `--config` supplies the options of
+    /// the `container` processor
     Processes {
-        /// Only this one
+        /// Only this process
         #[arg(long)]
         pid: Option<u32>,
         #[arg(long, value_enum, default_value_t = Format::Yaml)]
         format: Format,
     },
-    /// Try relabel rules
+    /// Test relabel rules
     #[command(subcommand)]
     Relabel(Relabel),
-    /// Look into the directory of a `file_storage`
+    /// Inspect the directory of a `file_storage`
     #[command(subcommand)]
     Storage(Storage),
     /// Print the JSON Schema of the whole configuration, for editors
@@ -112,7 +113,7 @@ pub enum Command {
 
 #[derive(Debug, Subcommand)]
 pub enum Storage {
-    /// List the queues, verify every byte, and export what waits; changes nothing, also while profcol runs
+    /// List the queues, verify every byte, and export waiting batches; read-only, safe while profcol runs
     Inspect(InspectStorage),
 }
 
@@ -124,34 +125,34 @@ pub struct InspectStorage {
     /// Only the queue of this exporter
     #[arg(long, value_name = "EXPORTER")]
     pub queue: Option<String>,
-    /// Write the batches that wait to a new file, which the receiver `otlp_file` reads: lines of OTLP JSON if its name ends
-    /// with `.jsonl`, else OTLP protobuf preceded by its length
+    /// Write waiting batches to a new file that the `otlp_file` receiver reads: OTLP JSON lines if its name ends with
+    /// `.jsonl`, else length-prefixed OTLP protobuf
     #[arg(long, value_name = "FILE")]
     pub export: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Relabel {
-    /// Show labels before, what each rule of the configuration's relabel processors does, and after
+    /// Show labels before and after, and the effect of each rule of the configuration's relabel processors
     Test(RelabelTest),
 }
 
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 pub struct RelabelTest {
-    /// The labels of this process
+    /// Use the labels of this process
     #[arg(long)]
     pub pid: Option<u32>,
-    /// These labels, as `name=value,name=value`
+    /// Use these labels, as `name=value,name=value`
     #[arg(long, value_name = "LABELS", value_delimiter = ',', value_parser = label)]
     pub labels: Vec<(String, String)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// Secrets are replaced
+    /// Replace secrets
     Redacted,
-    /// Secrets are printed
+    /// Print secrets
     Unredacted,
 }
 
@@ -161,20 +162,20 @@ pub enum Format {
     Json,
 }
 
-/// Writes what the parser has to say, which is help, the version, or what is wrong; the latter quotes arguments.
+/// Prints help, the version, or a usage error; the latter quotes arguments.
 pub fn answer(answer: &clap::Error) -> ExitCode {
     let mut arguments = std::env::args_os();
     if arguments.all(|it| it.to_string_lossy().chars().all(is_printable)) {
-        // A reader that has gone away wants no answer.
+        // A closed pipe is not an error.
         let _ = answer.print();
     } else {
-        // Without colours, and without what is one in the arguments.
+        // Unprintable characters in arguments are escaped, and colours with them.
         tell(&lines(&answer.render().to_string()));
     }
     u8::try_from(answer.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// `10s`, `2m`, `1h30m`, or seconds alone.
+/// `10s`, `2m`, `1h30m`, or a bare number of seconds.
 fn duration(text: &str) -> Result<Duration, String> {
     let seconds = match text.bytes().all(|it| it.is_ascii_digit()) {
         true => format!("{text}s"),
@@ -182,9 +183,9 @@ fn duration(text: &str) -> Result<Duration, String> {
     };
     let parsed: profcol_config::Duration = seconds
         .parse()
-        .map_err(|_| "has to be a time such as 10s, 2m or 1h30m".to_owned())?;
+        .map_err(|_| "must be a duration such as 10s, 2m or 1h30m".to_owned())?;
     match Duration::from(parsed) {
-        Duration::ZERO => Err("has to be longer than 0s".to_owned()),
+        Duration::ZERO => Err("must be longer than 0s".to_owned()),
         time => Ok(time),
     }
 }
@@ -199,15 +200,15 @@ fn key_value(text: &str) -> Result<String, String> {
 fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("has to be name=value".to_owned()),
+        _ => Err("must be name=value".to_owned()),
     }
 }
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0   ended as asked
+  0   success
       (`record -- COMMAND`: the command's own exit code)
   1   a component failed, could not start, or data could not be delivered before the deadline
-      (`upload`: something was left; `doctor`: a check failed)
-  2   the command line is wrong
-  78  the configuration is wrong";
+      (`upload`: not everything was uploaded; `doctor`: a check failed)
+  2   invalid command line
+  78  invalid configuration";

@@ -1,25 +1,26 @@
-//! Components of other distributions: what stands in their place here, for those who bring a configuration along.
+//! Components of other distributions and their replacements here, for migrated configurations.
 //!
-//! Names are as in the Collector's and Grafana Alloy's documents, without and with underscores where both are in use. The
-//! text becomes the help of the problem, so it says what to write, or that profcol has nothing for it.
+//! Names follow the Collector's and Grafana Alloy's documentation, with and without underscores where both are used.
+//! The text becomes the `help` of the problem: it names the replacement, or says there is none.
 
 use profcol_component::ForeignComponent;
 use profcol_component::Kind::{self, Exporter, Extension, Processor, Receiver};
 
 const LOGS: &str =
-    "it is for logs, and profcol supports only profiles; leave it to a Collector beside profcol";
+    "it is for logs, and profcol supports only profiles; run a Collector alongside profcol";
 const METRICS: &str =
-    "it is for metrics, and profcol supports only profiles; leave it to a Collector beside profcol";
+    "it is for metrics, and profcol supports only profiles; run a Collector alongside profcol";
 const TRACES: &str =
-    "it is for traces, and profcol supports only profiles; leave it to a Collector beside profcol";
+    "it is for traces, and profcol supports only profiles; run a Collector alongside profcol";
 const STATEMENTS: &str = "profcol has no OTTL; `attributes`, `resource` and `relabel` change attributes, `filter` drops samples";
-const BY_OTLP: &str = "profcol does not have it; where the backend takes OTLP, send to it by `otlp_grpc` or `otlp_http`";
-const BROKER: &str = "profcol does not use message brokers; move profiles by OTLP (`otlp`, `otlp_grpc`, `otlp_http`)";
+const BY_OTLP: &str =
+    "profcol does not have it; if the backend accepts OTLP, use `otlp_grpc` or `otlp_http`";
+const BROKER: &str = "profcol does not use message brokers; send profiles over OTLP (`otlp`, `otlp_grpc`, `otlp_http`)";
 const ON_DISK: &str = "`file_storage` stores queues on disk";
 const DISCOVERY: &str =
-    "nothing is discovered to be scraped here; `ebpf_cpu` profiles every process of its host";
+    "profcol discovers no scrape targets; `ebpf_cpu` profiles every process of its host";
 
-/// Of builds without default features.
+/// For builds without default features.
 #[cfg(not(feature = "ebpf_cpu"))]
 const NO_EBPF: &str = "this binary was built without the feature `ebpf_cpu`";
 #[cfg(not(feature = "k8s_attributes"))]
@@ -39,20 +40,20 @@ pub const ELSEWHERE: &[ForeignComponent] = &[
     exporter(&["parca", "padata"], NO_PARCA),
     receiver(
         &["profiling", "ebpf_profiler"],
-        "`ebpf_cpu` profiles this host in its place; config-examples/migrate-otel-profiler.yaml has its options",
+        "use `ebpf_cpu` to profile this host; config-examples/migrate-otel-profiler.yaml maps the options",
     ),
     receiver(
         &["pprof"],
-        "profcol writes pprof (`pprof_file`) and does not read it; OTLP profiles come by `otlp`",
+        "profcol writes pprof (`pprof_file`) but does not receive it; use `otlp` to receive OTLP profiles",
     ),
     receiver(
         &["pyroscope", "parca_agent"],
-        "`ebpf_cpu` profiles this host; `parca` takes what Parca Agents send, `otlp` OTLP profiles",
+        "`ebpf_cpu` profiles this host; `parca` receives from Parca Agents, `otlp` receives OTLP profiles",
     ),
     receiver(&["kafka"], BROKER),
     receiver(
         &["otelarrow", "otel_arrow"],
-        "OTel Arrow has no profiles; take them by `otlp`",
+        "OTel Arrow does not support profiles; receive them with `otlp`",
     ),
     receiver(
         &[
@@ -125,7 +126,7 @@ pub const ELSEWHERE: &[ForeignComponent] = &[
     ),
     processor(
         &["tail_sampling", "tailsampling", "groupbytrace"],
-        "it decides on whole traces; `probabilistic_sampler` samples profiles, `filter` chooses them",
+        "it samples whole traces; `probabilistic_sampler` samples profiles, `filter` selects them",
     ),
     processor(
         &["queuebatch", "queue_batch"],
@@ -155,17 +156,14 @@ pub const ELSEWHERE: &[ForeignComponent] = &[
     processor(&["logdedup", "log_dedup", "logstransform"], LOGS),
     processor(
         &["remotetap", "remote_tap"],
-        "profcol does not have it; the exporter `debug` shows what passes",
+        "profcol does not have it; use the `debug` exporter to inspect data",
     ),
     processor(
         &["geoip", "schema", "sumologic", "coralogix", "unroll"],
         "profcol does not have it; `attributes`, `resource` and `relabel` change attributes",
     ),
     // Exporters.
-    exporter(
-        &["logging"],
-        "`debug` took its place, here as in the Collector",
-    ),
+    exporter(&["logging"], "replaced by `debug`, as in the Collector"),
     exporter(&["pprof"], "`pprof_file` writes pprof files"),
     exporter(&["kafka", "pulsar", "rabbitmq"], BROKER),
     exporter(
@@ -174,7 +172,7 @@ pub const ELSEWHERE: &[ForeignComponent] = &[
     ),
     exporter(
         &["otelarrow", "otel_arrow"],
-        "OTel Arrow has no profiles; send them by `otlp_grpc`",
+        "OTel Arrow does not support profiles; send them with `otlp_grpc`",
     ),
     exporter(
         &[
@@ -223,20 +221,20 @@ pub const ELSEWHERE: &[ForeignComponent] = &[
     // Extensions.
     extension(
         &["zpages"],
-        "profcol does not have it; metrics of profcol itself are under `service::telemetry::metrics`, `health_check` says how components do",
+        "profcol does not have it; `service::telemetry::metrics` exposes profcol's own metrics, `health_check` the component status",
     ),
     extension(
         &["healthcheckv2", "health_check_v2"],
-        "`health_check` answers for components, too",
+        "`health_check` reports component status, too",
     ),
     extension(
         &["pprof"],
-        "profcol does not profile itself by HTTP; `ebpf_cpu` sees it as any other process",
+        "profcol does not serve its own profiles over HTTP; `ebpf_cpu` profiles it like any other process",
     ),
     extension(&["filestorage", "db_storage", "redis_storage"], ON_DISK),
     extension(
         &["memory_ballast", "ballast"],
-        "there is no garbage collector to be slowed down; `memory_limiter` bounds memory",
+        "profcol has no garbage collector to tune; `memory_limiter` bounds memory",
     ),
     extension(
         &["headers_setter"],
@@ -251,11 +249,11 @@ pub const ELSEWHERE: &[ForeignComponent] = &[
             "googleclientauth",
             "azureauth",
         ],
-        "profcol does not have it; `basicauth` and `bearertokenauth` are",
+        "profcol does not have it; use `basicauth` or `bearertokenauth`",
     ),
     extension(
         &["opamp"],
-        "profcol takes no remote configuration; `--config https://…` reads one at start",
+        "profcol does not support remote configuration; `--config https://…` reads one at start",
     ),
     extension(
         &[

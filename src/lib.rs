@@ -1,4 +1,4 @@
-//! The part of the binary that tests and tools use too: which components there are.
+//! The component registry, shared with tests and tools.
 
 mod components;
 mod elsewhere;

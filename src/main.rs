@@ -13,11 +13,11 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::cli::{Cli, Command, Relabel, Storage};
-use crate::commands::Failure;
+use crate::commands::CommandError;
 
 fn main() -> ExitCode {
     profcol_admission::keep_large_memory_apart();
-    panics::tell_of_defects();
+    panics::install_hook();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(answer) => return cli::answer(&answer),
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     end(result.map(|()| ExitCode::SUCCESS))
 }
 
-fn end(result: Result<ExitCode, Failure>) -> ExitCode {
+fn end(result: Result<ExitCode, CommandError>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(failure) => {

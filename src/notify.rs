@@ -1,13 +1,14 @@
-//! Tells systemd how profcol is doing, where its unit has `Type=notify` (sd_notify(3), sd_watchdog_enabled(3)).
+//! Notifies systemd of readiness, status and liveness for units with `Type=notify` (sd_notify(3),
+//! sd_watchdog_enabled(3)).
 //!
-//! A message is one datagram of `NAME=VALUE` lines to the socket that the environment names.
+//! A message is one datagram of `NAME=VALUE` lines to the socket in `NOTIFY_SOCKET`.
 //!
 //! | message | when |
 //! |---|---|
 //! | `READY=1` | all components have started |
-//! | `STATUS=` | every ten seconds at most: what came in, was delivered, waits or fails |
-//! | `WATCHDOG=1` | with it, as often as the unit asks |
-//! | `STOPPING=1`, `EXTEND_TIMEOUT_USEC=` | a stop begins, which may take as long as `service::shutdown_timeout` |
+//! | `STATUS=` | at least every ten seconds: received, delivered, waiting and failing data |
+//! | `WATCHDOG=1` | with each status, at the interval the unit sets |
+//! | `STOPPING=1`, `EXTEND_TIMEOUT_USEC=` | shutdown begins and may take `service::shutdown_timeout` |
 
 use std::convert::Infallible;
 use std::ffi::OsStr;
@@ -21,13 +22,13 @@ use profcol_printable::line;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-/// How often there is a new status where no watchdog asks for more.
+/// Longest interval between two status messages.
 const STATUS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// systemd takes no message above 4096 bytes.
+/// systemd rejects messages above 4096 bytes.
 const MAX_STATUS_BYTES: usize = 2000;
 
-/// What a stop takes beyond its timeout: servers and files are closed.
+/// Time beyond the shutdown timeout to close servers and files.
 const STOP_MARGIN: Duration = Duration::from_secs(5);
 
 /// Notifies the service manager, if there is one.
@@ -39,14 +40,14 @@ pub struct Notifier {
 struct Channel {
     socket: UnixDatagram,
     address: SocketAddr,
-    /// The watchdog expects a message within this time.
+    /// The watchdog timeout.
     watchdog: Option<Duration>,
 }
 
 // === impl Notifier ===
 
 impl Notifier {
-    /// Where there is nobody to tell, nothing is told.
+    /// Without `NOTIFY_SOCKET`, all calls do nothing.
     pub fn from_environment() -> Self {
         let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|it| !it.is_empty()) else {
             return Self::default();
@@ -62,7 +63,7 @@ impl Notifier {
                 channel: Some(channel),
             },
             Err(error) => {
-                tracing::warn!(%error, socket = %line(&name.to_string_lossy()), "Cannot notify systemd.");
+                tracing::warn!(%error, socket = %line(&name.to_string_lossy()), "Failed to open the systemd notification socket.");
                 Self::default()
             }
         }
@@ -72,7 +73,7 @@ impl Notifier {
         self.send("READY=1\nSTATUS=Everything has started.");
     }
 
-    /// A stop begins that may take as long as `timeout`.
+    /// Announces a shutdown that may take `timeout`.
     pub fn stopping(&self, timeout: Duration) {
         let patience = timeout.saturating_add(STOP_MARGIN).as_micros();
         self.send(&format!(
@@ -80,8 +81,8 @@ impl Notifier {
         ));
     }
 
-    /// Keeps the watchdog quiet as long as the runtime is alive: the status is made by one of its workers, and sent by who
-    /// called this. No other thread does either.
+    /// Feeds the watchdog while the runtime is alive: a worker builds the status and the calling task sends it, so a
+    /// blocked runtime sends nothing.
     pub async fn watch<S>(&self, prefix: &str, status: impl Fn() -> S) -> Infallible
     where
         S: FnOnce() -> String + Send + 'static,
@@ -90,8 +91,8 @@ impl Notifier {
             return std::future::pending().await;
         };
         // Half, as sd_watchdog_enabled(3) recommends.
-        let asked = channel.watchdog.map_or(STATUS_INTERVAL, |every| every / 2);
-        let mut beat = tokio::time::interval(asked.min(STATUS_INTERVAL));
+        let interval = channel.watchdog.map_or(STATUS_INTERVAL, |every| every / 2);
+        let mut beat = tokio::time::interval(interval.min(STATUS_INTERVAL));
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut worker = JoinSet::new();
         loop {
@@ -136,7 +137,7 @@ impl Channel {
             }
         };
         let socket = UnixDatagram::unbound()?;
-        // A full socket must not hold up the pipelines; the next message says the same.
+        // A full socket must not block the pipelines; the next message supersedes this one.
         socket.set_nonblocking(true)?;
         Ok(Self {
             socket,
@@ -146,7 +147,7 @@ impl Channel {
     }
 }
 
-/// How long the watchdog waits, where it is set and meant for this process.
+/// The watchdog timeout, if set for this process.
 fn watchdog(microseconds: Option<&str>, pid: Option<&str>, own: u32) -> Option<Duration> {
     let is_for_us = pid.is_none_or(|pid| pid.parse() == Ok(own));
     let microseconds = microseconds?.parse().ok().filter(|it| *it > 0)?;
@@ -166,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    fn told(socket: &UnixDatagram) -> Option<String> {
+    fn received(socket: &UnixDatagram) -> Option<String> {
         let mut message = [0; 4096];
         let size = socket.recv(&mut message).ok()?;
         Some(String::from_utf8(message[..size].to_vec()).unwrap())
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_watchdog_is_quiet_only_while_the_runtime_works() {
+    fn the_watchdog_is_fed_only_while_the_runtime_works() {
         let (notifier, supervisor) = pair(Some(Duration::from_millis(20)));
         let (end, ended) = mpsc::channel::<()>();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -201,7 +202,7 @@ mod tests {
             let handle = runtime.handle().clone();
             std::thread::spawn(move || {
                 blocked.recv().unwrap();
-                // The only worker does nothing else until this ends.
+                // Blocks the only worker.
                 handle.spawn(async move { ended.recv() });
             });
             runtime.block_on(async {
@@ -213,20 +214,20 @@ mod tests {
             runtime.shutdown_background();
         });
         assert_eq!(
-            told(&supervisor).as_deref(),
+            received(&supervisor).as_deref(),
             Some("WATCHDOG=1\nSTATUS=at work")
         );
         block.send(()).unwrap();
-        let silent = (0..200).any(|_| told(&supervisor).is_none());
-        assert!(silent, "it says that it works, and does not");
+        let silent = (0..200).any(|_| received(&supervisor).is_none());
+        assert!(silent, "sent a status from a blocked runtime");
         end.send(()).unwrap();
-        assert!((0..10).any(|_| told(&supervisor).is_some()));
+        assert!((0..10).any(|_| received(&supervisor).is_some()));
         stop.send(()).unwrap();
         runs.join().unwrap();
     }
 
     #[test]
-    fn knows_whom_the_watchdog_is_for() {
+    fn ignores_a_watchdog_for_another_process() {
         let second = Some(Duration::from_secs(1));
         for (microseconds, pid, expected) in [
             (Some("1000000"), None, second),
@@ -241,14 +242,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_status_fits_into_a_message() {
+    fn a_long_status_is_truncated() {
         let long = "ä".repeat(MAX_STATUS_BYTES);
         assert_eq!(shortened(&long).len(), MAX_STATUS_BYTES);
         assert_eq!(shortened("short"), "short");
     }
 
     #[test]
-    fn an_address_of_another_kind_is_refused() {
+    fn rejects_an_unsupported_address() {
         assert!(Channel::open(OsStr::new("vsock:2:1234"), None).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What is told of panics.
+//! The panic hook.
 
 use std::borrow::Cow;
 use std::panic::{set_hook, take_hook};
@@ -7,12 +7,12 @@ use profcol_printable::{indented, lines};
 
 use crate::stderr::tell;
 
-/// Of all but those that a reader of hostile records makes refusals of, which are told as such.
-pub fn tell_of_defects() {
+/// Prints every panic except those that a parser of untrusted records turns into refusals.
+pub fn install_hook() {
     let tell = take_hook();
     set_hook(Box::new(move |panic| {
         #[cfg(feature = "parca")]
-        if profcol_parca::ipc::refuses_panics() {
+        if profcol_parca::ipc::catches_panics() {
             return;
         }
         // Some messages quote the text that caused the panic.

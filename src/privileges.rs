@@ -1,11 +1,10 @@
-//! Of root's power the process keeps what its configuration uses.
+//! Drops all capabilities that the configuration does not need.
 //!
-//! Profiles, answers of backends and executables come from anywhere and are read here. A mistake in that must not cost the
-//! host more than profcol itself may do: it cannot load modules, mount, open raw sockets or become another user, and no program
-//! that it might be made to start may do more than it does.
+//! profcol parses untrusted profiles, backend responses and executables. An exploited bug must not gain more than
+//! profcol needs: no loading of modules, mounting, raw sockets or change of user, and no more for any program it might
+//! be made to exec.
 //!
-//! Capabilities belong to threads, and a thread begins with those of the one that starts it. This is done while there
-//! is one.
+//! Capabilities are per thread and inherited from the parent thread, so this runs while the process is single-threaded.
 
 use profcol_component::Capabilities;
 use rustix::io::Errno;
@@ -15,14 +14,14 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
-/// Where the kernel or a container's runtime does not know these, CAP_SYS_ADMIN stands for them.
+/// On kernels or container runtimes without these, CAP_SYS_ADMIN covers them.
 const IN_SYS_ADMIN: [Capabilities; 3] = [
     Capabilities::BPF,
     Capabilities::PERFMON,
     Capabilities::CHECKPOINT_RESTORE,
 ];
 
-/// Gives up for ever what is not `needed`. Where the kernel refuses that, profcol runs as it was started.
+/// Drops all capabilities but `needed` for good. If the kernel refuses, keeps running unchanged.
 pub fn keep(needed: Capabilities) {
     match reduce(needed) {
         Ok(Reduced { kept, given_up: 0 }) => {
@@ -49,12 +48,12 @@ fn reduce(needed: Capabilities) -> Result<Reduced, Errno> {
         lift_locked_memory();
     }
     if held.effective.contains(CapabilitySet::SETPCAP) {
-        bound_to(kept)?;
+        limit_bounding_set(kept)?;
     }
     let reduced = CapabilitySets {
         effective: held.effective & kept,
         permitted: kept,
-        // The ambient set goes with it.
+        // Clears the ambient set too.
         inheritable: CapabilitySet::empty(),
     };
     if reduced != held {
@@ -79,28 +78,28 @@ fn with_stand_in(needed: Capabilities, permitted: CapabilitySet) -> Capabilities
     }
 }
 
-/// No program that this process starts may have more than `kept`.
-fn bound_to(kept: CapabilitySet) -> Result<(), Errno> {
+/// Limits the bounding set, so that no exec'd program gets more than `kept`.
+fn limit_bounding_set(kept: CapabilitySet) -> Result<(), Errno> {
     for number in 0..u64::BITS {
         let one = CapabilitySet::from_bits_retain(1 << number);
         match capability_is_in_bounding_set(one) {
             Ok(true) if !kept.contains(one) => remove_capability_from_bounding_set(one)?,
             Ok(_) => {}
-            // The kernel knows no more.
+            // Past the kernel's last capability.
             Err(_) => break,
         }
     }
     Ok(())
 }
 
-/// Before Linux 5.11 BPF's memory counts as locked memory, whose bound cannot be lifted any more once `CAP_SYS_RESOURCE` is
-/// gone; the buffers of perf events do on any kernel.
+/// Lifts RLIMIT_MEMLOCK while `CAP_SYS_RESOURCE` is held. BPF memory counts against it before Linux 5.11, perf event
+/// buffers on any kernel.
 fn lift_locked_memory() {
     let unbounded = Rlimit {
         current: None,
         maximum: None,
     };
-    // The code that needs that memory reports the failure.
+    // Whoever needs the memory reports the failure.
     let _ = setrlimit(Resource::Memlock, unbounded);
 }
 
@@ -109,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sys_admin_is_kept_where_it_stands_for_others() {
+    fn sys_admin_is_kept_as_a_stand_in() {
         let needed = Capabilities::BPF | Capabilities::PERFMON;
         let check = |permitted: Capabilities, expected: bool| {
             let kept = with_stand_in(needed, set(permitted));

@@ -1,11 +1,12 @@
-//! What signals do.
+//! Signal handling.
 //!
 //! | signal | |
 //! |---|---|
-//! | `SIGTERM`, `SIGINT` | a stop in order; a second one ends the process at once |
-//! | `SIGHUP` | a stop in order where the terminal is gone on which profcol was started, unless `nohup` was there; else a line in the log, as nothing is reloaded yet |
-//! | `SIGUSR1`, `SIGUSR2`, `SIGALRM` | nothing, where by default they end a process |
-//! | `SIGPIPE` | ignored by Rust: writing fails instead, which no log line minds |
+//! | `SIGTERM`, `SIGINT` | graceful shutdown; a second one exits immediately |
+//! | `SIGHUP` | graceful shutdown if the controlling terminal is gone, except under `nohup`; else a warning, as reload
+//! is not supported |
+//! | `SIGUSR1`, `SIGUSR2`, `SIGALRM` | ignored; the default action would kill the process |
+//! | `SIGPIPE` | ignored by the Rust runtime: writes fail with EPIPE instead |
 
 use std::fs::{self, File};
 use std::io;
@@ -13,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Signals that come together are one request.
-const ONE_REQUEST: Duration = Duration::from_millis(500);
-/// A shell tells its jobs to hang up before it ends itself, and the terminal goes with it.
-const HANG_UP: Duration = Duration::from_millis(500);
+/// Signals within this time count as one request.
+const COALESCE_WINDOW: Duration = Duration::from_millis(500);
+/// A shell sends SIGHUP to its jobs before it exits and the terminal goes away.
+const TERMINAL_LOSS_DELAY: Duration = Duration::from_millis(500);
 
 pub struct Signals {
     terminate: Signal,
@@ -25,13 +26,13 @@ pub struct Signals {
     user_1: Signal,
     user_2: Signal,
     alarm: Signal,
-    /// Whether profcol lives as long as its terminal.
+    /// Whether losing the terminal stops profcol.
     is_on_terminal: bool,
 }
 
 impl Signals {
     pub fn new() -> io::Result<Self> {
-        // To be asked before there is a handler.
+        // Must run before a SIGHUP handler is installed.
         let is_on_terminal = has_terminal() && !ignores_hang_up();
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -44,19 +45,19 @@ impl Signals {
         })
     }
 
-    /// The next signal that asks to stop after the first. What signals a process and its group at
-    /// once, as `timeout` does, has asked only once.
+    /// The next stop signal after the first. `timeout` and others signal the process and its group at once; that counts
+    /// as one request.
     pub async fn second(&mut self) -> &'static str {
         let began = Instant::now();
         loop {
             let name = self.stop().await;
-            if began.elapsed() >= ONE_REQUEST {
+            if began.elapsed() >= COALESCE_WINDOW {
                 return name;
             }
         }
     }
 
-    /// The name of the next signal that asks to stop.
+    /// Waits for the next stop signal; returns its name.
     pub async fn stop(&mut self) -> &'static str {
         loop {
             let ignored = tokio::select! {
@@ -73,7 +74,7 @@ impl Signals {
                 _ = self.user_2.recv() => "SIGUSR2",
                 _ = self.alarm.recv() => "SIGALRM",
             };
-            tracing::debug!(signal = ignored, "Ignored a signal.");
+            tracing::debug!(signal = ignored, "Ignored signal.");
         }
     }
 
@@ -82,7 +83,7 @@ impl Signals {
             return false;
         }
         if has_terminal() {
-            tokio::time::sleep(HANG_UP).await;
+            tokio::time::sleep(TERMINAL_LOSS_DELAY).await;
         }
         !has_terminal()
     }
@@ -93,7 +94,7 @@ fn has_terminal() -> bool {
     File::open("/dev/tty").is_ok()
 }
 
-/// Whether who started this process wants it to go on without a terminal.
+/// Whether SIGHUP was ignored at startup, as by `nohup`.
 fn ignores_hang_up() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     ignores(&status, SignalKind::hangup())
@@ -102,7 +103,7 @@ fn ignores_hang_up() -> bool {
 fn ignores(status: &str, signal: SignalKind) -> bool {
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
-    // The lowest bit is signal 1.
+    // Bit 0 is signal 1.
     let bit = 1 << (signal.as_raw_value() - 1);
     set.is_some_and(|set| set & bit != 0)
 }
@@ -112,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn knows_which_signals_were_ignored_before_it_began() {
+    fn reads_ignored_signals_from_proc_status() {
         let under =
             |set: &str| ignores(&format!("Name:\tx\nSigIgn:\t{set}\n"), SignalKind::hangup());
         assert!(under("0000000000001001"));

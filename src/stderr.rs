@@ -1,8 +1,8 @@
-//! What is said beside the log.
+//! Messages to stderr outside the log.
 
 use std::io::Write;
 
-/// Whoever does not look at it need not have it: nothing fails where the terminal or the reader is gone.
+/// Prints to stderr. A closed terminal or pipe is not an error.
 pub fn tell(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

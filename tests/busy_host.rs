@@ -1,13 +1,8 @@
-//! What `profcol` does by itself on a host that is busier than it has CPUs for: there it is needed.
+//! `profcol` without a configuration on an overloaded host.
 //!
-//! A test binary of its own, so that no other test runs beside the busy programs. Needs root.
+//! A separate test binary, so that no other test runs next to the busy programs. Needs root.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "what is unwrapped wrongly fails the test, as it should"
-)]
-
-mod support;
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -18,21 +13,19 @@ use std::time::{Duration, Instant};
 
 use profcol_pprof::{Limits, read};
 use profcol_profile::Model;
-
-use crate::support::{root, skip};
+use profcol_test_harness::support::{root, skip};
 
 const PROFCOL: &str = env!("CARGO_BIN_EXE_profcol");
-/// Programs that want a whole CPU, for each CPU.
+/// Busy programs per CPU.
 const BUSY_PER_CPU: usize = 8;
-/// How long the profiler gets to show names. It has them sooner, and had none for longer when it waited behind
-/// everything else.
+/// Time limit for the first names. At low priority the profiler had none for longer than this.
 const NAMES: Duration = Duration::from_secs(60);
-/// How long is profiled at least.
+/// Minimum profiling time.
 const LEAST: Duration = Duration::from_secs(20);
-/// How long the end may take; it took from 19 to 31 seconds when each waiting batch waited for its names.
+/// Time limit for shutdown; it took 19 to 31 seconds when each queued batch waited for its names.
 const END: Duration = Duration::from_secs(12);
 
-/// A program that is ended with the value.
+/// A program that is killed on drop.
 struct Running(Child);
 
 impl Running {
@@ -43,7 +36,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail only where it has ended already.
+        // Both fail only if it has already exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -74,7 +67,7 @@ fn wait_until(what: &str, limit: Duration, is_so: impl Fn() -> bool) -> Duration
     began.elapsed()
 }
 
-/// CPU time in a file, and that of the leaves in one of its executables: all of it, and with a name.
+/// CPU time in a file: total, of leaves in the busy executable, and of its named leaves.
 #[derive(Default)]
 struct Profiled {
     all: Duration,
@@ -113,7 +106,7 @@ impl Profiled {
 }
 
 #[test]
-fn a_busy_host_has_names_and_its_whole_profile() {
+fn an_overloaded_host_gets_names_and_a_whole_profile() {
     if !can_profile() {
         return;
     }
@@ -131,14 +124,14 @@ fn a_busy_host_has_names_and_its_whole_profile() {
         others.push(Running::start(Command::new(&busy).arg("600")));
     }
 
-    let [said, errors] = ["said", "errors"].map(|name| folder.path().join(name));
+    let [output, errors] = ["output", "errors"].map(|name| folder.path().join(name));
     let text = |path: &Path| fs::read_to_string(path).unwrap();
     let mut profcol = Running::start(
         Command::new(PROFCOL)
             .args(["--set", "service.telemetry.logs.level=info"])
             .current_dir(folder.path())
             .env("OUTPUT", "profiles")
-            .stdout(File::create(&said).unwrap())
+            .stdout(File::create(&output).unwrap())
             .stderr(File::create(&errors).unwrap()),
     );
     wait_until("starting", NAMES, || {
@@ -146,7 +139,7 @@ fn a_busy_host_has_names_and_its_whole_profile() {
     });
     let began = Instant::now();
     wait_until("naming", NAMES, || {
-        text(&said).contains("  work  [busy_program]")
+        text(&output).contains("  work  [busy_program]")
     });
     thread::sleep(LEAST.saturating_sub(began.elapsed()));
 
@@ -154,7 +147,7 @@ fn a_busy_host_has_names_and_its_whole_profile() {
     let pid = profcol.0.id().to_string();
     let sent = Command::new("kill").args(["-s", "INT", &pid]).status();
     assert!(sent.unwrap().success());
-    let asked = Instant::now();
+    let interrupted = Instant::now();
     wait_until("\"writing...\"", END, || {
         text(&errors).lines().any(|line| line == "writing...")
     });
@@ -162,11 +155,14 @@ fn a_busy_host_has_names_and_its_whole_profile() {
         if let Some(ended) = profcol.0.try_wait().unwrap() {
             break ended;
         }
-        assert!(asked.elapsed() < END, "the end took longer than {END:?}");
+        assert!(
+            interrupted.elapsed() < END,
+            "shutdown took longer than {END:?}"
+        );
         thread::sleep(Duration::from_millis(20));
     };
     drop(others);
-    let (said, errors) = (text(&said), text(&errors));
+    let (output, errors) = (text(&output), text(&errors));
     assert!(ended.success(), "{errors}");
     assert!(!errors.contains("ERROR"), "{errors}");
 
@@ -180,15 +176,15 @@ fn a_busy_host_has_names_and_its_whole_profile() {
         busy,
         busy_named,
     } = found;
-    // Every CPU was busy all the time; some were lost to the host beside a virtual machine.
+    // Every CPU was busy all the time, except for time stolen from the virtual machine.
     let expected = profiled * u32::try_from(cpus).unwrap();
     assert!(
         all > expected.mul_f64(0.7),
-        "{all:?} of {expected:?} is in the files\n{said}\n{errors}"
+        "{all:?} of {expected:?} is in the files\n{output}\n{errors}"
     );
-    assert!(busy > all / 10, "{busy:?} of {all:?}\n{said}");
+    assert!(busy > all / 10, "{busy:?} of {all:?}\n{output}");
     assert!(
         busy_named > busy.mul_f64(0.9),
-        "{busy_named:?} of {busy:?} has names\n{said}"
+        "{busy_named:?} of {busy:?} has names\n{output}"
     );
 }

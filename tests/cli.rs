@@ -1,11 +1,9 @@
 //! The command line as users meet it: each command, exit code and message.
 
-mod support;
-
 use std::io::Write;
 use std::process::Stdio;
 
-use support::{
+use profcol_test_harness::support::{
     Ended, NOBODY, check_privileges, ended, file, is_root, path, profcol, root, run, skip,
 };
 
@@ -69,7 +67,7 @@ fn commands_end_with_their_codes() {
     );
     check(&["--config", bad], 78, "", "did you mean \"nop\"?");
     check(&["run", "--config", bad], 78, "", "did you mean \"nop\"?");
-    // Without a configuration there is one that is built in.
+    // Without a configuration the built-in one applies.
     let set = "receivers.ebpf_cpu.nonsense=1";
     check(&["--set", set], 78, "", "has invalid keys: nonsense");
     check(
@@ -122,7 +120,7 @@ fn commands_end_with_their_codes() {
     );
 }
 
-/// What a terminal acts on, what pretends to be a line of ours, and what turns text around.
+/// Terminal escapes, a forged log line, and a text direction override.
 const EVIL: &str = "e\x1b[2Jvil\nError: forged\r\u{9b}1m\u{202e}";
 const ESCAPED: &str = r"e\x1b[2Jvil\nError: forged\r\u{9b}1m\u{202e}";
 
@@ -136,8 +134,8 @@ fn check_escaped(answer: &Ended, expected: &str) {
 }
 
 #[test]
-fn text_from_outside_is_escaped_wherever_it_is_shown() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+fn untrusted_text_is_escaped_everywhere() {
+    let folder = tempfile::tempdir().expect("can create a temporary folder");
     std::fs::write(folder.path().join(format!("{EVIL}.padata")), "nothing").expect("written");
     let listed = run(&["upload", path(folder.path()), "--dry-run"]);
     check_escaped(&listed, &format!("{ESCAPED}.padata: 7 bytes"));
@@ -196,7 +194,7 @@ processors: {{relabel: {{configs: [
 
 #[test]
 fn the_name_of_a_process_is_escaped() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tempfile::tempdir().expect("can create a temporary folder");
     let program = folder.path().join("e\x1b[2J\n\u{202e}vil");
     std::fs::copy("/bin/sleep", &program).expect("copied");
     let mut child = std::process::Command::new(&program)
@@ -214,7 +212,7 @@ fn the_name_of_a_process_is_escaped() {
     child
         .kill()
         .and_then(|()| child.wait())
-        .expect("it is ours");
+        .expect("the test owns the file");
 }
 
 #[test]
@@ -368,7 +366,7 @@ fn a_configuration_can_come_from_a_web_server() {
         &["validate", "--config", &url],
         78,
         "",
-        "the server answered 404 Not Found",
+        "the server responded 404 Not Found",
     );
     server.join().expect("served");
     check(
@@ -379,13 +377,13 @@ fn a_configuration_can_come_from_a_web_server() {
     );
 }
 
-/// What SREs read when a configuration is wrong. `UPDATE=1` writes the answers anew, to be read.
+/// The error messages for wrong configurations. `UPDATE=1` rewrites them for review.
 #[test]
 fn generated_answers_to_broken_configurations() {
     let folder = root().join("tests/broken");
     let mut stale = Vec::new();
     let mut names: Vec<_> = std::fs::read_dir(&folder)
-        .expect("the folder is there")
+        .expect("the folder exists")
         .map(|entry| entry.expect("readable").path())
         .filter(|path| {
             path.extension()
@@ -428,7 +426,7 @@ fn generated_answers_to_broken_configurations() {
     );
 }
 
-/// Which components there are is not what these texts are about.
+/// Removes the lists of components, which are irrelevant here.
 fn without_component_lists(text: &str) -> String {
     let mut parts = text.split("(valid values: [");
     let mut result = parts.next().unwrap_or_default().to_owned();
@@ -441,7 +439,7 @@ fn without_component_lists(text: &str) -> String {
 }
 
 #[test]
-fn hostile_yaml_is_refused_quickly_and_without_a_panic() {
+fn hostile_yaml_is_rejected_quickly_without_a_panic() {
     let deep = "a: {".repeat(2_500_000);
     let deep_lists = "[".repeat(10_000_000);
     let wide = "x, ".repeat(3_000_000);
@@ -479,18 +477,18 @@ fn hostile_yaml_is_refused_quickly_and_without_a_panic() {
     }
 }
 
-/// A service that is ready, and is killed with the value.
+/// A running service, killed on drop.
 struct Running(std::process::Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail only where it has ended already.
+        // Both fail only if it has already exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Waits until what was started is ready; what it said until then.
+/// Starts a service, waits until it is ready, and returns its output so far.
 fn ready(command: &mut std::process::Command) -> (Running, String) {
     let mut child = command
         .stderr(Stdio::piped())
@@ -541,8 +539,8 @@ service:
 }
 
 #[test]
-fn signals_that_are_of_no_use_do_not_end_it() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+fn ignored_signals_do_not_stop_it() {
+    let folder = tempfile::tempdir().expect("can create a temporary folder");
     let log = folder.path().join("log");
     let config = file("run.yaml", logging_to(&log));
     let logged = |text: &str| std::fs::read_to_string(&log).is_ok_and(|log| log.contains(text));
@@ -550,36 +548,36 @@ fn signals_that_are_of_no_use_do_not_end_it() {
     let mut running = Running(child.expect("the binary was built for this test"));
     wait_for("it to be ready", || logged("Everything is ready"));
     for (signal, expected) in [
-        ("-USR1", "Ignored a signal. signal=\"SIGUSR1\""),
-        ("-USR2", "Ignored a signal. signal=\"SIGUSR2\""),
-        ("-ALRM", "Ignored a signal. signal=\"SIGALRM\""),
+        ("-USR1", "Ignored signal. signal=\"SIGUSR1\""),
+        ("-USR2", "Ignored signal. signal=\"SIGUSR2\""),
+        ("-ALRM", "Ignored signal. signal=\"SIGALRM\""),
         ("-HUP", "SIGHUP: this version does not reload"),
     ] {
         kill(signal, running.0.id());
         wait_for(expected, || logged(expected));
     }
     kill("-TERM", running.0.id());
-    let status = running.0.wait().expect("it is ours");
+    let status = running.0.wait().expect("the test owns the file");
     assert_eq!(status.code(), Some(0));
     assert!(logged("Shutdown complete."));
 }
 
 #[test]
-fn a_terminal_that_goes_takes_it_along_unless_nohup_was_there() {
+fn closing_the_terminal_stops_it_except_under_nohup() {
     let has_script = std::process::Command::new("script").arg("-V").output();
     if !has_script.is_ok_and(|output| output.status.success()) {
         skip("there is no `script`, which makes terminals");
         return;
     }
     for (wrapper, logs) in [
-        // Also where the tests themselves were started by `nohup`.
+        // Also if the tests themselves run under `nohup`.
         (
             "env --default-signal=HUP ",
             "Received a signal. Stopping. signal=\"SIGHUP\"",
         ),
         ("nohup ", "SIGHUP: this version does not reload"),
     ] {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = tempfile::tempdir().expect("can create a temporary folder");
         let log = folder.path().join("log");
         let config = file("run.yaml", logging_to(&log));
         let logged = |text: &str| std::fs::read_to_string(&log).is_ok_and(|log| log.contains(text));
@@ -613,7 +611,7 @@ fn a_terminal_that_goes_takes_it_along_unless_nohup_was_there() {
 }
 
 #[test]
-fn a_terminal_is_told_that_a_configuration_is_valid() {
+fn validate_prints_valid_on_a_terminal() {
     let has_script = std::process::Command::new("script").arg("-V").output();
     if !has_script.is_ok_and(|output| output.status.success()) {
         skip("there is no `script`, which makes terminals");
@@ -640,7 +638,7 @@ const DAC_READ_SEARCH: u64 = 1 << 2;
 const NET_BIND_SERVICE: u64 = 1 << 10;
 
 #[test]
-fn what_root_runs_keeps_what_its_configuration_uses() {
+fn root_keeps_the_capabilities_that_the_configuration_uses() {
     if !is_root() {
         skip("only root has what can be given up");
         return;
@@ -649,10 +647,11 @@ fn what_root_runs_keeps_what_its_configuration_uses() {
         .rev()
         .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
         .expect("one port below 1024 is free");
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY)).expect("root may");
+    let folder = tempfile::tempdir().expect("can create a temporary folder");
+    std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY))
+        .expect("root has the permission");
     let only_owner = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-    std::fs::set_permissions(folder.path(), only_owner).expect("root may");
+    std::fs::set_permissions(folder.path(), only_owner).expect("root has the permission");
     let socket = folder.path().join("otlp.sock");
     let check = |endpoint: &str, exporter: &str, expected: u64| {
         let transport = if endpoint.starts_with('/') {
@@ -694,14 +693,16 @@ service:
         (files.parent().expect("it has one"), 0o750),
         (&files, 0o640),
     ] {
-        let found = std::fs::metadata(made).expect("it was made").permissions();
+        let found = std::fs::metadata(made)
+            .expect("it was created")
+            .permissions();
         let found = std::os::unix::fs::PermissionsExt::mode(&found) & 0o777;
         assert_eq!(found & !mode, 0, "{}: {found:o}", made.display());
     }
 }
 
 #[test]
-fn runs_until_it_is_told_to_stop() {
+fn runs_until_it_is_stopped() {
     let config = "
 receivers: {otlp: {protocols: {grpc: {endpoint: '127.0.0.1:0'}}}}
 exporters: {otlp: {endpoint: 'localhost:1'}}
@@ -733,7 +734,7 @@ service:
         .status();
     assert!(killed.is_ok_and(|status| status.success()));
     seen.extend(lines);
-    let status = child.wait().expect("it ends");
+    let status = child.wait().expect("it exits");
     let seen = seen.join("\n");
     assert_eq!(status.code(), Some(0), "{seen}");
     for expected in [
@@ -746,7 +747,7 @@ service:
 }
 
 #[test]
-fn a_port_in_use_is_named() {
+fn names_a_port_in_use() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
     let config = format!(
@@ -832,18 +833,18 @@ fn profiles_are_converted_and_compared() {
         &["convert", before, "a.xyz"],
         2,
         "",
-        "\"a.xyz\" does not say its format by its ending",
+        "unknown file extension in \"a.xyz\"",
     );
     check(
         &["diff", before, after, "-o", "a.svg"],
         2,
         "",
-        "its name has to end in .html",
+        "its name must end in .html",
     );
     check(
         &["diff", before, after, "--fail-over", "101%"],
         2,
         "",
-        "has to be a share such as 5%",
+        "must be a percentage such as 5%",
     );
 }

@@ -1,20 +1,17 @@
-//! Holds the configuration surface to what a real OpenTelemetry Collector accepts, refuses and
-//! understands.
-
-mod support;
+//! Compares configuration handling with a real OpenTelemetry Collector: accepted, rejected, and resolved values.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use profcol_config::{Sources, yaml};
+use profcol_test_harness::support::{Ended, ended, file, golden, path, profcol};
 use serde_json::Value;
-use support::{Ended, ended, golden, path, profcol};
 
-/// Refused by the Collector and accepted here, as documented: its `batch` knows no profiles.
+/// Rejected by the Collector and accepted here, as documented: its `batch` does not support profiles.
 const ACCEPTED_HERE: &[&str] = &["bad-batch-profiles"];
 
-/// What the answer to each file that is refused has to say: at least the Collector's facts, and
-/// each problem where the Collector stops at the first.
+/// Required parts of the error for each rejected file: at least the Collector's facts, and all problems where the
+/// Collector stops at the first.
 const REFUSED: &[(&str, &[&str])] = &[
     (
         "bad-compression",
@@ -166,7 +163,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("bad-yaml", &["not valid YAML", "yaml:1:12", "still open"]),
 ];
 
-/// Where `print-config` shows something else on purpose: the end of a path, and why.
+/// Intentional differences of `print-config`: the end of a path, and the reason.
 const DIFFERENT: &[(&str, &str)] = &[
     (
         "_gc_interval_when_hard_limited",
@@ -229,7 +226,7 @@ const DIFFERENT: &[(&str, &str)] = &[
     ),
 ];
 
-/// A recorded run: its arguments and how it ended.
+/// A recorded run: its arguments and its result.
 struct Recorded {
     arguments: Vec<String>,
     code: i32,
@@ -259,7 +256,7 @@ fn recorded(text: &str) -> Recorded {
 
 fn files(folder: &Path, suffix: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).expect("the folder is there") {
+    for entry in std::fs::read_dir(folder).expect("the folder exists") {
         let path = entry.expect("readable").path();
         let name = path
             .file_name()
@@ -281,7 +278,7 @@ fn as_recorded(folder: &Path, name: &str, recorded: &Recorded) -> Ended {
 }
 
 #[test]
-fn accepts_and_refuses_what_the_collector_does() {
+fn accepts_and_rejects_like_the_collector() {
     let folder = golden("collector");
     let expected: BTreeMap<_, _> = REFUSED.iter().copied().collect();
     let mut wrong = Vec::new();
@@ -316,7 +313,7 @@ fn accepts_and_refuses_what_the_collector_does() {
 }
 
 #[test]
-fn understands_what_the_collector_does() {
+fn resolves_like_the_collector() {
     let folder = golden("collector");
     let mut wrong = Vec::new();
     let mut used = vec![false; DIFFERENT.len()];
@@ -373,7 +370,7 @@ fn parse(text: &str) -> Value {
         .to_json()
 }
 
-/// Calls `compare` for each value of `theirs` that has nothing inside.
+/// Calls `compare` for each leaf value of `theirs`.
 fn walk(
     path: &str,
     theirs: &Value,
@@ -416,7 +413,7 @@ fn walk(
     }
 }
 
-/// Numbers are compared by value; an empty section of theirs says nothing about what is in ours.
+/// Compares numbers by value; an empty section of theirs matches any section of ours.
 fn same(theirs: &Value, ours: Option<&Value>) -> bool {
     match (theirs, ours) {
         (Value::Number(theirs), Some(Value::Number(ours))) => theirs.as_f64() == ours.as_f64(),
@@ -455,7 +452,7 @@ fn expansions(text: &str) -> Vec<Expansion<'_>> {
 fn variables(mut text: &str) -> Vec<(&str, &str)> {
     let mut found = Vec::new();
     while let Some((name, rest)) = text.split_once("=`") {
-        let (value, rest) = rest.split_once('`').expect("values stand in backticks");
+        let (value, rest) = rest.split_once('`').expect("values are in backticks");
         found.push((name.trim(), value));
         text = rest;
     }
@@ -463,7 +460,7 @@ fn variables(mut text: &str) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn expands_what_the_collector_does() {
+fn expands_like_the_collector() {
     let path = golden("expansion.md");
     let text = std::fs::read_to_string(path).expect("readable");
     let config = "
@@ -482,7 +479,7 @@ service:
         resolved,
     } in rows
     {
-        let file = support::file("c.yaml", config.replace("VALUE", value));
+        let file = file("c.yaml", config.replace("VALUE", value));
         std::fs::write(file.folder.path().join("f.txt"), "from file\n").expect("written");
         let mut command = profcol(&["print-config", "--mode=unredacted", "--config", "c.yaml"]);
         command

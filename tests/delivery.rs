@@ -1,12 +1,6 @@
-//! Every sample that clients were told is taken arrives once, unchanged, at every exporter.
+//! Every accepted sample arrives once, unchanged, at every exporter.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "what is unwrapped wrongly fails the test, as it should"
-)]
-
-mod backend;
-mod peers;
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::fs;
 use std::path::Path;
@@ -14,24 +8,24 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use backend::{Client, Destination, HttpSender, Mode, endpoint_in};
 use bytes::Bytes;
-use peers::{Process, profcol};
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{Compression, Message};
 use profcol_profile::json::{self, ResourceAttrEncoding};
 use profcol_profile::service::PartialSuccess;
 use profcol_profile::testkit::{Observation, model_of, observations};
 use profcol_profile::{Profiles, Validation};
+use profcol_test_harness::backend::{Client, Destination, HttpSender, Mode, endpoint_in};
+use profcol_test_harness::peers::{Process, profcol};
 
 const CLIENTS: u64 = 6;
 const REQUESTS: u64 = 25;
 
 #[test]
 fn every_sample_arrives_unchanged_through_batch_and_two_exporters() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tempfile::tempdir().expect("can create a temporary folder");
     let file = folder.path().join("profiles");
-    // Some batches are refused and sent in pieces, the others as they are.
+    // Some batches are refused and sent in pieces, the others unchanged.
     let destination = Destination::new(Mode::AtMost(20_000));
     let config = format!(
         "\
@@ -51,7 +45,9 @@ service:
         file.display()
     );
     let mut process = profcol(&config);
-    process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+    process.wait_for_output("to be ready", |output| {
+        output.contains("Everything is ready")
+    });
     let (grpc, http) = (
         endpoint_in(&process.output(), "grpc"),
         endpoint_in(&process.output(), "http"),
@@ -76,8 +72,8 @@ service:
         let sent = clients.into_iter().map(|client| client.join());
         sent.flat_map(|sent| sent.expect("all was taken")).collect()
     });
-    let (status, said) = process.stop();
-    assert!(status.success(), "{said}");
+    let (status, output) = process.stop();
+    assert!(status.success(), "{output}");
 
     sent.sort_unstable();
     assert!(sent.len() > 1000, "{} samples show nothing", sent.len());
@@ -86,7 +82,7 @@ service:
 }
 
 #[test]
-fn the_sidecar_of_the_examples_answers_when_its_gateway_did() {
+fn the_example_sidecar_answers_after_its_gateway() {
     let gateway = Destination::new(Mode::Hang);
     let mut command = Command::new(env!("CARGO_BIN_EXE_profcol"));
     command
@@ -99,30 +95,35 @@ fn the_sidecar_of_the_examples_answers_when_its_gateway_did() {
         ])
         .args(["--set", "service.telemetry.metrics.level=none"]);
     let mut process = Process::start_as(&mut command, &[], "{}");
-    process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+    process.wait_for_output("to be ready", |output| {
+        output.contains("Everything is ready")
+    });
     let client = Client::new(endpoint_in(&process.output(), "grpc"));
     let model = model_of(&noise(0));
     let sent = observations(&model).len();
     let answer = client.send_within(&Profiles::from_model(model), Duration::from_millis(500));
-    assert!(answer.is_err(), "it was answered before the gateway was");
+    assert!(answer.is_err(), "it answered before its gateway");
     gateway.set(Mode::Take);
     let model = model_of(&noise(0));
     client.send(&Profiles::from_model(model)).unwrap();
     assert!(gateway.samples() >= sent);
     let is_named = gateway.taken().iter().all(|profiles| {
         profiles.model().resources.iter().all(|resource| {
-            let attributes = resource.resource.iter().flat_map(|said| &said.attributes);
+            let attributes = resource
+                .resource
+                .iter()
+                .flat_map(|output| &output.attributes);
             let mut pods = attributes.filter(|attribute| &*attribute.key == "k8s.pod.name");
             pods.any(|pod| pod.value.as_str() == Some("shop-1"))
         })
     });
     assert!(is_named, "{:?}", gateway.taken());
-    let (status, said) = process.stop();
-    assert!(status.success(), "{said}");
+    let (status, output) = process.stop();
+    assert!(status.success(), "{output}");
 }
 
 #[test]
-fn a_replay_ends_when_all_was_delivered_and_fails_where_something_was_not() {
+fn a_replay_ends_after_delivery_and_fails_on_undelivered_data() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("profiles.jsonl");
     let model = model_of(&noise(0));
@@ -142,32 +143,32 @@ service:
             file.display(),
             destination.address
         );
-        let (status, said) = profcol(&config).ended();
-        (status.code(), said)
+        let (status, output) = profcol(&config).ended();
+        (status.code(), output)
     };
     fs::write(&file, [&record[..], b"\n", &record, b"\n"].concat()).unwrap();
     let destination = Destination::new(Mode::Take);
-    let (code, said) = replay(&destination);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, output) = replay(&destination);
+    assert_eq!(code, Some(0), "{output}");
     let samples = destination.samples();
     assert_eq!(samples, 2 * model.sample_count());
     let totals = format!(
         "files=1 unreadable_files=0 records=2 damaged_records=0 samples={samples} invalid_samples=0 \
          delivered_samples={samples} refused_samples=0 undelivered_samples=0"
     );
-    assert_eq!(said.matches(&totals).count(), 1, "{totals} in {said}");
+    assert_eq!(output.matches(&totals).count(), 1, "{totals} in {output}");
 
     fs::write(&file, [&record[..], b"\n{no json\n"].concat()).unwrap();
-    let (code, said) = replay(&destination);
-    assert_eq!(code, Some(1), "{said}");
+    let (code, output) = replay(&destination);
+    assert_eq!(code, Some(1), "{output}");
     assert!(
-        said.contains("receiver otlp_file: not everything was delivered (damaged records: 1)"),
-        "{said}"
+        output.contains("receiver otlp_file: not everything was delivered (damaged records: 1)"),
+        "{output}"
     );
 }
 
 #[test]
-fn what_a_backend_says_forges_no_line_of_the_log() {
+fn a_backend_message_cannot_forge_a_log_line() {
     const EVIL: &str = "no\n2026-11-22T00:00:00Z ERROR forged\r\x1b[2J\u{202e}";
     const ESCAPED: &str = r"no\n2026-11-22T00:00:00Z ERROR forged\r\x1b[2J\u{202e}";
     let partial = PartialSuccess {
@@ -199,21 +200,23 @@ service:
             destination.address,
         );
         let mut process = profcol(&config);
-        process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+        process.wait_for_output("to be ready", |output| {
+            output.contains("Everything is ready")
+        });
         let client = Client::new(endpoint_in(&process.output(), "grpc"));
         client
             .send(&Profiles::from_model(model_of(&noise(0))))
             .unwrap();
-        process.wait_for_output("to quote the backend", |said| said.contains("forged"));
-        let (_, said) = process.stop();
-        assert!(said.contains(&expected), "{said}");
+        process.wait_for_output("to quote the backend", |output| output.contains("forged"));
+        let (_, output) = process.stop();
+        assert!(output.contains(&expected), "{output}");
         let may_be_there = |c: char| matches!(c, '\n' | '\t') || profcol_printable::is_printable(c);
-        assert!(said.chars().all(may_be_there), "{said:?}");
-        assert!(!said.contains("\n2026-11-22T00:00:00Z"), "{said}");
+        assert!(output.chars().all(may_be_there), "{output:?}");
+        assert!(!output.contains("\n2026-11-22T00:00:00Z"), "{output}");
     }
 }
 
-/// Sends what is different for each client and request; returns it sample by sample.
+/// Sends distinct samples for each client and request; returns them.
 fn client_work(client: u64, send: impl Fn(&Profiles, u64)) -> Vec<Observation> {
     let mut sent = Vec::new();
     for request in 0..REQUESTS {
@@ -224,7 +227,7 @@ fn client_work(client: u64, send: impl Fn(&Profiles, u64)) -> Vec<Observation> {
     sent
 }
 
-/// As protobuf and JSON by turns.
+/// Alternates between protobuf and JSON.
 fn post(client: &HttpSender, profiles: &Profiles, request: u64) {
     let (kind, body) = if request.is_multiple_of(2) {
         ("application/x-protobuf", profiles.to_wire())
@@ -253,13 +256,13 @@ fn records_in(path: &Path) -> Vec<Profiles> {
     while let Some((length, tail)) = rest.split_first_chunk() {
         let (record, tail) = tail.split_at(u32::from_be_bytes(*length) as usize);
         let record = Profiles::from_wire(record.to_vec().into(), Validation::Reject);
-        records.push(record.expect("records are whole and valid").profiles);
+        records.push(record.expect("records are complete and valid").profiles);
         rest = tail;
     }
     records
 }
 
-/// Numbers to make a model of, the same each time.
+/// Deterministic pseudo-random numbers to generate a model.
 fn noise(seed: u64) -> Vec<u32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = || {

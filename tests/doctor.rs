@@ -1,21 +1,17 @@
-//! `profcol doctor` on this host, for configurations that have what they need and for such that lack something.
+//! `profcol doctor` on this host, for configurations with and without unmet requirements.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "what is unwrapped wrongly fails the test, as it should"
-)]
-
-mod backend;
-mod support;
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::time::{Duration, Instant};
 
-use backend::{Destination, Mode, Nobody};
 use profcol_net::grpc::{Code, Status};
+use profcol_test_harness::backend::{ClosedPort, Destination, Mode};
+use profcol_test_harness::support::{
+    Ended, File, NOBODY, ended, file, is_root, path, profcol, run, skip,
+};
 use serde_json::Value;
-use support::{Ended, File, NOBODY, ended, file, is_root, path, profcol, run, skip};
 
-/// A forwarder to these exporters.
+/// A forwarding configuration with these exporters.
 fn forwarder(exporters: &[(&str, String)]) -> File {
     let declared = exporters.iter();
     let declared: Vec<_> = declared
@@ -35,8 +31,8 @@ fn otlp(address: impl std::fmt::Display) -> String {
     format!("{{endpoint: '{address}', tls: {{insecure: true}}}}")
 }
 
-/// The checks as (component, check, status), and the whole of them.
-fn asked(file: &File) -> (Option<i32>, Vec<[String; 3]>, Vec<Value>) {
+/// The exit code, and the checks as (component, check, status) and in full.
+fn run_doctor(file: &File) -> (Option<i32>, Vec<[String; 3]>, Vec<Value>) {
     let answer = run(&["doctor", "--json", "--config", path(&file.path)]);
     let Ended { code, stdout, .. } = &answer;
     let all: Vec<Value> =
@@ -48,13 +44,13 @@ fn asked(file: &File) -> (Option<i32>, Vec<[String; 3]>, Vec<Value>) {
 }
 
 #[test]
-fn all_is_well_where_destinations_answer_and_folders_can_be_written() {
+fn all_checks_pass_with_reachable_destinations_and_writable_folders() {
     let there = Destination::new(Mode::Take);
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("new/profiles");
     let files = format!("{{directory: '{}'}}", directory.display());
     let config = forwarder(&[("otlp_grpc", otlp(there.address)), ("pprof_file", files)]);
-    let (code, checks, all) = asked(&config);
+    let (code, checks, all) = run_doctor(&config);
     assert_eq!(code, Some(0), "{all:#?}");
     let ok = |component: &str, check: &str| [component, check, "ok"].map(str::to_owned);
     assert!(
@@ -65,21 +61,22 @@ fn all_is_well_where_destinations_answer_and_folders_can_be_written() {
         checks.contains(&ok("exporter pprof_file", "directory")),
         "{all:#?}"
     );
-    assert!(!directory.exists(), "it only looked");
-    // For people.
-    let said = run(&["doctor", "--config", path(&config.path)]);
-    assert_eq!(said.code, Some(0), "{said:#?}");
+    assert!(!directory.exists(), "doctor creates nothing");
+    // The readable form.
+    let output = run(&["doctor", "--config", path(&config.path)]);
+    assert_eq!(output.code, Some(0), "{output:#?}");
     assert!(
-        said.stdout
+        output
+            .stdout
             .contains("exporter otlp_grpc\n  ok    handshake"),
-        "{said:#?}"
+        "{output:#?}"
     );
-    assert!(said.stdout.ends_with(" 0 fail\n"), "{said:#?}");
+    assert!(output.stdout.ends_with(" 0 fail\n"), "{output:#?}");
 }
 
 #[test]
-fn each_thing_that_is_missing_is_told_with_its_fix() {
-    let nobody = Nobody::new();
+fn reports_each_missing_requirement_with_its_fix() {
+    let nobody = ClosedPort::reserve();
     let strict = Destination::new(Mode::Take);
     strict.set(Mode::Refuse(Status::new(Code::Unauthenticated, "no token")));
     let folder = tempfile::tempdir().unwrap();
@@ -98,7 +95,7 @@ fn each_thing_that_is_missing_is_told_with_its_fix() {
             format!("{{directory: '{}'}}", in_the_way.display()),
         ),
     ]);
-    let (code, checks, all) = asked(&config);
+    let (code, checks, all) = run_doctor(&config);
     assert_eq!(code, Some(1), "{all:#?}");
     assert_eq!(checks.len(), 5, "{all:#?}");
     for check in &all {
@@ -117,11 +114,11 @@ fn each_thing_that_is_missing_is_told_with_its_fix() {
     assert_eq!(fix("exporter otlp_http"), refused);
     assert!(fix("exporter otlp_grpc/strict").contains("token"));
     assert!(fix("exporter otlp_grpc/nameless").contains("DNS"));
-    assert!(fix("exporter pprof_file").contains("another folder"));
+    assert!(fix("exporter pprof_file").contains("another directory"));
 }
 
 #[test]
-fn a_destination_that_is_silent_is_given_up_and_all_are_asked_at_once() {
+fn gives_up_on_silent_destinations_and_checks_all_concurrently() {
     let silent: Vec<Destination> = (0..6).map(|_| Destination::new(Mode::Take)).collect();
     let names: Vec<String> = (0..6).map(|it| format!("otlp_grpc/{it}")).collect();
     let exporters: Vec<(&str, String)> = names
@@ -134,8 +131,8 @@ fn a_destination_that_is_silent_is_given_up_and_all_are_asked_at_once() {
         .collect();
     let config = forwarder(&exporters);
     let began = Instant::now();
-    let (code, checks, all) = asked(&config);
-    // One after the other would take 24 seconds.
+    let (code, checks, all) = run_doctor(&config);
+    // Sequential checks would take 24 seconds.
     assert!(
         began.elapsed() < Duration::from_secs(15),
         "{:?}",
@@ -146,7 +143,7 @@ fn a_destination_that_is_silent_is_given_up_and_all_are_asked_at_once() {
 }
 
 #[test]
-fn an_unprivileged_user_is_told_of_folders_that_are_not_his() {
+fn reports_folders_of_other_users_to_an_unprivileged_user() {
     if !is_root() {
         skip("only root can become another user");
         return;
@@ -156,20 +153,23 @@ fn an_unprivileged_user_is_told_of_folders_that_are_not_his() {
     let private = folder.path().join("private");
     std::fs::create_dir(&private).unwrap();
     let options = format!("{{directory: '{}'}}", private.display());
-    // He may not read the file either, so it comes by the command line.
+    // That user may not read the file either, so it comes through the command line.
     let config = std::fs::read_to_string(forwarder(&[("pprof_file", options)]).path).unwrap();
     let uri = format!("yaml:{config}");
     let mut command = profcol(&["doctor", "--config", &uri]);
-    let said = ended(command.uid(NOBODY).gid(NOBODY));
-    assert_eq!(said.code, Some(1), "{said:#?}");
-    assert!(said.stdout.contains("fail  directory"), "{said:#?}");
-    assert!(said.stdout.contains("fix: "), "{said:#?}");
+    let output = ended(command.uid(NOBODY).gid(NOBODY));
+    assert_eq!(output.code, Some(1), "{output:#?}");
+    assert!(output.stdout.contains("fail  directory"), "{output:#?}");
+    assert!(output.stdout.contains("fix: "), "{output:#?}");
 }
 
 #[test]
-fn a_wrong_configuration_is_told_as_by_validate() {
+fn reports_a_wrong_configuration_like_validate() {
     let config = file("bad.yaml", "receivers: {nap: }\nexporters: {nop: }\n");
-    let said = run(&["doctor", "--config", path(&config.path)]);
-    assert_eq!(said.code, Some(78), "{said:#?}");
-    assert!(said.stderr.contains("did you mean \"nop\"?"), "{said:#?}");
+    let output = run(&["doctor", "--config", path(&config.path)]);
+    assert_eq!(output.code, Some(78), "{output:#?}");
+    assert!(
+        output.stderr.contains("did you mean \"nop\"?"),
+        "{output:#?}"
+    );
 }

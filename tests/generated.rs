@@ -1,7 +1,4 @@
-//! The files of this repository that are made from the code. Each test compares; `UPDATE=1` (or
-//! `cargo xtask gen`) writes instead.
-
-mod support;
+//! The generated files of this repository. Each test compares; `UPDATE=1` (or `cargo xtask gen`) writes them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,11 +6,11 @@ use std::path::Path;
 use profcol::REGISTRY;
 use profcol_component::{Entry, Kind};
 use profcol_config::schema::{ConfigOption, options};
-use profcol_labels::{ALIASES, Place};
+use profcol_labels::{ALIASES, LabelSource};
+use profcol_test_harness::support::{Ended, root, run};
 use serde_json::Value;
-use support::{Ended, root, run};
 
-/// Holds the file at `path` to `content`.
+/// Compares the file at `path` with `content`.
 fn check(path: &str, content: &str) {
     let file = root().join(path);
     if std::env::var_os("UPDATE").is_some_and(|update| update == "1") {
@@ -24,7 +21,7 @@ fn check(path: &str, content: &str) {
     assert!(found == content, "{path} is stale: run `cargo xtask gen`");
 }
 
-/// Holds what stands between the lines `<!-- name -->` and `<!-- /name -->` of `path` to `content`.
+/// Compares the text between the lines `<!-- name -->` and `<!-- /name -->` of `path` with `content`.
 fn check_part(path: &str, name: &str, content: &str) {
     let text = std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
     let (start, end) = (format!("<!-- {name} -->\n"), format!("<!-- /{name} -->"));
@@ -53,7 +50,7 @@ fn generated_schema() {
     check("config-examples/schema.json", &printed(&["schema"]));
 }
 
-/// A page for each command that another page names.
+/// One page for each command that another page refers to.
 #[test]
 fn generated_man_pages() {
     let folder = root().join("docs/generated/man");
@@ -73,12 +70,12 @@ fn generated_man_pages() {
         check(&format!("docs/generated/man/{name}.1"), &page);
         expected.insert(format!("{name}.1"));
     }
-    let found = std::fs::read_dir(folder).expect("the folder is there");
+    let found = std::fs::read_dir(folder).expect("the folder exists");
     let found = found.map(|entry| entry.expect("readable").file_name());
     let found: BTreeSet<_> = found
         .map(|name| name.to_string_lossy().into_owned())
         .collect();
-    assert_eq!(found, expected, "pages that nothing names: delete them");
+    assert_eq!(found, expected, "unreferenced pages: delete them");
 }
 
 #[test]
@@ -103,7 +100,7 @@ fn generated_option_tables() {
     tables(Kind::Extension, REGISTRY.extensions);
 }
 
-/// A chart reads no file outside of its folder.
+/// A chart cannot read files outside its folder.
 #[test]
 fn generated_chart_files() {
     for (name, example) in [
@@ -111,8 +108,8 @@ fn generated_chart_files() {
         ("deployment", "gateway"),
     ] {
         let example = root().join(format!("config-examples/{example}.yaml"));
-        let text = std::fs::read_to_string(example).expect("the example is there");
-        // It leads an editor to a file beside it.
+        let text = std::fs::read_to_string(example).expect("the example exists");
+        // It refers editors to a file next to it.
         let (_, text) = text.split_once('\n').expect("a first line");
         check(&format!("deploy/helm/profcol/files/{name}.yaml"), text);
     }
@@ -122,9 +119,9 @@ fn generated_chart_files() {
 #[test]
 fn generated_chart_values() {
     let chart = root().join("deploy/helm/profcol");
-    let values = std::fs::read_to_string(chart.join("values.yaml")).expect("the file is there");
+    let values = std::fs::read_to_string(chart.join("values.yaml")).expect("the file exists");
     let schema =
-        std::fs::read_to_string(chart.join("values.schema.json")).expect("the file is there");
+        std::fs::read_to_string(chart.join("values.schema.json")).expect("the file exists");
     let schema: Value = serde_json::from_str(&schema).expect("JSON");
     let mut table = "| value | default | |\n|---|---|---|\n".to_owned();
     let (mut section, mut documentation) = ("", "");
@@ -154,8 +151,8 @@ fn generated_chart_values() {
         if !is_below {
             section = key;
         }
-        let said = std::mem::take(&mut documentation);
-        if said.is_empty() {
+        let output = std::mem::take(&mut documentation);
+        if output.is_empty() {
             let is_section = described["properties"].is_object() && default.is_empty();
             assert!(is_section, "{section} {key} has no comment");
             continue;
@@ -168,11 +165,11 @@ fn generated_chart_values() {
             "" => String::new(),
             default => format!("`{default}`"),
         };
-        table.push_str(&format!("| `{path}` | {default} | {said} |\n"));
+        table.push_str(&format!("| `{path}` | {default} | {output} |\n"));
     }
     check_part("deploy/helm/profcol/README.md", "values", &table);
-    // Its image has this tag.
-    let chart = std::fs::read_to_string(chart.join("Chart.yaml")).expect("the file is there");
+    // The tag of its image.
+    let chart = std::fs::read_to_string(chart.join("Chart.yaml")).expect("the file exists");
     let version = format!("appVersion: {}", env!("CARGO_PKG_VERSION"));
     assert!(chart.lines().any(|line| line == version), "{version}");
 }
@@ -182,10 +179,10 @@ fn generated_label_names() {
     let mut text = "| attribute | label | where |\n|---|---|---|\n".to_owned();
     for alias in ALIASES {
         let place = match (alias.place, alias.runtime) {
-            (Place::Resource, None) => "resource".to_owned(),
-            (Place::Resource, Some(runtime)) => format!("resource; containers of {runtime}"),
-            (Place::Sample, _) => "sample".to_owned(),
-            (Place::Presence, _) => "resource; `true` where it is there".to_owned(),
+            (LabelSource::Resource, None) => "resource".to_owned(),
+            (LabelSource::Resource, Some(runtime)) => format!("resource; containers of {runtime}"),
+            (LabelSource::Sample, _) => "sample".to_owned(),
+            (LabelSource::Presence, _) => "resource; `true` where it is there".to_owned(),
         };
         let (attribute, label) = (alias.attribute, alias.label);
         text.push_str(&format!("| `{attribute}` | `{label}` | {place} |\n"));
@@ -224,7 +221,7 @@ fn table(options: &[ConfigOption]) -> String {
     text
 }
 
-/// A default as a user would write it. A section's defaults stand in the rows below it.
+/// A default as a user would write it. The defaults of a section are in the rows below it.
 fn written(default: Option<&Value>) -> String {
     match default {
         None | Some(Value::Null | Value::Object(_)) => String::new(),

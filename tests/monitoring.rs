@@ -1,11 +1,6 @@
-//! The alerts and the dashboard ask Prometheus for metrics that profcol has.
+//! The alerts and the dashboard use existing metrics.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "what is unwrapped wrongly fails the test, as it should"
-)]
-
-mod support;
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,18 +12,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use profcol_config::{Sources, yaml};
+use profcol_test_harness::support::{file, path, profcol, root};
 use serde_json::Value;
-use support::{file, path, profcol, root};
 
 #[test]
-fn alerts_ask_for_metrics_that_there_are() {
+fn alerts_use_existing_metrics() {
     let text = fs::read_to_string(root().join("deploy/monitoring/rules.yaml")).unwrap();
     let rules = yaml_value(&text);
     let rules = rules["groups"][0]["rules"].as_array().unwrap();
     let mut names = BTreeSet::new();
     for rule in rules {
         let alert = rule["alert"].as_str().unwrap();
-        assert!(names.insert(alert), "{alert} is there twice");
+        assert!(names.insert(alert), "duplicate {alert}");
         for key in ["summary", "description"] {
             assert!(rule["annotations"][key].is_string(), "{alert} has no {key}");
         }
@@ -38,7 +33,7 @@ fn alerts_ask_for_metrics_that_there_are() {
 }
 
 #[test]
-fn the_dashboard_asks_for_metrics_that_there_are() {
+fn the_dashboard_uses_existing_metrics() {
     let text = fs::read_to_string(root().join("deploy/monitoring/dashboard.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&text).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
@@ -54,9 +49,9 @@ fn the_dashboard_asks_for_metrics_that_there_are() {
     assert!(queries > 10);
 }
 
-/// The metrics that all components have are listed as a pipeline shows them.
+/// The list of common metrics matches those of a running pipeline.
 #[test]
-fn what_all_components_have_is_listed() {
+fn common_metrics_are_documented() {
     let [metrics, otlp] = [free_address(), free_address()];
     let (host, port) = metrics.split_once(':').unwrap();
     let config = file(
@@ -92,7 +87,7 @@ service:
         gone.is_empty(),
         "listed, and not served: {gone:?} of {families:?}"
     );
-    // Those of single components have their READMEs.
+    // Component-specific metrics are documented in their READMEs.
     let unlisted: Vec<_> = families
         .difference(&listed)
         .filter(|name| {
@@ -105,11 +100,11 @@ service:
     );
 }
 
-/// What `/metrics` answers as soon as somebody listens.
+/// The response of `/metrics`, once it is listening.
 fn scraped(address: &str) -> String {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
-        assert!(Instant::now() < deadline, "nobody listens on {address}");
+        assert!(Instant::now() < deadline, "nothing listens on {address}");
         if let Ok(mut stream) = TcpStream::connect(address) {
             let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
             stream.write_all(request.as_bytes()).unwrap();
@@ -126,7 +121,7 @@ fn free_address() -> String {
     listener.local_addr().unwrap().to_string()
 }
 
-/// As our own reader of configurations understands it.
+/// Parses with profcol's own configuration reader.
 fn yaml_value(text: &str) -> Value {
     let mut sources = Sources::default();
     let id = sources.add("rules.yaml", text, None).unwrap();
@@ -146,7 +141,7 @@ fn check(name: &str, expr: &str) {
     let metrics: BTreeSet<&str> = words
         .filter(|word| *word == "up" || is_metric(word))
         .collect();
-    assert!(!metrics.is_empty(), "{name} asks for nothing: {expr}");
+    assert!(!metrics.is_empty(), "{name} uses no metrics: {expr}");
     let documented = documented();
     for metric in metrics {
         let family = metric.trim_end_matches("_bucket");
@@ -157,14 +152,14 @@ fn check(name: &str, expr: &str) {
     }
 }
 
-/// Those that the READMEs list; `up` is Prometheus' own.
+/// The metrics in the READMEs; `up` is Prometheus' own.
 fn documented() -> BTreeSet<String> {
     let mut found: BTreeSet<String> = ["up".to_owned()].into();
     for folder in ["components", "deploy"] {
         for page in pages_below(&root().join(folder)) {
             let text = fs::read_to_string(page).unwrap();
             let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
-            // Some rows have more than one.
+            // Some rows list several metrics.
             let names = rows.flat_map(|row| row.split('`'));
             found.extend(names.filter(|name| is_metric(name)).map(str::to_owned));
         }

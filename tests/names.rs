@@ -1,6 +1,4 @@
-//! Names as users meet them: what is known of processes, what rules make of it, what Parca is sent.
-
-mod support;
+//! Process metadata, the effect of relabel rules on it, and the labels sent to Parca.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +6,7 @@ use profcol_labels::Action::{LabelDrop, LabelKeep, LabelMap};
 use profcol_labels::{Leftovers, Rows, Rule, RuleSpec};
 use profcol_parca::{LabelRules, Pattern};
 use profcol_profile::{Attributes, KeyValue, Value};
-use support::{Ended, file, path, run};
+use profcol_test_harness::support::{Ended, file, path, run, skip};
 
 const RULES: &str = "
 receivers: {nop: }
@@ -24,7 +22,7 @@ service: {pipelines: {profiles: {receivers: [nop], processors: [relabel], export
 ";
 
 #[test]
-fn relabel_test_shows_what_each_rule_does() {
+fn relabel_test_shows_the_effect_of_each_rule() {
     let config = file("rules.yaml", RULES);
     let check = |labels: &str, expected: &str| {
         let config = path(&config.path);
@@ -74,7 +72,7 @@ before:
 }
 
 #[test]
-fn relabel_test_says_what_it_lacks() {
+fn relabel_test_reports_missing_input() {
     let config = file("rules.yaml", RULES);
     let other = file(
         "other.yaml",
@@ -92,7 +90,7 @@ fn relabel_test_says_what_it_lacks() {
     check(
         &["--config", config, "--labels", "a"],
         2,
-        "has to be name=value",
+        "must be name=value",
     );
     check(
         &["--config", config, "--pid", "4294967295"],
@@ -118,7 +116,7 @@ fn relabel_test_says_what_it_lacks() {
 }
 
 #[test]
-fn processes_lists_what_is_known_of_each() {
+fn processes_lists_metadata() {
     let own = std::process::id().to_string();
     for arguments in [&["processes"][..], &["processes", "--pid", &own]] {
         let ended = run(&[arguments, &["--format", "json"]].concat());
@@ -144,13 +142,13 @@ fn processes_names_their_language_runtimes() {
             .stdout(std::process::Stdio::piped())
             .spawn();
         let Ok(mut started) = started else {
-            support::skip(&format!("there is no {program}"));
+            skip(&format!("there is no {program}"));
             return None;
         };
-        // It says so when it runs.
+        // It signals when it is running.
         let mut first = [0];
-        let said = started.stdout.as_mut().expect("it is piped");
-        std::io::Read::read_exact(said, &mut first).expect("it runs");
+        let output = started.stdout.as_mut().expect("it is piped");
+        std::io::Read::read_exact(output, &mut first).expect("it starts");
         let pid = started.id().to_string();
         let ended = run(&["processes", "--pid", &pid, "--format", "json"]);
         let known: serde_json::Value = serde_json::from_str(&ended.stdout).expect("it is JSON");
@@ -174,7 +172,7 @@ fn processes_names_their_language_runtimes() {
     }
 }
 
-/// What Parca's agent knows of a process as labels, and what is known here as attributes.
+/// Parca Agent's labels of a process, and the corresponding attributes.
 const KNOWN: &[(&str, &str, &str)] = &[
     ("host.name", "node", "n1"),
     ("process.comm", "comm", "nginx"),
@@ -204,14 +202,14 @@ const KNOWN: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn parca_is_sent_the_labels_that_its_agent_would_send() {
+fn parca_gets_the_same_labels_as_from_its_agent() {
     let check = |specs: &[RuleSpec]| {
         let rules: Vec<Rule> = specs
             .iter()
             .map(|rule| Rule::new(rule).expect("a test's rules are right"))
             .collect();
 
-        // As the agent does it: labels, rules, and without what is for rules alone.
+        // Like the agent: labels, rules, and removal of `__` labels.
         let known = Rows::of_labels(KNOWN.iter().map(|(_, label, text)| (*label, *text)));
         let mut labels = known.labels();
         assert!(rules.iter().all(|rule| rule.apply(&mut labels)));

@@ -1,20 +1,15 @@
-//! What systemd is told of the real program, by a socket as systemd's.
+//! The notifications that profcol sends to systemd.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "what is unwrapped wrongly fails the test, as it should"
-)]
-
-mod support;
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::collections::HashMap;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{file, path, profcol};
+use profcol_test_harness::support::{File, file, path, profcol};
 
-/// Far beyond what anything here takes.
+/// Far longer than any operation here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const CONFIG: &str = "
@@ -29,7 +24,7 @@ service:
 struct Supervised {
     socket: UnixDatagram,
     child: Child,
-    _files: (tempfile::TempDir, support::File),
+    _files: (tempfile::TempDir, File),
 }
 
 type Message = HashMap<String, String>;
@@ -83,14 +78,14 @@ impl Supervised {
 
 impl Drop for Supervised {
     fn drop(&mut self) {
-        // Both fail only where it has ended already.
+        // Both fail only if it has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 #[test]
-fn systemd_learns_of_the_start_of_life_and_of_the_end() {
+fn notifies_systemd_of_ready_watchdog_and_stopping() {
     let mut supervised = Supervised::start(CONFIG, Duration::from_millis(200));
     let first = supervised.next(PATIENCE).expect("a message");
     assert_eq!(first["READY"], "1", "{first:?}");
@@ -99,7 +94,7 @@ fn systemd_learns_of_the_start_of_life_and_of_the_end() {
         assert_eq!(alive["STATUS"], "otlp: 0 samples; debug: 0 delivered");
     }
 
-    // What does not run does not say that it does.
+    // A stopped process sends no watchdog pings.
     supervised.signal("-STOP");
     let is_silent = (0..100).any(|_| supervised.next(Duration::from_secs(2)).is_none());
     assert!(is_silent);
@@ -113,7 +108,7 @@ fn systemd_learns_of_the_start_of_life_and_of_the_end() {
 }
 
 #[test]
-fn what_could_not_start_is_not_ready() {
+fn a_failed_start_is_not_ready() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let config = CONFIG.replace("127.0.0.1:0", &address);

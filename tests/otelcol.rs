@@ -1,12 +1,10 @@
-//! Recorded exports of a real profiler through real Collectors, read at the far end.
-
-mod peers;
+//! Recorded exports of a real profiler, sent through real Collectors.
 
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use peers::{Process, free_address, otelcol, post_profiles, profcol};
+use profcol_test_harness::peers::{Process, free_address, otelcol, post_profiles, profcol};
 
 /// The recorded exports and the number of samples in each.
 const EXPORTS: [(&str, usize); 8] = [
@@ -46,14 +44,14 @@ fn profcol_between_two_collectors_changes_nothing() {
         through_profcol == alone,
         "{through_profcol}\n--- without profcol:\n{alone}"
     );
-    let (status, said) = middle.stop();
-    assert!(status.success(), "{said}");
+    let (status, output) = middle.stop();
+    assert!(status.success(), "{output}");
 }
 
-/// Posts each export to `from`, one after the other has arrived at `last`, and returns what that has printed in the end.
+/// Posts the exports to `from` one by one, waits for each to arrive at `last`, and returns the output of `last`.
 fn send_all(folder: &Path, from: SocketAddr, mut last: Process) -> String {
     for (sent, (name, samples)) in EXPORTS.iter().enumerate() {
-        let body = fs::read(folder.join(name)).expect("the recording is there");
+        let body = fs::read(folder.join(name)).expect("the recording exists");
         let answer = post_profiles(from, "application/x-protobuf", &body);
         assert_eq!(answer, "HTTP/1.1 200 OK", "{name}");
         let due = format!("\"sample records\": {samples}}}");
@@ -104,7 +102,7 @@ service:
     .listens_on(listen)
 }
 
-/// OTLP over gRPC in, everything there is to know about each sample out.
+/// OTLP over gRPC in, all details of each sample out.
 fn collector_that_prints(listen: SocketAddr) -> Process {
     otelcol(&format!(
         "\

@@ -1,6 +1,4 @@
-//! Rules that hold for every component, whoever writes it.
-
-mod support;
+//! Rules for every component.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -18,12 +16,12 @@ use profcol_config::{
     Config, Input, Node, Problems, Resolved, Sources, SystemProviders, print, resolve, yaml,
 };
 use profcol_engine::{Document, Graph, Service};
+use profcol_test_harness::support::{path, root, run};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use support::{path, root, run};
 
-/// What the examples name and a test must not touch. Applied where the component is there.
+/// Overrides of options in examples that a test must not use, applied if the component exists.
 const OVERRIDES: &[(&str, &str, &str)] = &[
     ("receivers", "otlp", "protocols.grpc.endpoint=127.0.0.1:0"),
     ("receivers", "otlp", "protocols.http.endpoint=127.0.0.1:0"),
@@ -50,14 +48,14 @@ const OVERRIDES: &[(&str, &str, &str)] = &[
     ("extensions", "health_check", "endpoint=127.0.0.1:0"),
 ];
 
-/// Components that the kernel lets nobody but root start, with what they say to others.
+/// Components that only root can start, with their error for other users.
 const FOR_ROOT: &[(Kind, &str, &str)] = &[(
     Kind::Receiver,
     "ebpf_cpu",
     "failed to start receiver ebpf_cpu: ",
 )];
 
-/// Long enough for any stop that works; one that hangs is found all the same.
+/// Long enough for any working shutdown; still detects one that hangs.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// One component, without its type.
@@ -69,7 +67,7 @@ struct Component {
     load: Load,
 }
 
-/// Reads a configuration and prints it with its defaults.
+/// Loads a configuration and returns it with all defaults.
 type Load = Box<dyn Fn(&Node, &mut Problems) -> Option<Value>>;
 
 fn components() -> Vec<Component> {
@@ -111,7 +109,7 @@ fn parse(text: &str) -> Node {
     yaml::parse(&sources, id).unwrap_or_else(|problem| panic!("{problem}:\n{text}"))
 }
 
-/// A place for a test to work in: a folder, and ports where somebody listens or nobody does.
+/// A test environment: a folder, and ports with and without listeners.
 struct Place {
     folder: tempfile::TempDir,
     grpc: u16,
@@ -124,7 +122,7 @@ impl Place {
         let free = || std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = |free: &std::net::TcpListener| free.local_addr().expect("bound").port();
         let (grpc, http, parca) = (free(), free(), free());
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = tempfile::tempdir().expect("can create a temporary folder");
         std::fs::write(folder.path().join("secrets"), "user:password\n").expect("written");
         Self {
             folder,
@@ -134,7 +132,7 @@ impl Place {
         }
     }
 
-    /// What `configs` come to, changed so that it touches nothing outside of this place.
+    /// Resolves `configs`, changed so that they use nothing outside this environment.
     fn resolve(&self, configs: &[&str]) -> Resolved {
         let mut input = Input {
             configs: configs.iter().map(ToString::to_string).collect(),
@@ -185,7 +183,7 @@ fn names_are_unique_and_valid() {
 }
 
 #[test]
-fn unknown_keys_are_refused_with_a_suggestion() {
+fn unknown_keys_are_rejected_with_a_suggestion() {
     for Component {
         kind,
         name,
@@ -198,7 +196,10 @@ fn unknown_keys_are_refused_with_a_suggestion() {
         let key = known.and_then(|known| known.keys().find(|key| key.len() > 3));
         let (text, help) = match key {
             Some(key) => (format!("{key}s: "), format!("did you mean \"{key}\"?")),
-            None => ("nobody_knows: ".to_owned(), "it takes no keys".to_owned()),
+            None => (
+                "nobody_knows: ".to_owned(),
+                "this section has no keys".to_owned(),
+            ),
         };
         let mut problems = Problems::default();
         assert_eq!(
@@ -214,7 +215,7 @@ fn unknown_keys_are_refused_with_a_suggestion() {
 }
 
 #[test]
-fn empty_endpoints_are_refused() {
+fn empty_endpoints_are_rejected() {
     let mut checked = 0;
     for Component {
         kind,
@@ -260,7 +261,7 @@ fn foreign_components_are_named_once_and_are_not_ours() {
     } in REGISTRY.foreign
     {
         for name in *names {
-            assert!(seen.insert((*kind, name)), "{kind} {name} is there twice");
+            assert!(seen.insert((*kind, name)), "duplicate {kind} {name}");
             let id = name.parse::<profcol_config::ComponentId>().expect(name);
             assert_eq!((id.kind(), id.name()), (*name, None));
             let ours = components();
@@ -274,8 +275,8 @@ fn foreign_components_are_named_once_and_are_not_ours() {
     }
 }
 
-/// What is printed for an option that is off is `null`, as the Collector prints it; written, some of
-/// those keys mean "on, with defaults".
+/// Disabled options print as `null`, like in the Collector; in a configuration, some of those keys mean
+/// "enabled with defaults".
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -290,7 +291,7 @@ fn without_nulls(value: &Value) -> Value {
 }
 
 #[test]
-fn what_is_printed_can_be_read_again() {
+fn printed_configurations_can_be_read_again() {
     for Component {
         kind, name, load, ..
     } in components()
@@ -307,7 +308,7 @@ fn what_is_printed_can_be_read_again() {
         let (_, written) = written.unwrap_or_else(|| panic!("{kind} {name}: not in its example"));
         let mut problems = Problems::default();
         for start in [&written.node, &parse("{}")] {
-            // Some components have nothing that works by default.
+            // Some components have no working default configuration.
             let Some(first) = load(start, &mut problems) else {
                 assert!(
                     start.as_map().is_some_and(profcol_config::Map::is_empty),
@@ -327,7 +328,7 @@ fn what_is_printed_can_be_read_again() {
 }
 
 #[test]
-fn every_readme_has_its_chapters() {
+fn every_readme_has_its_sections() {
     for component in components() {
         let text = component.read("README.md");
         let headings: Vec<_> = text.lines().filter(|line| line.starts_with('#')).collect();
@@ -352,7 +353,7 @@ fn every_example_is_valid() {
 
 #[test]
 fn every_whole_configuration_is_valid() {
-    let files = std::fs::read_dir(root().join("config-examples")).expect("the folder is there");
+    let files = std::fs::read_dir(root().join("config-examples")).expect("the folder exists");
     let files = files.map(|entry| entry.expect("readable").path());
     let configs: Vec<_> = files
         .filter(|path| path.extension().is_some_and(|e| e == "yaml"))
@@ -419,13 +420,13 @@ async fn try_start(
     Ok(Service::start(graph, meter).await?)
 }
 
-/// How many samples [`Source`] brings.
+/// The number of samples of [`Source`].
 const SAMPLES: usize = 4 * 25;
 
-/// Pushes [`SAMPLES`] samples in four batches, insisting on each, then waits for the end.
+/// Pushes [`SAMPLES`] samples in four batches, retrying each until accepted, then waits for shutdown.
 struct Source;
 
-/// Takes everything.
+/// Accepts everything.
 struct Sink;
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -450,7 +451,7 @@ impl Receiver for Source {
         for _ in 0..4 {
             while let Err(refusal) = output.push(testkit::batch(SAMPLES / 4)).await {
                 if !refusal.is_retryable() {
-                    return Err(RunError(refusal.to_string()));
+                    return Err(RunError::new(refusal.to_string()));
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -482,7 +483,7 @@ impl Exporter for Sink {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_lost_at_a_stop() {
+async fn shutdown_loses_nothing() {
     const SOURCES: &[Entry<dyn Receiver>] = &[entry::<Source>()];
     const SINKS: &[Entry<dyn Exporter>] = &[entry::<Sink>()];
     let place = Place::new();
@@ -529,7 +530,7 @@ async fn nothing_is_lost_at_a_stop() {
     backend.stop(DEADLINE).await;
 }
 
-/// Where network exporters send to.
+/// The destination of network exporters.
 async fn backend(place: &Place) -> Service {
     let config = format!(
         "yaml:{{receivers: {{otlp: {{protocols: {{grpc: {{endpoint: '127.0.0.1:{}'}}, http: {{endpoint: '127.0.0.1:{}'}}}}}}, parca: {{endpoint: '127.0.0.1:{}'}}}}, exporters: {{nop: }}, service: {{pipelines: {{profiles: {{receivers: [otlp, parca], exporters: [nop]}}}}}}}}",

@@ -1,29 +1,21 @@
-//! Queues on disk, by the real program: it is killed, its disk fills up, its files are damaged.
+//! Queues on disk with the real program: kills, full disks, damaged files.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "what is unwrapped wrongly fails the test, as it should"
-)]
-
-#[path = "backend/mod.rs"]
-mod backend;
-#[path = "peers/mod.rs"]
-mod peers;
-#[path = "support/mod.rs"]
-mod support;
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use backend::{Client, Destination, Mode, Nobody, endpoint_in, wait_until};
-use peers::{Process, profcol};
 use profcol_component::testkit::profiles;
 use profcol_net::grpc::{Code, Status};
-use support::SmallDisk;
+use profcol_test_harness::backend::{
+    Client, ClosedPort, Destination, Mode, endpoint_in, wait_until,
+};
+use profcol_test_harness::peers::{Process, profcol};
+use profcol_test_harness::support::{SmallDisk, file, path, run};
 
-/// The profcol under test, from one client to one destination, with its queue on disk.
+/// The profcol under test with a queue on disk, between one client and one destination.
 struct Rig {
     process: Process,
     client: Client,
@@ -39,7 +31,7 @@ struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// Stores ten batches of a hundred samples, and is killed. Returns the file that has them.
+    /// Stores ten batches of a hundred samples, then kills profcol. Returns the file with the batches.
     fn store_ten(&self) -> PathBuf {
         let rig = self.start();
         for _ in 0..10 {
@@ -90,21 +82,23 @@ service:
 
 impl Rig {
     fn of(mut process: Process) -> Self {
-        process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+        process.wait_for_output("to be ready", |output| {
+            output.contains("Everything is ready")
+        });
         let client = Client::new(endpoint_in(&process.output(), "grpc"));
         Rig { process, client }
     }
 
-    /// Stops it; it has to end well.
+    /// Stops it; it must exit successfully.
     fn stop(self) -> String {
         drop(self.client);
-        let (status, said) = self.process.stop();
-        assert!(status.success(), "{status}: {said}");
-        said
+        let (status, output) = self.process.stop();
+        assert!(status.success(), "{status}: {output}");
+        output
     }
 }
 
-/// How often each of the batches arrived.
+/// The number of deliveries of each batch.
 fn arrived(destination: &Destination) -> BTreeMap<Vec<u8>, usize> {
     let mut arrived = BTreeMap::new();
     for profiles in destination.taken() {
@@ -114,10 +108,10 @@ fn arrived(destination: &Destination) -> BTreeMap<Vec<u8>, usize> {
 }
 
 #[test]
-fn what_was_accepted_arrives_although_the_process_is_killed() {
+fn accepted_batches_survive_a_kill() {
     for fsync in ["always", "interval", "never"] {
         let folder = tempfile::tempdir().unwrap();
-        let nobody = Nobody::new();
+        let nobody = ClosedPort::reserve();
         let storage = format!(", fsync: {fsync}");
         let setup = Setup {
             directory: folder.path(),
@@ -141,12 +135,12 @@ fn what_was_accepted_arrives_although_the_process_is_killed() {
         wait_until("all batches to arrive", || {
             arrived(&destination).len() >= accepted.len()
         });
-        let said = rig.stop();
+        let output = rig.stop();
         let arrived = arrived(&destination);
         for batch in &accepted {
             assert!(
                 arrived.contains_key(batch),
-                "{fsync}: a batch is missing: {said}"
+                "{fsync}: a batch is missing: {output}"
             );
         }
         assert_eq!(arrived.len(), accepted.len(), "{fsync}");
@@ -155,7 +149,7 @@ fn what_was_accepted_arrives_although_the_process_is_killed() {
             0,
             "what is delivered gives back its room"
         );
-        // What is delivered stays delivered.
+        // Delivered batches are not sent again.
         let before = destination.taken().len();
         setup.start().stop();
         assert_eq!(destination.taken().len(), before, "{fsync}");
@@ -163,7 +157,7 @@ fn what_was_accepted_arrives_although_the_process_is_killed() {
 }
 
 #[test]
-fn what_is_under_way_when_the_process_is_killed_is_sent_again() {
+fn batches_in_flight_at_a_kill_are_sent_again() {
     let folder = tempfile::tempdir().unwrap();
     let destination = Destination::new(Mode::Hang);
     let setup = Setup {
@@ -186,9 +180,9 @@ fn what_is_under_way_when_the_process_is_killed_is_sent_again() {
 }
 
 #[test]
-fn a_stop_drops_nothing_and_says_what_stays() {
+fn shutdown_drops_nothing_and_reports_what_stays() {
     let folder = tempfile::tempdir().unwrap();
-    let nobody = Nobody::new();
+    let nobody = ClosedPort::reserve();
     let setup = Setup {
         directory: folder.path(),
         destination: nobody.address,
@@ -199,21 +193,21 @@ fn a_stop_drops_nothing_and_says_what_stays() {
     for samples in 1..=20 {
         rig.client.send(&profiles(samples)).unwrap();
     }
-    let said = rig.stop();
+    let output = rig.stop();
     for expected in [
-        "The stored queue keeps what is not delivered for the next start.",
+        "The stored queue keeps undelivered batches for the next start.",
         "stored_batches=20 stored_samples=210",
         "otlp_grpc: delivered=0 stored=210",
     ] {
-        assert!(said.contains(expected), "{expected}: {said}");
+        assert!(output.contains(expected), "{expected}: {output}");
     }
-    assert!(!said.contains("Dropping data"), "{said}");
+    assert!(!output.contains("Dropping data"), "{output}");
     let destination = Destination::on(nobody.address, Mode::Take);
     let rig = setup.start();
     destination.wait_for_samples(210);
     rig.client.send(&profiles(1)).unwrap();
     destination.wait_for_samples(211);
-    let said = rig.stop();
+    let output = rig.stop();
     assert_eq!(destination.samples(), 211, "each once");
     assert_eq!(
         segments(folder.path()),
@@ -221,15 +215,15 @@ fn a_stop_drops_nothing_and_says_what_stays() {
         "of an empty queue nothing stays"
     );
     assert!(
-        said.contains("otlp_grpc: recovered=210 delivered=211"),
-        "{said}"
+        output.contains("otlp_grpc: recovered=210 delivered=211"),
+        "{output}"
     );
 }
 
 #[test]
-fn small_batches_are_merged_out_of_the_stored_queue() {
+fn small_batches_from_the_stored_queue_are_merged() {
     let folder = tempfile::tempdir().unwrap();
-    let nobody = Nobody::new();
+    let nobody = ClosedPort::reserve();
     let setup = Setup {
         directory: folder.path(),
         destination: nobody.address,
@@ -251,9 +245,9 @@ fn small_batches_are_merged_out_of_the_stored_queue() {
 }
 
 #[test]
-fn a_dead_exporter_costs_the_other_one_in_the_same_storage_nothing() {
+fn a_dead_exporter_does_not_affect_another_one_in_the_same_storage() {
     let folder = tempfile::tempdir().unwrap();
-    let (nobody, good) = (Nobody::new(), Destination::new(Mode::Take));
+    let (nobody, good) = (ClosedPort::reserve(), Destination::new(Mode::Take));
     let setup = Setup {
         directory: folder.path(),
         destination: good.address,
@@ -274,15 +268,18 @@ fn a_dead_exporter_costs_the_other_one_in_the_same_storage_nothing() {
     let sent = send(&rig.client, 60, 1000);
     assert_eq!(sent, 60_000, "all is accepted");
     good.wait_for_samples(60_000);
-    let said = rig.stop();
-    assert!(said.contains("otlp_grpc: delivered=60000;"), "{said}");
-    let dead =
-        count(&said, "otlp_grpc/dead:", "stored=") + count(&said, "otlp_grpc/dead:", "queue_full=");
-    assert_eq!(dead, 60_000, "{said}");
-    assert!(count(&said, "otlp_grpc/dead:", "queue_full=") > 0, "{said}");
+    let output = rig.stop();
+    assert!(output.contains("otlp_grpc: delivered=60000;"), "{output}");
+    let dead = count(&output, "otlp_grpc/dead:", "stored=")
+        + count(&output, "otlp_grpc/dead:", "queue_full=");
+    assert_eq!(dead, 60_000, "{output}");
+    assert!(
+        count(&output, "otlp_grpc/dead:", "queue_full=") > 0,
+        "{output}"
+    );
 }
 
-/// Sends batches until one is refused; returns how many samples were accepted.
+/// Sends batches until one is refused; returns the number of accepted samples.
 fn send(client: &Client, batches: usize, samples: usize) -> u64 {
     let mut accepted = 0;
     for _ in 0..batches {
@@ -298,9 +295,9 @@ fn send(client: &Client, batches: usize, samples: usize) -> u64 {
     accepted
 }
 
-/// What the balance says behind `key` of an exporter.
-fn count(said: &str, exporter: &str, key: &str) -> u64 {
-    let balance = said
+/// The value of `key` in an exporter's balance.
+fn count(output: &str, exporter: &str, key: &str) -> u64 {
+    let balance = output
         .lines()
         .find(|line| line.contains("Sample balance"))
         .unwrap();
@@ -311,9 +308,9 @@ fn count(said: &str, exporter: &str, key: &str) -> u64 {
     digits.parse().unwrap_or(0)
 }
 
-/// Fills a queue with no destination, by its own bound, by `queue_size` or by the disk; then the destination is there.
+/// Fills a queue without a destination up to its own limit, `queue_size` or the disk; then starts the destination.
 fn fills_up(directory: &Path, storage: &str, queue: &str) {
-    let nobody = Nobody::new();
+    let nobody = ClosedPort::reserve();
     for when_full in ["block", "drop_oldest", "drop_newest"] {
         let case = format!("{when_full}{storage}{queue}");
         let storage = format!("{storage}, when_full: {when_full}");
@@ -332,13 +329,13 @@ fn fills_up(directory: &Path, storage: &str, queue: &str) {
             when_full == "block",
             "{case}: {accepted}"
         );
-        let said = rig.stop();
+        let output = rig.stop();
         let reason = match when_full {
             "drop_oldest" => "evicted=",
             _ => "queue_full=",
         };
-        let dropped = count(&said, "otlp_grpc:", reason);
-        assert_eq!(dropped > 0, when_full != "block", "{case}: {said}");
+        let dropped = count(&output, "otlp_grpc:", reason);
+        assert_eq!(dropped > 0, when_full != "block", "{case}: {output}");
         let destination = Destination::on(nobody.address, Mode::Take);
         let rig = setup.start();
         destination.wait_for_samples((accepted - dropped) as usize);
@@ -355,7 +352,7 @@ fn fills_up(directory: &Path, storage: &str, queue: &str) {
 }
 
 #[test]
-fn a_full_queue_does_what_it_was_told_and_counts_it() {
+fn a_full_queue_behaves_as_configured_and_counts_refusals() {
     let folder = tempfile::tempdir().unwrap();
     fills_up(folder.path(), ", max_bytes: 1048576", "");
     fills_up(folder.path(), "", ", queue_size: 20, num_consumers: 2");
@@ -369,7 +366,7 @@ fn a_full_disk_does_the_same() {
 }
 
 #[test]
-fn a_sender_that_may_wait_goes_on_when_there_is_room() {
+fn a_waiting_sender_continues_when_there_is_room() {
     let folder = tempfile::tempdir().unwrap();
     let destination = Destination::new(Mode::Refuse(Status::new(Code::Unavailable, "not now")));
     let setup = Setup {
@@ -392,9 +389,9 @@ fn a_sender_that_may_wait_goes_on_when_there_is_room() {
 }
 
 #[test]
-fn a_directory_is_one_processs() {
+fn only_one_process_uses_a_directory() {
     let folder = tempfile::tempdir().unwrap();
-    let nobody = Nobody::new();
+    let nobody = ClosedPort::reserve();
     let setup = Setup {
         directory: folder.path(),
         destination: nobody.address,
@@ -402,23 +399,23 @@ fn a_directory_is_one_processs() {
         queue: "",
     };
     let rig = setup.start();
-    let (status, said) = profcol(&setup.config()).ended();
-    assert_eq!(status.code(), Some(1), "{said}");
+    let (status, output) = profcol(&setup.config()).ended();
+    assert_eq!(status.code(), Some(1), "{output}");
     let pid = rig.process.pid();
     let expected = format!(
-        "failed to start extension file_storage: directory {} is in use by process {pid}: stop that, or name another directory",
+        "failed to start extension file_storage: directory {} is in use by process {pid}: stop that process, or use another directory",
         folder.path().display()
     );
-    assert!(said.contains(&expected), "{said}");
+    assert!(output.contains(&expected), "{output}");
     drop(rig);
-    // A kill leaves the file, and not the lock.
+    // A kill leaves the file, but releases the lock.
     setup.start().stop();
 }
 
 #[test]
-fn a_flipped_byte_costs_one_batch_which_is_counted_and_not_delivered() {
+fn a_flipped_byte_costs_one_batch_which_is_counted() {
     let folder = tempfile::tempdir().unwrap();
-    let nobody = Nobody::new();
+    let nobody = ClosedPort::reserve();
     let setup = Setup {
         directory: folder.path(),
         destination: nobody.address,
@@ -431,10 +428,10 @@ fn a_flipped_byte_costs_one_batch_which_is_counted_and_not_delivered() {
     bytes[middle] ^= 1;
     fs::write(&segment, bytes).unwrap();
 
-    let directory = support::path(folder.path());
+    let directory = path(folder.path());
     let export = folder.path().join("export.bin");
-    let export = support::path(&export);
-    let inspected = support::run(&["storage", "inspect", directory, "--export", export]);
+    let export = path(&export);
+    let inspected = run(&["storage", "inspect", directory, "--export", export]);
     assert_eq!(inspected.code, Some(1), "{inspected:?}");
     for expected in [
         "otlp_grpc: 9 batches with 900 samples wait",
@@ -450,17 +447,17 @@ fn a_flipped_byte_costs_one_batch_which_is_counted_and_not_delivered() {
     let destination = Destination::on(nobody.address, Mode::Take);
     let rig = setup.start();
     destination.wait_for_samples(900);
-    let said = rig.stop();
+    let output = rig.stop();
     assert_eq!(destination.samples(), 900);
     assert!(
-        said.contains("otlp_grpc: recovered=1000 delivered=900 corrupt=100"),
-        "{said}"
+        output.contains("otlp_grpc: recovered=1000 delivered=900 corrupt=100"),
+        "{output}"
     );
     assert!(
-        said.contains("A batch in the stored queue is damaged. Dropping data."),
-        "{said}"
+        output.contains("A batch in the stored queue is damaged. Dropping data."),
+        "{output}"
     );
-    // What was exported is what was delivered.
+    // The export has exactly the delivered batches.
     assert_eq!(
         records_in(export),
         arrived(&destination)
@@ -472,9 +469,9 @@ fn a_flipped_byte_costs_one_batch_which_is_counted_and_not_delivered() {
 }
 
 #[test]
-fn a_torn_end_is_cut_off_and_the_rest_arrives() {
+fn a_torn_end_is_truncated_and_the_other_batches_arrive() {
     let folder = tempfile::tempdir().unwrap();
-    let nobody = Nobody::new();
+    let nobody = ClosedPort::reserve();
     let setup = Setup {
         directory: folder.path(),
         destination: nobody.address,
@@ -484,8 +481,8 @@ fn a_torn_end_is_cut_off_and_the_rest_arrives() {
     let segment = setup.store_ten();
     let file = fs::OpenOptions::new().write(true).open(&segment).unwrap();
     file.set_len(file.metadata().unwrap().len() - 7).unwrap();
-    let directory = support::path(folder.path());
-    let inspected = support::run(&["storage", "inspect", directory]);
+    let directory = path(folder.path());
+    let inspected = run(&["storage", "inspect", directory]);
     assert_eq!(
         inspected.code,
         Some(0),
@@ -498,16 +495,16 @@ fn a_torn_end_is_cut_off_and_the_rest_arrives() {
     let destination = Destination::on(nobody.address, Mode::Take);
     let rig = setup.start();
     destination.wait_for_samples(900);
-    let said = rig.stop();
+    let output = rig.stop();
     assert_eq!(destination.samples(), 900);
     assert!(
-        said.contains("stored_batches=9 stored_samples=900"),
-        "{said}"
+        output.contains("stored_batches=9 stored_samples=900"),
+        "{output}"
     );
 }
 
 #[test]
-fn a_storage_that_is_not_there_is_told_before_anything_starts() {
+fn a_missing_storage_is_reported_before_startup() {
     let folder = tempfile::tempdir().unwrap();
     let setup = Setup {
         directory: folder.path(),
@@ -529,7 +526,7 @@ fn a_storage_that_is_not_there_is_told_before_anything_starts() {
         (
             "{directory:",
             "{compaction: {on_start: true}, directory:",
-            "whole files are removed when their batches are delivered",
+            "files are removed once their batches are delivered",
         ),
         (
             "{directory:",
@@ -537,18 +534,18 @@ fn a_storage_that_is_not_there_is_told_before_anything_starts() {
             "must be at least 1048576",
         ),
     ] {
-        let config = support::file("config.yaml", setup.config().replace(from, to));
-        let validated = support::run(&["validate", "--config", support::path(&config.path)]);
+        let config = file("config.yaml", setup.config().replace(from, to));
+        let validated = run(&["validate", "--config", path(&config.path)]);
         assert_eq!(validated.code, Some(78), "{to}: {validated:?}");
         assert!(validated.stderr.contains(expected), "{to}: {validated:?}");
     }
-    // As the Collector's users have it.
+    // The Collector's values.
     for fsync in ["true", "false"] {
         let config = setup
             .config()
             .replace("{directory:", &format!("{{fsync: {fsync}, directory:"));
-        let config = support::file("config.yaml", config);
-        let validated = support::run(&["validate", "--config", support::path(&config.path)]);
+        let config = file("config.yaml", config);
+        let validated = run(&["validate", "--config", path(&config.path)]);
         assert_eq!(validated.code, Some(0), "{fsync}: {validated:?}");
     }
 }

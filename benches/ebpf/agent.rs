@@ -1,4 +1,4 @@
-//! profcol as a process: it profiles the host and throws the profiles away.
+//! profcol as a process that profiles the host and discards the profiles.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,16 +17,16 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Agent {
     child: Child,
     metrics: SocketAddr,
-    /// From the start to readiness.
+    /// Time from start to readiness.
     pub start: Duration,
-    /// Milliseconds in which the kernel took the programs, as the agent says.
+    /// Load time of the BPF programs in milliseconds, from the agent's log.
     pub load: f64,
-    /// Holds the configuration and the log as long as the process.
+    /// Keeps the configuration and log of the process.
     folder: tempfile::TempDir,
 }
 
 impl Agent {
-    /// Starts it and waits until it profiles. `exporter` is the configuration of one, by its name.
+    /// Starts it and waits until it profiles. `exporter` is an exporter configuration with its name.
     pub fn start(program: &Path, frequency: u64, exporter: &str) -> Result<Self> {
         let metrics = free_address()?;
         let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
@@ -60,40 +60,41 @@ impl Agent {
         self.child.id()
     }
 
-    /// Ends it when all that it sampled is delivered, and returns what it says of that.
+    /// Stops it, which delivers all samples, and returns the totals from its log.
     pub fn finish(mut self) -> Result<Ended> {
         let pid = self.pid().to_string();
         Command::new("kill").args(["-TERM", &pid]).status()?;
         self.child.wait()?;
-        let said = fs::read_to_string(self.folder.path().join(LOG))?;
-        let count = |key| parse_field(&said, "Profiling ended", key);
+        let log = fs::read_to_string(self.folder.path().join(LOG))?;
+        let count = |key| parse_field(&log, "Profiling ended", key);
         let (Some(samples), Some(lost)) = (count("taken="), count("lost=")) else {
-            bail!("profcol does not say how it ended:\n{said}");
+            bail!("no `Profiling ended` line in the log of profcol:\n{log}");
         };
         Ok(Ended { samples, lost })
     }
 
     fn wait_until_ready(&mut self, log: &PathBuf, started: Instant) -> Result<()> {
         loop {
-            let said = fs::read_to_string(log).unwrap_or_default();
-            if said.contains("Everything is ready") {
-                self.load = parse_field(&said, "took the BPF programs", "milliseconds=")
+            let text = fs::read_to_string(log).unwrap_or_default();
+            if text.contains("Everything is ready") {
+                self.load = parse_field(&text, "Loaded the BPF programs", "milliseconds=")
                     .unwrap_or(f64::NAN);
                 return Ok(());
             }
             if let Some(status) = self.child.try_wait()? {
-                bail!("profcol ended ({status}); it said:\n{said}");
+                bail!("profcol exited ({status}); log:\n{text}");
             }
             if started.elapsed() > START_TIMEOUT {
-                bail!("profcol is not ready after {START_TIMEOUT:?}; it said:\n{said}");
+                bail!("profcol is not ready after {START_TIMEOUT:?}; log:\n{text}");
             }
             thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// The receiver's counters, by name and labels.
+    /// The receiver's counters by name and labels.
     pub fn metrics(&self) -> Result<Metrics> {
-        let mut stream = TcpStream::connect(self.metrics).context("no metrics")?;
+        let mut stream = TcpStream::connect(self.metrics)
+            .context("failed to connect to the metrics endpoint")?;
         stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
         let mut text = String::new();
         stream.read_to_string(&mut text)?;
@@ -108,23 +109,23 @@ impl Agent {
     }
 }
 
-/// What was sampled from the start to the end.
+/// Totals of the whole run.
 pub struct Ended {
     pub samples: f64,
-    /// Of them, on the way.
+    /// Lost before delivery.
     pub lost: f64,
 }
 
-/// The number behind `key` in the line of the log that has `text`.
-fn parse_field(said: &str, text: &str, key: &str) -> Option<f64> {
-    let line = said.lines().find(|line| line.contains(text))?;
+/// The number after `key` in the log line that contains `text`.
+fn parse_field(log: &str, text: &str, key: &str) -> Option<f64> {
+    let line = log.lines().find(|line| line.contains(text))?;
     let mut words = line.split_whitespace();
     words.find_map(|word| word.strip_prefix(key))?.parse().ok()
 }
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // Fails only where it has ended already.
+        // Only fails if it has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -134,12 +135,12 @@ impl Drop for Agent {
 pub struct Metrics(BTreeMap<String, f64>);
 
 impl Metrics {
-    /// The sum of a counter over all its labels.
+    /// The sum of a counter over all label sets.
     pub fn sum(&self, name: &str) -> f64 {
         let is_it = |key: &str| {
-            key.split('{')
-                .next()
-                .is_some_and(|known| known == name || known.strip_suffix("_total") == Some(name))
+            key.split('{').next().is_some_and(|counter| {
+                counter == name || counter.strip_suffix("_total") == Some(name)
+            })
         };
         self.0
             .iter()
@@ -148,7 +149,7 @@ impl Metrics {
             .sum()
     }
 
-    /// User stacks by the reason why they end.
+    /// User stacks by end reason.
     pub fn stacks(&self) -> BTreeMap<String, f64> {
         self.0
             .iter()

@@ -1,4 +1,4 @@
-//! What the kernel says about the BPF programs and maps of a process, in `/proc/PID/fdinfo`.
+//! The BPF programs and maps of a process according to `/proc/PID/fdinfo`.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 /// `BPF_PROG_TYPE_PERF_EVENT`.
 const PERF_EVENT: u64 = 7;
 
-/// The programs on perf events and the maps that a process holds.
+/// The perf event programs and the maps of a process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts {
     pub runs: u64,
@@ -28,7 +28,7 @@ impl Facts {
         let mut facts = Self::default();
         let (mut programs, mut maps) = (HashSet::new(), HashSet::new());
         for entry in fs::read_dir(&folder).with_context(|| format!("failed to list {folder}"))? {
-            // A file that was closed since it was listed has no text any more.
+            // Files closed after listing are empty.
             let text = fs::read_to_string(entry?.path()).unwrap_or_default();
             let number = |key: &str| number(&text, key).unwrap_or_default();
             if number("prog_type") == PERF_EVENT && programs.insert(number("prog_id")) {
@@ -43,8 +43,8 @@ impl Facts {
     }
 }
 
-/// Looks so often at a program's counts that most times it sees a single run: the mean of all hides
-/// how long most take where a few wait for a CPU that the machine's host gave to another one.
+/// Polls a program's counters so often that most polls see a single run: the mean hides the typical duration when some
+/// runs wait for a CPU that the hypervisor gave to another guest.
 pub struct RunTimes {
     stop: Arc<AtomicBool>,
     looking: JoinHandle<Vec<f64>>,
@@ -80,17 +80,17 @@ impl RunTimes {
         Ok(Self { stop, looking })
     }
 
-    /// Nanoseconds of the runs, the shortest first.
+    /// Run durations in nanoseconds, ascending.
     pub fn end(self) -> Vec<f64> {
         self.stop.store(true, Ordering::Relaxed);
-        // It has nothing to panic about; without times there is no median.
+        // The thread has no reason to panic; without durations there is no median.
         let mut times = self.looking.join().unwrap_or_default();
         times.sort_by(f64::total_cmp);
         times
     }
 }
 
-/// The place of the program on perf events among the files of a process.
+/// The fdinfo path of the perf event program of a process.
 fn program(pid: u32) -> Result<PathBuf> {
     let folder = format!("/proc/{pid}/fdinfo");
     for entry in fs::read_dir(&folder).with_context(|| format!("failed to list {folder}"))? {
@@ -100,7 +100,7 @@ fn program(pid: u32) -> Result<PathBuf> {
             return Ok(path);
         }
     }
-    bail!("process {pid} has no program on perf events");
+    bail!("process {pid} has no perf event program");
 }
 
 fn number(text: &str, key: &str) -> Option<u64> {
@@ -113,8 +113,8 @@ fn number(text: &str, key: &str) -> Option<u64> {
     })
 }
 
-/// Lets the kernel count runs and their time as long as the value lives. It costs each run about 130 ns, which
-/// [`crate::floor`] measures.
+/// Enables the kernel's counting of BPF runs and their time while the value exists. It costs about 130 ns per run,
+/// which [`crate::floor`] measures.
 pub struct Stats {
     before: String,
 }
@@ -133,7 +133,7 @@ impl Stats {
 
 impl Drop for Stats {
     fn drop(&mut self) {
-        // There is nobody left to tell; the switch costs little.
+        // Errors cannot be reported here; leaving the switch on costs little.
         let _ = fs::write(SWITCH, &self.before);
     }
 }
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_a_number_behind_its_key() {
+    fn reads_a_number_after_its_key() {
         let text = "pos:\t0\nprog_type:\t7\nmemlock:\t8192\nrun_cnt:\t12\n";
         assert_eq!(number(text, "run_cnt"), Some(12));
         assert_eq!(number(text, "run"), None);

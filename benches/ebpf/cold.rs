@@ -1,4 +1,4 @@
-//! How long a program that was never seen before runs until its stacks are whole.
+//! The time until a program that was never profiled before has complete stacks.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,10 +15,10 @@ use crate::recording::{self, Recorded};
 const FREQUENCY: u64 = 99;
 const PROGRAMS: usize = 5;
 const RUN: Duration = Duration::from_secs(2);
-/// Longer than the receiver's interval, so that everything is written.
+/// Longer than the receiver's interval, so that all profiles are written.
 const WRITE: Duration = Duration::from_secs(6);
 
-/// When a process's stacks were first seen, in nanoseconds of the world's time.
+/// The samples of a process, and the Unix time of its first complete stack in nanoseconds.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     samples: usize,
@@ -26,7 +26,7 @@ struct Seen {
     first_whole: Option<u64>,
 }
 
-/// Runs fresh copies of `program`, one after the other.
+/// Runs fresh copies of `program` one after another.
 pub fn run(profcol: &Path, program: &Path) -> Result<String> {
     let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
     let written = folder.path().join("profiles.jsonl");
@@ -69,7 +69,7 @@ pub fn run(profcol: &Path, program: &Path) -> Result<String> {
         .map(|wait| wait.map_or("never".to_owned(), |wait| wait.to_string()))
         .collect();
     Ok(format!(
-        "From exec to the first whole stack of a fresh program, ms at {FREQUENCY} Hz: {}; \
+        "Time from exec to the first whole stack of a fresh program at {FREQUENCY} Hz, in ms: {}; \
          {whole} of their {samples} samples are whole.",
         waits.join(", "),
     ))

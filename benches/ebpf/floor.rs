@@ -1,7 +1,7 @@
-//! The floor: a program on the same clock that does nothing, and one that has the kernel walk frame pointers.
+//! The floor: a program on the same clock that does nothing, and one that makes the kernel walk frame pointers.
 //!
-//! They run beside the program that is measured, on clocks of their own, so all see the same load. The empty one tells
-//! what the kernel's own counting adds to each run, and a third how many ticks met a CPU that was not idle.
+//! They run beside the measured program, on clocks of their own, so all see the same load. The empty program measures
+//! the overhead of the kernel's own counting per run, and a third program counts the ticks on busy CPUs.
 
 use anyhow::{Context, Result};
 use aya::Ebpf;
@@ -15,7 +15,7 @@ use object::{
     SymbolScope,
 };
 
-/// An instruction as the kernel reads it.
+/// An instruction in the kernel's encoding.
 struct Instruction {
     code: u8,
     registers: u8,
@@ -45,12 +45,12 @@ const SHIFT_RIGHT: u8 = 0x77;
 const JUMP_IF: u8 = 0x15;
 const STORE_32: u8 = 0x62;
 const ADD_ATOMICALLY: u8 = 0xdb;
-/// Of sixteen bytes: the address of a map, which the loader writes.
+/// A 16-byte load of a map address, which the loader fills in.
 const SET_MAP: u8 = 0x18;
 
 const EMPTY: &[Instruction] = &[instruction(SET, 0, 0), instruction(EXIT, 0, 0)];
 
-/// As much as a program's own stack holds: 63 frames.
+/// As much as fits on a BPF program's stack: 63 frames.
 const STACK_BYTES: i32 = 504;
 const USER_STACK: i32 = 1 << 8;
 const GET_STACK: i32 = 67;
@@ -69,7 +69,7 @@ const FRAME_POINTERS: &[Instruction] = &[
 const GET_IDS: i32 = 14;
 const LOOK_UP: i32 = 1;
 
-/// `if (get_current_pid_tgid() >> 32 != 0) busy[0] += 1`: what is idle has the number 0.
+/// `if (get_current_pid_tgid() >> 32 != 0) busy[0] += 1`: the idle task has PID 0.
 const BUSY: &[Instruction] = &[
     instruction(CALL, 0, GET_IDS),
     instruction(SHIFT_RIGHT, 0, 32),
@@ -87,22 +87,22 @@ const BUSY: &[Instruction] = &[
     instruction(EXIT, 0, 0),
 ];
 
-/// An array of one number: its kind, the bytes of a key and of a value, its length, no flags.
+/// An array with a single number: type, key size, value size, length, no flags.
 const COUNT: [u32; 5] = [2, 4, 8, 1, 0];
 
-/// The programs, running.
+/// The running programs.
 pub struct Floor {
     empty: Ebpf,
     frame_pointers: Ebpf,
     busy: Ebpf,
 }
 
-/// What they ran up to now.
+/// Counts so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FloorCounts {
     pub empty: Runs,
     pub frame_pointers: Runs,
-    /// Ticks of CPUs that were not idle.
+    /// Ticks on busy CPUs.
     pub busy: u64,
 }
 

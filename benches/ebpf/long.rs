@@ -1,4 +1,4 @@
-//! One profiler over a longer time: its first half minute, and a soak of minutes or hours.
+//! Long runs of a single profiler: its first half minute, and a soak test of minutes or hours.
 
 use std::thread;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::options::Options;
 const FIRST: Duration = Duration::from_secs(30);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What it costs from its start on, when nothing of the host is known to it.
+/// Costs from the start, while nothing about the host is cached.
 pub fn first_seconds(frequency: u64, options: &Options) -> Result<String> {
     let agent = Agent::start(&options.profcol, frequency, "nop: {}")?;
     thread::sleep(FIRST.saturating_sub(agent.start));
     let cpu = CpuTime::of(agent.pid())?;
     Ok(format!(
-        "The first {} s at {frequency} Hz: {:.2} s of CPU ({:.2} user, {:.2} system); the programs were loaded in {} ms; \
+        "The first {} s at {frequency} Hz: {:.2} s of CPU ({:.2} user, {:.2} system); programs loaded in {} ms; \
          peak {:.1} MiB resident.",
         FIRST.as_secs(),
         cpu.total().as_secs_f64(),
@@ -30,7 +30,7 @@ pub fn first_seconds(frequency: u64, options: &Options) -> Result<String> {
     ))
 }
 
-/// Prints a line each minute: what grows shows.
+/// Prints a line per minute, which shows any growth.
 pub fn soak(frequency: u64, minutes: u32, options: &Options) -> Result<()> {
     let agent = Agent::start(&options.profcol, frequency, "nop: {}")?;
     println!(

@@ -1,9 +1,9 @@
-//! What the eBPF receiver costs the host: in the kernel at each sample, as a process, and in memory.
+//! The cost of the eBPF receiver: kernel time per sample, CPU and memory of the process.
 //!
-//! For each workload and frequency it starts profcol with an exporter that throws everything away, and looks at it for a
-//! while. On the same clock run three more programs: one that does nothing, whose time is the kernel's own counting, one
-//! that counts the ticks of busy CPUs, which are the samples due, and one that has the kernel walk the user's frame
-//! pointers. `perf record` follows on the same load.
+//! For each workload and frequency it starts profcol with an exporter that discards everything and observes it for a
+//! while. Three more programs run on the same clock: one that does nothing, which measures the kernel's own counting,
+//! one that counts the ticks on busy CPUs, which are the expected samples, and one that makes the kernel walk the
+//! user's frame pointers. `perf record` follows under the same load.
 //!
 //! `cargo xtask bench ebpf --help`
 

@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 
-/// Measure what the eBPF receiver costs, beside perf and the floor of the kernel
+/// Measure the cost of the eBPF receiver, compared with perf and the kernel's minimum
 #[derive(Parser)]
 pub struct Options {
-    /// The program that is measured
+    /// Path of the profcol binary to measure
     #[arg(long, default_value = "target/release/profcol")]
     pub profcol: PathBuf,
-    /// Seconds of each measurement
+    /// Seconds per measurement
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// Seconds before it, not counted
+    /// Warm-up seconds before it, not counted
     #[arg(long, default_value_t = 4.0)]
     warm_up: f64,
-    /// Samples a second on each CPU
+    /// Samples per second and CPU
     #[arg(long, value_delimiter = ',', default_value = "19,99")]
     pub frequencies: Vec<u64>,
     #[arg(
@@ -27,27 +27,27 @@ pub struct Options {
         default_value = "idle,sleepers,deep,go,python,rust,spawn,mixed"
     )]
     pub workloads: Vec<Workload>,
-    /// Leave perf out
+    /// Skip perf
     #[arg(long)]
     pub without_perf: bool,
-    /// Instead of all that, one profiler for so many minutes under the last workload, and a line for each
+    /// Only run the last workload for this many minutes, and print a line per minute
     #[arg(long)]
     pub soak: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Workload {
-    /// Nothing but what the host does anyway
+    /// The host without extra load
     Idle,
-    /// 200 processes that sleep
+    /// 200 sleeping processes
     Sleepers,
     /// C++ without frame pointers, 26 to 73 frames
     Deep,
-    /// The same, ten times as many processes
+    /// Like `deep`, with ten times as many processes
     ManyDeep,
-    /// The same, of ten different stacks
+    /// Like `deep`, with ten different stacks
     FewStacks,
-    /// The same, of a hundred different stacks
+    /// Like `deep`, with a hundred different stacks
     MoreStacks,
     /// Go, 512 goroutines
     Go,
@@ -57,7 +57,7 @@ pub enum Workload {
     Rust,
     /// A shell loop of `true` and `gzip`
     Spawn,
-    /// One of each
+    /// One of each of the above
     Mixed,
 }
 

@@ -1,4 +1,4 @@
-//! The stacks of a workload's own processes: beside them the host runs others, with reasons of their own.
+//! The stacks of a workload's own processes: the host also runs others, whose stacks end for other reasons.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::agent::Agent;
 use crate::options::Options;
 use crate::recording::{self, WHOLE};
 
-/// Records the host for a while and says how many stacks of these processes are whole.
+/// Records the host for a while and returns how many stacks of these processes are complete.
 pub fn run(frequency: u64, pids: &[u32], options: &Options) -> Result<String> {
     let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
     let path = folder.path().join("profiles.jsonl");
@@ -34,7 +34,7 @@ pub fn run(frequency: u64, pids: &[u32], options: &Options) -> Result<String> {
     Ok(text)
 }
 
-/// Returns when the warm-up was over, in nanoseconds of the world's time.
+/// Returns the Unix time of the end of the warm-up, in nanoseconds.
 fn record(profcol: &Path, frequency: u64, path: &Path, options: &Options) -> Result<u64> {
     let exporter = format!("file: {{path: {}}}", path.display());
     let agent = Agent::start(profcol, frequency, &exporter)?;

@@ -1,4 +1,4 @@
-//! `perf record` over the same load.
+//! `perf record` under the same load.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -8,11 +8,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use profcol_benches::procfs;
 
-/// How perf gets at the user's stack.
+/// How perf obtains the user stack.
 #[derive(Clone, Copy, Debug)]
 pub enum CallGraph {
     FramePointers,
-    /// Copies 8 KiB of each stack, to be unwound afterwards.
+    /// Copies 8 KiB of each stack for later unwinding.
     Dwarf,
 }
 
@@ -35,13 +35,13 @@ impl CallGraph {
 }
 
 pub struct PerfRun {
-    /// Of one core, without perf's own start and end.
+    /// Percent of a core, excluding perf's own start and end.
     pub cpu: f64,
     pub resident: u64,
     pub bytes_per_second: f64,
 }
 
-/// Records for `window`, and looks at what perf costs meanwhile.
+/// Records for `window` and measures the cost of perf.
 pub fn run(call_graph: CallGraph, frequency: u64, window: Duration) -> Result<PerfRun> {
     let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
     let data = folder.path().join("perf.data");
@@ -75,7 +75,7 @@ pub fn run(call_graph: CallGraph, frequency: u64, window: Duration) -> Result<Pe
         })
     };
     let looked = look();
-    child.kill().context("failed to end perf")?;
+    child.kill().context("failed to stop perf")?;
     child.wait()?;
     looked
 }

@@ -1,4 +1,4 @@
-//! What profcol wrote to a file, sample by sample.
+//! The samples that profcol wrote to a file.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -7,21 +7,21 @@ use std::path::Path;
 use anyhow::Result;
 use profcol_profile::{Model, json};
 
-/// One stack at one or more times.
+/// A stack with one or more timestamps.
 pub struct Recorded {
     pub pid: u32,
     pub parent: u32,
     pub has_name: bool,
-    /// Why it is not whole.
+    /// Why it is incomplete.
     pub end: Option<String>,
-    /// Nanoseconds of the world's time.
+    /// Unix time in nanoseconds.
     pub times: Vec<u64>,
 }
 
 pub fn read(path: &Path) -> Result<Vec<Recorded>> {
     let mut recorded = Vec::new();
     for line in fs::read(path)?.split(|&byte| byte == b'\n') {
-        // The last line may be torn.
+        // The last line may be incomplete.
         if let Ok(model) = json::decode(line) {
             add(&model, &mut recorded);
         }
@@ -37,8 +37,8 @@ fn add(model: &Model, recorded: &mut Vec<Recorded>) {
             resource.flat_map(|resource| &resource.attributes)
         };
         let number = |key: &str| {
-            let mut found = attributes().filter(|attribute| &*attribute.key == key);
-            let number = found.next()?.value.as_int()?;
+            let mut matching = attributes().filter(|attribute| &*attribute.key == key);
+            let number = matching.next()?.value.as_int()?;
             u32::try_from(number).ok()
         };
         let Some(pid) = number("process.pid") else {
@@ -72,15 +72,15 @@ fn add(model: &Model, recorded: &mut Vec<Recorded>) {
     }
 }
 
-/// The samples of these processes and of those that they started.
+/// The samples of these processes and their descendants.
 pub fn of_processes<'r>(recorded: &'r [Recorded], pids: &[u32]) -> Vec<&'r Recorded> {
     let parents: HashMap<u32, u32> = recorded.iter().map(|r| (r.pid, r.parent)).collect();
-    let wanted: HashSet<u32> = pids.iter().copied().collect();
+    let included: HashSet<u32> = pids.iter().copied().collect();
     let is_theirs = |recorded: &&Recorded| {
         let mut pid = recorded.pid;
-        // No deeper than processes are nested here; numbers may be used again.
+        // Processes are nested no deeper than this here; PIDs may be reused.
         for _ in 0..16 {
-            if wanted.contains(&pid) {
+            if included.contains(&pid) {
                 return true;
             }
             let Some(&parent) = parents.get(&pid) else {
@@ -93,7 +93,7 @@ pub fn of_processes<'r>(recorded: &'r [Recorded], pids: &[u32]) -> Vec<&'r Recor
     recorded.iter().filter(is_theirs).collect()
 }
 
-/// Samples by the reason why their stacks end, `whole` among them.
+/// Samples by stack end reason, including `whole`.
 pub fn reasons(recorded: &[&Recorded]) -> BTreeMap<String, usize> {
     let mut reasons = BTreeMap::new();
     for sample in recorded {

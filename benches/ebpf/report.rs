@@ -1,4 +1,4 @@
-//! The tables.
+//! The result tables.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -19,7 +19,7 @@ const PERF_HEADER: &str = "\
 pub struct Report {
     rows: String,
     perf_rows: String,
-    /// Of the last trial.
+    /// From the last trial.
     start: String,
 }
 
@@ -55,8 +55,8 @@ impl Report {
             others.join(", "),
         ));
         self.start = format!(
-            "Ready after {:.0} ms, of which {} to load the programs; {:.2} s of CPU up to the end of the warm-up; {} instructions verified; \
-             the kernel's counting adds {:.0} ns to each run (taken off above).",
+            "Ready after {:.0} ms, including {} to load the programs; {:.2} s of CPU up to the end of the warm-up; {} instructions verified; \
+             the kernel's counting adds {:.0} ns to each run (subtracted above).",
             trial.start * 1e3,
             trial.load,
             trial.start_cpu,

@@ -1,4 +1,4 @@
-//! A storm of short processes, beside what `perf record` sees of it in the same moments.
+//! A storm of short-lived processes, compared with `perf record` over the same time.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -12,7 +12,7 @@ use crate::workload::Programs;
 
 const FREQUENCY: u64 = 99;
 
-/// The kernel's names of the reasons of a process that has no image.
+/// End reasons of processes without an image, as named by profcol.
 const GONE: [&str; 2] = ["exec", "exit"];
 
 pub fn run(programs: &Programs, options: &Options) -> Result<String> {
@@ -26,7 +26,7 @@ pub fn run(programs: &Programs, options: &Options) -> Result<String> {
     let exporter = format!("file: {{path: {}}}", path.display());
     let agent = Agent::start(&options.profcol, FREQUENCY, &exporter)?;
     thread::sleep(options.warm_up());
-    // Longer than a look at the costs: what is compared are two counts.
+    // Longer than a cost measurement, because this compares counts.
     let seconds = (options.window() * 3).as_secs_f64().to_string();
     let frequency = FREQUENCY.to_string();
     let status = Command::new("perf")
@@ -57,15 +57,15 @@ pub fn run(programs: &Programs, options: &Options) -> Result<String> {
         .filter_map(busy_at)
         .collect();
     let (Some(&first), Some(&last)) = (seen.iter().min(), seen.iter().max()) else {
-        bail!("perf saw nothing");
+        bail!("perf recorded no samples");
     };
     let recorded = recording::read(&path)?;
     let in_window = |recorded: &Recorded| {
         let times = recorded.times.iter();
         times.filter(|&time| (first..=last).contains(time)).count()
     };
-    let count = |wanted: &dyn Fn(&Recorded) -> bool| -> usize {
-        recorded.iter().filter(|r| wanted(r)).map(in_window).sum()
+    let count = |matches: &dyn Fn(&Recorded) -> bool| -> usize {
+        recorded.iter().filter(|r| matches(r)).map(in_window).sum()
     };
     let is_gone = |r: &Recorded| r.end.as_deref().is_some_and(|end| GONE.contains(&end));
     let all = count(&|_| true);
@@ -74,7 +74,7 @@ pub fn run(programs: &Programs, options: &Options) -> Result<String> {
     let whole = count(&|r| r.end.is_none() || r.end.as_deref() == Some(WHOLE));
     let percent = |part: usize, of: usize| part as f64 * 100.0 / of.max(1) as f64;
     Ok(format!(
-        "Spawn storm at {FREQUENCY} Hz: perf saw {} samples of busy CPUs, profcol {all} ({:.1} %) in the same time, \
+        "Spawn storm at {FREQUENCY} Hz: perf recorded {} samples of busy CPUs, profcol {all} ({:.1} %) in the same time, \
          {named} ({:.1} %) with a name; of those with an image {:.1} % are whole, {gone} were in exec or exit.",
         seen.len(),
         percent(all, seen.len()),
@@ -83,7 +83,7 @@ pub fn run(programs: &Programs, options: &Options) -> Result<String> {
     ))
 }
 
-/// When a CPU was busy: `pid seconds.nanoseconds:`, and what is idle has the number 0.
+/// The time of a sample on a busy CPU: `pid seconds.nanoseconds:`; the idle task has PID 0.
 fn busy_at(line: &str) -> Option<u64> {
     let mut words = line.split_whitespace();
     let pid: u32 = words.next()?.parse().ok()?;
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_time_of_busy_cpus_alone() {
+    fn reads_the_time_of_busy_cpus_only() {
         assert_eq!(busy_at("   17  12.000000034: "), Some(12_000_000_034));
         assert_eq!(busy_at("    0  12.000000034: "), None);
         assert_eq!(busy_at("what perf says"), None);

@@ -1,4 +1,4 @@
-//! One look at profcol under a load.
+//! A measurement of profcol under a load.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -14,32 +14,32 @@ use crate::options::Options;
 
 #[derive(Debug)]
 pub struct Trial {
-    /// Of one core.
+    /// Percent of a core.
     pub cpu: f64,
     pub resident: u64,
     pub peak: u64,
     pub map_bytes: u64,
     /// Samples in the window.
     pub samples: f64,
-    /// Of the samples that were due.
+    /// Fraction of the expected samples.
     pub delivered: f64,
-    /// Nanoseconds per sample, without what the kernel's counting adds.
+    /// Nanoseconds per sample, excluding the overhead of the kernel's counting.
     pub program: f64,
-    /// Of the single samples: half take no longer than the one, nine of ten no longer than the other.
+    /// Of single samples: median and 90th percentile.
     pub median: f64,
     pub ninth_decile: f64,
     pub frame_pointers: f64,
     pub empty: f64,
-    /// Shares of user stacks by the reason why they end, the largest first.
+    /// Fractions of user stacks by end reason, largest first.
     pub reasons: Vec<(String, f64)>,
-    /// From the process's start to readiness, and CPU from there to the end of the warm-up.
+    /// Time from process start to readiness, and CPU time from then to the end of the warm-up.
     pub start: f64,
     pub load: f64,
     pub start_cpu: f64,
     pub verified: u64,
 }
 
-/// Everything at one moment.
+/// All counters at one point in time.
 struct Snapshot {
     at: Instant,
     cpu: Duration,
@@ -82,8 +82,7 @@ pub fn run(frequency: u64, options: &Options) -> Result<Trial> {
     let (start, load) = (agent.start, agent.load);
     let all_runs = Facts::of(agent.pid())?.runs as f64;
     let ended = agent.finish()?;
-    // The program ends at once where it does not want the process. Both numbers are of the whole
-    // time, up to a moment.
+    // The program exits early for processes that it does not sample. Both counts are totals up to the snapshot.
     let sampled = (ended.samples / all_runs).min(1.0);
     let lost = ended.lost / ended.samples;
     Ok(Trial {
@@ -97,7 +96,7 @@ pub fn run(frequency: u64, options: &Options) -> Result<Trial> {
         program: (nanoseconds / runs - empty.mean()) / sampled,
         median: at_share(&times, 0.5) - empty.mean(),
         ninth_decile: at_share(&times, 0.9) - empty.mean(),
-        // On idle CPUs it runs too, but has nothing to walk.
+        // It also runs on idle CPUs, but has nothing to walk there.
         frame_pointers: (frame_pointers.mean() - empty.mean()) * frame_pointers.count as f64 / due,
         empty: empty.mean(),
         reasons: reasons(&before.metrics, &after.metrics),

@@ -1,4 +1,4 @@
-//! The programs that are profiled. Each ends by itself after its time, should this program not live to end it.
+//! The profiled programs. Each exits after its time, in case this program dies before it can stop them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,7 +18,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Compiles what `workloads` need.
+    /// Compiles the programs of `workloads`.
     pub fn build(workloads: &[Workload]) -> Result<Self> {
         let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
         let programs = Self { folder };
@@ -57,7 +57,7 @@ impl Programs {
             .status()
             .with_context(|| format!("failed to start {compiler}"))?;
         if !status.success() {
-            bail!("{compiler} does not compile {source}");
+            bail!("{compiler} failed to compile {source}");
         }
         Ok(())
     }
@@ -66,12 +66,12 @@ impl Programs {
         self.folder.path().join(name)
     }
 
-    /// The deep program, where it was compiled.
+    /// The deep program, if compiled.
     pub fn deep(&self) -> Option<PathBuf> {
         Some(self.path("deep")).filter(|path| path.exists())
     }
 
-    /// Starts a workload that ends by itself after `longest`.
+    /// Starts a workload that exits after `longest` at the latest.
     pub fn start(&self, workload: Workload, longest: Duration) -> Result<Running> {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let mut running = Running(Vec::new());
@@ -95,7 +95,7 @@ impl Programs {
                     running.spawn(Command::new("sleep").arg(&seconds))?;
                 }
             }
-            // It has as many threads as there are CPUs by itself.
+            // It starts as many threads as there are CPUs itself.
             Workload::Go => running.spawn(Command::new(self.path("goroutines")).arg(&seconds))?,
             Workload::ManyDeep => self.add(Workload::Deep, copies * 10, longest, running)?,
             Workload::FewStacks | Workload::MoreStacks => {
@@ -143,7 +143,7 @@ impl Programs {
     }
 }
 
-/// The processes of a workload, ended with the value.
+/// The processes of a workload, killed on drop.
 pub struct Running(Vec<Child>);
 
 impl Running {
@@ -166,7 +166,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // Fails only where it has ended already.
+            // Only fails if it has already exited.
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -1,9 +1,10 @@
-//! Whole processes side by side: how many samples a forwarder moves per second of CPU, and the memory it takes.
+//! Compares whole processes: samples forwarded per CPU second, and memory use.
 //!
-//! A forwarder receives OTLP over gRPC on loopback and sends it on over gRPC. This program is the load before it and the
-//! sink behind it, and starts the contestants in turn (A B A B …), each as a fresh process with the same configuration.
-//! Only the forwarder's own CPU time counts (from `/proc/PID/stat`), so load and sink may share the machine with it. After
-//! each run the sink must have exactly the samples whose acceptance the load was told of.
+//! A forwarder receives OTLP on loopback and sends it on over gRPC, from a client to a sink, by default third-party
+//! programs: grpc-go and a Collector. This program starts them, and the contestants in turn (A B A B …), each as a
+//! fresh process with the same configuration. Only the forwarder's own CPU time counts (from `/proc/PID/stat`), so load
+//! and sink may run on the same machine. After each run the sink must have received exactly the samples that were
+//! acknowledged to the client.
 //!
 //! `cargo run --release -p profcol-benches --bin forward -- --help`
 
@@ -17,6 +18,7 @@ mod forwarder;
 mod load;
 mod options;
 mod processes;
+mod program;
 mod report;
 mod sink;
 mod trial;

@@ -1,41 +1,44 @@
-//! What to measure, for how long, and what stays the same in every case.
+//! The cases to measure, and the settings common to all of them.
 
 use std::fmt;
 
 use clap::{Parser, ValueEnum};
 use profcol_benches::bodies::Class;
 
+use crate::load::Client;
+use crate::sink;
 use crate::wire::Compression;
 
 /// Compare two forwarders of OTLP profiles, by default the OpenTelemetry Collector and profcol.
 #[derive(Parser)]
 pub struct Options {
-    /// The peer: the program, and arguments after it if needed (`cargo xtask peers` builds it)
+    /// The peer: the program, with arguments if needed (`cargo xtask peers` builds it)
     #[arg(long, value_name = "COMMAND", default_value = "target/peers/otelcol")]
     pub collector: String,
-    /// The program that is compared with it
+    /// The program to compare with it
     #[arg(long, value_name = "COMMAND", default_value = "target/release/profcol")]
     pub profcol: String,
     /// Seconds of load per run
     #[arg(long, default_value_t = 8)]
     pub seconds: u64,
-    /// Seconds of load before that, not counted
+    /// Warm-up seconds before that, not counted
     #[arg(long, default_value_t = 2)]
     pub warm_up: u64,
-    /// Runs of each contestant per case
+    /// Runs per contestant and case
     #[arg(long, default_value_t = 3)]
     pub rounds: usize,
-    /// Requests that each connection keeps in flight
+    /// Requests in flight per connection
     #[arg(long, default_value_t = 4)]
     pub in_flight: usize,
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        default_value = "none,gzip,zstd"
-    )]
+    /// The client that sends to the forwarder
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "grpc-go")]
+    pub load: Vec<Client>,
+    /// The sink that the forwarder sends to
+    #[arg(long, value_enum, default_value = "collector")]
+    pub sink: sink::Kind,
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "none,gzip")]
     pub compression: Vec<Compression>,
-    /// How the load compresses, where that is not as the forwarder does
+    /// Compression of the load, if different from the forwarder's
     #[arg(long, value_enum, value_name = "COMPRESSION")]
     pub sent_as: Option<Compression>,
     #[arg(long, value_enum, value_delimiter = ',', default_value = "small,large")]
@@ -49,28 +52,29 @@ pub struct Options {
         default_value = "direct,batched"
     )]
     pub delivery: Vec<Delivery>,
-    /// Give the profiled processes the numbers of so many that run here, for contestants that look at them
-    /// (`--profcol 'target/release/profcol --config benches/forward/enriched.yaml'`)
+    /// Replace the PIDs in the profiles by those of this many processes started here, for contestants that look at the
+    /// processes (`--profcol 'target/release/profcol --config benches/forward/enriched.yaml'`)
     #[arg(long, default_value_t = 0)]
     pub processes: usize,
-    /// Requests that a queue holds before the load has to wait; the Collector's default is 1000
+    /// Queue size in requests before the load has to wait; the Collector's default is 1000
     #[arg(long, default_value_t = 1000)]
     pub queue_size: usize,
 }
 
-/// What stands between receiving and sending.
+/// The delivery mode between receiver and exporter.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Delivery {
-    /// Nothing: a request is answered when the next place has answered it
+    /// No queue: a request is answered when the destination has answered
     Direct,
-    /// The sending queue: a request is answered when it is queued; a full queue makes the load wait
+    /// A sending queue: a request is answered once queued; a full queue makes the load wait
     Queued,
-    /// The sending queue with batching, 8192 samples or 200 ms
+    /// A sending queue with batching, 8192 samples or 200 ms
     Batched,
 }
 
-/// One row of the matrix.
+/// A row of the matrix.
 pub struct Case {
+    pub load: Client,
     pub compression: Compression,
     pub class: Class,
     pub connections: usize,
@@ -80,16 +84,19 @@ pub struct Case {
 impl Options {
     pub fn cases(&self) -> Vec<Case> {
         let mut cases = Vec::new();
-        for &compression in &self.compression {
-            for &class in &self.bodies {
-                for &connections in &self.connections {
-                    for &delivery in &self.delivery {
-                        cases.push(Case {
-                            compression,
-                            class,
-                            connections,
-                            delivery,
-                        });
+        for &load in &self.load {
+            for &compression in &self.compression {
+                for &class in &self.bodies {
+                    for &connections in &self.connections {
+                        for &delivery in &self.delivery {
+                            cases.push(Case {
+                                load,
+                                compression,
+                                class,
+                                connections,
+                                delivery,
+                            });
+                        }
                     }
                 }
             }
@@ -114,8 +121,8 @@ impl fmt::Display for Case {
         let (encoding, connections) = (self.compression.name(), self.connections);
         write!(
             f,
-            "{encoding} | {} | {connections} | {}",
-            self.class, self.delivery
+            "{} | {encoding} | {} | {connections} | {}",
+            self.load, self.class, self.delivery
         )
     }
 }

@@ -1,16 +1,16 @@
-//! Processes of this host that profiles can be about.
+//! Local processes for profiles to refer to.
 
 use std::process::{Child, Command};
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
-use profcol_processes::{Described, Host, Wanted, timestamp};
+use profcol_processes::{Host, ProcessDescription, ReadOptions, timestamp};
 use profcol_profile::{KeyValue, Profiles, Resource, Validation};
 
 const PID: &str = "process.pid";
 const CREATED: &str = "process.creation.time";
 
-/// They sleep, and end with this.
+/// They sleep, and are killed on drop.
 pub struct Processes(Vec<Child>);
 
 impl Processes {
@@ -23,7 +23,7 @@ impl Processes {
         Ok(processes)
     }
 
-    /// The bodies with these processes instead of those that were recorded, in turn.
+    /// Replaces the recorded processes of the bodies by these, in turn.
     pub fn in_place_of_those_of(&self, bodies: Vec<Bytes>) -> Result<Vec<Bytes>> {
         if self.0.is_empty() {
             return Ok(bodies);
@@ -31,7 +31,7 @@ impl Processes {
         let host = Host::read();
         let attributes = self.0.iter().map(|process| {
             let pid = process.id();
-            let described = Described::read(pid, &Wanted::default());
+            let described = ProcessDescription::read(pid, &ReadOptions::default());
             let created = described.and_then(|it| timestamp(it.created(&host)?));
             Some([
                 KeyValue::new(PID, i64::from(pid)),
@@ -39,7 +39,7 @@ impl Processes {
             ])
         });
         let attributes: Option<Vec<_>> = attributes.collect();
-        let attributes = attributes.context("a process that was started is gone")?;
+        let attributes = attributes.context("a started process has exited")?;
         let mut turn = attributes.iter().cycle();
         let mut replace = |resource: &mut Resource| {
             let own = &mut resource.attributes;
@@ -49,7 +49,7 @@ impl Processes {
         };
         let bodies = bodies.into_iter().map(|body| {
             let received = Profiles::from_wire(body, Validation::Reject);
-            let mut profiles = received.context("a body is refused")?.profiles;
+            let mut profiles = received.context("invalid body")?.profiles;
             profiles.update_resources(&mut replace);
             Ok(profiles.to_wire())
         });
@@ -60,7 +60,7 @@ impl Processes {
 impl Drop for Processes {
     fn drop(&mut self) {
         for process in &mut self.0 {
-            // Fails only where it has ended already.
+            // Only fails if it has already exited.
             let _ = process.kill();
             let _ = process.wait();
         }

@@ -1,14 +1,14 @@
-//! The table: medians of each contestant, and the median of the ratios of the pairs.
+//! The result table: medians per contestant, and the median of the pairwise ratios.
 
 use crate::options::Case;
 use crate::trial::Trial;
 
 pub const HEADER: &str = "\
-| compression | body | connections | delivery | collector, samples per core-second | profcol | ratio (min-max) \
+| load | compression | body | connections | delivery | collector, samples per core-second | profcol | ratio (min-max) \
 | collector, peak MB | profcol | ratio | collector, bytes out per request | profcol | refused |
-|---|---|---|---|---|---|---|---|---|---|---|---|---|";
+|---|---|---|---|---|---|---|---|---|---|---|---|---|---|";
 
-/// The runs of one case; the n-th of each make a pair.
+/// The runs of a case; the n-th runs of both contestants form a pair.
 #[derive(Default)]
 pub struct Row {
     pub collector: Vec<Trial>,
@@ -19,10 +19,13 @@ impl Row {
     pub fn to_markdown(&self, case: &Case) -> String {
         let speed = self.compare(Trial::samples_per_core_second);
         let peak = self.compare(|trial| trial.peak_bytes as f64 / 1e6);
-        let bytes = self.compare(Trial::bytes_per_request);
+        let bytes = |trials: &[Trial]| -> String {
+            let figures: Option<Vec<f64>> = trials.iter().map(Trial::bytes_per_request).collect();
+            figures.map_or("?".to_owned(), |figures| format!("{:.0}", median(figures)))
+        };
         let refused = |trials: &[Trial]| trials.iter().map(Trial::refused).sum::<u64>();
         format!(
-            "| {case} | {:.0} | {:.0} | **{:.2}** ({:.2}-{:.2}) | {:.0} | {:.0} | **{:.2}** | {:.0} | {:.0} | {}, {} |",
+            "| {case} | {:.0} | {:.0} | **{:.2}** ({:.2}-{:.2}) | {:.0} | {:.0} | **{:.2}** | {} | {} | {}, {} |",
             speed.collector,
             speed.profcol,
             speed.ratio,
@@ -31,8 +34,8 @@ impl Row {
             peak.collector,
             peak.profcol,
             peak.ratio,
-            bytes.collector,
-            bytes.profcol,
+            bytes(&self.collector),
+            bytes(&self.profcol),
             refused(&self.collector),
             refused(&self.profcol),
         )
@@ -64,7 +67,7 @@ struct Comparison {
     highest: f64,
 }
 
-/// Of an even number, the mean of the two in the middle; of none, not a number.
+/// For an even count the mean of the middle two; NaN if empty.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

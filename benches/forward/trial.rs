@@ -1,23 +1,20 @@
-//! One run of one contestant in one case.
+//! A run of a contestant in a case.
 
 use std::fmt;
-use std::net::SocketAddr;
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use profcol_benches::bodies;
 use profcol_benches::procfs::{self, CpuTime};
-use tokio::runtime;
 
 use crate::forwarder::Forwarder;
-use crate::load::{self, Bodies, Sent, Shape};
+use crate::load::{Load, Sent, Shape};
 use crate::options::{Case, Options};
 use crate::processes::Processes;
 use crate::sink::{Received, Sink};
 
-/// A forwarder that has not passed anything on for this long will not pass on the rest either.
+/// If a forwarder has sent nothing for this long, it will not send the rest either.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Trial {
@@ -30,59 +27,48 @@ pub struct Trial {
 
 pub fn run(command: &str, case: &Case, options: &Options) -> Result<Trial> {
     let processes = Processes::start(options.processes)?;
-    let bodies = Bodies::new(
+    let load = Load::new(
+        case.load,
         &processes.in_place_of_those_of(bodies::load(case.class)?)?,
         options.sent_as.unwrap_or(case.compression),
     )?;
-    let sink = Sink::start()?;
-    let forwarder = Forwarder::start(command, case, options.queue_size, sink.address)?;
+    let sink = Sink::start(options.sink)?;
+    let forwarder = Forwarder::start(command, case, options.queue_size, sink.address())?;
     let shape = Shape {
         connections: case.connections,
         in_flight: options.in_flight,
     };
-    measure(&bodies, &sink, &forwarder, shape, options)
-        .with_context(|| format!("`{command}` failed; it said:\n{}", forwarder.last_words()))
+    measure(&load, &sink, &forwarder, shape, options).with_context(|| {
+        let output = forwarder.program.last_words();
+        format!("`{command}` failed; output:\n{output}")
+    })
 }
 
 fn measure(
-    bodies: &Arc<Bodies>,
+    load: &Load,
     sink: &Sink,
     forwarder: &Forwarder,
     shape: Shape,
     options: &Options,
 ) -> Result<Trial> {
-    let runtime = runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("failed to start the load")?;
-    let load = |target: SocketAddr, seconds| {
-        runtime.block_on(load::run(
-            target,
-            bodies,
-            shape,
-            Duration::from_secs(seconds),
-        ))
-    };
-    let warm_up = load(forwarder.address, options.warm_up)?;
+    let pid = forwarder.program.pid();
+    let load = |seconds| load.run(forwarder.address, shape, Duration::from_secs(seconds));
+    let warm_up = load(options.warm_up)?;
     let before = drain(sink, Received::default(), warm_up)?;
-    let (cpu, started) = (CpuTime::of(forwarder.pid())?, Instant::now());
+    let (cpu, started) = (CpuTime::of(pid)?, Instant::now());
 
-    let sent = load(forwarder.address, options.seconds)?;
+    let sent = load(options.seconds)?;
     let after = drain(sink, before, sent)?;
     Ok(Trial {
-        cpu: CpuTime::of(forwarder.pid())? - cpu,
+        cpu: CpuTime::of(pid)? - cpu,
         wall: started.elapsed(),
         sent,
-        received: Received {
-            requests: after.requests - before.requests,
-            bytes: after.bytes - before.bytes,
-            samples: after.samples - before.samples,
-        },
-        peak_bytes: procfs::peak_resident(forwarder.pid())?,
+        received: after - before,
+        peak_bytes: procfs::peak_resident(pid)?,
     })
 }
 
-/// Waits until everything that was accepted has come out, and makes sure that nothing is lost or doubled.
+/// Waits until all accepted samples have arrived, and checks that none are lost or duplicated.
 fn drain(sink: &Sink, before: Received, sent: Sent) -> Result<Received> {
     let due = before.samples + sent.accepted_samples;
     let mut received = sink.received()?;
@@ -97,7 +83,7 @@ fn drain(sink: &Sink, before: Received, sent: Sent) -> Result<Received> {
     }
     ensure!(
         received.samples == due,
-        "{} samples were accepted, {} came out",
+        "{} samples accepted, {} received by the sink",
         sent.accepted_samples,
         received.samples - before.samples
     );
@@ -109,8 +95,10 @@ impl Trial {
         self.received.samples as f64 / self.cpu.total().as_secs_f64()
     }
 
-    pub fn bytes_per_request(&self) -> f64 {
-        self.received.bytes as f64 / self.sent.accepted as f64
+    /// `None` if the sink does not count bytes.
+    pub fn bytes_per_request(&self) -> Option<f64> {
+        let messages = self.received.messages?;
+        Some(messages.bytes as f64 / self.sent.accepted as f64)
     }
 
     pub fn refused(&self) -> u64 {
@@ -126,7 +114,9 @@ impl fmt::Display for Trial {
             "{} requests in, {} out, {:.1} s; CPU {cpu:.2} s ({:.0} % user); {:.0} samples and {:.1} requests per \
              core-second; peak {:.0} MB; {} refused",
             self.sent.accepted,
-            self.received.requests,
+            self.received
+                .messages
+                .map_or("?".to_owned(), |messages| messages.requests.to_string()),
             self.wall.as_secs_f64(),
             self.cpu.user.as_secs_f64() / cpu * 100.0,
             self.samples_per_core_second(),

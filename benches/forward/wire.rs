@@ -1,4 +1,4 @@
-//! gRPC's message framing and its encodings, as much as load and sink need.
+//! gRPC message framing and encodings, as far as load and sink need them.
 
 use std::io::{self, Read, Write};
 
@@ -9,11 +9,14 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use h2::RecvStream;
 
-/// The method that is called.
+/// The gRPC method.
 pub const EXPORT: &str =
     "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
 
-/// Larger than any message here; keeps a broken one from filling the memory.
+/// The HTTP path.
+pub const EXPORT_HTTP: &str = "/v1development/profiles";
+
+/// Larger than any message here; a malformed length cannot exhaust the memory.
 const MAX_DECOMPRESSED: u64 = 1 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,7 +27,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// As in a `compression` key and in the `grpc-encoding` header.
+    /// The name in the `compression` key and the `grpc-encoding` header.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -73,11 +76,15 @@ impl Compression {
     }
 }
 
-/// A message as it goes over the wire: one byte "compressed", four bytes length, the body.
-pub fn frame(body: &[u8], compression: Compression) -> Result<Bytes> {
-    let body = compression
+pub fn compress(body: &[u8], compression: Compression) -> Result<Vec<u8>> {
+    compression
         .compress(body)
-        .context("failed to compress a body")?;
+        .context("failed to compress a body")
+}
+
+/// A message as sent: a compression flag byte, a four-byte length, the body.
+pub fn frame(body: &[u8], compression: Compression) -> Result<Bytes> {
+    let body = compress(body, compression)?;
     let mut framed = BytesMut::with_capacity(5 + body.len());
     framed.put_u8(u8::from(compression != Compression::None));
     framed.put_u32(u32::try_from(body.len()).context("a body of 4 GiB or more")?);
@@ -85,7 +92,7 @@ pub fn frame(body: &[u8], compression: Compression) -> Result<Bytes> {
     Ok(framed.freeze())
 }
 
-/// All data of a body. HTTP/2's flow control gets its room back at once.
+/// All data of a body. Releases flow control capacity immediately.
 pub async fn read(body: &mut RecvStream) -> Result<Bytes, h2::Error> {
     let mut data = BytesMut::new();
     while let Some(chunk) = body.data().await {
@@ -96,14 +103,17 @@ pub async fn read(body: &mut RecvStream) -> Result<Bytes, h2::Error> {
     Ok(data.freeze())
 }
 
-/// The one message in `framed`, decompressed.
+/// Decompresses the single message in `framed`.
 pub fn unframe(framed: &Bytes, encoding: Compression) -> Result<Bytes> {
     let Some((&[compressed, a, b, c, d], body)) = framed.split_first_chunk() else {
         bail!("a gRPC message of {} bytes has no header", framed.len());
     };
     let length = u32::from_be_bytes([a, b, c, d]);
     if usize::try_from(length) != Ok(body.len()) {
-        bail!("a gRPC message says {length} bytes and has {}", body.len());
+        bail!(
+            "a gRPC message states {length} bytes but has {}",
+            body.len()
+        );
     }
     match compressed {
         0 => Ok(framed.slice(5..)),

@@ -1,8 +1,8 @@
-//! The exporters: where profiles go. One folder each, one line in the list.
+//! The exporters. One folder each, one line in the list.
 
 mod debug;
 mod file;
-pub mod live_view;
+mod live_view;
 mod nop;
 mod otlp_grpc;
 mod otlp_http;

@@ -1,4 +1,4 @@
-//! The extensions: what runs beside the pipelines. One folder each, one line in the list.
+//! The extensions. One folder each, one line in the list.
 
 mod basicauth;
 mod bearertokenauth;

@@ -1,36 +1,39 @@
-//! Secrets that stand in files, which may change while we run.
+//! Secrets in files, which may change at runtime.
 //!
-//! Nobody watches the file: whoever needs the content asks for it, and at most once a second the file
-//! is looked at then. An idle agent is not woken up for it.
+//! The file is not watched: when its content is needed, it is checked for changes, at most once a
+//! second. So an idle agent is not woken up.
 
+use std::error::Error;
 use std::fmt;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How old what is known of the file may be.
+use parking_lot::Mutex;
+
+/// Maximum time between two checks of the file.
 const MAX_AGE: Duration = Duration::from_secs(1);
 
-/// More than this is no file of secrets.
+/// Files of secrets are smaller.
 const MAX_BYTES: u64 = 1 << 20;
 
 pub struct WatchedFile<T> {
     path: PathBuf,
-    parse: fn(&str) -> Result<T, String>,
+    parse: fn(&str) -> Result<T, Cause>,
     state: Mutex<State<T>>,
 }
 
 struct State<T> {
     content: Arc<T>,
-    /// Of the file that was read last, also where it could not be used.
+    /// Of the last read file, even if it was unusable.
     stamp: Option<Stamp>,
     checked: Instant,
 }
 
-/// Differs when the file was changed or another was put in its place.
+/// Differs if the file was changed or replaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -40,22 +43,26 @@ struct Stamp {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("failed to read {}: {reason}", path.display())]
+#[error("failed to read {}: {error}", path.display())]
 pub struct FileError {
     path: PathBuf,
-    reason: String,
+    #[source]
+    error: Cause,
 }
+
+/// An error of the file, or of what parses its content.
+pub type Cause = Box<dyn Error + Send + Sync>;
 
 impl<T> WatchedFile<T> {
     pub fn open(
         path: impl Into<PathBuf>,
-        parse: fn(&str) -> Result<T, String>,
+        parse: fn(&str) -> Result<T, Cause>,
     ) -> Result<Self, FileError> {
         let path = path.into();
         let stamp = stamp(&path).ok();
-        let content = read(&path, parse).map_err(|reason| FileError {
+        let content = read(&path, parse).map_err(|error| FileError {
             path: path.clone(),
-            reason,
+            error,
         })?;
         let state = State {
             content: Arc::new(content),
@@ -69,13 +76,13 @@ impl<T> WatchedFile<T> {
         })
     }
 
-    /// What the file holds. While it cannot be read, what it held before.
+    /// The content of the file, or the previous content while it is unreadable.
     pub fn current(&self) -> Arc<T> {
         self.at(Instant::now())
     }
 
     pub(crate) fn at(&self, now: Instant) -> Arc<T> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if now.saturating_duration_since(state.checked) >= MAX_AGE {
             state.checked = now;
             self.refresh(&mut state);
@@ -95,7 +102,7 @@ impl<T> WatchedFile<T> {
                 state.content = Arc::new(content);
             }
             Err(error) => {
-                tracing::error!(path = %self.path.display(), error, "The file has changed and cannot be read. Its former content stays in use.");
+                tracing::error!(path = %self.path.display(), error, "Failed to reload a changed file; keeping its previous content.");
             }
         }
     }
@@ -116,12 +123,12 @@ fn stamp(path: &Path) -> io::Result<Stamp> {
     })
 }
 
-fn read<T>(path: &Path, parse: fn(&str) -> Result<T, String>) -> Result<T, String> {
+fn read<T>(path: &Path, parse: fn(&str) -> Result<T, Cause>) -> Result<T, Cause> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text));
-    let length = read.map_err(|error| error.to_string())?;
+    let length = read?;
     if length as u64 > MAX_BYTES {
-        return Err(format!("it is larger than {MAX_BYTES} bytes"));
+        return Err(format!("it is larger than {MAX_BYTES} bytes").into());
     }
     parse(&text)
 }
@@ -130,14 +137,12 @@ fn read<T>(path: &Path, parse: fn(&str) -> Result<T, String>) -> Result<T, Strin
 mod tests {
     use super::*;
 
-    fn number(text: &str) -> Result<u32, String> {
-        text.trim()
-            .parse()
-            .map_err(|_| "it holds no number".to_owned())
+    fn number(text: &str) -> Result<u32, Cause> {
+        text.trim().parse().map_err(|_| "it holds no number".into())
     }
 
     #[test]
-    fn is_read_again_when_it_has_changed_and_keeps_what_it_had_while_it_cannot_be_read() {
+    fn reloads_on_change_and_keeps_the_previous_content_while_unreadable() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("number");
         fs::write(&path, "1").unwrap();
@@ -159,19 +164,19 @@ mod tests {
     }
 
     #[test]
-    fn is_not_looked_at_more_than_once_a_second() {
+    fn checks_the_file_at_most_once_a_second() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("number");
         fs::write(&path, "1").unwrap();
         let file = WatchedFile::open(&path, number).unwrap();
-        let opened = file.state.lock().unwrap().checked;
+        let opened = file.state.lock().checked;
         fs::write(&path, "22").unwrap();
         assert_eq!(*file.at(opened + MAX_AGE / 2), 1);
         assert_eq!(*file.at(opened + MAX_AGE), 22);
     }
 
     #[test]
-    fn says_what_is_wrong_with_a_file() {
+    fn reports_why_a_file_is_unusable() {
         let directory = tempfile::tempdir().unwrap();
         let check = |content: Option<&[u8]>, expected: &str| {
             let path = directory.path().join("number");

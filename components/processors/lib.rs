@@ -1,21 +1,21 @@
-//! The processors: what happens to profiles on their way. One folder each, one line in the list.
+//! The processors. One folder each, one line in the list.
 
 mod attributes;
 mod batch;
-pub mod container;
+mod container;
 mod filter;
 mod groupbyattrs;
 #[cfg(feature = "k8s_attributes")]
 mod k8s_attributes;
 mod memory_limiter;
 mod probabilistic_sampler;
-pub mod process;
-pub mod relabel;
+mod process;
+mod relabel;
 mod resource;
 mod resource_detection;
 mod shared;
 mod symbolize;
-pub mod systemd;
+mod systemd;
 mod values;
 
 use profcol_component::{Entry, Processor, entry};

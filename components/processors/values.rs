@@ -1,8 +1,8 @@
-//! Values of attributes: from a configuration, and as text.
+//! Attribute values: from a configuration, and as text.
 
 use profcol_profile::{KeyValue, Value};
 
-/// A value as a configuration has it.
+/// A value from a configuration.
 pub fn value_of(json: &serde_json::Value) -> Value {
     match json {
         serde_json::Value::Null => Value::Empty,
@@ -22,7 +22,7 @@ pub fn value_of(json: &serde_json::Value) -> Value {
     }
 }
 
-/// A value as text: text as it is, bytes in base64, lists and maps as JSON.
+/// A value as text: text unchanged, bytes in base64, lists and maps as JSON.
 pub fn text(value: &Value) -> String {
     match value {
         Value::Empty => String::new(),

@@ -1,12 +1,12 @@
-//! The receivers: where profiles come from. One folder each, one line in the list.
+//! The receivers. One folder each, one line in the list.
 
 #[cfg(feature = "ebpf_cpu")]
-pub mod ebpf_cpu;
+mod ebpf_cpu;
 mod nop;
 mod otlp;
 mod otlp_file;
 #[cfg(feature = "parca")]
-pub mod padata;
+mod padata;
 #[cfg(feature = "parca")]
 mod parca;
 mod shared;

@@ -24,180 +24,180 @@ function __fish_profcol_using_subcommand
     contains -- $cmd[1] $argv
 end
 
-complete -c profcol -n "__fish_profcol_needs_command" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_needs_command" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_needs_command" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_needs_command" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
+complete -c profcol -n "__fish_profcol_needs_command" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_needs_command" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c profcol -n "__fish_profcol_needs_command" -s V -l version -d 'Print version'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "run" -d 'Run the pipelines of a configuration (the default)'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "record" -d 'Profile this host, some processes or a command for a while, and write one file'
-complete -c profcol -n "__fish_profcol_needs_command" -f -a "top" -d 'Show what runs now: processes, units, pods, and their functions with callers and callees'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "top" -d 'Show live CPU usage of processes, units, pods, and their functions with callers and callees'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "convert" -d 'Write a profile in another format'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "diff" -d 'Compare two profiles by function'
-complete -c profcol -n "__fish_profcol_needs_command" -f -a "doctor" -d 'Check what this host and the destinations have for a configuration, and say how to get what is missing'
-complete -c profcol -n "__fish_profcol_needs_command" -f -a "validate" -d 'Check a configuration and report all errors; opens nothing'
-complete -c profcol -n "__fish_profcol_needs_command" -f -a "print-config" -d 'Print the configuration as it is understood: merged, expanded, with all defaults'
-complete -c profcol -n "__fish_profcol_needs_command" -f -a "upload" -d 'Upload recorded profiles to a Parca server, and end'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "doctor" -d 'Check that this host and the destinations meet a configuration\'s requirements, and explain how to fix what is missing'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "validate" -d 'Check a configuration and report all errors, without opening files or connections'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "print-config" -d 'Print the effective configuration: merged, expanded, with all defaults'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "upload" -d 'Upload recorded profiles to a Parca server, and exit'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "components" -d 'List the components in this binary'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "featuregate" -d 'List feature gates (profcol has none)'
-complete -c profcol -n "__fish_profcol_needs_command" -f -a "processes" -d 'List what is known of each process on this host, as the processors would say it; with `--config`, by the options of its processor `container`'
-complete -c profcol -n "__fish_profcol_needs_command" -f -a "relabel" -d 'Try relabel rules'
-complete -c profcol -n "__fish_profcol_needs_command" -f -a "storage" -d 'Look into the directory of a `file_storage`'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "processes" -d 'List the attributes the processors would set for each process on this host; `--config` supplies the options of the `container` processor'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "relabel" -d 'Test relabel rules'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "storage" -d 'Inspect the directory of a `file_storage`'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "schema" -d 'Print the JSON Schema of the whole configuration, for editors'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "version" -d 'Print the version'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "man" -d 'Print the manual page, or that of a command'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c profcol -n "__fish_profcol_using_subcommand run" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand run" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand run" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand run" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
+complete -c profcol -n "__fish_profcol_using_subcommand run" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand run" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand run" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand record" -s F -l frequency -d 'Samples per second on each busy CPU' -r
-complete -c profcol -n "__fish_profcol_using_subcommand record" -s d -l duration -d 'How long to record, such as `10s` or `2m`; without it until Ctrl-C, or the end of the command' -r
+complete -c profcol -n "__fish_profcol_using_subcommand record" -s d -l duration -d 'How long to record, such as `10s` or `2m`; default: until Ctrl-C or the command exits' -r
 complete -c profcol -n "__fish_profcol_using_subcommand record" -s p -l pid -d 'Only these processes' -r
-complete -c profcol -n "__fish_profcol_using_subcommand record" -l comm -d 'Only processes of this name; `*` matches any text' -r
+complete -c profcol -n "__fish_profcol_using_subcommand record" -l comm -d 'Only processes with this name; `*` matches any text' -r
 complete -c profcol -n "__fish_profcol_using_subcommand record" -l cgroup -d 'Only processes in this cgroup; `*` matches any text' -r
-complete -c profcol -n "__fish_profcol_using_subcommand record" -s o -l output -d 'The file; its ending says the format: .html, .svg, .pb.gz, .folded, .speedscope.json, .otlp, .otlp.json' -r -F
-complete -c profcol -n "__fish_profcol_using_subcommand record" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand record" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand record" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
-complete -c profcol -n "__fish_profcol_using_subcommand record" -s a -l all -d 'Every process, also beside a command'
-complete -c profcol -n "__fish_profcol_using_subcommand record" -l open -d 'Open the file in a browser at the end'
+complete -c profcol -n "__fish_profcol_using_subcommand record" -s o -l output -d 'Output file; the extension selects the format: .html, .svg, .pb.gz, .folded, .speedscope.json, .otlp, .otlp.json' -r -F
+complete -c profcol -n "__fish_profcol_using_subcommand record" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
+complete -c profcol -n "__fish_profcol_using_subcommand record" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand record" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
+complete -c profcol -n "__fish_profcol_using_subcommand record" -s a -l all -d 'Every process, even if a command is given'
+complete -c profcol -n "__fish_profcol_using_subcommand record" -l open -d 'Open the file in a browser when done'
 complete -c profcol -n "__fish_profcol_using_subcommand record" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand top" -s F -l frequency -d 'Samples per second on each busy CPU' -r
 complete -c profcol -n "__fish_profcol_using_subcommand top" -s p -l pid -d 'Only these processes' -r
-complete -c profcol -n "__fish_profcol_using_subcommand top" -s i -l interval -d 'How often to show what is new, such as `1s`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand top" -s w -l window -d 'Show what was sampled in this time until now; 10s, with --batch as long as the interval' -r
-complete -c profcol -n "__fish_profcol_using_subcommand top" -s n -l iterations -d 'End after so many tables' -r
-complete -c profcol -n "__fish_profcol_using_subcommand top" -l rows -d 'Rows of each table that is printed' -r
-complete -c profcol -n "__fish_profcol_using_subcommand top" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand top" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand top" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
-complete -c profcol -n "__fish_profcol_using_subcommand top" -s b -l batch -d 'Print tables one after the other; so it is where the output is no terminal'
-complete -c profcol -n "__fish_profcol_using_subcommand top" -l json -d 'Print one JSON object a line'
+complete -c profcol -n "__fish_profcol_using_subcommand top" -s i -l interval -d 'Refresh interval, such as `1s`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand top" -s w -l window -d 'Show samples of this window up to now; default: 10s, or the interval with --batch' -r
+complete -c profcol -n "__fish_profcol_using_subcommand top" -s n -l iterations -d 'Exit after this many tables' -r
+complete -c profcol -n "__fish_profcol_using_subcommand top" -l rows -d 'Rows per printed table' -r
+complete -c profcol -n "__fish_profcol_using_subcommand top" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
+complete -c profcol -n "__fish_profcol_using_subcommand top" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand top" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
+complete -c profcol -n "__fish_profcol_using_subcommand top" -s b -l batch -d 'Print one table after another; default if the output is not a terminal'
+complete -c profcol -n "__fish_profcol_using_subcommand top" -l json -d 'Print one JSON object per line'
 complete -c profcol -n "__fish_profcol_using_subcommand top" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand convert" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand convert" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand convert" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand convert" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
+complete -c profcol -n "__fish_profcol_using_subcommand convert" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand convert" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand convert" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand diff" -l compare -d 'How values are compared' -r -f -a "share\t'By their share of their profile'
-value\t'As they are'"
+complete -c profcol -n "__fish_profcol_using_subcommand diff" -l compare -d 'How values are compared' -r -f -a "share\t'As a share of each profile'
+value\t'As absolute values'"
 complete -c profcol -n "__fish_profcol_using_subcommand diff" -l functions -d 'Functions to show' -r
-complete -c profcol -n "__fish_profcol_using_subcommand diff" -l fail-over -d 'Fail with exit code 1 where a function grew by more than this share of the profile, such as `5%`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand diff" -s o -l output -d 'Write both to a page with a flame graph of the difference' -r -F
-complete -c profcol -n "__fish_profcol_using_subcommand diff" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand diff" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand diff" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand diff" -l fail-over -d 'Exit with code 1 if a function grew by more than this share of the profile, such as `5%`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand diff" -s o -l output -d 'Write an HTML page with a differential flame graph' -r -F
+complete -c profcol -n "__fish_profcol_using_subcommand diff" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
+complete -c profcol -n "__fish_profcol_using_subcommand diff" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand diff" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand diff" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c profcol -n "__fish_profcol_using_subcommand doctor" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand doctor" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand doctor" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand doctor" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
+complete -c profcol -n "__fish_profcol_using_subcommand doctor" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand doctor" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand doctor" -l json -d 'Print an array of objects with `component`, `check`, `status` (`ok`, `warn`, `fail`), `found`, `consequence` and `fix`'
 complete -c profcol -n "__fish_profcol_using_subcommand doctor" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand validate" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand validate" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand validate" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand validate" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
+complete -c profcol -n "__fish_profcol_using_subcommand validate" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand validate" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand validate" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l mode -r -f -a "redacted\t'Secrets are replaced'
-unredacted\t'Secrets are printed'"
+complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l mode -r -f -a "redacted\t'Replace secrets'
+unredacted\t'Print secrets'"
 complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l format -r -f -a "yaml\t''
 json\t''"
 complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l validate -d 'Also check that its components can be built' -r -f -a "true\t''
 false\t''"
-complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
+complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand print-config" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c profcol -n "__fish_profcol_using_subcommand upload" -l to -d 'The server: `grpcs://HOST:PORT`, `grpc://HOST:PORT` for plaintext, or `HOST:PORT`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand upload" -l header -d 'A header for each request; may be repeated' -r
+complete -c profcol -n "__fish_profcol_using_subcommand upload" -l to -d 'Server: `grpcs://HOST:PORT`, `grpc://HOST:PORT` for plaintext, or `HOST:PORT`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand upload" -l header -d 'Header to send with each request; may be repeated' -r
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l bearer-token-file -d 'File with the bearer token' -r
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l ca-file -d 'CA certificate of the server, if it is not in the system\'s store' -r
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l give-up-after -d 'Retry for this long while the server is unreachable; `0s` retries forever' -r
-complete -c profcol -n "__fish_profcol_using_subcommand upload" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand upload" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand upload" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
-complete -c profcol -n "__fish_profcol_using_subcommand upload" -l dry-run -d 'List the recordings and what was already uploaded; send and delete nothing'
-complete -c profcol -n "__fish_profcol_using_subcommand upload" -l keep -d 'Keep the files and mark them as delivered, instead of deleting them'
-complete -c profcol -n "__fish_profcol_using_subcommand upload" -l insecure -d 'Use plaintext if the server has no scheme'
-complete -c profcol -n "__fish_profcol_using_subcommand upload" -l insecure-skip-verify -d 'Do not check the server\'s certificate'
+complete -c profcol -n "__fish_profcol_using_subcommand upload" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
+complete -c profcol -n "__fish_profcol_using_subcommand upload" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand upload" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
+complete -c profcol -n "__fish_profcol_using_subcommand upload" -l dry-run -d 'List the recordings and what was already uploaded, without sending or deleting anything'
+complete -c profcol -n "__fish_profcol_using_subcommand upload" -l keep -d 'Mark files as delivered instead of deleting them'
+complete -c profcol -n "__fish_profcol_using_subcommand upload" -l insecure -d 'Use plaintext if the server URL has no scheme'
+complete -c profcol -n "__fish_profcol_using_subcommand upload" -l insecure-skip-verify -d 'Do not verify the server\'s certificate'
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand components" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand components" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand components" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand components" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
+complete -c profcol -n "__fish_profcol_using_subcommand components" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand components" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand components" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
+complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand processes" -l pid -d 'Only this one' -r
+complete -c profcol -n "__fish_profcol_using_subcommand processes" -l pid -d 'Only this process' -r
 complete -c profcol -n "__fish_profcol_using_subcommand processes" -l format -r -f -a "yaml\t''
 json\t''"
-complete -c profcol -n "__fish_profcol_using_subcommand processes" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand processes" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand processes" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand processes" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
+complete -c profcol -n "__fish_profcol_using_subcommand processes" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand processes" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand processes" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -f -a "test" -d 'Show labels before, what each rule of the configuration\'s relabel processors does, and after'
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -f -a "test" -d 'Show labels before and after, and the effect of each rule of the configuration\'s relabel processors'
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l pid -d 'The labels of this process' -r
-complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l labels -d 'These labels, as `name=value,name=value`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l pid -d 'Use the labels of this process' -r
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l labels -d 'Use these labels, as `name=value,name=value`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from help" -f -a "test" -d 'Show labels before, what each rule of the configuration\'s relabel processors does, and after'
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from help" -f -a "test" -d 'Show labels before and after, and the effect of each rule of the configuration\'s relabel processors'
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c profcol -n "__fish_profcol_using_subcommand storage; and not __fish_seen_subcommand_from inspect help" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand storage; and not __fish_seen_subcommand_from inspect help" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand storage; and not __fish_seen_subcommand_from inspect help" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand storage; and not __fish_seen_subcommand_from inspect help" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
+complete -c profcol -n "__fish_profcol_using_subcommand storage; and not __fish_seen_subcommand_from inspect help" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand storage; and not __fish_seen_subcommand_from inspect help" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand storage; and not __fish_seen_subcommand_from inspect help" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand storage; and not __fish_seen_subcommand_from inspect help" -f -a "inspect" -d 'List the queues, verify every byte, and export what waits; changes nothing, also while profcol runs'
+complete -c profcol -n "__fish_profcol_using_subcommand storage; and not __fish_seen_subcommand_from inspect help" -f -a "inspect" -d 'List the queues, verify every byte, and export waiting batches; read-only, safe while profcol runs'
 complete -c profcol -n "__fish_profcol_using_subcommand storage; and not __fish_seen_subcommand_from inspect help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from inspect" -l queue -d 'Only the queue of this exporter' -r
-complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from inspect" -l export -d 'Write the batches that wait to a new file, which the receiver `otlp_file` reads: lines of OTLP JSON if its name ends with `.jsonl`, else OTLP protobuf preceded by its length' -r -F
-complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from inspect" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from inspect" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from inspect" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from inspect" -l export -d 'Write waiting batches to a new file that the `otlp_file` receiver reads: OTLP JSON lines if its name ends with `.jsonl`, else length-prefixed OTLP protobuf' -r -F
+complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from inspect" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
+complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from inspect" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from inspect" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from inspect" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from help" -f -a "inspect" -d 'List the queues, verify every byte, and export what waits; changes nothing, also while profcol runs'
+complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from help" -f -a "inspect" -d 'List the queues, verify every byte, and export waiting batches; read-only, safe while profcol runs'
 complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c profcol -n "__fish_profcol_using_subcommand schema" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand schema" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand schema" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand schema" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
+complete -c profcol -n "__fish_profcol_using_subcommand schema" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand schema" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand schema" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand version" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand version" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand version" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand version" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
+complete -c profcol -n "__fish_profcol_using_subcommand version" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand version" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand version" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand completions" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand completions" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand completions" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand completions" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
+complete -c profcol -n "__fish_profcol_using_subcommand completions" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand completions" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand completions" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand man" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand man" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand man" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand man" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
+complete -c profcol -n "__fish_profcol_using_subcommand man" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand man" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand man" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "run" -d 'Run the pipelines of a configuration (the default)'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "record" -d 'Profile this host, some processes or a command for a while, and write one file'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "top" -d 'Show what runs now: processes, units, pods, and their functions with callers and callees'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "top" -d 'Show live CPU usage of processes, units, pods, and their functions with callers and callees'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "convert" -d 'Write a profile in another format'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "diff" -d 'Compare two profiles by function'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "doctor" -d 'Check what this host and the destinations have for a configuration, and say how to get what is missing'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "validate" -d 'Check a configuration and report all errors; opens nothing'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "print-config" -d 'Print the configuration as it is understood: merged, expanded, with all defaults'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "upload" -d 'Upload recorded profiles to a Parca server, and end'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "doctor" -d 'Check that this host and the destinations meet a configuration\'s requirements, and explain how to fix what is missing'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "validate" -d 'Check a configuration and report all errors, without opening files or connections'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "print-config" -d 'Print the effective configuration: merged, expanded, with all defaults'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "upload" -d 'Upload recorded profiles to a Parca server, and exit'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "components" -d 'List the components in this binary'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "featuregate" -d 'List feature gates (profcol has none)'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "processes" -d 'List what is known of each process on this host, as the processors would say it; with `--config`, by the options of its processor `container`'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "relabel" -d 'Try relabel rules'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "storage" -d 'Look into the directory of a `file_storage`'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "processes" -d 'List the attributes the processors would set for each process on this host; `--config` supplies the options of the `container` processor'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "relabel" -d 'Test relabel rules'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "storage" -d 'Inspect the directory of a `file_storage`'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "schema" -d 'Print the JSON Schema of the whole configuration, for editors'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "version" -d 'Print the version'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "man" -d 'Print the manual page, or that of a command'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and __fish_seen_subcommand_from relabel" -f -a "test" -d 'Show labels before, what each rule of the configuration\'s relabel processors does, and after'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and __fish_seen_subcommand_from storage" -f -a "inspect" -d 'List the queues, verify every byte, and export what waits; changes nothing, also while profcol runs'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and __fish_seen_subcommand_from relabel" -f -a "test" -d 'Show labels before and after, and the effect of each rule of the configuration\'s relabel processors'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and __fish_seen_subcommand_from storage" -f -a "inspect" -d 'List the queues, verify every byte, and export waiting batches; read-only, safe while profcol runs'

@@ -1,4 +1,4 @@
-//! The fuzzer's input as a source of choices. Where it ends, all that follows is zero.
+//! The fuzzer's input as a source of choices; zeros after its end.
 
 pub struct Bytes<'d>(&'d [u8]);
 
@@ -23,12 +23,12 @@ impl<'d> Bytes<'d> {
         self.number::<8>()
     }
 
-    /// One chance in `of`.
+    /// True with a chance of one in `of`.
     pub fn rarely(&mut self, of: u8) -> bool {
         self.byte() % of == of - 1
     }
 
-    /// Below `limit`.
+    /// A number below `limit`.
     pub fn below(&mut self, limit: usize) -> usize {
         usize::from(self.byte()) % limit.max(1)
     }

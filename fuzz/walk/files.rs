@@ -1,15 +1,12 @@
-//! What the map of files says.
+//! The contents of the files map.
 
 use profcol_ebpf_common::file::{FileEntry, FileId, TableRef, file_number};
 
 use crate::scratch::Scratch;
 use crate::stage;
 
-/// A file as a sample met it.
-#[allow(
-    dead_code,
-    reason = "what is announced of a new file is not looked at here"
-)]
+/// A file as seen by a sample.
+#[allow(dead_code, reason = "the announcement of new files is not tested here")]
 pub struct MappedFile {
     pub id: FileId,
     pub file: u64,
@@ -24,7 +21,7 @@ pub fn entry(_: &mut Scratch, mapped: &MappedFile) -> FileEntry {
         used: 0,
     };
     stage::with(|process| {
-        let known = process.files.iter().find(|file| file.id == mapped.id);
-        known.map_or(unknown, |file| file.entry)
+        let file = process.files.iter().find(|file| file.id == mapped.id);
+        file.map_or(unknown, |file| file.entry)
     })
 }

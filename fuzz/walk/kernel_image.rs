@@ -1,16 +1,16 @@
-//! The kernel's memory of one process: its mappings in a tree as the kernel keeps it, and the files behind them.
+//! The kernel memory of a process: its mappings in a maple tree, and the files behind them.
 
 use profcol_ebpf_common::layout::Layout;
 
 use crate::process::{File, Mapping};
 
-/// Where the kernel keeps what is read: not as any kernel does, in the sizes of all.
+/// Struct offsets: not those of any kernel, but with the same member sizes.
 pub const LAYOUT: Layout = {
-    // SAFETY: plain numbers.
+    // SAFETY: all fields are integers.
     let mut layout: Layout = unsafe { std::mem::zeroed() };
     layout.mm_maple_root = 0x40;
     layout.mm_vdso = 0x50;
-    // The one object is a task, too.
+    // The same object also serves as task.
     layout.task_thread_pointer = 0x70;
     layout.mm_seq = 0x5c;
     layout.vma_start = 0x00;
@@ -30,29 +30,29 @@ pub const LAYOUT: Layout = {
 };
 
 const BASE: u64 = 0xffff_8880_0001_0000;
-/// Each object has this much to itself, as aligned as the tree's nodes have to be.
+/// The size of each object, which also satisfies the alignment of the tree's nodes.
 const OBJECT: usize = 256;
 pub const MM: u64 = BASE;
 const DEVICE: u32 = 0x0800_0002;
 
 const VM_EXEC: u64 = 4;
 
-/// The kinds of the tree's nodes, and how many slots each has.
+/// Node types of the tree, and their slot counts.
 const MAPLE_LEAF_64: (u64, usize) = (1, 16);
 const INNER: (u64, usize) = (3, 10);
 
-/// Objects of [`OBJECT`] bytes from [`BASE`] on.
+/// Objects of [`OBJECT`] bytes starting at [`BASE`].
 #[derive(Default)]
 pub struct KernelImage {
     bytes: Vec<u8>,
 }
 
-/// How full the tree's nodes are: few make it deep.
+/// Fill level of the tree's nodes: fewer entries make the tree deeper.
 #[derive(Clone, Copy, Default)]
 pub struct Shape {
     pub of_leaf: usize,
     pub of_inner: usize,
-    /// What stands behind the last pivot and slot of a node.
+    /// The value after the last pivot and slot of a node.
     pub stale: u64,
 }
 
@@ -66,7 +66,7 @@ impl KernelImage {
             .iter()
             .map(|file| image.add_file(file, superblock))
             .collect();
-        // Up to an address, what is there.
+        // Pairs of last address and entry.
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         let mut free_from = 0;
         for mapping in mappings {
@@ -115,7 +115,7 @@ impl KernelImage {
         area
     }
 
-    /// Returns what the tree's root has.
+    /// Returns the entry for the tree's root.
     fn add_tree(&mut self, mut ranges: Vec<(u64, u64)>, shape: Shape) -> u64 {
         let mut of_node = shape.of_leaf.clamp(2, MAPLE_LEAF_64.1);
         let (mut kind, mut slots) = MAPLE_LEAF_64;
@@ -131,7 +131,8 @@ impl KernelImage {
                 return root;
             }
             (kind, slots) = INNER;
-            // The kernel keeps its nodes fuller than that; with two each, the tree is deeper than any of its trees.
+            // The kernel fills its nodes more: with two entries each, the tree would be deeper than any of the
+            // kernel's.
             of_node = shape.of_inner.clamp(3, INNER.1);
         }
     }
@@ -139,7 +140,7 @@ impl KernelImage {
     fn add_node(&mut self, ranges: &[(u64, u64)], slots: usize, stale: u64) -> u64 {
         let node = self.add();
         let place = |index: usize| node + 8 * index as u64;
-        // Its parent is another one.
+        // The parent must be a different node.
         self.set(node, BASE | 1);
         for index in 0..slots {
             let (last, entry) = ranges.get(index).copied().unwrap_or((stale, stale));
@@ -159,12 +160,12 @@ impl KernelImage {
 
     pub fn set(&mut self, address: u64, value: u64) {
         let at = (address - BASE) as usize;
-        // A member of 32 bits may be the last one.
+        // A 32-bit member may be at the end.
         let length = (self.bytes.len() - at).min(8);
         self.bytes[at..at + length].copy_from_slice(&value.to_le_bytes()[..length]);
     }
 
-    /// Overwrites any word.
+    /// Overwrites an arbitrary word.
     pub fn damage(&mut self, place: usize, value: u64) {
         let words = self.bytes.len() / 8;
         self.set(BASE + (place % words * 8) as u64, value);
@@ -180,7 +181,7 @@ impl KernelImage {
     }
 }
 
-/// The identity that a file of this image has.
+/// The identity of a file in this image.
 pub fn identity(inode: u64) -> profcol_ebpf_common::file::FileId {
     profcol_ebpf_common::file::FileId::new(inode, DEVICE, 3, 1_000_000_002)
 }

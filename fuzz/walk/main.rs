@@ -1,17 +1,17 @@
-//! The walk up a stack, as the BPF programs do it: their own code, compiled for this machine and given whatever
-//! processes, mappings, tables, stacks and registers the input describes.
+//! The stack walk of the BPF programs: their own code, compiled for this machine and run on the processes, mappings,
+//! tables, stacks and registers described by the input.
 //!
-//! * It ends, with no more frames than it may have, and reads no memory but by the kernel's helpers.
-//! * It finds what an obvious walk finds: one that reads word by word, scans lists and remembers nothing.
-//! * It finds the same once more, and the same with what earlier samples left to be remembered, also where mappings
-//!   changed and tables arrived in between.
-//! * Where the kernel's structures, the tables or an interpreter's state are damaged it still ends.
+//! * It terminates with no more frames than allowed, and only reads memory through the kernel helpers.
+//! * It agrees with an obvious walk that reads word by word, scans lists and caches nothing.
+//! * It yields the same result again, and with the caches filled by earlier samples, even if mappings changed and
+//!   tables were added in between.
+//! * With damaged kernel structures, tables or interpreter state it still terminates.
 //!
-//! With `--address` (`cargo xtask fuzz`) each pointer of the programs is checked too.
+//! With `--address` (`cargo xtask fuzz`) AddressSanitizer also checks each pointer of the programs.
 
 #![no_main]
 
-// What the programs import is found here.
+// Resolves the programs' imports to this crate.
 extern crate self as aya_ebpf;
 
 mod arena;
@@ -58,7 +58,7 @@ use crate::process::{Process, Thread};
 use crate::scratch::{RECENT_CODE, Scratch};
 use crate::unwind::{CONTINUE, FRAMES_PER_CALL, NO_WINDOW, NO_WINDOW_BYTES};
 
-/// Of one process.
+/// Samples per process.
 const MOST_SAMPLES: usize = 6;
 
 fuzz_target!(|data: &[u8]| {
@@ -75,9 +75,9 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// As the kernel makes a map.
+/// Zeroed, like a new map in the kernel.
 fn new_scratch() -> Box<Scratch> {
-    // SAFETY: numbers, and an enum's none.
+    // SAFETY: integers, and an enum whose `None` is zero.
     unsafe { Box::<Scratch>::new_zeroed().assume_init() }
 }
 
@@ -89,30 +89,30 @@ fn check(process: &Process, thread: &Thread, scratch: &mut Scratch) {
     assert!(scratch.depth <= thread.max_frames);
     assert!(fresh.frames.len() <= MAX_USER_WORDS);
     let reason = EndReason::from_code(fresh.end);
-    assert!(reason.is_some(), "ends for no reason: {}", fresh.end);
+    assert!(reason.is_some(), "invalid end reason: {}", fresh.end);
     for _ in 0..2 {
         let frame_cache = walk(thread, epoch, scratch);
-        assert_eq!(frame_cache, fresh, "remembered, and fresh");
+        assert_eq!(frame_cache, fresh, "cached walk differs from a fresh one");
     }
     if process.is_sound {
         let (frames, end) = obvious::walk(process, thread);
         assert_eq!(
             (fresh.frames, fresh.end),
             (frames, end as u32),
-            "the programs', and the obvious walk"
+            "the programs' walk differs from the obvious walk"
         );
     }
 }
 
 #[derive(Debug, PartialEq)]
-struct Found {
+struct WalkResult {
     frames: Vec<u64>,
     end: u32,
     hash: StackHash,
 }
 
-/// As the program `sample` does it.
-fn walk(thread: &Thread, epoch: u64, scratch: &mut Scratch) -> Found {
+/// Like the program `sample`.
+fn walk(thread: &Thread, epoch: u64, scratch: &mut Scratch) -> WalkResult {
     scratch.epoch = epoch;
     scratch.sample.user_words = 0;
     scratch.depth = 0;
@@ -153,7 +153,7 @@ fn walk(thread: &Thread, epoch: u64, scratch: &mut Scratch) -> Found {
     }
     let first = scratch.sample.kernel_frames as usize;
     let frames = first..first + scratch.sample.user_words as usize;
-    Found {
+    WalkResult {
         frames: scratch.frames[frames].to_vec(),
         end,
         hash: scratch.sample.stack,

@@ -11,7 +11,7 @@ use crate::frame_cache::CacheEntry;
 use crate::kernel_image::LAYOUT;
 use crate::stage;
 
-/// For one CPU.
+/// Per CPU.
 const PLACES: usize = 1 << FRAME_CACHE_SHIFT;
 
 pub struct Places;
@@ -35,13 +35,13 @@ pub fn forget() {
     });
 }
 
-/// As the kernel makes a map.
+/// Zeroed, like a new map in the kernel.
 fn nothing() -> CacheEntry {
-    // SAFETY: plain numbers.
+    // SAFETY: all fields are integers.
     unsafe { std::mem::zeroed() }
 }
 
-/// One interpreter, in whatever file has a loop.
+/// A single interpreter, for every file that has an interpreter loop.
 pub struct Interpreters;
 
 pub static INTERPRETERS: Interpreters = Interpreters;
@@ -49,13 +49,13 @@ pub static INTERPRETERS: Interpreters = Interpreters;
 impl Interpreters {
     /// # Safety
     ///
-    /// None: as the programs call it.
+    /// None: matches the signature that the programs call.
     pub unsafe fn get(&self, _: &u32) -> Option<&'static Interpreter> {
         stage::with(|process| process.interpreter)
     }
 }
 
-/// What is known of threads.
+/// Cached thread states.
 pub struct Threads;
 
 pub static PYTHON_THREADS: Threads = Threads;
@@ -63,7 +63,7 @@ pub static PYTHON_THREADS: Threads = Threads;
 impl Threads {
     /// # Safety
     ///
-    /// None: as the programs call it.
+    /// None: matches the signature that the programs call.
     pub unsafe fn get(&self, _: &ThreadKey) -> Option<&'static u64> {
         stage::with(|process| process.known_thread)
     }
@@ -73,7 +73,7 @@ impl Threads {
     }
 }
 
-/// What is known of V8.
+/// The V8 files of processes.
 pub struct V8Files;
 
 pub static V8_FILES: V8Files = V8Files;
@@ -81,7 +81,7 @@ pub static V8_FILES: V8Files = V8Files;
 impl V8Files {
     /// # Safety
     ///
-    /// None: as the programs call it.
+    /// None: matches the signature that the programs call.
     pub unsafe fn get(&self, _: &ProcessKey) -> Option<&'static u32> {
         stage::with(|process| process.v8_file)
     }
@@ -91,7 +91,7 @@ impl V8Files {
     }
 }
 
-/// What is known of Ruby or PHP.
+/// The Ruby or PHP state of processes.
 pub struct RuntimeProcesses;
 
 pub static RUNTIME_PROCESSES: RuntimeProcesses = RuntimeProcesses;
@@ -99,7 +99,7 @@ pub static RUNTIME_PROCESSES: RuntimeProcesses = RuntimeProcesses;
 impl RuntimeProcesses {
     /// # Safety
     ///
-    /// None: as the programs call it.
+    /// None: matches the signature that the programs call.
     pub unsafe fn get(&self, _: &ProcessKey) -> Option<&'static RuntimeProcess> {
         stage::with(|process| process.runtime)
     }
@@ -109,7 +109,7 @@ impl RuntimeProcesses {
     }
 }
 
-/// The process may run Java.
+/// The Java state of processes.
 pub struct JavaProcesses;
 
 pub static JAVA_PROCESSES: JavaProcesses = JavaProcesses;
@@ -117,7 +117,7 @@ pub static JAVA_PROCESSES: JavaProcesses = JavaProcesses;
 impl JavaProcesses {
     /// # Safety
     ///
-    /// None: as the programs call it.
+    /// None: matches the signature that the programs call.
     pub unsafe fn get(&self, _: &ProcessKey) -> Option<&'static JavaProcess> {
         stage::with(|process| process.java)
     }

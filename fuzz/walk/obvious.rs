@@ -1,4 +1,4 @@
-//! The walk as it would be written down first.
+//! The obvious implementation of the walk.
 
 use profcol_ebpf_common::file::{TableRef, file_number};
 use profcol_ebpf_common::frame::Frame;
@@ -10,7 +10,7 @@ use crate::process::{File, PAGE, Process, Thread};
 
 const LARGEST_GUESSED_FRAME: u64 = 1 << 20;
 
-/// Of the kernel's `ucontext`: where registers are, from the stack pointer on.
+/// Register offsets in the kernel's `ucontext`, relative to the stack pointer.
 const SAVED_DI: u64 = 104;
 const SAVED_BP: u64 = 120;
 const SAVED_SP: u64 = 160;
@@ -37,7 +37,7 @@ pub fn walk(process: &Process, thread: &Thread) -> (Vec<u64>, EndReason) {
             return (frames, reason);
         }
         if walk.is_exact {
-            // Nobody called what returns from a signal.
+            // A signal trampoline was not called.
             if let (false, Some(last)) = (was_exact, frames.last_mut()) {
                 *last += 1;
             }
@@ -150,8 +150,7 @@ impl Step<'_> {
         }
     }
 
-    /// Where the code stands before its frame is made, or behind its end: how far from the top of the stack the return
-    /// address is.
+    /// The distance of the return address from the top of the stack in a function's prologue or epilogue.
     fn frame_under_way(&self) -> Option<u64> {
         let mut code = [0; 8];
         if !self.process.read(self.at.ip, &mut code) {

@@ -1,4 +1,4 @@
-//! A process, as the input describes it: files with tables, mappings, a stack, threads.
+//! A process described by the input: files with tables, mappings, a stack, threads.
 
 use profcol_ebpf_common::file::{self, FileEntry, FileId, TableRef, file_number};
 use profcol_ebpf_common::interpreter::{
@@ -31,16 +31,16 @@ pub struct Process {
     /// Nothing is damaged.
     pub is_sound: bool,
     pub interpreter: Option<&'static Interpreter>,
-    /// It runs Java.
+    /// Set if it runs Java.
     pub java: Option<&'static hotspot::JavaProcess>,
-    /// The file with V8 is known.
+    /// Set if the V8 file was detected.
     pub v8_file: Option<&'static u32>,
-    /// Where Ruby or PHP is.
+    /// The state of Ruby or PHP.
     pub runtime: Option<&'static RuntimeProcess>,
     pub known_thread: Option<&'static u64>,
     has_thread: bool,
     stack: Vec<u8>,
-    /// A bit for each page.
+    /// A bit per page.
     absent: u64,
     shape: Shape,
     changes: u32,
@@ -49,7 +49,7 @@ pub struct Process {
 pub struct Mapping {
     pub start: u64,
     pub end: u64,
-    /// Of the file.
+    /// Page offset in the file.
     pub page: u64,
     pub file: Option<usize>,
     pub has_code: bool,
@@ -59,9 +59,9 @@ pub struct Mapping {
 pub struct File {
     pub id: FileId,
     pub entry: FileEntry,
-    /// What the table says, whether or not it is there yet.
+    /// The table's contents, whether or not it is loaded yet.
     pub table: Option<Table>,
-    /// Pages whose rows are missing.
+    /// Pages without rows.
     pub not_built: Vec<u64>,
     content: Vec<u8>,
 }
@@ -96,17 +96,17 @@ impl Process {
             process.interpreter = Some(any_interpreter(bytes));
             let is_java = bytes.rarely(2);
             process.java = is_java.then(|| any_java(bytes));
-            let is_known = bytes.rarely(2);
-            process.v8_file = is_known.then_some(&file_number::FIRST_FILE);
+            let has_v8 = bytes.rarely(2);
+            process.v8_file = has_v8.then_some(&file_number::FIRST_FILE);
             let state = Word::any(bytes, &process).at(STACK);
-            let is_known = bytes.below(2) == 0;
-            process.runtime = is_known.then(|| any_runtime(state));
+            let has_runtime = bytes.below(2) == 0;
+            process.runtime = has_runtime.then(|| any_runtime(state));
         }
         process.build_kernel(bytes);
         process
     }
 
-    /// What may happen between two samples.
+    /// Applies random changes between two samples.
     pub fn change(&mut self, bytes: &mut Bytes) {
         match bytes.below(5) {
             1 => {
@@ -164,14 +164,14 @@ impl Process {
             _ => Some(any_table(bytes)),
         };
         let table = table.map(|mut table| {
-            // The obvious walk knows nothing of interpreters.
+            // The obvious walk does not support interpreters.
             if !self.is_sound && bytes.rarely(2) {
                 let start = bytes.short() % (4 * PAGE);
                 table.mark_interpreter(&[start..start + bytes.short()]);
             }
             table
         });
-        // The last one may be the kernel's own.
+        // The last file may be the vDSO.
         let is_vdso = index + 1 == MOST_FILES;
         let id = if is_vdso {
             file::VDSO
@@ -198,7 +198,7 @@ impl Process {
         }
     }
 
-    /// The loader has looked at the file.
+    /// The loader has processed the file.
     fn publish(&mut self, index: usize, bytes: &mut Bytes) {
         let Some(file) = self.files.get_mut(index) else {
             return;
@@ -239,7 +239,7 @@ impl Process {
                 start,
                 end,
                 page: if is_vdso { 0 } else { bytes.below(8) as u64 },
-                // There is one such mapping.
+                // There is only one vDSO mapping.
                 file: file.filter(|&index| is_vdso || self.files[index].id != file::VDSO),
                 has_code: !bytes.rarely(8),
                 is_vdso,
@@ -256,7 +256,7 @@ impl Process {
         });
     }
 
-    /// A few words, over and over: what repeats leads deep.
+    /// Repeats a few words, because repetition leads to deep stacks.
     fn fill_stack(&mut self, bytes: &mut Bytes) {
         self.absent = match bytes.below(4) {
             0 => bytes.short(),
@@ -285,7 +285,7 @@ impl Process {
         }
     }
 
-    /// The interpreter knows the thread, at any place of the stack.
+    /// The interpreter state contains the thread, at any stack position.
     fn enter_thread(&mut self, bytes: &mut Bytes) {
         let Some(interpreter) = self.interpreter.filter(|_| self.has_thread) else {
             return;
@@ -317,14 +317,14 @@ impl Process {
             .find(|mapping| (mapping.start..mapping.end).contains(&address))
     }
 
-    /// The file of the code that a mapping without one took the place of: it lies between two of the file.
+    /// The file of code replaced by an anonymous mapping, which lies between two mappings of that file.
     pub fn replaced(&self, gap: &Mapping) -> Option<&Mapping> {
         if gap.file.is_some() {
             return None;
         }
         let neighbour = |is_beside: &dyn Fn(&Mapping) -> bool| {
-            let mut found = self.mappings.iter().filter(|mapping| is_beside(mapping));
-            found.next().filter(|mapping| !mapping.is_vdso)
+            let mut neighbours = self.mappings.iter().filter(|mapping| is_beside(mapping));
+            neighbours.next().filter(|mapping| !mapping.is_vdso)
         };
         let below = neighbour(&|mapping| mapping.end == gap.start)?;
         let above = neighbour(&|mapping| mapping.start == gap.end)?;
@@ -339,7 +339,7 @@ impl Process {
         is_in_file.then_some(rest)
     }
 
-    /// All of it or nothing.
+    /// All or nothing.
     pub fn read(&self, address: u64, into: &mut [u8]) -> bool {
         let mut done = 0;
         while done < into.len() {
@@ -371,7 +371,7 @@ impl Process {
                 let offset = offset + (mapping.page * PAGE) as usize;
                 (&self.files[index].content, offset)
             }
-            // Generated code is that of some file.
+            // JIT-compiled code reuses the content of a file.
             None => (&self.files[0].content, offset),
         };
         let there = content.get(offset..).unwrap_or_default();
@@ -383,7 +383,7 @@ impl Process {
 }
 
 impl Mapping {
-    /// Added to an address gives the offset in the file.
+    /// Adding it to an address yields the file offset.
     pub fn offset_delta(&self) -> u64 {
         (self.page * PAGE).wrapping_sub(self.start)
     }
@@ -413,10 +413,10 @@ impl Thread {
     }
 }
 
-/// A number as it stands in registers and on stacks.
+/// A value in a register or on the stack.
 enum Word {
     Any(u64),
-    /// Of the stack, this far from where it stands.
+    /// A stack address relative to the position of the word.
     Relative(i64),
 }
 
@@ -426,7 +426,7 @@ impl Word {
             0 => Self::Any(0),
             1 => Self::Any(bytes.word()),
             2 => Self::Any(STACK + bytes.short()),
-            // With a bit that no address has; places of pages are remembered by one.
+            // With a bit that no valid address has: page keys of the frame cache use one.
             3 => {
                 let at = match bytes.below(3) {
                     0 => text(bytes, process),
@@ -452,7 +452,7 @@ fn text(bytes: &mut Bytes, process: &Process) -> u64 {
     let (start, end) = mapping.map_or((FIRST_MAPPING, FIRST_MAPPING + PAGE), |mapping| {
         (mapping.start, mapping.end)
     });
-    // The end too: a call may be the last instruction.
+    // Includes the end: a call may be the last instruction.
     start + bytes.short() % (end - start + 1)
 }
 
@@ -488,7 +488,7 @@ fn any_table(bytes: &mut Bytes) -> Table {
     table
 }
 
-/// Leaked: the programs hold what is in a map for as long as they run. It has a hundred bytes.
+/// Leaked, because the programs keep references to map values. It has about a hundred bytes.
 fn any_interpreter(bytes: &mut Bytes) -> &'static Interpreter {
     let mut offset = || u32::from(bytes.byte());
     let layout = python::Layout {
@@ -554,7 +554,7 @@ fn any_runtime(state: u64) -> &'static RuntimeProcess {
     }))
 }
 
-/// Leaked as above. Its code is anywhere below the stack, or on it.
+/// Leaked as above. Its code is anywhere below or on the stack.
 fn any_java(bytes: &mut Bytes) -> &'static hotspot::JavaProcess {
     let mut range = |within: hotspot::AddressRange| {
         let size = (within.end - within.start).max(1);
@@ -633,7 +633,7 @@ fn any_rule(bytes: &mut Bytes) -> Rule {
     }
 }
 
-/// There the return address has its one place.
+/// x86-64 has a fixed place for the return address.
 fn x86_64(rule: Rule) -> Rule {
     match rule {
         Rule::Frame {

@@ -1,4 +1,4 @@
-//! Mappings that the loader published: none, since the kernel's own tree is read here.
+//! Mappings published by the loader: none, because this target reads the kernel's own tree.
 
 use profcol_ebpf_common::reason::EndReason;
 

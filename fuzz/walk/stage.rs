@@ -1,4 +1,4 @@
-//! The process that the programs see: they are given scratch memory alone and reach the rest through the kernel.
+//! The process visible to the programs: they only get scratch memory and access everything else through the kernel.
 
 use std::cell::RefCell;
 
@@ -9,7 +9,7 @@ thread_local! {
     static PROCESS: RefCell<Process> = RefCell::default();
 }
 
-/// A new process, of which nothing is remembered.
+/// Switches to a new process with empty caches.
 pub fn enter(process: Process) {
     maps::forget();
     PROCESS.set(process);

@@ -1,4 +1,4 @@
-//! The memory of the tables, filled as the loader fills it.
+//! The memory of the unwind tables, filled as by the loader.
 
 use profcol_ebpf_common::file::TableRef;
 use profcol_ebpf_common::rule::EncodedRule;
@@ -9,12 +9,12 @@ use profcol_ebpf_unwind::Table;
 pub struct TableMemory {
     words: Vec<u32>,
     rules: Vec<EncodedRule>,
-    /// Whether a read beside the tables is one of damage, and not of the programs.
+    /// Whether a read outside of the tables is due to damage, not to a bug in the programs.
     pub is_damaged: bool,
 }
 
 impl TableMemory {
-    /// Puts a table in; of a giant's pages those are missing that `is_built` says no to.
+    /// Adds a table; pages for which `is_built` returns false are omitted, as in huge files.
     pub fn insert(&mut self, table: &Table, mut is_built: impl FnMut() -> bool) -> TableRef {
         let pages = self.words.len() as u32;
         let rows = pages + table.pages.len() as u32 * Page::WORDS;
@@ -40,7 +40,7 @@ impl TableMemory {
         }
     }
 
-    /// The row is anywhere, and so is what it says.
+    /// Overwrites an arbitrary word of the rows.
     pub fn damage(&mut self, place: usize, value: u32) {
         self.is_damaged = true;
         if !self.words.is_empty() {
@@ -51,13 +51,19 @@ impl TableMemory {
 
     pub fn word(&self, index: u32) -> u32 {
         let word = self.words.get(index as usize).copied();
-        assert!(word.is_some() || self.is_damaged, "read beside the tables");
+        assert!(
+            word.is_some() || self.is_damaged,
+            "read outside of the tables"
+        );
         word.unwrap_or(0)
     }
 
     pub fn rule(&self, index: u32) -> EncodedRule {
         let rule = self.rules.get(index as usize).copied();
-        assert!(rule.is_some() || self.is_damaged, "read beside the rules");
+        assert!(
+            rule.is_some() || self.is_damaged,
+            "read outside of the rules"
+        );
         rule.unwrap_or(EncodedRule(0))
     }
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-/// What is checked is what the configuration needs.
+/// Checks the requirements of the configuration.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(after_help = WHAT)]
 pub struct Doctor {
@@ -12,5 +12,5 @@ pub struct Doctor {
 }
 
 const WHAT: &str = "\
-Sends each destination an empty message, loads the BPF programs for a moment, and changes nothing. Without a
-configuration, what `profcol` alone needs is checked. Ends with 1 where a check failed.";
+Sends each destination an empty message, briefly loads the BPF programs, and changes nothing. Without a
+configuration, checks what `profcol` needs without arguments. Exits with 1 if a check failed.";

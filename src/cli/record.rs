@@ -8,34 +8,34 @@ use clap::Args;
 
 use super::duration;
 
-/// Without any process or command, every process of the host is recorded.
+/// Records every process of the host unless processes or a command are given.
 #[derive(Args, Clone, Debug)]
 pub struct Record {
     /// Samples per second on each busy CPU
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub frequency: u32,
-    /// How long to record, such as `10s` or `2m`; without it until Ctrl-C, or the end of the command
+    /// How long to record, such as `10s` or `2m`; default: until Ctrl-C or the command exits
     #[arg(short, long, value_name = "TIME", value_parser = duration)]
     pub duration: Option<Duration>,
     /// Only these processes
     #[arg(short, long, value_name = "PID", value_delimiter = ',')]
     pub pid: Vec<u32>,
-    /// Only processes of this name; `*` matches any text
+    /// Only processes with this name; `*` matches any text
     #[arg(long, value_name = "NAME")]
     pub comm: Vec<String>,
     /// Only processes in this cgroup; `*` matches any text
     #[arg(long, value_name = "PATH")]
     pub cgroup: Vec<String>,
-    /// Every process, also beside a command
+    /// Every process, even if a command is given
     #[arg(short, long, conflicts_with_all = ["pid", "comm", "cgroup"])]
     pub all: bool,
-    /// The file; its ending says the format: .html, .svg, .pb.gz, .folded, .speedscope.json, .otlp, .otlp.json
+    /// Output file; the extension selects the format: .html, .svg, .pb.gz, .folded, .speedscope.json, .otlp, .otlp.json
     #[arg(short, long, value_name = "FILE", default_value = "profile.html")]
     pub output: PathBuf,
-    /// Open the file in a browser at the end
+    /// Open the file in a browser when done
     #[arg(long)]
     pub open: bool,
-    /// Start this command, and record it and what it starts until it ends
+    /// Run this command, and record it and its children until it exits
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::duration;
 
-/// Without any process, every process of the host is shown.
+/// Shows every process of the host unless processes are given.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = KEYS)]
 pub struct Top {
@@ -16,26 +16,26 @@ pub struct Top {
     /// Only these processes
     #[arg(short, long, value_name = "PID", value_delimiter = ',')]
     pub pid: Vec<u32>,
-    /// How often to show what is new, such as `1s`
+    /// Refresh interval, such as `1s`
     #[arg(short, long, value_name = "TIME", default_value = "2s", value_parser = duration)]
     pub interval: Duration,
-    /// Show what was sampled in this time until now; 10s, with --batch as long as the interval
+    /// Show samples of this window up to now; default: 10s, or the interval with --batch
     #[arg(short, long, value_name = "TIME", value_parser = duration)]
     pub window: Option<Duration>,
-    /// Print tables one after the other; so it is where the output is no terminal
+    /// Print one table after another; default if the output is not a terminal
     #[arg(short, long)]
     pub batch: bool,
-    /// End after so many tables
+    /// Exit after this many tables
     #[arg(short = 'n', long, value_name = "NUMBER", requires = "batch", value_parser = clap::value_parser!(u64).range(1..))]
     pub iterations: Option<u64>,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long, requires = "batch")]
     pub json: bool,
-    /// Rows of each table that is printed
+    /// Rows per printed table
     #[arg(long, value_name = "NUMBER", default_value_t = 20, requires = "batch")]
     pub rows: usize,
 }
 
 const KEYS: &str = "\
-Keys: 1 to 5 or Tab choose what is listed, arrows move, Enter looks into a row, Esc goes back, / filters, s sorts, p
-pauses, q ends.";
+Keys: 1 to 5 or Tab switch tables, arrows move, Enter opens a row, Esc goes back, / filters, s sorts, p pauses, q
+quits.";

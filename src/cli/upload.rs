@@ -8,32 +8,32 @@ use profcol_config::Duration;
 
 use super::label;
 
-/// Recordings and where they go. All else is as the receiver `padata` and the exporter `parca` have it
-/// by default; `--set exporters.parca.KEY=VALUE` changes that.
+/// Recordings and their destination. Other settings are the defaults of the `padata` receiver and the `parca` exporter;
+/// change them with `--set exporters.parca.KEY=VALUE`.
 #[derive(Args, Debug)]
 pub struct Upload {
-    /// The folder with the recordings, `.padata` and `.padata.zst`
+    /// Directory with the recordings, `.padata` and `.padata.zst`
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
-    /// The server: `grpcs://HOST:PORT`, `grpc://HOST:PORT` for plaintext, or `HOST:PORT`
+    /// Server: `grpcs://HOST:PORT`, `grpc://HOST:PORT` for plaintext, or `HOST:PORT`
     #[arg(long, value_name = "SERVER", required_unless_present = "dry_run")]
     pub to: Option<Server>,
-    /// List the recordings and what was already uploaded; send and delete nothing
+    /// List the recordings and what was already uploaded, without sending or deleting anything
     #[arg(long)]
     pub dry_run: bool,
-    /// Keep the files and mark them as delivered, instead of deleting them
+    /// Mark files as delivered instead of deleting them
     #[arg(long)]
     pub keep: bool,
-    /// A header for each request; may be repeated
+    /// Header to send with each request; may be repeated
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = label)]
     pub headers: Vec<(String, String)>,
     /// File with the bearer token
     #[arg(long, value_name = "FILE")]
     pub bearer_token_file: Option<String>,
-    /// Use plaintext if the server has no scheme
+    /// Use plaintext if the server URL has no scheme
     #[arg(long)]
     pub insecure: bool,
-    /// Do not check the server's certificate
+    /// Do not verify the server's certificate
     #[arg(long)]
     pub insecure_skip_verify: bool,
     /// CA certificate of the server, if it is not in the system's store
@@ -44,11 +44,11 @@ pub struct Upload {
     pub give_up_after: Duration,
 }
 
-/// A server as `--to` names it.
+/// The value of `--to`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     pub address: String,
-    /// None where the scheme does not say.
+    /// `None` without a scheme.
     pub is_plaintext: Option<bool>,
 }
 
@@ -62,13 +62,13 @@ impl FromStr for Server {
             Some(("grpcs", address)) => (Some(false), address),
             Some((scheme, _)) => {
                 return Err(format!(
-                    "{scheme:?} is not a scheme of a Parca server, which are grpc:// and grpcs://; \
+                    "unsupported scheme {scheme:?}: use grpc:// or grpcs://; \
                      to send recordings elsewhere, run a configuration with the receiver `padata`"
                 ));
             }
         };
         if address.is_empty() {
-            return Err("it names no host".to_owned());
+            return Err("host is missing".to_owned());
         }
         Ok(Self {
             address: address.to_owned(),

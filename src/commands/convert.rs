@@ -13,11 +13,11 @@ use profcol_flamegraph::{
 use profcol_printable::line;
 use profcol_profile::Model;
 
-use super::{Failure, print_text};
+use super::{CommandError, print_text};
 use crate::cli::{Compare, Convert, Diff};
 use crate::stderr::tell;
 
-pub fn convert(convert: &Convert) -> Result<(), Failure> {
+pub fn convert(convert: &Convert) -> Result<(), CommandError> {
     let format = format_of(&convert.to)?;
     let model = load(&convert.from)?;
     let title = convert
@@ -29,12 +29,12 @@ pub fn convert(convert: &Convert) -> Result<(), Failure> {
     save(&convert.to, &content)
 }
 
-pub fn diff(diff: &Diff) -> Result<(), Failure> {
+pub fn diff(diff: &Diff) -> Result<(), CommandError> {
     if let Some(output) = &diff.output
         && format_of(output)? != Format::Html
     {
-        return Err(Failure::Usage(
-            "--output writes a page: its name has to end in .html".to_owned(),
+        return Err(CommandError::Usage(
+            "--output writes an HTML page: its name must end in .html".to_owned(),
         ));
     }
     let (before, after) = (load(&diff.before)?, load(&diff.after)?);
@@ -52,19 +52,19 @@ pub fn diff(diff: &Diff) -> Result<(), Failure> {
     let grown = |percent: &f64| changes.iter().filter(|it| it.points() > *percent).count();
     match diff.fail_over.as_ref().map_or(0, grown) {
         0 => Ok(()),
-        number => Err(Failure::Runtime(format!(
+        number => Err(CommandError::Runtime(format!(
             "{number} functions grew by more than {}% of the profile",
             diff.fail_over.unwrap_or_default()
         ))),
     }
 }
 
-/// What a function takes in itself, before and after.
+/// Self values of a function, before and after.
 struct Change {
     name: String,
     before: f64,
     after: f64,
-    /// Of the whole, in percent.
+    /// Percent of the total.
     shares: (f64, f64),
 }
 
@@ -75,11 +75,11 @@ impl Change {
     }
 }
 
-/// Those that changed most first.
+/// Largest changes first.
 fn changes(tree: &CallTree, compare: Compare) -> Vec<Change> {
     let FunctionTable { frame, own, .. } = function_table(tree, usize::MAX);
     let total = tree.total();
-    // The same function may have moved to another line or file.
+    // A function may have moved to another line or file, so sum by name.
     let mut sums: HashMap<String, Values> = HashMap::new();
     for (frame, own) in frame.into_iter().zip(own) {
         let sum = sums.entry(tree.frames.label(frame)).or_default();
@@ -146,42 +146,42 @@ fn table(tree: &CallTree, source: &Source, changes: &[Change], diff: &Diff) -> S
     text
 }
 
-/// The first that both have.
-fn common_type(before: &Model, after: &Model) -> Result<SampleType, Failure> {
-    let (known, wanted) = (sample_types(before), sample_types(after));
+/// The first sample type present in both.
+fn common_type(before: &Model, after: &Model) -> Result<SampleType, CommandError> {
+    let (before_types, after_types) = (sample_types(before), sample_types(after));
     let names = |types: &[SampleType]| {
         let names: Vec<&str> = types.iter().map(|kind| kind.name.as_str()).collect();
         names.join(", ")
     };
-    wanted
+    after_types
         .iter()
-        .find(|kind| known.contains(kind))
+        .find(|kind| before_types.contains(kind))
         .cloned()
         .ok_or_else(|| {
-            Failure::Runtime(format!(
+            CommandError::Runtime(format!(
                 "the profiles have no sample type in common: [{}] before, [{}] after",
-                names(&known),
-                names(&wanted)
+                names(&before_types),
+                names(&after_types)
             ))
         })
 }
 
-fn format_of(path: &Path) -> Result<Format, Failure> {
-    Format::of_file(&path.to_string_lossy()).map_err(|error| Failure::Usage(error.to_string()))
+fn format_of(path: &Path) -> Result<Format, CommandError> {
+    Format::of_file(&path.to_string_lossy()).map_err(|error| CommandError::Usage(error.to_string()))
 }
 
-fn load(path: &Path) -> Result<Model, Failure> {
+fn load(path: &Path) -> Result<Model, CommandError> {
     let content = fs::read(path).map_err(|error| failed(path, &error))?;
     read(&content).map_err(|error| failed(path, &error))
 }
 
-fn save(path: &Path, content: &[u8]) -> Result<(), Failure> {
+fn save(path: &Path, content: &[u8]) -> Result<(), CommandError> {
     files::write(path, content).map_err(|error| failed(path, &error))?;
     let name = path.display().to_string();
     tell(&format!("Wrote {}.\n", line(&name)));
     Ok(())
 }
 
-fn failed(path: &Path, error: &dyn std::fmt::Display) -> Failure {
-    Failure::Runtime(format!("{}: {error}", path.display()))
+fn failed(path: &Path, error: &dyn std::fmt::Display) -> CommandError {
+    CommandError::Runtime(format!("{}: {error}", path.display()))
 }

@@ -1,6 +1,6 @@
-//! `profcol doctor`: what a configuration needs, whether it is here, and how to get it.
+//! `profcol doctor`: checks the requirements of a configuration, and says how to meet them.
 //!
-//! Each component knows what it needs; this command asks all of them at once and shows the answers.
+//! Each component checks its own requirements; this command runs all checks concurrently.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use serde_json::{Value, json};
 
 use super::print::{print_text, print_value};
 use super::run::{in_runtime, load_or_built_in};
-use super::{Failure, load};
+use super::{CommandError, load};
 use crate::cli::{Configuration, Doctor, Format};
 use crate::privileges;
 
-/// For all checks of one component together. What waits for others gives up by itself after four seconds; the rest is work
-/// of this host, which may be busy.
+/// For all checks of one component. Network checks time out after four seconds; the rest is local work on a host that
+/// may be busy.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// How wide the names of most checks are.
+/// Fits the names of most checks.
 const NAME_WIDTH: usize = 22;
 
-pub fn doctor(doctor: Doctor, configuration: &Configuration) -> Result<ExitCode, Failure> {
+pub fn doctor(doctor: Doctor, configuration: &Configuration) -> Result<ExitCode, CommandError> {
     let loaded = load_or_built_in(configuration)?;
     let graph = load::build(&loaded.document, &SelfTelemetry::default())?;
-    // What is missing is missed as it would be by the service.
+    // Check with the capabilities the service would have.
     privileges::keep(loaded.document.capabilities());
     let found = in_runtime(async { Ok(graph.check(LIMIT).await) })?;
     match doctor.json {
@@ -87,7 +87,7 @@ fn as_json(found: &[ComponentChecks]) -> Value {
 
 fn as_text(found: &[ComponentChecks]) -> String {
     let mut text = String::new();
-    // Components without checks need nothing that could be missing.
+    // Components without checks have no requirements.
     for of in found.iter().filter(|of| !of.checks.is_empty()) {
         text += &format!("{}\n", line(&of.component));
         for check in &of.checks {

@@ -1,7 +1,7 @@
 //! Configurations from a web server: `--config https://…` and `${https:…}`.
 //!
-//! Downloads happen while the configuration is read, before anything runs, with the client that the
-//! exporters use (system certificates, `HTTPS_PROXY`) on a runtime of their own.
+//! Downloads happen while the configuration is loaded, before components start, on a separate runtime and with the
+//! exporters' HTTP client (system certificates, `HTTPS_PROXY`).
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use http::header::{ACCEPT, LOCATION};
 use http::{HeaderMap, HeaderValue, Method};
 use profcol_net::{Compression, HttpCall, HttpClient, HttpClientSettings, HttpReply, Message};
 
-/// A server that has not answered by then will not; a start must not hang on it.
+/// An unresponsive server must not block startup.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Where the client cuts answers. No configuration is so long.
-const CUT_AT: usize = 4 << 20;
+/// Response size limit, far above any real configuration.
+const MAX_RESPONSE_BYTES: usize = 4 << 20;
 
-/// The body at `url`, or why there is none.
+/// Downloads the body at `url`.
 pub fn fetch(url: &str) -> Result<Vec<u8>, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -25,8 +25,11 @@ pub fn fetch(url: &str) -> Result<Vec<u8>, String> {
     if !reply.status.is_success() {
         return Err(refused(&reply));
     }
-    if reply.body.len() >= CUT_AT {
-        return Err(format!("the response is larger than {} MiB", CUT_AT >> 20));
+    if reply.body.len() >= MAX_RESPONSE_BYTES {
+        return Err(format!(
+            "the response is larger than {} MiB",
+            MAX_RESPONSE_BYTES >> 20
+        ));
     }
     Ok(reply.body.into())
 }
@@ -55,9 +58,9 @@ fn refused(reply: &HttpReply) -> String {
     let target = reply.headers.get(LOCATION).map(HeaderValue::to_str);
     match target {
         Some(Ok(target)) if reply.status.is_redirection() => format!(
-            "the server answered {} to {target:?}, which is not followed; name that address",
+            "the server responded {} to {target:?}; redirects are not followed, use that URL",
             reply.status
         ),
-        _ => format!("the server answered {}", reply.status),
+        _ => format!("the server responded {}", reply.status),
     }
 }

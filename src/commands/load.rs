@@ -1,4 +1,4 @@
-//! From the command line to a document.
+//! Loads the configuration named on the command line.
 
 use profcol::REGISTRY;
 use profcol_component::SelfTelemetry;
@@ -7,19 +7,19 @@ use profcol_engine::{Document, Graph};
 use profcol_printable::indented;
 use serde_json::Value;
 
-use super::{Failure, fetch::fetch};
+use super::{CommandError, fetch::fetch};
 use crate::cli::Configuration;
 
 pub struct Loaded {
     pub document: Document,
-    /// What is worth telling about how the configuration came together.
+    /// Warnings and notes from resolving the configuration.
     pub notes: Vec<Note>,
 }
 
-/// Reads, merges, expands, checks.
-pub fn load(configuration: &Configuration) -> Result<Loaded, Failure> {
+/// Reads, merges, expands and checks the configuration.
+pub fn load(configuration: &Configuration) -> Result<Loaded, CommandError> {
     if configuration.uris.is_empty() {
-        return Err(Failure::Usage(
+        return Err(CommandError::Usage(
             "at least one config flag must be provided, such as --config profcol.yaml".to_owned(),
         ));
     }
@@ -28,10 +28,10 @@ pub fn load(configuration: &Configuration) -> Result<Loaded, Failure> {
         sets: configuration.sets.clone(),
     };
     let resolved = resolve(&input, &SystemProviders::default().with_fetch(fetch))
-        .map_err(|error| Failure::Configuration(error.to_string()))?;
+        .map_err(|error| CommandError::Configuration(error.to_string()))?;
     let document = Document::read(&resolved.root, &REGISTRY).map_err(|mut problems| {
         problems.explain(&resolved.broken);
-        Failure::Configuration(problems.report(&resolved.sources).to_string())
+        CommandError::Configuration(problems.report(&resolved.sources).to_string())
     })?;
     Ok(Loaded {
         document,
@@ -39,18 +39,18 @@ pub fn load(configuration: &Configuration) -> Result<Loaded, Failure> {
     })
 }
 
-/// A configuration that a command makes for itself, as a `--config`: a `$` in it is no reference to anything.
+/// Turns a command's own configuration into a `--config` URI; escapes `$`, which would start an expansion.
 pub fn own(configuration: &Value) -> String {
     format!("yaml:{}", configuration.to_string().replace('$', "$$"))
 }
 
-/// Connects the components; opens nothing.
-pub fn build(document: &Document, telemetry: &SelfTelemetry) -> Result<Graph, Failure> {
+/// Builds and connects the components, without opening anything.
+pub fn build(document: &Document, telemetry: &SelfTelemetry) -> Result<Graph, CommandError> {
     Graph::build(document, telemetry)
-        .map_err(|error| Failure::Configuration(indented(&error.to_string()).into_owned()))
+        .map_err(|error| CommandError::Configuration(indented(&error.to_string()).into_owned()))
 }
 
-/// Whether the components can be connected.
-pub fn check(document: &Document) -> Result<(), Failure> {
+/// Checks that the components can be built and connected.
+pub fn check(document: &Document) -> Result<(), CommandError> {
     build(document, &SelfTelemetry::default()).map(|_graph| ())
 }

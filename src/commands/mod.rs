@@ -1,4 +1,4 @@
-//! What each command does.
+//! The commands.
 
 mod convert;
 mod doctor;
@@ -31,9 +31,9 @@ pub use self::top::top;
 pub use self::upload::upload;
 use crate::cli::Configuration;
 
-/// Why a command failed; decides over the exit code.
+/// Why a command failed; determines the exit code.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum CommandError {
     #[error("{0}")]
     Usage(String),
     #[error("{0}")]
@@ -42,34 +42,34 @@ pub enum Failure {
     Runtime(String),
 }
 
-/// What sysexits calls EX_CONFIG; service managers can be told not to restart on it.
+/// EX_CONFIG of sysexits.h; service managers can be configured not to restart on it.
 const EXIT_CONFIGURATION: u8 = 78;
 
-/// What the parser of the command line ends with, too.
+/// Clap's exit code for usage errors.
 const EXIT_USAGE: u8 = 2;
 
-impl Failure {
-    /// What is written of it. A report on a configuration has lines of its own; in all else only the first line may
-    /// begin as one of the log.
+impl CommandError {
+    /// The text for stderr. Configuration reports are multi-line; other texts are indented, so that no line but the
+    /// first passes for a log line.
     pub fn report(&self) -> String {
         match self {
-            Failure::Configuration(report) => lines(report).into_owned(),
-            Failure::Usage(text) | Failure::Runtime(text) => indented(text).into_owned(),
+            CommandError::Configuration(report) => lines(report).into_owned(),
+            CommandError::Usage(text) | CommandError::Runtime(text) => indented(text).into_owned(),
         }
     }
 
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Failure::Usage(_) => ExitCode::from(EXIT_USAGE),
-            Failure::Configuration(_) => ExitCode::from(EXIT_CONFIGURATION),
-            Failure::Runtime(_) => ExitCode::FAILURE,
+            CommandError::Usage(_) => ExitCode::from(EXIT_USAGE),
+            CommandError::Configuration(_) => ExitCode::from(EXIT_CONFIGURATION),
+            CommandError::Runtime(_) => ExitCode::FAILURE,
         }
     }
 }
 
-/// Reads, checks and builds a configuration without starting anything. Scripts read the exit code: only a terminal is told
-/// that all is well.
-pub fn validate(configuration: &Configuration) -> Result<(), Failure> {
+/// Reads, checks and builds a configuration without starting anything. Prints success to a terminal only: scripts read
+/// the exit code.
+pub fn validate(configuration: &Configuration) -> Result<(), CommandError> {
     let loaded = load::load(configuration)?;
     load::check(&loaded.document)?;
     match io::stdout().is_terminal() {

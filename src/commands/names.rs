@@ -1,29 +1,28 @@
-//! The commands about what is known of processes, and what relabel rules make of it.
+//! `profcol processes` and `profcol relabel test`.
 
-use profcol_component::{AnyConfig, Factory};
+use profcol_component::AnyConfig;
 use profcol_engine::Document;
-use profcol_labels::{Labels, Rows};
+use profcol_labels::{Labels, RelabelConfig, Rows};
+use profcol_metadata::container::{ContainerSettings, add_containers};
+use profcol_metadata::process::{ProcessOptions, attributes_of};
+use profcol_metadata::systemd::add_units_to_all;
 use profcol_printable::line;
-use profcol_processors::container::{self, ContainerConfig};
-use profcol_processors::process::{self, ProcessConfig};
-use profcol_processors::relabel::{RelabelConfig, RelabelProcessor};
-use profcol_processors::systemd;
 use profcol_profile::{Attributes, KeyValue};
 use serde_json::{Map, Value, json};
 
 use super::print::{print_text, print_value};
-use super::{Failure, load};
+use super::{CommandError, load};
 use crate::cli::{Configuration, Format, RelabelTest};
 
-/// What the processors know of each process on this host.
+/// Prints the attributes of each process on this host.
 pub fn processes(
     configuration: &Configuration,
     pid: Option<u32>,
     format: Format,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let containers = match configuration.uris.is_empty() {
-        true => usual(),
-        false => as_configured(&load::load(configuration)?.document),
+        true => default_containers(),
+        false => configured_containers(&load::load(configuration)?.document),
     };
     let pids = match pid {
         Some(pid) => vec![pid],
@@ -42,11 +41,15 @@ pub fn processes(
     print_value(&Value::Object(described), format)
 }
 
-/// What runs the functions of each process, and whether they will be shown.
+/// Adds the language runtime of each process and whether its functions can be symbolized.
 #[cfg(feature = "ebpf_cpu")]
 fn add_runtimes(processes: &mut [(u32, Attributes)]) {
+    use std::path::Path;
+
+    use profcol_ebpf_interpreters::language_runtimes::language_runtimes;
+
     let pids: Vec<u32> = processes.iter().map(|(pid, _)| *pid).collect();
-    let runtimes = profcol_receivers::ebpf_cpu::language_runtimes(&pids);
+    let runtimes = language_runtimes(Path::new("/proc"), &pids);
     for (pid, attributes) in processes {
         let Some(runtime) = runtimes.get(pid) else {
             continue;
@@ -68,12 +71,12 @@ fn add_runtimes(processes: &mut [(u32, Attributes)]) {
 #[cfg(not(feature = "ebpf_cpu"))]
 fn add_runtimes(_: &mut [(u32, Attributes)]) {}
 
-/// Labels before the rules, what each rule does, and labels after them.
-pub fn relabel_test(configuration: &Configuration, test: &RelabelTest) -> Result<(), Failure> {
+/// Prints labels before the rules, each rule's effect, and labels after them.
+pub fn relabel_test(configuration: &Configuration, test: &RelabelTest) -> Result<(), CommandError> {
     let document = load::load(configuration)?.document;
     let attributes = match (test.pid, &test.labels) {
         (Some(pid), _) => {
-            let found = describe(&as_configured(&document), &[pid])?.pop();
+            let found = describe(&configured_containers(&document), &[pid])?.pop();
             found.ok_or_else(|| no_process(pid))?.1
         }
         (None, labels) => labels
@@ -82,9 +85,8 @@ pub fn relabel_test(configuration: &Configuration, test: &RelabelTest) -> Result
             .collect(),
     };
     let processors = document.processors.iter();
-    let relabelers = processors.filter(|it| it.entry.name == RelabelProcessor::NAME);
     let mut is_any = false;
-    for declared in relabelers {
+    for declared in processors {
         let config: &dyn AnyConfig = &*declared.config;
         if let Some(config) = config.as_any().downcast_ref::<RelabelConfig>() {
             is_any = true;
@@ -94,14 +96,20 @@ pub fn relabel_test(configuration: &Configuration, test: &RelabelTest) -> Result
     }
     match is_any {
         true => Ok(()),
-        false => Err(Failure::Configuration(
+        false => Err(CommandError::Configuration(
             "the configuration has no relabel processor".to_owned(),
         )),
     }
 }
 
-fn report(id: &str, config: &RelabelConfig, mut attributes: Attributes) -> Result<String, Failure> {
-    let rules = config.rules().map_err(Failure::Configuration)?;
+fn report(
+    id: &str,
+    config: &RelabelConfig,
+    mut attributes: Attributes,
+) -> Result<String, CommandError> {
+    let rules = config
+        .rules()
+        .map_err(|error| CommandError::Configuration(error.to_string()))?;
     let rows = Rows::of_resource(&attributes);
     let mut labels = rows.labels();
     let mut text = format!("{id}\n\nbefore:\n");
@@ -159,41 +167,45 @@ fn difference(before: &Owned, after: &Owned) -> String {
     }
 }
 
-/// How containers are asked for without a configuration. All labels are shown: nobody else sees them.
-fn usual() -> ContainerConfig {
-    ContainerConfig {
+/// Shows all labels: they go only to the user's terminal.
+fn default_containers() -> ContainerSettings {
+    ContainerSettings {
         labels: vec![".*".to_owned()],
-        ..ContainerConfig::default()
+        ..ContainerSettings::default()
     }
 }
 
-/// How the first processor of containers asks; without one, how it would.
-fn as_configured(document: &Document) -> ContainerConfig {
+/// The settings of the first `container` processor, or the default.
+fn configured_containers(document: &Document) -> ContainerSettings {
     let mut processors = document.processors.iter();
-    let found = processors.find_map(|declared| {
-        let config: &dyn AnyConfig = &*declared.config;
-        config.as_any().downcast_ref().cloned()
-    });
-    found.unwrap_or_else(usual)
+    let container = processors.find(|declared| declared.entry.name == "container");
+    let resolved = container.and_then(|declared| declared.config.resolved().ok());
+    resolved
+        .and_then(|config| serde_json::from_value(config).ok())
+        .unwrap_or_else(default_containers)
 }
 
-/// Those of the processes that can be seen here.
-fn describe(containers: &ContainerConfig, pids: &[u32]) -> Result<Vec<(u32, Attributes)>, Failure> {
-    let config = ProcessConfig {
+/// The attributes of those `pids` that exist.
+fn describe(
+    containers: &ContainerSettings,
+    pids: &[u32],
+) -> Result<Vec<(u32, Attributes)>, CommandError> {
+    let options = ProcessOptions {
         command_args: true,
-        ..ProcessConfig::default()
+        service_name: true,
+        ..ProcessOptions::default()
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::Runtime(format!("failed to start: {error}")))?;
+        .map_err(|error| CommandError::Runtime(format!("failed to start: {error}")))?;
     let found = pids
         .iter()
-        .filter_map(|&pid| Some((pid, process::describe(&config, pid)?)));
+        .filter_map(|&pid| Some((pid, attributes_of(pid, &options)?)));
     let (pids, mut processes): (Vec<u32>, Vec<Attributes>) = found.unzip();
     runtime.block_on(async {
-        container::describe(containers, &mut processes).await;
-        systemd::describe(&mut processes).await;
+        add_containers(containers, &mut processes).await;
+        add_units_to_all(&mut processes).await;
     });
     Ok(pids.into_iter().zip(processes).collect())
 }
@@ -206,6 +218,6 @@ fn shown(attribute: &KeyValue) -> Value {
     }
 }
 
-fn no_process(pid: u32) -> Failure {
-    Failure::Runtime(format!("process {pid} not found"))
+fn no_process(pid: u32) -> CommandError {
+    CommandError::Runtime(format!("process {pid} not found"))
 }

@@ -1,4 +1,4 @@
-//! The commands that print something and end.
+//! Commands that print something and exit.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use profcol_config::SCHEMES;
 use profcol_engine::document;
 use serde_json::{Value, json};
 
-use super::{Failure, load};
+use super::{CommandError, load};
 use crate::cli::{Cli, Configuration, Format, Mode};
 
 pub fn print_config(
@@ -17,7 +17,7 @@ pub fn print_config(
     mode: Mode,
     format: Format,
     validate: bool,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let loaded = load::load(configuration)?;
     if validate {
         load::check(&loaded.document)?;
@@ -29,8 +29,8 @@ pub fn print_config(
     print_value(&resolved, format)
 }
 
-/// What this binary can build, in the shape of the Collector's command of this name.
-pub fn components() -> Result<(), Failure> {
+/// Lists the components of this binary, in the format of the Collector's `components` command.
+pub fn components() -> Result<(), CommandError> {
     let list = json!({
         "buildinfo": {
             "command": "profcol",
@@ -47,37 +47,37 @@ pub fn components() -> Result<(), Failure> {
     print_value(&list, Format::Yaml)
 }
 
-/// The Collector's command of this name. There is nothing behind gates here.
-pub fn featuregate(id: Option<&str>) -> Result<(), Failure> {
+/// The Collector's command of the same name; profcol has no feature gates.
+pub fn featuregate(id: Option<&str>) -> Result<(), CommandError> {
     match id {
         None => print_text("ID  Enabled  Stage  Description\n"),
-        Some(id) => Err(Failure::Usage(format!(
-            "feature {id:?} not found: profcol has no feature gates, everything it can do is on"
+        Some(id) => Err(CommandError::Usage(format!(
+            "feature {id:?} not found: profcol has no feature gates, all features are enabled"
         ))),
     }
 }
 
-pub fn schema() -> Result<(), Failure> {
+pub fn schema() -> Result<(), CommandError> {
     print_value(&document::schema(&REGISTRY), Format::Json)
 }
 
-pub fn version() -> Result<(), Failure> {
+pub fn version() -> Result<(), CommandError> {
     print_text(&format!("profcol {}\n", env!("CARGO_PKG_VERSION")))
 }
 
-pub fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
+pub fn completions(shell: clap_complete::Shell) -> Result<(), CommandError> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "profcol", &mut script);
     print_bytes(&script)
 }
 
-pub fn man(names: &[String]) -> Result<(), Failure> {
-    // That of `help` would say nothing.
+pub fn man(names: &[String]) -> Result<(), CommandError> {
+    // A manual page for `help` would be empty.
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     for name in names {
         let found = command.find_subcommand(name).cloned();
-        command = found.ok_or_else(|| Failure::Usage(format!("no command {name:?}")))?;
+        command = found.ok_or_else(|| CommandError::Usage(format!("unknown command {name:?}")))?;
     }
     let mut page = Vec::new();
     clap_mangen::Man::new(command)
@@ -99,26 +99,26 @@ fn list<C: ?Sized>(entries: &[Entry<C>]) -> Vec<Value> {
     entries.iter().map(row).collect()
 }
 
-pub(super) fn print_value(value: &Value, format: Format) -> Result<(), Failure> {
+pub(super) fn print_value(value: &Value, format: Format) -> Result<(), CommandError> {
     match format {
         Format::Yaml => print_text(&profcol_config::print::to_yaml(value)),
         Format::Json => print_text(&profcol_config::print::to_json(value)),
     }
 }
 
-/// Text whose line breaks are ours.
-pub(super) fn print_text(text: &str) -> Result<(), Failure> {
+/// Prints text whose line breaks are trusted.
+pub(super) fn print_text(text: &str) -> Result<(), CommandError> {
     print_bytes(profcol_printable::lines(text).as_bytes())
 }
 
-/// A reader that has seen enough, such as `head`, is no error.
-fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+/// A closed pipe, such as that of `head`, is not an error.
+fn print_bytes(bytes: &[u8]) -> Result<(), CommandError> {
     match io::stdout().lock().write_all(bytes) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(internal(error)),
         _ => Ok(()),
     }
 }
 
-fn internal(error: impl std::fmt::Display) -> Failure {
-    Failure::Runtime(error.to_string())
+fn internal(error: impl std::fmt::Display) -> CommandError {
+    CommandError::Runtime(error.to_string())
 }

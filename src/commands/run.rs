@@ -1,4 +1,4 @@
-//! `profcol run`: from a configuration to a running service and back.
+//! `profcol run`: starts and stops the service.
 
 use std::pin::Pin;
 
@@ -8,7 +8,7 @@ use profcol_engine::telemetry::{MetricsServer, init_logs};
 use profcol_engine::{Document, Graph, Service, StopReport};
 use profcol_printable::line;
 
-use super::Failure;
+use super::CommandError;
 use super::load::{self, Loaded};
 use crate::cli::Configuration;
 use crate::notify::Notifier;
@@ -16,10 +16,10 @@ use crate::privileges;
 use crate::signals::Signals;
 use crate::stderr::tell;
 
-/// What runs where no configuration is given.
+/// The default configuration.
 const BUILT_IN: &str = include_str!("../../config-examples/laptop.yaml");
 
-/// On top of it, with `OUTPUT`.
+/// Merged into it if `OUTPUT` is set.
 const PPROF_FILES: &str = "\
 exporters:
   pprof_file:
@@ -31,7 +31,7 @@ service:
       exporters: [live_view, pprof_file, top]
 ";
 
-pub fn run(configuration: &Configuration) -> Result<(), Failure> {
+pub fn run(configuration: &Configuration) -> Result<(), CommandError> {
     let is_built_in = configuration.uris.is_empty();
     let loaded = load_or_built_in(configuration)?;
     if is_built_in {
@@ -40,7 +40,7 @@ pub fn run(configuration: &Configuration) -> Result<(), Failure> {
     let service = &loaded.document.service;
     let telemetry = SelfTelemetry::default();
     init_logs(&service.telemetry.logs, &[], &telemetry.log)
-        .map_err(|error| Failure::Configuration(error.to_string()))?;
+        .map_err(|error| CommandError::Configuration(error.to_string()))?;
     for note in &loaded.notes {
         match note.level {
             NoteLevel::Warning => tracing::warn!("{}", note.message),
@@ -65,8 +65,8 @@ pub fn run(configuration: &Configuration) -> Result<(), Failure> {
     verdict(&report)
 }
 
-/// What is configured, or what runs where nothing is.
-pub fn load_or_built_in(configuration: &Configuration) -> Result<Loaded, Failure> {
+/// Loads the given configuration, or the built-in one.
+pub fn load_or_built_in(configuration: &Configuration) -> Result<Loaded, CommandError> {
     match configuration.uris.is_empty() {
         true => load::load(&Configuration {
             uris: built_in(),
@@ -76,7 +76,7 @@ pub fn load_or_built_in(configuration: &Configuration) -> Result<Loaded, Failure
     }
 }
 
-/// The folder for pprof files, where the user wants any.
+/// The directory for pprof files, if set.
 fn output() -> Option<String> {
     std::env::var("OUTPUT").ok().filter(|it| !it.is_empty())
 }
@@ -104,34 +104,36 @@ Flame graphs of the last hour, live:  http://127.0.0.1:7071/
     ));
 }
 
-/// At once, since what was profiled last is still to be written.
+/// Printed on stop, as writing the last profile takes a moment.
 pub fn tell_of_writing() {
     tell("writing...\n");
 }
 
-pub fn in_runtime<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+pub fn in_runtime<T>(
+    work: impl Future<Output = Result<T, CommandError>>,
+) -> Result<T, CommandError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("profcol")
         .build()
-        .map_err(|error| Failure::Runtime(format!("failed to start threads: {error}")))?;
+        .map_err(|error| CommandError::Runtime(format!("failed to start threads: {error}")))?;
     let result = runtime.block_on(work);
-    // What still blocks a thread after the deadline must not hold up the end of the process.
+    // A thread still blocked after the deadline must not delay the exit.
     runtime.shutdown_background();
     result
 }
 
-/// What a command does while the pipelines run.
+/// A command's hooks into running pipelines.
 pub struct Session {
-    /// Called when everything is connected.
+    /// Called when the graph is built.
     pub on_graph: Box<dyn FnOnce(&Graph)>,
-    /// Called when everything has started.
+    /// Called when all components have started.
     pub on_start: Box<dyn FnOnce()>,
     /// The pipelines are stopped when it ends.
     pub until: Pin<Box<dyn Future<Output = ()>>>,
-    /// Called as soon as the pipelines are to be stopped.
+    /// Called when the stop begins.
     pub on_stop: fn(),
-    /// Is told of the pipelines' life.
+    /// Reports readiness, status and stop to systemd.
     pub notifier: Notifier,
 }
 
@@ -147,21 +149,22 @@ impl Default for Session {
     }
 }
 
-/// Runs until a signal comes, the session ends, a component fails, or all receivers have read what they had to read.
+/// Runs until a signal arrives, the session ends, a component fails, or all receivers have finished.
 pub async fn serve(
     document: &Document,
     telemetry: &SelfTelemetry,
     session: Session,
-) -> Result<StopReport, Failure> {
-    let mut signals = Signals::new()
-        .map_err(|error| Failure::Runtime(format!("failed to install signal handlers: {error}")))?;
+) -> Result<StopReport, CommandError> {
+    let mut signals = Signals::new().map_err(|error| {
+        CommandError::Runtime(format!("failed to install signal handlers: {error}"))
+    })?;
     let graph = load::build(document, telemetry)?;
     (session.on_graph)(&graph);
     let metrics = MetricsServer::start(&document.service.telemetry, &telemetry.meter)
-        .map_err(|error| Failure::Runtime(error.to_string()))?;
+        .map_err(|error| CommandError::Runtime(error.to_string()))?;
     let mut service = Service::start(graph, &telemetry.meter)
         .await
-        .map_err(|error| Failure::Runtime(error.to_string()))?;
+        .map_err(|error| CommandError::Runtime(error.to_string()))?;
     tracing::info!("Everything is ready. Begin running and processing data.");
     (session.on_start)();
     let (notifier, pulse) = (session.notifier, service.pulse(&telemetry.board));
@@ -196,18 +199,18 @@ pub async fn serve(
     let report = tokio::select! {
         report = service.stop(timeout) => report,
         name = signals.second() => {
-            return Err(Failure::Runtime(format!("stopped at once by a second signal ({name})")));
+            return Err(CommandError::Runtime(format!("stopped immediately by a second signal ({name})")));
         }
         never = notifier.watch("Stopping. ", status) => match never {},
     };
     metrics.stop().await;
     match failure {
-        Some(failure) => Err(Failure::Runtime(failure.to_string())),
+        Some(failure) => Err(CommandError::Runtime(failure.to_string())),
         None => Ok(report),
     }
 }
 
-fn verdict(report: &StopReport) -> Result<(), Failure> {
+fn verdict(report: &StopReport) -> Result<(), CommandError> {
     for failure in &report.failures {
         tracing::error!(error = %failure, "A component failed during shutdown.");
     }
@@ -220,12 +223,12 @@ fn verdict(report: &StopReport) -> Result<(), Failure> {
     );
     let cut_off = balance.cut_off();
     if cut_off > 0 {
-        return Err(Failure::Runtime(format!(
-            "{cut_off} samples could not be delivered before the deadline; raise `service::shutdown_timeout` or look at the exporters' errors"
+        return Err(CommandError::Runtime(format!(
+            "{cut_off} samples could not be delivered before the deadline; raise `service::shutdown_timeout` or check the exporters' errors"
         )));
     }
     match report.failures.first() {
-        Some(failure) => Err(Failure::Runtime(failure.to_string())),
+        Some(failure) => Err(CommandError::Runtime(failure.to_string())),
         None => {
             tracing::info!("Shutdown complete.");
             Ok(())

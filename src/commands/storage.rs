@@ -1,4 +1,4 @@
-//! `profcol storage inspect`: what waits in the queues on disk, and whether it is whole.
+//! `profcol storage inspect`: lists waiting batches of the stored queues and verifies them.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -11,29 +11,31 @@ use profcol_profile::Profiles;
 use profcol_profile::json::{self, ResourceAttrEncoding};
 use profcol_storage::{Counts, QueueReport, queues, records};
 
-use super::Failure;
+use super::CommandError;
 use super::print::print_text;
 use crate::cli::InspectStorage;
 
-pub fn inspect_storage(command: &InspectStorage) -> Result<(), Failure> {
+pub fn inspect_storage(command: &InspectStorage) -> Result<(), CommandError> {
     let contents = queues(&command.directory).map_err(|error| failed(&error))?;
     let mut export = command.export.as_deref().map(Export::begin).transpose()?;
     let mut text = match contents.owner {
-        Some(owner) => format!("In use by process {owner}; what it is writing may show as torn.\n"),
+        Some(owner) => {
+            format!("In use by process {owner}; a record being written may show as torn.\n")
+        }
         None => "Not in use.\n".to_owned(),
     };
-    let wanted = |exporter: &str| {
+    let is_selected = |exporter: &str| {
         command
             .queue
             .as_deref()
             .is_none_or(|queue| queue == exporter)
     };
     let mut queues = contents.queues;
-    queues.retain(|(exporter, _)| wanted(exporter));
+    queues.retain(|(exporter, _)| is_selected(exporter));
     if let Some(queue) = command.queue.as_ref().filter(|_| queues.is_empty()) {
         let directory = command.directory.display();
-        return Err(Failure::Runtime(format!(
-            "{directory} has no queue of exporter {queue:?}"
+        return Err(CommandError::Runtime(format!(
+            "{directory} has no queue for exporter {queue:?}"
         )));
     }
     let mut bad = 0;
@@ -57,13 +59,13 @@ pub fn inspect_storage(command: &InspectStorage) -> Result<(), Failure> {
     print_text(&text)?;
     match bad {
         0 => Ok(()),
-        bad => Err(Failure::Runtime(format!(
-            "{bad} places are damaged; profcol drops and counts what they held and delivers the rest"
+        bad => Err(CommandError::Runtime(format!(
+            "{bad} damaged places; profcol drops and counts their records and delivers the rest"
         ))),
     }
 }
 
-/// Adds what is in a queue to the text; returns how much is damaged.
+/// Appends a queue's report to the text; returns its number of damaged places.
 fn tell(text: &mut String, report: &QueueReport, unusable: u64) -> u64 {
     let mut waiting = Counts::default();
     let (mut bytes, mut corrupt) = (0, 0);
@@ -105,7 +107,7 @@ fn tell(text: &mut String, report: &QueueReport, unusable: u64) -> u64 {
     corrupt
 }
 
-/// The file that batches are written to, one after the other.
+/// The output file of `--export`.
 struct Export<'a> {
     path: &'a Path,
     file: BufWriter<File>,
@@ -114,7 +116,7 @@ struct Export<'a> {
 }
 
 impl<'a> Export<'a> {
-    fn begin(path: &'a Path) -> Result<Self, Failure> {
+    fn begin(path: &'a Path) -> Result<Self, CommandError> {
         let opened = files::options().write(true).create_new(true).open(path);
         Ok(Self {
             path,
@@ -124,7 +126,7 @@ impl<'a> Export<'a> {
         })
     }
 
-    fn add(&mut self, profiles: &Profiles) -> Result<(), Failure> {
+    fn add(&mut self, profiles: &Profiles) -> Result<(), CommandError> {
         let written = match self.is_json {
             true => {
                 let line = json::encode(profiles.model(), ResourceAttrEncoding::Plain);
@@ -135,7 +137,9 @@ impl<'a> Export<'a> {
             false => {
                 let wire = profiles.to_wire();
                 let Ok(length) = u32::try_from(wire.len()) else {
-                    return Err(Failure::Runtime("a batch is larger than 4 GiB".to_owned()));
+                    return Err(CommandError::Runtime(
+                        "a batch is larger than 4 GiB".to_owned(),
+                    ));
                 };
                 let written = self.file.write_all(&length.to_be_bytes());
                 written.and_then(|()| self.file.write_all(&wire))
@@ -145,7 +149,7 @@ impl<'a> Export<'a> {
         written.map_err(|error| not_written(self.path, &error))
     }
 
-    fn end(mut self) -> Result<u64, Failure> {
+    fn end(mut self) -> Result<u64, CommandError> {
         self.file
             .flush()
             .map_err(|error| not_written(self.path, &error))?;
@@ -153,10 +157,10 @@ impl<'a> Export<'a> {
     }
 }
 
-fn not_written(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::Runtime(format!("{}: {error}", path.display()))
+fn not_written(path: &Path, error: &std::io::Error) -> CommandError {
+    CommandError::Runtime(format!("{}: {error}", path.display()))
 }
 
-fn failed(error: &profcol_storage::InspectError) -> Failure {
-    Failure::Runtime(error.to_string())
+fn failed(error: &profcol_storage::InspectError) -> CommandError {
+    CommandError::Runtime(error.to_string())
 }

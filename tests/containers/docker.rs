@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::pods::IMAGE;
 use crate::runtimes::{BUSY, Runtimes, number, output};
 
-/// What nothing here needs, and would change the host.
+/// Disables features that the tests do not need and that would change the host.
 pub const ALONE: [&str; 4] = [
     "--iptables=false",
     "--ip6tables=false",
@@ -17,7 +17,7 @@ impl Runtimes {
     pub fn start_containerd(&mut self) {
         let (root, state) = (self.at("containerd"), self.at("containerd-state"));
         let socket = self.containerd_socket();
-        // Not every kernel's overlay is good for a folder of ours.
+        // Not every kernel supports overlayfs on a temporary folder.
         let config = format!(
             "version = 2\nroot = {root:?}\nstate = {state:?}\n\
              [grpc]\naddress = {socket:?}\n[ttrpc]\naddress = \"{socket}.ttrpc\"\n\
@@ -56,7 +56,7 @@ impl Runtimes {
             .expect("imported");
     }
 
-    /// A container of containerd alone, called `demo`.
+    /// Runs a containerd container without Docker, called `demo`.
     pub fn run_in_containerd(&self) -> u32 {
         let root = self.at("root");
         let arguments = ["run", "--rootfs", "-d", "--label", "tier=db", &root, "demo"];
@@ -66,7 +66,7 @@ impl Runtimes {
 
     pub fn pid_in_containerd(&self, options: &[&str], id: &str) -> u32 {
         let tasks = self.ctr(&[options, &["tasks", "ls"]].concat());
-        let tasks = tasks.expect("it runs");
+        let tasks = tasks.expect("it starts");
         let task = tasks
             .lines()
             .find(|line| line.starts_with(id))
@@ -75,7 +75,7 @@ impl Runtimes {
         pid.parse().expect("a number")
     }
 
-    /// A container with a label.
+    /// Runs a container with a label.
     pub fn run_in_docker(&self, name: &str) -> u32 {
         let arguments = ["run", "-d", "--network", "none", "--label", "team=shop"];
         let named = ["--name", name, "shop:2"];

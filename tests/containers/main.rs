@@ -1,17 +1,14 @@
-//! Real runtimes, started here, run containers, and profcol says whose a process in them is: Docker, containerd, a pod of its
-//! by the interface of Kubernetes, Podman, LXC, Docker in Docker, and a pod as `kind` runs it. profcol itself is in a
-//! container, too.
+//! Container metadata of processes in real runtimes, started by the test: Docker, containerd, a pod by its
+//! CRI, Podman, LXC, Docker in Docker, and a pod like in `kind`. profcol itself also runs in a container.
 //!
 //! Needs root, `containerd`, `runc`, `dockerd`, the client `docker`, `podman`, `lxc`, the right to load BPF programs, and a
-//! busybox that needs no libraries.
+//! static busybox.
 
 mod docker;
 mod nested;
 mod others;
 mod pods;
 mod runtimes;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -23,11 +20,12 @@ use profcol::REGISTRY;
 use profcol_component::{Answer, Batch, Consumer, Stop, testkit};
 use profcol_config::{Problems, Sources, yaml};
 use profcol_profile::{Attributes, KeyValue, Profiles, json};
-use runtimes::Runtimes;
-use support::{path, run, skip};
+use profcol_test_harness::support::{file, path, run, skip};
 use tokio::task::JoinSet;
 
-/// Far beyond what anything here takes.
+use runtimes::Runtimes;
+
+/// Far longer than any operation here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
@@ -36,12 +34,15 @@ struct Keep(Mutex<Vec<Profiles>>);
 #[async_trait]
 impl Consumer for Keep {
     async fn consume(&self, batch: Batch) -> Answer {
-        self.0.lock().expect("nobody panicked").push(batch.profiles);
+        self.0
+            .lock()
+            .expect("the mutex is not poisoned")
+            .push(batch.profiles);
         Ok(())
     }
 }
 
-/// What is expected of a process, as the attributes say it and as the command shows it.
+/// The expected metadata of a process, in attributes and in the command's output.
 struct Expected {
     pid: u32,
     attributes: Vec<(&'static str, String)>,
@@ -58,7 +59,7 @@ impl Expected {
         }
     }
 
-    /// What is not so.
+    /// The attributes that differ.
     fn missing<'a>(&'a self, found: &HashMap<String, String>) -> Vec<&'a (&'static str, String)> {
         let attributes = self.attributes.iter();
         attributes
@@ -68,7 +69,7 @@ impl Expected {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn real_runtimes_tell_whose_a_process_is() {
+async fn processes_have_container_metadata_from_real_runtimes() {
     let Some(mut runtimes) = Runtimes::find() else {
         return;
     };
@@ -80,19 +81,19 @@ async fn real_runtimes_tell_whose_a_process_is() {
     for expected in &expected {
         shown_by_the_command(&runtimes, expected);
     }
-    told_to_batches(&runtimes, &expected).await;
-    told_by_a_profiler_in_a_container(&runtimes, expected);
+    check_batches(&runtimes, &expected).await;
+    check_profiler_in_a_container(&runtimes, expected);
 }
 
-/// One in each runtime.
+/// Starts one container in each runtime.
 async fn containers(runtimes: &Runtimes) -> Vec<Expected> {
     let inner = runtimes.run_in_nested_docker();
     let id = runtimes.inner_docker(&["inspect", "--format", "{{.Id}}", "inner"]);
-    let id = id.expect("it runs");
+    let id = id.expect("it starts");
     let in_pod = runtimes.run_in_pod().await;
-    // Of those who are asked for it only the interface of Kubernetes tells this.
+    // Of the queried runtimes only the CRI reports this.
     let image = runtimes.docker(&["inspect", "--format", "{{.Id}}", "shop:5"]);
-    let image = image.expect("it is there");
+    let image = image.expect("it exists");
     vec![
         Expected::new(
             runtimes.run_in_docker("web"),
@@ -132,7 +133,7 @@ async fn containers(runtimes: &Runtimes) -> Vec<Expected> {
                 ("container.runtime.name", "lxc"),
             ],
         ),
-        // Both stand in the container `outer`: the innermost is right.
+        // Both run in the container `outer`: the innermost container counts.
         Expected::new(
             inner,
             &[
@@ -170,7 +171,7 @@ async fn containers(runtimes: &Runtimes) -> Vec<Expected> {
 }
 
 fn shown_by_the_command(runtimes: &Runtimes, expected: &Expected) {
-    let config = support::file(
+    let config = file(
         "profcol.yaml",
         format!(
             "receivers: {{nop: }}\nprocessors: {{container: {}}}\nexporters: {{nop: }}\nservice: {{pipelines: {{profiles: {{receivers: [nop], processors: [container], exporters: [nop]}}}}}}\n",
@@ -218,9 +219,8 @@ fn texts(attributes: &Attributes) -> HashMap<String, String> {
     shown.collect()
 }
 
-/// The first batch asks, and waits; one of a container that starts later is known by what the runtime
-/// tells of itself.
-async fn told_to_batches(runtimes: &Runtimes, processes: &[Expected]) {
+/// The first batch queries the runtime and waits; a container that starts later is known through the runtime's events.
+async fn check_batches(runtimes: &Runtimes, processes: &[Expected]) {
     let entry = REGISTRY.processors.iter().find(|it| it.name == "container");
     let entry = entry.expect("it is in the list");
     let mut sources = Sources::default();
@@ -234,10 +234,10 @@ async fn told_to_batches(runtimes: &Runtimes, processes: &[Expected]) {
     let mut running = JoinSet::new();
     let next = std::sync::Arc::new(Keep::default());
     running.spawn(std::sync::Arc::clone(&processor).run(next, stop.clone()));
-    let told = async |pid: u32| {
-        let cgroup = profcol_processes::Described::read(pid, &Default::default())
+    let attributes_of = async |pid: u32| {
+        let cgroup = profcol_processes::ProcessDescription::read(pid, &Default::default())
             .and_then(|it| it.cgroup)
-            .expect("it runs");
+            .expect("it starts");
         let mut batch = testkit::batch(1);
         batch.profiles.update_resources(|resource| {
             resource.attributes = vec![KeyValue::new("process.linux.cgroup", cgroup.as_str())];
@@ -245,16 +245,20 @@ async fn told_to_batches(runtimes: &Runtimes, processes: &[Expected]) {
         });
         let keep = Keep::default();
         processor.process(batch, &keep).await.expect("accepted");
-        let left = keep.0.into_inner().expect("nobody panicked").remove(0);
+        let left = keep
+            .0
+            .into_inner()
+            .expect("the mutex is not poisoned")
+            .remove(0);
         let resource = left.model().resources[0].resource.clone();
         texts(&resource.expect("it has one").attributes)
     };
     for expected in processes {
-        let found = told(expected.pid).await;
+        let found = attributes_of(expected.pid).await;
         let missing = expected.missing(&found);
         assert!(missing.is_empty(), "{missing:?}: {found:?}");
     }
-    let found = told(runtimes.run_in_docker("late")).await;
+    let found = attributes_of(runtimes.run_in_docker("late")).await;
     assert_eq!(
         found.get("container.name").map(String::as_str),
         Some("late"),
@@ -265,12 +269,12 @@ async fn told_to_batches(runtimes: &Runtimes, processes: &[Expected]) {
         .join_next()
         .await
         .expect("it ran")
-        .expect("no panic")
+        .expect("the thread did not panic")
         .expect("no error");
 }
 
-/// It is in a namespace of cgroups, too, where paths of others begin with `/..`.
-fn told_by_a_profiler_in_a_container(runtimes: &Runtimes, mut expected: Vec<Expected>) {
+/// It also has a cgroup namespace, where the paths of other processes begin with `/..`.
+fn check_profiler_in_a_container(runtimes: &Runtimes, mut expected: Vec<Expected>) {
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         skip("the kernel has no type information (BTF)");
         return;
@@ -323,20 +327,20 @@ service:
         let missing = found.map(|found| expected.missing(found));
         assert_eq!(missing, Some(vec![]), "{}: {found:?}", expected.pid);
     }
-    tells_its_own_container(runtimes, &profiled(&own));
+    check_own_container(runtimes, &profiled(&own));
 }
 
-/// The detectors find the same container for whatever is profiled.
-fn tells_its_own_container(runtimes: &Runtimes, told: &HashMap<u32, HashMap<String, String>>) {
+/// The detectors find the same container regardless of the profiled process.
+fn check_own_container(runtimes: &Runtimes, attributes: &HashMap<u32, HashMap<String, String>>) {
     let id = runtimes.docker(&["inspect", "--format", "{{.Id}}", "profcol"]);
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("there is one");
     let expected = [
-        ("container.id", id.expect("it runs")),
+        ("container.id", id.expect("it starts")),
         ("container.name", "profcol".to_owned()),
         ("host.name", host),
     ];
-    assert!(!told.is_empty());
-    for attributes in told.values() {
+    assert!(!attributes.is_empty());
+    for attributes in attributes.values() {
         for (key, value) in &expected {
             let found = attributes.get(*key).map(String::as_str);
             assert_eq!(found, Some(value.trim()), "{key}: {attributes:?}");
@@ -344,7 +348,7 @@ fn tells_its_own_container(runtimes: &Runtimes, told: &HashMap<u32, HashMap<Stri
     }
 }
 
-/// What was told last of each process.
+/// The latest attributes of each process.
 fn profiled(profiles: &Path) -> HashMap<u32, HashMap<String, String>> {
     let written = std::fs::read(profiles).unwrap_or_default();
     let lines = written.split_inclusive(|&byte| byte == b'\n');

@@ -1,9 +1,11 @@
-//! Docker in Docker, and beside it a container as the runtime of Kubernetes runs it, as in `kind`.
+//! Docker in Docker, and next to it a container of a pod, as in `kind`.
+
+use profcol_test_harness::support::path;
 
 use crate::docker::{ALONE, docker};
 use crate::runtimes::{BUSY, Runtimes, number};
 
-/// What a container may have to, that starts others or profiles the host.
+/// The rights of a container that starts others or profiles the host.
 const RIGHTS: [&str; 14] = [
     "--cap-add",
     "SYS_ADMIN",
@@ -21,11 +23,11 @@ const RIGHTS: [&str; 14] = [
     "apparmor=unconfined",
 ];
 
-/// The id that the inner containerd is given; nobody there makes one.
+/// The ID given to the inner containerd, which does not generate one.
 pub const IN_POD: &str = "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0";
 
 impl Runtimes {
-    /// A container that has this host's programs, this folder, and its own idea of cgroups.
+    /// Runs a container with this host's programs, this folder, and a cgroup namespace of its own.
     fn run_like_a_host(&self, name: &str, more: &[&str], command: &[&str]) {
         let shared = format!("{0}:{0}", path_of(self));
         let alone = ["run", "-d", "--network", "none", "--cgroupns", "private"];
@@ -40,20 +42,20 @@ impl Runtimes {
         }
         for name in ["bin", "lib", "lib64", "sbin"] {
             let link = self.at(&format!("host/{name}"));
-            std::os::unix::fs::symlink(format!("usr/{name}"), link).expect("made");
+            std::os::unix::fs::symlink(format!("usr/{name}"), link).expect("created");
         }
         let archive = self.pack("host");
         self.docker(&["import", &archive, "host:1"])
             .expect("imported");
     }
 
-    /// A Docker inside of the container `outer`.
+    /// Starts Docker inside the container `outer`.
     pub fn start_nested(&self) {
         self.import_host();
         let work = self.at("inner");
         self.folder("inner");
         let alone = ALONE.join(" ");
-        // The first process of a container of the second version is in the way of cgroups below.
+        // With cgroup v2, the container's first process prevents child cgroups.
         let script = format!(
             "while read -r _ at _; do case $at in /sys/fs/cgroup*) mount -o remount,bind,rw $at;; esac; done </proc/mounts\n\
              if [ -e /sys/fs/cgroup/cgroup.procs ]; then mkdir /sys/fs/cgroup/init; echo $$ >/sys/fs/cgroup/init/cgroup.procs; fi\n\
@@ -71,7 +73,7 @@ impl Runtimes {
             .expect("imported");
     }
 
-    /// A container of the inner Docker, called `inner`.
+    /// Runs a container of the inner Docker, called `inner`.
     pub fn run_in_nested_docker(&self) -> u32 {
         let arguments = ["run", "-d", "--network", "none", "--name", "inner"];
         self.inner_docker(&[&arguments[..], &["shop:3"], &BUSY].concat())
@@ -84,7 +86,7 @@ impl Runtimes {
         docker(&self.inner_docker_socket(), arguments)
     }
 
-    /// A container of a pod, by the containerd of the inner Docker.
+    /// Runs a container of a pod in the inner Docker's containerd.
     pub fn run_in_nested_pod(&self) -> u32 {
         let cgroup = format!("kubelet/kubepods/besteffort/pod7d6f-42/{IN_POD}");
         let root = self.at("root");
@@ -105,35 +107,35 @@ impl Runtimes {
         ];
         self.inner_ctr(&[&arguments[..], &BUSY].concat())
             .expect("runs");
-        let tasks = self.inner_ctr(&["tasks", "ls"]).expect("it runs");
+        let tasks = self.inner_ctr(&["tasks", "ls"]).expect("it starts");
         let task = tasks.lines().find(|line| line.starts_with(IN_POD));
         let pid = task.and_then(|task| task.split_whitespace().nth(1));
         self.outside(pid.expect("it is listed").parse().expect("a number"))
     }
 
-    /// It makes pipes where the containerd has to find them.
+    /// Runs in `outer`, because containerd must find the pipes that `ctr` creates.
     fn inner_ctr(&self, arguments: &[&str]) -> Result<String, String> {
         let socket = self.inner_containerd_socket();
         let ctr = ["exec", "outer", "ctr", "--address", &socket];
         self.docker(&[&ctr[..], &["--namespace", "k8s.io"], arguments].concat())
     }
 
-    /// The number on this host of a process that has this one in the container `outer`.
+    /// Translates a PID in the container `outer` to one on this host.
     fn outside(&self, inside: u32) -> u32 {
         let outer = self.pid_of_docker("outer");
         let is_it = |pid: u32| {
             let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
             let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-            // The first is this host's, and the last that in its own container.
+            // The first is the PID on this host, and the last that in its own container.
             let number = numbers.and_then(|numbers| numbers.split_whitespace().nth(1));
             number == Some(&inside.to_string()) && is_below(pid, outer)
         };
-        let processes = std::fs::read_dir("/proc").expect("it is there");
+        let processes = std::fs::read_dir("/proc").expect("it exists");
         let mut pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        pids.find(|&pid| is_it(pid)).expect("it runs")
+        pids.find(|&pid| is_it(pid)).expect("it starts")
     }
 
-    /// profcol in a container called `profcol`, which sees all processes of the host.
+    /// Runs profcol in a container called `profcol`, which sees all processes of the host.
     pub fn profile_from_a_container(&self, program: &str, config: &str) -> u32 {
         let mounted = format!("{program}:/profcol:ro");
         let host = format!("DOCKER_HOST=unix://{}", self.docker_socket());
@@ -158,10 +160,10 @@ impl Runtimes {
 }
 
 fn path_of(runtimes: &Runtimes) -> &str {
-    crate::support::path(runtimes.all())
+    path(runtimes.all())
 }
 
-/// Whether it descends from the other: each container's first process does from its runtime.
+/// Whether it is a descendant of the other: the first process of a container descends from its runtime.
 fn is_below(pid: u32, ancestor: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));

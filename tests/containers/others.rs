@@ -1,10 +1,10 @@
-//! Podman, which has no daemon but answers as Docker does, and LXC, whom nobody can ask.
+//! Podman, which has no daemon but Docker's API, and LXC, which has no API.
 
 use std::process::Command;
 
 use crate::runtimes::{BUSY, Runtimes, number, output};
 
-/// A virtual machine may lack the right to raise them, as Podman would.
+/// Podman would raise these limits, which a virtual machine may not permit.
 const LIMITS: [&str; 4] = [
     "--ulimit",
     "nofile=1024:1024",
@@ -13,7 +13,7 @@ const LIMITS: [&str; 4] = [
 ];
 
 impl Runtimes {
-    /// One container, called `db`.
+    /// Runs one container, called `db`.
     pub fn run_in_podman(&self) -> u32 {
         let archive = self.at("root.tar");
         self.podman(&["import", &archive, "shop:4"])
@@ -44,7 +44,7 @@ impl Runtimes {
         output(Command::new("podman").args(self.podmans()).args(arguments))
     }
 
-    /// There may be no systemd, nor is every kernel's overlay good for a folder of ours.
+    /// Options for hosts without systemd, and for kernels without overlayfs on a temporary folder.
     fn podmans(&self) -> [String; 7] {
         [
             format!("--root={}", self.at("podman")),
@@ -53,12 +53,12 @@ impl Runtimes {
             "--cgroup-manager=cgroupfs".to_owned(),
             "--storage-driver=vfs".to_owned(),
             "--events-backend=file".to_owned(),
-            // The other one refuses to run where there are cgroups of both versions.
+            // crun refuses to run with both versions of cgroups.
             "--runtime=runc".to_owned(),
         ]
     }
 
-    /// One container, called `mail`.
+    /// Runs one container, called `mail`.
     pub fn run_in_lxc(&self) -> u32 {
         let folder = self.folder("lxc/mail");
         let root = self.folder("root");

@@ -1,4 +1,4 @@
-//! A pod, made as the kubelet makes one: containerd is asked for it over the container runtime interface of Kubernetes.
+//! A pod created like by the kubelet, through containerd's CRI.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -8,18 +8,18 @@ use profcol_profile::proto::{Reader, Writer, tag};
 
 use crate::runtimes::{BUSY, Runtimes};
 
-/// Of all images of Kubernetes.
+/// The containerd namespace of Kubernetes.
 const NAMESPACE: [&str; 2] = ["--namespace", "k8s.io"];
-/// What holds a pod's namespaces, and what runs in it.
+/// The image of the sandbox and of the container.
 pub const IMAGE: &str = "docker.io/library/shop:5";
 
 pub const POD_UID: &str = "8f14e45f-ceea-467f-9a36-dedd4bea2543";
 
-/// The network is the host's: another one would take a plug-in.
+/// Uses the host's network: any other would need a CNI plug-in.
 const NODE: u64 = 2;
 
 impl Runtimes {
-    /// The container `checkout` of the pod `checkout-0`.
+    /// Runs the container `checkout` of the pod `checkout-0`.
     pub async fn run_in_pod(&self) -> u32 {
         self.import_for_pods();
         let client = self.cri();
@@ -32,7 +32,7 @@ impl Runtimes {
             };
             let reply = client.unary(call).await;
             let reply = reply.unwrap_or_else(|status| panic!("{path}: {status}"));
-            // In each answer the id is the first field.
+            // In each response the ID is the first field.
             let mut reader = Reader::new(&reply.message);
             match reader.tag().expect("it can be read") {
                 Some(_) => String::from_utf8_lossy(reader.bytes().expect("a text")).into_owned(),
@@ -53,7 +53,7 @@ impl Runtimes {
         self.pid_in_containerd(&NAMESPACE, &id)
     }
 
-    /// Nothing is pulled: the image is Docker's.
+    /// Imports Docker's image instead of pulling one.
     fn import_for_pods(&self) {
         let (archive, image) = (self.at("root.tar"), self.at("shop.tar"));
         let sleep = "CMD [\"/bin/busybox\", \"sleep\", \"100000\"]";
@@ -64,7 +64,7 @@ impl Runtimes {
         let import = ["images", "import", "--snapshotter", "native", &image];
         self.ctr(&[&NAMESPACE[..], &import].concat())
             .expect("imported");
-        // The plug-in learns of it by an event.
+        // An event reports the image to the plug-in.
         self.until("the image is known to the plug-in", |it| {
             let list = [&NAMESPACE[..], &["images", "ls"]].concat();
             it.ctr(&list)
@@ -107,7 +107,7 @@ fn nested(message: &mut Writer, field: u32, write: impl FnOnce(&mut Writer)) {
     message.bytes(tag::len(field), &inner.into_vec());
 }
 
-/// `runtime.v1.PodSandboxConfig`. Its group is not where the kubelet's are: one that runs here would end it.
+/// `runtime.v1.PodSandboxConfig`. Its cgroup is outside the kubelet's, which would otherwise kill it if one runs here.
 fn sandbox(pod: &mut Writer) {
     nested(pod, 1, |metadata| {
         text(metadata, 1, "checkout-0");
@@ -123,7 +123,7 @@ fn sandbox(pod: &mut Writer) {
     });
 }
 
-/// `runtime.v1.ContainerConfig`, with the labels that the kubelet gives.
+/// `runtime.v1.ContainerConfig`, with the kubelet's labels.
 fn container(container: &mut Writer) {
     nested(container, 1, |metadata| text(metadata, 1, "checkout"));
     nested(container, 2, |image| text(image, 1, IMAGE));

@@ -1,10 +1,10 @@
-//! Runtimes of our own: their daemons, their files in one folder, and the containers that they run.
+//! Private runtimes: their daemons, their files in one folder, and their containers.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{path, skip};
+use profcol_test_harness::support::{path, skip};
 
 const PROGRAMS: [&str; 9] = [
     "busybox",
@@ -18,7 +18,7 @@ const PROGRAMS: [&str; 9] = [
     "tar",
 ];
 
-/// Does a little again and again, so that it is sampled and others are not starved.
+/// Does a little work repeatedly, so that it is sampled without starving others.
 pub const BUSY: [&str; 4] = [
     "/bin/busybox",
     "sh",
@@ -32,7 +32,7 @@ pub struct Runtimes {
 }
 
 impl Runtimes {
-    /// Without any daemon. None where they cannot run.
+    /// Finds the runtimes without starting a daemon. None if they cannot run.
     pub fn find() -> Option<Self> {
         let lacks = PROGRAMS.iter().find(|program| !is_installed(program));
         if let Some(program) = lacks {
@@ -45,7 +45,7 @@ impl Runtimes {
         }
         let runtimes = Self {
             daemons: Vec::new(),
-            folder: tempfile::tempdir().expect("a temporary folder"),
+            folder: tempfile::tempdir().expect("can create a temporary folder"),
         };
         let programs = runtimes.folder("root/bin");
         std::fs::copy("/bin/busybox", programs.join("busybox")).expect("busybox is there");
@@ -57,18 +57,18 @@ impl Runtimes {
         path(&self.folder.path().join(name)).to_owned()
     }
 
-    /// Of everything here.
+    /// The folder of all files.
     pub fn all(&self) -> &Path {
         self.folder.path()
     }
 
     pub fn folder(&self, name: &str) -> PathBuf {
         let folder = self.folder.path().join(name);
-        std::fs::create_dir_all(&folder).expect("made");
+        std::fs::create_dir_all(&folder).expect("created");
         folder
     }
 
-    /// The archive of a folder, to make an image of.
+    /// Packs a folder into an archive for an image.
     pub fn pack(&self, name: &str) -> String {
         let (folder, archive) = (self.at(name), self.at(&format!("{name}.tar")));
         output(Command::new("tar").args(["-C", &folder, "-cf", &archive, "."])).expect("packed");
@@ -76,7 +76,7 @@ impl Runtimes {
     }
 
     pub fn run(&mut self, program: &str, arguments: &[&str]) {
-        let log = std::fs::File::create(self.at(&format!("{program}.log"))).expect("made");
+        let log = std::fs::File::create(self.at(&format!("{program}.log"))).expect("created");
         let child = Command::new(program)
             .args(arguments)
             .stdin(Stdio::null())
@@ -116,11 +116,11 @@ impl Drop for Runtimes {
         let _ = self.podman(&["rm", "--force", "--time", "0", "db"]);
         let _ = self.lxc("lxc-stop", &["-k"]);
         for daemon in self.daemons.iter_mut().rev() {
-            // They clean up after themselves when they are asked to end.
+            // They clean up when they are terminated.
             let _ = output(Command::new("kill").arg(daemon.id().to_string()));
             let _ = daemon.wait();
         }
-        // What they could not unmount would keep the folder.
+        // Remaining mounts would prevent removing the folder.
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let ours = mounts
             .lines()
@@ -148,7 +148,11 @@ pub fn output(command: &mut Command) -> Result<String, String> {
     }
 }
 
-/// The whole number that a command says.
-pub fn number(said: Result<String, String>) -> u32 {
-    said.expect("it runs").trim().parse().expect("a number")
+/// The integer in a command's output.
+pub fn number(output_text: Result<String, String>) -> u32 {
+    output_text
+        .expect("it starts")
+        .trim()
+        .parse()
+        .expect("a number")
 }

@@ -1,26 +1,24 @@
-//! Each exporter gets every batch once or says why not, whatever the others do, and at the end every sample that the
-//! kernel's program counted is in exactly one place.
+//! Each exporter gets every batch once or reports why not, independently of the others, and at the end every sample
+//! counted by the BPF program is accounted for exactly once.
 
 use std::collections::HashMap;
-use std::thread;
-use std::time::Duration;
 
 use profcol_net::grpc::{Code, Status};
 use profcol_profile::Profiles;
+use profcol_test_harness::backend::{Destination, Mode, wait_until};
+use profcol_test_harness::peers::profcol;
 
-use crate::backend::{Destination, Mode};
 use crate::host::can_profile;
-use crate::peers::profcol;
 
-/// Sample balance at shutdown, as the last lines say: `balance["ebpf_cpu"]["taken"]`.
+/// The sample balance in the last log lines: `balance["ebpf_cpu"]["taken"]`.
 struct Balance(HashMap<String, HashMap<String, u64>>);
 
 impl Balance {
-    fn read(said: &str) -> Self {
-        let line = said
+    fn read(output: &str) -> Self {
+        let line = output
             .lines()
             .find(|line| line.contains("Sample balance at shutdown"));
-        let line = line.unwrap_or_else(|| panic!("there is no balance: {said}"));
+        let line = line.unwrap_or_else(|| panic!("there is no balance: {output}"));
         let fields = line.split('"').skip(1).step_by(2);
         let components = fields.flat_map(|field| field.split("; "));
         let counts = components.filter_map(|component| {
@@ -42,7 +40,7 @@ impl Balance {
             .unwrap_or(0)
     }
 
-    /// All that is said of a component but this.
+    /// The sum of a component's other entries.
     fn others(&self, component: &str, key: &str) -> u64 {
         self.0[component].values().sum::<u64>() - self.of(component, key)
     }
@@ -130,24 +128,20 @@ fn check(case: &Case) {
         Destination::new(case.dead.clone()),
     );
     let mut process = profcol(&config(&good, &dead, case));
-    process.wait_for_output("the dead exporter's queue to be full", |said| {
-        said.contains("The sending queue refuses batches.")
+    process.wait_for_output("the dead exporter's queue to be full", |output| {
+        output.contains("The sending queue refuses batches.")
     });
     let before = arrived(&good);
-    thread::sleep(Duration::from_secs(2));
-    assert!(
-        arrived(&good) > before,
-        "the good exporter gets nothing new"
-    );
-    let (_, said) = process.stop();
-    let balance = Balance::read(&said);
+    wait_until("the good exporter to get more", || arrived(&good) > before);
+    let (_, output) = process.stop();
+    let balance = Balance::read(&output);
     balance.check(&["otlp_grpc/good", "otlp_grpc/dead"]);
     let passed_on = balance.of("ebpf_cpu", "passed_on");
-    assert_eq!(balance.of("ebpf_cpu", "dropped"), 0, "{said}");
-    assert_eq!(arrived(&good), passed_on, "each sample once: {said}");
+    assert_eq!(balance.of("ebpf_cpu", "dropped"), 0, "{output}");
+    assert_eq!(arrived(&good), passed_on, "each sample once: {output}");
     assert_eq!(balance.of("otlp_grpc/good", "delivered"), passed_on);
     assert_eq!(balance.of("otlp_grpc/dead", "delivered"), 0);
-    assert!(balance.of("otlp_grpc/dead", "queue_full") > 0, "{said}");
+    assert!(balance.of("otlp_grpc/dead", "queue_full") > 0, "{output}");
 }
 
 #[test]
@@ -156,7 +150,7 @@ fn a_dead_exporter_costs_its_neighbour_nothing() {
 }
 
 #[test]
-fn nor_one_that_hangs_in_another_pipeline() {
+fn a_hanging_exporter_in_another_pipeline_costs_nothing() {
     check(&Case {
         dead: Mode::Hang,
         pipelines: &["otlp_grpc/good", "otlp_grpc/dead"],
@@ -165,7 +159,7 @@ fn nor_one_that_hangs_in_another_pipeline() {
 }
 
 #[test]
-fn nor_one_whose_queue_blocks() {
+fn an_exporter_with_a_blocking_queue_costs_nothing() {
     check(&Case {
         queue: "queue_size: 3, block_on_overflow: true",
         ..Case::default()
@@ -173,7 +167,7 @@ fn nor_one_whose_queue_blocks() {
 }
 
 #[test]
-fn nor_one_behind_the_same_batch_processor() {
+fn an_exporter_behind_the_same_batch_processor_costs_nothing() {
     check(&Case {
         queue: "queue_size: 3, num_consumers: 1",
         processors: "batch",
@@ -182,7 +176,7 @@ fn nor_one_behind_the_same_batch_processor() {
 }
 
 #[test]
-fn nor_one_without_a_queue() {
+fn an_exporter_without_a_queue_costs_nothing() {
     check(&Case {
         dead: Mode::Hang,
         queue: "enabled: false",
@@ -191,7 +185,7 @@ fn nor_one_without_a_queue() {
 }
 
 #[test]
-fn what_a_short_shutdown_cuts_off_is_counted() {
+fn counts_samples_lost_to_a_short_shutdown() {
     if !can_profile() {
         return;
     }
@@ -203,10 +197,10 @@ fn what_a_short_shutdown_cuts_off_is_counted() {
     };
     let process = profcol(&config(&good, &dead, &case));
     good.wait_for_samples(100);
-    let (status, said) = process.stop();
-    assert_eq!(status.code(), Some(1), "{said}");
-    let balance = Balance::read(&said);
+    let (status, output) = process.stop();
+    assert_eq!(status.code(), Some(1), "{output}");
+    let balance = Balance::read(&output);
     balance.check(&["otlp_grpc/good", "otlp_grpc/dead"]);
     assert_eq!(balance.of("otlp_grpc/good", "delivered"), arrived(&good));
-    assert!(balance.of("otlp_grpc/dead", "shutdown") > 0, "{said}");
+    assert!(balance.of("otlp_grpc/dead", "shutdown") > 0, "{output}");
 }

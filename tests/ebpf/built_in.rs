@@ -1,4 +1,4 @@
-//! What `profcol` does when it is told nothing: the first thing that a new user sees.
+//! `profcol` without a configuration: the first thing that a new user sees.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -8,8 +8,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use profcol_test_harness::toolchain::Workshop;
+
 use crate::host::{PROFCOL, Running, can_profile};
-use crate::toolchain::Workshop;
 
 #[test]
 fn without_a_configuration_the_host_is_profiled_with_names() {
@@ -23,7 +24,7 @@ fn without_a_configuration_the_host_is_profiled_with_names() {
     let _busy = Running::start(&busy, &["60"]);
     let folder = tempfile::tempdir().unwrap();
     let page = free_address();
-    let said = folder.path().join("said");
+    let output = folder.path().join("output");
     let errors = folder.path().join("errors");
     let started = Command::new(PROFCOL)
         .args(["--set", "exporters.top.interval=2s"])
@@ -31,7 +32,7 @@ fn without_a_configuration_the_host_is_profiled_with_names() {
         .args(["--set", &format!("exporters.live_view.endpoint={page}")])
         .env("OUTPUT", "profiles")
         .current_dir(folder.path())
-        .stdout(File::create(&said).unwrap())
+        .stdout(File::create(&output).unwrap())
         .stderr(File::create(&errors).unwrap())
         .stdin(Stdio::null())
         .spawn();
@@ -43,7 +44,7 @@ fn without_a_configuration_the_host_is_profiled_with_names() {
         function && process
     };
     let patience = Instant::now() + Duration::from_secs(60);
-    while !is_told(&text(&said)) && Instant::now() < patience {
+    while !is_told(&text(&output)) && Instant::now() < patience {
         thread::sleep(Duration::from_millis(200));
     }
     let stacks = get(
@@ -57,8 +58,8 @@ fn without_a_configuration_the_host_is_profiled_with_names() {
         status.contains("\"name\":\"cpu\",\"unit\":\"nanoseconds\""),
         "{status}"
     );
-    let (said, errors) = (text(&said), text(&errors));
-    assert!(is_told(&said), "{said}\n{errors}");
+    let (output, errors) = (text(&output), text(&errors));
+    assert!(is_told(&output), "{output}\n{errors}");
     assert_eq!(errors.lines().count(), 5, "{errors}");
     assert_eq!(errors.lines().last(), Some("writing..."));
     let profiles = fs::read_dir(folder.path().join("profiles")).unwrap();
@@ -77,7 +78,7 @@ fn free_address() -> String {
     listener.local_addr().unwrap().to_string()
 }
 
-/// What the page is answered.
+/// The response to a request of the page.
 fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(

@@ -1,15 +1,16 @@
-//! Known programs where the kernel's own mappings are out of reach and its events take their place.
+//! Known programs, with mappings from events instead of the kernel's VMA tree.
 
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use profcol_test_harness::programs::{Program, programs};
+use profcol_test_harness::toolchain::Workshop;
+
 use crate::chains::{Live, check, replace_programs};
 use crate::host::{Profiler, can_profile};
-use crate::programs::{Program, programs};
-use crate::toolchain::Workshop;
 
-/// Those with another way of having their code mapped each, and not all of it faster than events are taken in.
+/// Programs that map their code in different ways, at a rate that events can follow.
 const BY_EVENTS: [&str; 12] = [
     "c",
     "static-pie",
@@ -25,9 +26,9 @@ const BY_EVENTS: [&str; 12] = [
     "generated",
 ];
 
-/// The same where the kernel's own mappings cannot be read: programs that are older than the profiler, and younger ones.
+/// Both programs that are older than the profiler, and younger ones.
 #[test]
-fn shows_the_known_chains_by_events_too() {
+fn shows_the_known_chains_by_events() {
     if !can_profile() {
         return;
     }
@@ -45,9 +46,9 @@ fn shows_the_known_chains_by_events_too() {
     check(&mut subjects, profiler);
 }
 
-/// More happens than there is room to tell of it.
+/// There are more events than the rings can hold.
 #[test]
-fn finds_its_way_after_events_were_lost() {
+fn recovers_from_lost_events() {
     if !can_profile() {
         return;
     }
@@ -89,6 +90,6 @@ fn finds_its_way_after_events_were_lost() {
 }
 
 #[test]
-fn programs_that_replace_others_are_not_taken_for_them_by_events() {
+fn distinguishes_replaced_programs_by_events() {
     replace_programs(Profiler::start_by_events);
 }

@@ -1,4 +1,4 @@
-//! Holds the stacks of a program to the chains in which its functions call each other.
+//! Compares the stacks of a program with its known call chains.
 
 #![expect(clippy::print_stdout, reason = "the figures are of interest")]
 
@@ -7,29 +7,55 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use profcol_test_harness::profile::{Frame, Profile, Sample};
+use profcol_test_harness::support::root;
+
 use crate::host::{Profiler, Running};
-use crate::profile::{Frame, Profile, Sample};
-use crate::support::root;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The functions of a chain, innermost first, by the name of the way.
+/// The depth of `by_recursion` in each language.
+const RECURSION: usize = 31;
+
+/// Returns the functions of a chain, innermost first, by the chain's name.
 pub type ChainOf = Box<dyn Fn(&str) -> Vec<String>>;
 
-/// A program whose functions `by_...` each end up in `burn` by a way of calling of their own, for equal
-/// times. The lines from which functions of the chains are called have the comment `calls`.
+/// A program whose functions `by_...` each reach `burn` through a different kind of call, for equal times. Lines that
+/// call functions of the chains have the comment `calls`.
 pub struct Calls {
     /// The frame type of the language.
     pub kind: &'static str,
     /// In `tests/ebpf/programs`.
     pub program: &'static str,
     pub ways: usize,
-    /// The functions from `burn` to the outermost one of a way.
+    /// The functions of a chain, from `burn` to the outermost one.
     pub chain: ChainOf,
-    /// Whether a frame of the language is one of the functions of the chains.
+    /// Whether a frame of the language is in a function of the chains.
     pub is_of_program: fn(&Frame) -> bool,
-    /// The name of a function in the chains, by the one that is shown.
+    /// Maps a displayed function name to the name in the chains.
     pub name: fn(&str) -> &str,
+}
+
+/// The functions of a chain and its caller `main`: the one of `chains` that ends with `way`, or recursion.
+pub fn chain_of(way: &str, chains: &[&[&str]], main: &[&str]) -> Vec<String> {
+    let chain: Vec<&str> = match way {
+        "by_recursion" => ["burn"]
+            .into_iter()
+            .chain(std::iter::repeat_n("recurse", RECURSION))
+            .chain([way])
+            .collect(),
+        _ => {
+            let chain = chains.iter().find(|chain| chain.last() == Some(&way));
+            let chain = chain.unwrap_or_else(|| panic!("no chain for {way}"));
+            chain.to_vec()
+        }
+    };
+    chain
+        .iter()
+        .chain(main)
+        .copied()
+        .map(str::to_owned)
+        .collect()
 }
 
 #[derive(Default)]
@@ -37,7 +63,7 @@ struct Verdict {
     exact: usize,
     wrong: BTreeMap<String, usize>,
     by_way: BTreeMap<String, usize>,
-    /// Before the first way is called, and after the last one.
+    /// Samples before the first chain, and after the last one.
     outside: usize,
 }
 
@@ -45,7 +71,7 @@ pub fn name(frame: &Frame) -> &str {
     frame.function.as_deref().unwrap_or("")
 }
 
-/// How many samples are such.
+/// The number of samples that satisfy the condition.
 pub fn count(profile: &Profile, is_it: impl Fn(&Sample) -> bool) -> usize {
     let samples = profile.samples.iter();
     let samples = samples.filter(|sample| is_it(sample));
@@ -61,26 +87,26 @@ pub fn names_of<'a>(kind: &str, sample: &'a Sample) -> Vec<&'a str> {
         .collect()
 }
 
-/// The samples of a process from the first that shows a function of the language: a process is known to run
-/// one when a sample meets its interpreter, and until then stacks end in code that it generated.
+/// The samples of a process from the first with a function of the language on: before the first sample in the
+/// interpreter, stacks end in its generated code.
 pub fn since_known(kind: &str, profile: &Profile, pid: u32) -> Profile {
     let samples = profile.samples.iter().filter(|sample| sample.pid == pid);
     let known = samples.skip_while(|sample| names_of(kind, sample).is_empty());
     Profile::of(known.cloned().collect())
 }
 
-/// Processes that live for some fifty milliseconds each, one after the other.
+/// A sequence of processes that live for about 50 ms each.
 pub struct ShortLived<'a> {
     pub kind: &'a str,
-    /// For a shell: how a process is started, with the program as `$0` and the script as `$1`.
+    /// Shell command that starts a process, with the program as `$0` and the script as `$1`.
     pub command: &'a str,
     pub program: &'a Path,
     pub script: &'a str,
     /// The one that burns CPU time.
     pub function: &'a str,
-    /// What a function without a name is called.
+    /// The name of functions without a name.
     pub no_name: &'a str,
-    /// Other tests have processes of their own, which live longer: these have more samples.
+    /// Excludes the longer-lived processes of other tests, which have more samples.
     pub max_samples: usize,
 }
 
@@ -113,8 +139,8 @@ impl ShortLived<'_> {
     }
 }
 
-/// Runs a command in a root and a PID namespace of its own. At least 95 % of the samples that are exact have names; other tests
-/// have processes of this language, too.
+/// Runs a command in a root and a PID namespace of its own. At least 95 % of the exact samples have names. Other tests
+/// also have processes of this language.
 pub fn check_isolated(
     kind: &str,
     command: &str,
@@ -149,7 +175,7 @@ impl Calls {
         root().join("tests/ebpf/programs").join(self.program)
     }
 
-    /// At least 99 % of the samples have exactly their chain, with the lines of the calls.
+    /// At least 99 % of the samples match their chain exactly, including the lines of the calls.
     pub fn check(&self, profile: &Profile, pid: u32, what: &str) {
         let verdict = self.judge(profile, pid);
         let wrong: usize = verdict.wrong.values().sum();
@@ -201,7 +227,7 @@ impl Calls {
             .iter()
             .find(|name| name.starts_with("by_") && !name.contains('.'));
         let Some(way) = way else {
-            // Every thread ends up in the program's own code, but for its start and end.
+            // Every thread runs the program's own code, except at its start and end.
             verdict.outside += sample.count;
             return;
         };

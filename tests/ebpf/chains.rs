@@ -1,4 +1,4 @@
-//! Programs whose chains of calls are known.
+//! Programs with known call chains.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,21 +6,22 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use profcol_test_harness::judge::{MinSamples, Subject, Verdict};
+use profcol_test_harness::profile::{Profile, Sample};
+use profcol_test_harness::programs::{GIANT, Program, program, programs};
+use profcol_test_harness::toolchain::Workshop;
+
 use crate::host::{Profiler, Running, can_profile};
-use crate::judge::{MinSamples, Subject, Verdict};
-use crate::profile::{Profile, Sample};
-use crate::programs::{GIANT, Program, program, programs};
-use crate::toolchain::Workshop;
 
 const MIN_SAMPLES: MinSamples = MinSamples {
     all: 100,
     of_chain: 10,
 };
 
-/// Far more than an idle machine needs.
+/// Far longer than an idle machine needs.
 pub const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// A program under way. Its symbols are those of the file that it was started from.
+/// A running program, with the symbols of the file that it was started from.
 pub struct Live {
     subject: Subject,
     running: Running,
@@ -29,7 +30,7 @@ pub struct Live {
 impl Live {
     pub fn start(workshop: &Workshop, program: Program) -> Option<Self> {
         let files = workshop.build_all(&program)?;
-        // Read before it starts: some delete themselves.
+        // Read before it starts: some programs delete themselves.
         let subject = Subject::new(program, files);
         let running = Running::start_nicely(subject.executable(), &subject.arguments());
         Some(Self { subject, running })
@@ -40,7 +41,7 @@ impl Live {
         (self.subject.program.name, self.running.pid())
     }
 
-    /// The process alone, and no other one of its executable, which it knows by `path`.
+    /// Judges only this process of the executable, which it knows by `path`.
     pub fn of_process(
         running: Running,
         file: &Path,
@@ -59,7 +60,7 @@ impl Live {
         self.running.stop();
     }
 
-    /// Starts what is at `path`.
+    /// Starts the program at `path`.
     pub fn start_at(path: &Path, name: &'static str, chain: &'static str) -> Self {
         let subject = Subject::new(program(name, "", chain), vec![path.to_owned()]);
         let running = Running::start_nicely(path, &[]);
@@ -67,7 +68,7 @@ impl Live {
     }
 }
 
-/// Whether each has shown enough.
+/// Whether each program has enough samples.
 pub fn is_enough(lives: &mut [Live], profile: &Profile) -> bool {
     let verdicts = judge_all(lives, profile);
     let mut judged = lives.iter().zip(verdicts);
@@ -81,7 +82,7 @@ fn judge_all(lives: &mut [Live], profile: &Profile) -> Vec<Verdict> {
         .collect()
 }
 
-/// Profiles until each program has shown enough, and holds its stacks against its chains.
+/// Profiles until each program has enough samples, and compares its stacks with its chains.
 #[expect(clippy::print_stdout, reason = "the figures are of interest")]
 pub fn check(lives: &mut [Live], profiler: Profiler) {
     let profile = profiler.until(TIMEOUT, |profile| is_enough(lives, profile));
@@ -101,7 +102,7 @@ pub fn check(lives: &mut [Live], profiler: Profiler) {
     );
 }
 
-/// How often the programs at these paths were seen.
+/// The number of samples of the programs at these paths.
 fn seen<'p>(lives: &[Live], profile: &'p Profile) -> BTreeMap<(&'p str, &'p str), usize> {
     let mut seen = BTreeMap::new();
     for sample in &profile.samples {
@@ -118,7 +119,7 @@ fn seen<'p>(lives: &[Live], profile: &'p Profile) -> BTreeMap<(&'p str, &'p str)
     seen
 }
 
-/// One profile of all programs at once, since most of its time goes into waiting for samples.
+/// One profile of all programs at once, since most of the time is spent waiting for samples.
 #[test]
 fn shows_exactly_the_known_chains() {
     if !can_profile() {
@@ -136,7 +137,7 @@ fn shows_exactly_the_known_chains() {
 
 const PASCAL: &str = "P$CHAIN_$$_LEAF$QWORD$$QWORD P$CHAIN_$$_INNER$QWORD$$QWORD P$CHAIN_$$_MIDDLE$QWORD$$QWORD P$CHAIN_$$_OUTER$QWORD$$QWORD main .. SI_PRC_$$__FPC_PROC_START";
 
-/// What their code does is all that tells of their stacks; the names are those that they had.
+/// Their instructions are the only unwind information; names come from the unstripped files.
 #[test]
 fn shows_the_known_chains_of_programs_without_symbols_and_unwind_information() {
     if !can_profile() {
@@ -182,10 +183,10 @@ fn shows_the_known_chains_of_programs_without_symbols_and_unwind_information() {
     check(&mut lives, Profiler::start(997));
 }
 
-/// Where there was one program there is another: under the name of one that runs on, and in the very file of one that
+/// A program is replaced by another: at the path of one that keeps running, and in the file of one that
 /// ended.
 #[test]
-fn programs_that_replace_others_are_not_taken_for_them() {
+fn distinguishes_replaced_programs() {
     replace_programs(Profiler::start);
 }
 
@@ -232,9 +233,9 @@ pub fn replace_programs(start_profiler: fn(u32) -> Profiler) {
     check(&mut lives, profiler);
 }
 
-/// Stack by stack each would ask for the page of the next frame.
+/// Otherwise each stack would only request the page of the next frame.
 #[test]
-fn a_giant_that_is_run_through_is_built_to_its_end() {
+fn a_large_table_is_completed_after_repeated_requests() {
     if !can_profile() {
         return;
     }
@@ -251,9 +252,9 @@ fn a_giant_that_is_run_through_is_built_to_its_end() {
     check(&mut lives, profiler);
 }
 
-/// A walk of such a stack would follow other rules.
+/// Unwinding of 32-bit stacks is not supported.
 #[test]
-fn programs_of_32_bits_say_so() {
+fn reports_32_bit_programs() {
     if !can_profile() {
         return;
     }
@@ -275,7 +276,7 @@ fn programs_of_32_bits_say_so() {
         .map(|sample| sample.end_reason.as_deref().unwrap_or("complete"))
         .collect();
     assert!(reasons.len() >= 20);
-    // Before it is a program of 32 bits it is one of 64.
+    // Before its exec it is a 64-bit program.
     let right = reasons.iter().filter(|&&reason| reason == "32_bit").count();
     assert!(right * 100 >= reasons.len() * 95, "{reasons:?}");
 }

@@ -1,4 +1,4 @@
-//! Only the processes that somebody wants are profiled.
+//! Only selected processes are profiled.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,17 +6,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use profcol_test_harness::profile::{Profile, Sample};
+use profcol_test_harness::toolchain::Workshop;
+
 use crate::host::{Profiler, Running, can_profile, config};
-use crate::profile::{Profile, Sample};
-use crate::toolchain::Workshop;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Stacks at different times.
+/// Minimum number of stacks at different times.
 const MIN_SAMPLES: usize = 10;
-/// Programs of which about a half is to pass.
+/// Programs of which about half should be selected.
 const DRAWN: usize = 24;
 
-/// Two programs that do the same, and the same for both.
+/// Two equal programs.
 struct Programs {
     _workshop: Workshop,
     wanted: PathBuf,
@@ -75,19 +76,19 @@ fn check(rules: &str) {
 }
 
 #[test]
-fn what_is_not_included_does_not_leave() {
+fn only_included_processes_are_exported() {
     check("include: [{executable: WANTED}]");
     check("include: [{pid: WPID, uid: 0}, {comm: nobody}]");
 }
 
 #[test]
-fn what_is_excluded_does_not_leave() {
+fn excluded_processes_are_not_exported() {
     check("exclude: [{comm: 'regex:^oth'}]");
     check("exclude: [{pid: OPID}, {executable: 'OTHER*', uid: 12345}]");
 }
 
 #[test]
-fn what_a_processor_drops_is_no_longer_sampled_until_it_is_something_else() {
+fn a_dropped_process_is_not_sampled_until_its_next_exec() {
     if !can_profile() {
         return;
     }
@@ -121,9 +122,9 @@ fn what_a_processor_drops_is_no_longer_sampled_until_it_is_something_else() {
     assert_eq!(of(&profile, &programs.other).len(), 0);
 }
 
-/// Each is either passed on or no longer sampled, and about as many as were to be.
+/// Each is either exported or no longer sampled, in about the configured proportion.
 #[test]
-fn what_loses_the_draw_is_no_longer_sampled() {
+fn processes_dropped_by_sampling_are_no_longer_sampled() {
     if !can_profile() {
         return;
     }
@@ -145,27 +146,27 @@ fn what_loses_the_draw_is_no_longer_sampled() {
             passed = samples.iter().map(|sample| sample.pid).collect();
             false
         });
-        lost = unwanted(&profiler.output())
+        lost = dropped_processes(&profiler.output())
             .intersection(&all)
             .copied()
             .collect();
     }
     assert_eq!(&passed | &lost, all);
     assert_eq!(&passed & &lost, BTreeSet::new());
-    // One draw in three hundred thousand is beyond that.
+    // One run in three hundred thousand is outside this range.
     assert!((2..=DRAWN - 2).contains(&lost.len()), "{lost:?}");
 }
 
-/// The processes that it no longer samples, as it says.
-fn unwanted(said: &str) -> BTreeSet<u32> {
-    let lines = said.lines();
+/// The processes that it no longer samples, according to its log.
+fn dropped_processes(output: &str) -> BTreeSet<u32> {
+    let lines = output.lines();
     let pids = lines.filter_map(|line| line.split_once("all pipelines drop its samples. pid="));
     pids.filter_map(|(_, pid)| pid.trim().parse().ok())
         .collect()
 }
 
 #[test]
-fn a_sidecar_sees_its_own_namespace_alone() {
+fn a_sidecar_sees_only_its_own_namespace() {
     if !can_profile() {
         return;
     }
@@ -190,8 +191,8 @@ fn a_sidecar_sees_its_own_namespace_alone() {
     let mut profile = Profile::default();
     profile.read_on(&file);
     let samples = of(&profile, &programs.wanted);
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(!samples.is_empty(), "{said}");
+    let output = String::from_utf8_lossy(&ended.stderr);
+    assert!(!samples.is_empty(), "{output}");
     assert!(samples.iter().all(|sample| sample.pid == 2), "{samples:?}");
     let strangers: Vec<_> = profile
         .samples

@@ -1,13 +1,14 @@
-//! Every sample that was taken arrives.
+//! Every sample arrives.
 
-use std::thread;
-use std::time::Duration;
+use std::fs;
+
+use profcol_test_harness::backend::wait_until;
+use profcol_test_harness::peers::profcol;
+use profcol_test_harness::profile::Profile;
 
 use crate::host::{can_profile, config};
-use crate::peers::profcol;
-use crate::profile::Profile;
 
-/// Profiles the host, and holds what was exported to what the kernel's program counted.
+/// Profiles the host, and compares the exported samples with the BPF program's counters.
 fn check(options: &str) {
     if !can_profile() {
         return;
@@ -15,12 +16,23 @@ fn check(options: &str) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("profiles.jsonl");
     let mut process = profcol(&config(options, &file));
-    process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
-    thread::sleep(Duration::from_secs(5));
-    let (_, said) = process.stop();
+    process.wait_for_output("to be ready", |output| {
+        output.contains("Everything is ready")
+    });
+    // One line per interval.
+    let lines = || {
+        let written = fs::read(&file).unwrap_or_default();
+        written.iter().filter(|&&byte| byte == b'\n').count()
+    };
+    wait_until("several intervals to be written", || lines() >= 4);
+    let (_, output) = process.stop();
     let counted = |key: &str| -> usize {
-        let line = said.lines().find(|line| line.contains("Profiling ended."));
-        let words = line.unwrap_or_else(|| panic!("{said}")).split_whitespace();
+        let line = output
+            .lines()
+            .find(|line| line.contains("Profiling ended."));
+        let words = line
+            .unwrap_or_else(|| panic!("{output}"))
+            .split_whitespace();
         let value = words.filter_map(|word| word.strip_prefix(key)).next();
         value.unwrap().parse().unwrap()
     };
@@ -32,13 +44,13 @@ fn check(options: &str) {
 }
 
 #[test]
-fn every_sample_that_is_sent_arrives() {
+fn every_sent_sample_arrives() {
     check("frequency: 997, aggregation: stream");
 }
 
 #[test]
-fn every_sample_that_is_counted_arrives() {
+fn every_counted_sample_arrives() {
     check("frequency: 997, aggregation: count");
-    // Most find no room and are sent.
+    // Most do not fit and are sent.
     check("frequency: 997, aggregation: count, max_counted: 64");
 }

@@ -1,52 +1,53 @@
-//! Where a program spends its time, by profcol and by `perf record --call-graph dwarf` over the same seconds: each
-//! function has the same share of the samples, on top of the stack and anywhere in it.
+//! Compares profcol with `perf record --call-graph dwarf` over the same seconds: each function has the same share of
+//! the samples, on top of the stack and anywhere in it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use profcol_test_harness::profile::{Profile, Sample, Symbols};
+use profcol_test_harness::support::{root, skip, version_of};
+use profcol_test_harness::toolchain::Workshop;
+
 use crate::host::{Profiler, Running, can_profile};
-use crate::profile::{Profile, Sample, Symbols};
-use crate::support::{root, skip, version_of};
-use crate::toolchain::Workshop;
 
 const FREQUENCY: u32 = 499;
 const SECONDS: &str = "6";
-/// Until the program's unwind table is built; far more than an idle machine needs.
+/// Time limit for building the program's unwind table; far longer than an idle machine needs.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Deep stacks have to fit into what perf copies of each.
+/// perf's copy of each stack must hold deep stacks.
 const COPIED: &str = "dwarf,32768";
 
-/// Functions that are looked at, those with the largest shares.
+/// The number of functions to compare, those with the largest shares.
 const FUNCTIONS: usize = 20;
 
-/// Shares of two samplings of one thing differ by chance; by more than so many standard deviations of the difference,
-/// and by more than the least, they do not. The clocks of both tick at the same pace, and may keep time with a loop.
+/// Maximum random difference between two samplings, in standard deviations; smaller differences than the minimum are
+/// ignored. Both clocks have the same frequency, and may resonate with a loop.
 const DEVIATIONS: f64 = 4.5;
 const LEAST: f64 = 0.03;
 
-/// Of perf's stacks have to be whole for more than their tops to be compared.
+/// Minimum share of whole perf stacks to compare more than their tops.
 const REACHED: f64 = 0.95;
 
-/// Samples of a program: of each function how many have it on top, and how many at all.
+/// Samples of a program: for each function, how many have it on top, and how many anywhere.
 #[derive(Default)]
 struct Shares {
     samples: usize,
-    /// Those whose top is a function of the program. The others are in the kernel, more often while perf copies stacks.
+    /// Samples whose top is a function of the program. Others are in the kernel, more often while perf copies stacks.
     tops: usize,
     top: HashMap<String, usize>,
     anywhere: HashMap<String, usize>,
 }
 
 impl Shares {
-    /// Of the samples that have the function anywhere.
+    /// The share of samples with the function anywhere.
     fn share_of(&self, function: &str) -> f64 {
         let found = self.anywhere.get(function).copied().unwrap_or_default();
         found as f64 / self.samples.max(1) as f64
     }
 
-    /// `names` are the functions of the program itself in a stack, innermost first.
+    /// `names` are the program's own functions in a stack, innermost first.
     fn add(&mut self, names: &[String], is_top: bool, count: usize) {
         self.samples += count;
         if let Some(top) = names.first().filter(|_| is_top) {
@@ -78,7 +79,7 @@ fn of_profcol(profile: &Profile, program: &Path, symbols: &mut Symbols) -> Share
     shares
 }
 
-/// `perf script` prints a line of each sample, one of each frame, and an empty one.
+/// `perf script` prints a line per sample, one per frame, and an empty one.
 fn of_perf(text: &str, program: &Path, symbols: &mut Symbols) -> Shares {
     let mut shares = Shares::default();
     for sample in text.split("\n\n") {
@@ -97,7 +98,7 @@ fn of_perf(text: &str, program: &Path, symbols: &mut Symbols) -> Shares {
     shares
 }
 
-/// `address symbol+0xoffset (file)`: where the symbol is, and how far in it, is enough to name it as we do.
+/// Parses `address symbol+0xoffset (file)`: the symbol's address and the offset give the same name as ours.
 fn perf_name(line: &str, program: &Path, symbols: &mut Symbols) -> Option<String> {
     let (frame, file) = line.trim().rsplit_once(" (")?;
     if file.strip_suffix(')')? != program.to_str()? {
@@ -187,8 +188,8 @@ fn check(name: &str, main: &str, program: &Path) -> Vec<Difference> {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&recorded.stderr);
-    assert!(recorded.status.success(), "perf record: {said}");
+    let output = String::from_utf8_lossy(&recorded.stderr);
+    assert!(recorded.status.success(), "perf record: {output}");
     let profile = profiler.stop();
     drop(running);
     let script = Command::new("perf")
@@ -221,7 +222,7 @@ fn check(name: &str, main: &str, program: &Path) -> Vec<Difference> {
     if ours.samples < 200 || theirs.samples < 200 {
         panic!("{name}: too few samples");
     }
-    // It finds no way through static programs and those of Go.
+    // perf cannot unwind static programs and Go.
     let reached = theirs.share_of(main);
     if reached < REACHED {
         println!(
@@ -247,7 +248,7 @@ fn check(name: &str, main: &str, program: &Path) -> Vec<Difference> {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "the figures are of interest")]
-fn spends_time_where_perf_says() {
+fn time_distribution_matches_perf() {
     if !can_profile() {
         return;
     }
@@ -291,7 +292,7 @@ fn spends_time_where_perf_says() {
         let Some(program) = workshop.build(name, &command) else {
             continue;
         };
-        // Each sampler takes its share of a busy machine's CPUs from the other, so a difference counts if it is there again.
+        // On a busy machine both samplers compete for CPUs, so a difference only counts if it repeats.
         let once = check(name, main, &program);
         if !once.is_empty() {
             println!("{name}: measuring again: {once:#?}");

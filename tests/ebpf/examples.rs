@@ -1,4 +1,4 @@
-//! Whole configurations as they are handed out: what this host does reaches the places behind them.
+//! The shipped configurations: profiles of this host reach their destinations.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -7,16 +7,16 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use profcol_profile::{Model, json};
+use profcol_test_harness::peers::{Process, free_address, profcol};
+use profcol_test_harness::support::{root, skip};
+use profcol_test_harness::toolchain::Workshop;
 
 use crate::host::{PROFCOL, Running, can_profile};
-use crate::peers::{Process, free_address, profcol};
 use crate::privileges::{Place, with_all};
-use crate::support::{root, skip};
-use crate::toolchain::Workshop;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Another profcol, that takes OTLP and what Parca Agents send.
+/// A second profcol, which receives OTLP and Parca Agent profiles.
 struct FarEnd {
     folder: tempfile::TempDir,
     otlp: SocketAddr,
@@ -57,10 +57,10 @@ service:
     }
 }
 
-/// Whether a process of this name, with samples of its code, stands in the file, with each of these attributes.
+/// Whether the file has samples of this program's code, with each of these attributes.
 fn is_there(file: &Path, program: &str, attributes: &[&str]) -> bool {
     let text = fs::read_to_string(file).unwrap_or_default();
-    // The last line may be under way.
+    // The last line may be incomplete.
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     whole.lines().any(|line| {
         let model = json::decode(line.as_bytes()).unwrap();
@@ -75,10 +75,10 @@ fn is_in(model: &Model, program: &str, attributes: &[&str]) -> bool {
     });
     has_code
         && model.resources.iter().any(|resource| {
-            let Some(said) = &resource.resource else {
+            let Some(output) = &resource.resource else {
                 return false;
             };
-            let find = |key: &str| said.attributes.iter().find(|a| &*a.key == key);
+            let find = |key: &str| output.attributes.iter().find(|a| &*a.key == key);
             let name = find("process.comm").and_then(|name| name.value.as_str());
             let profiles = || resource.scopes.iter().flat_map(|scope| &scope.profiles);
             name == Some(program)
@@ -87,7 +87,7 @@ fn is_in(model: &Model, program: &str, attributes: &[&str]) -> bool {
         })
 }
 
-/// Starts the example as its unit for systemd would, and waits for the program's samples in each of `places`.
+/// Starts the example like its systemd unit, and waits for the program's samples in each of `places`.
 fn deliver(example: &str, places: &[(&str, &[&str])]) {
     if !can_profile() {
         return;
@@ -133,11 +133,14 @@ fn deliver(example: &str, places: &[(&str, &[&str])]) {
         std::thread::sleep(Duration::from_millis(500));
     }
     let missing = missing();
-    let (_, said) = near.stop();
+    let (_, output) = near.stop();
     let (_, far_said) = far.process.stop();
-    assert_eq!(missing, None, "{said}\n{far_said}");
-    for said in [said, far_said] {
-        assert!(!said.contains("WARN") && !said.contains("ERROR"), "{said}");
+    assert_eq!(missing, None, "{output}\n{far_said}");
+    for output in [output, far_said] {
+        assert!(
+            !output.contains("WARN") && !output.contains("ERROR"),
+            "{output}"
+        );
     }
 }
 
@@ -169,11 +172,11 @@ fn migrate_otel_profiler_delivers() {
 }
 
 #[test]
-fn the_unit_is_what_systemd_takes() {
+fn systemd_accepts_the_unit() {
     let unit = fs::read_to_string(root().join("deploy/systemd/profcol.service")).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("profcol.service");
-    // It asks whether the program is there.
+    // It checks whether the program exists.
     fs::write(&file, unit.replace("/usr/local/bin/profcol", PROFCOL)).unwrap();
     let verified = Command::new("systemd-analyze")
         .args(["verify", "--man=no"])
@@ -183,11 +186,11 @@ fn the_unit_is_what_systemd_takes() {
         skip("systemd-analyze is not there");
         return;
     };
-    let said = String::from_utf8_lossy(&verified.stderr);
-    // It has its say on what else is installed, too, and ends well in spite of keys that it does not know.
-    let ours: Vec<_> = said
+    let output = String::from_utf8_lossy(&verified.stderr);
+    // It also reports on other units, and succeeds despite unknown keys.
+    let ours: Vec<_> = output
         .lines()
         .filter(|line| line.contains("profcol"))
         .collect();
-    assert!(verified.status.success() && ours.is_empty(), "{said}");
+    assert!(verified.status.success() && ours.is_empty(), "{output}");
 }

@@ -1,4 +1,4 @@
-//! The machine that the tests run on, and the profiler that looks at it.
+//! The test machine and its profiler.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::peers::Process;
-use crate::profile::Profile;
-use crate::support::skip;
+use profcol_test_harness::peers::Process;
+use profcol_test_harness::profile::Profile;
+use profcol_test_harness::support::skip;
 
-/// Whether this machine can load BPF programs. A test that needs it ends where it says no.
+/// Whether this machine can load BPF programs. Tests that need it skip if not.
 pub fn can_profile() -> bool {
     let is_root = fs::read_to_string("/proc/self/status")
         .is_ok_and(|status| status.lines().any(|line| line.starts_with("Uid:\t0\t0")));
@@ -25,7 +25,7 @@ pub fn can_profile() -> bool {
 
 pub const PROFCOL: &str = env!("CARGO_BIN_EXE_profcol");
 
-/// A running program, ended with the value.
+/// A running program, killed on drop.
 pub struct Running(Child);
 
 impl Running {
@@ -37,7 +37,7 @@ impl Running {
         Self(started)
     }
 
-    /// Starts a program of which nothing is heard.
+    /// Starts a program without output.
     pub fn start_quietly(program: &Path, arguments: &[&str]) -> Self {
         let started = Command::new(program)
             .args(arguments)
@@ -48,7 +48,7 @@ impl Running {
         Self(started.unwrap())
     }
 
-    /// Starts a program that takes what others leave of the CPUs, so that many do not starve the host.
+    /// Starts a program at low priority, so that many of them do not starve the host.
     pub fn start_nicely(program: &Path, arguments: &[&str]) -> Self {
         let all = [&["-n", "10", program.to_str().unwrap()], arguments].concat();
         Self::start(Path::new("nice"), &all)
@@ -56,7 +56,7 @@ impl Running {
 }
 
 impl Running {
-    /// Asks it to end, as a terminal does, and waits until it has.
+    /// Sends SIGINT, and waits until it exits.
     pub fn interrupt(&mut self) {
         let pid = self.0.id().to_string();
         let sent = Command::new("kill").args(["-s", "INT", &pid]).status();
@@ -65,7 +65,7 @@ impl Running {
     }
 
     pub fn stop(&mut self) {
-        // Both fail only where it has ended already.
+        // Both fail only if it has already exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -81,7 +81,7 @@ impl Drop for Running {
     }
 }
 
-/// A profiler at work on the whole host.
+/// A profiler of the whole host.
 pub struct Profiler {
     process: Process,
     folder: tempfile::TempDir,
@@ -93,7 +93,7 @@ pub fn config(options: &str, file: &Path) -> String {
     config_with(options, "", "info", file)
 }
 
-/// One with this processor, `name: {…}`, where there is one, and logs of this level, all of them.
+/// The same with an optional processor, `name: {…}`, and all logs of this level.
 fn config_with(options: &str, processor: &str, level: &str, file: &Path) -> String {
     let name = processor.split(':').next().unwrap_or_default();
     format!(
@@ -132,7 +132,7 @@ impl Profiler {
         Self::start_as(&mut Command::new(PROFCOL), options, processor, "debug")
     }
 
-    /// As where the kernel's own mappings cannot be read.
+    /// With mappings from events.
     pub fn start_by_events(frequency: u32) -> Self {
         let mut command = Command::new(PROFCOL);
         command.env("PROFCOL_EBPF_MAPPINGS", "events");
@@ -167,17 +167,17 @@ impl Profiler {
         assert!(sent.unwrap().success());
     }
 
-    /// What it said up to now.
+    /// The output so far.
     pub fn output(&self) -> String {
         self.process.output()
     }
 
-    /// What was profiled up to now.
+    /// The profile so far.
     pub fn stop(self) -> Profile {
         self.until(Duration::ZERO, |_| true)
     }
 
-    /// Profiles until what arrived is enough, and no longer than `patience`.
+    /// Profiles until there are enough samples, and at most for `patience`.
     pub fn wait(&mut self, patience: Duration, mut is_enough: impl FnMut(&Profile) -> bool) {
         let give_up = Instant::now() + patience;
         while Instant::now() < give_up && !is_enough(&self.profile) {
@@ -187,7 +187,7 @@ impl Profiler {
         }
     }
 
-    /// Waits, ends the profiler and returns all that it exported.
+    /// Waits, stops the profiler and returns everything it exported.
     pub fn until(mut self, patience: Duration, is_enough: impl FnMut(&Profile) -> bool) -> Profile {
         self.wait(patience, is_enough);
         self.process.stop();

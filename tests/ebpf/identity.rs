@@ -1,19 +1,20 @@
-//! What looks like the same process or the same file and is another one.
+//! Processes and files that look the same but are different.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use profcol_test_harness::profile::Sample;
+use profcol_test_harness::support::skip;
+use profcol_test_harness::toolchain::Workshop;
+
 use crate::chains::{Live, TIMEOUT, check, is_enough};
 use crate::host::{Profiler, Running, can_profile};
-use crate::profile::Sample;
-use crate::support::skip;
-use crate::toolchain::Workshop;
 
 const FIRST: &str = "first inner middle outer main .. _start";
 const SECOND: &str = "second inner middle outer main .. _start";
 
-/// Two programs of one shape whose functions have other frames. They need no library, and have no build id.
+/// Two programs with the same structure but different frames. They are static, without a build id.
 fn build(workshop: &Workshop) -> [PathBuf; 2] {
     let build = |name, command| workshop.build(name, command).unwrap();
     [
@@ -28,7 +29,7 @@ fn build(workshop: &Workshop) -> [PathBuf; 2] {
     ]
 }
 
-/// Its executable is the file of a layer, and so has the build id that stands in it.
+/// Its executable is the file in a layer, so it has that file's build id.
 #[test]
 fn a_program_in_a_container_has_its_build_id() {
     if !can_profile() || !has_overlay() {
@@ -56,9 +57,9 @@ fn a_program_in_a_container_has_its_build_id() {
     assert!(build_ids.contains(id), "{build_ids:?}");
 }
 
-/// Three containers at one path: two of one image, and one that wrote over its program.
+/// Three containers at one path: two with the same image, and one that overwrote its program.
 #[test]
-fn containers_share_what_is_equal_and_nothing_else() {
+fn containers_share_only_equal_files() {
     if !can_profile() || !has_overlay() {
         return;
     }
@@ -79,14 +80,14 @@ fn containers_share_what_is_equal_and_nothing_else() {
     check(&mut lives, Profiler::start(499));
 }
 
-/// What containers have in common; each has an overlay over it and sees nothing else.
+/// The common image of containers; each sees only its own overlay over it.
 struct Image<'w> {
     workshop: &'w Workshop,
     folder: PathBuf,
     root: PathBuf,
 }
 
-/// Where the program is in a container.
+/// The program's path in a container.
 const INSIDE: &str = "/program";
 
 impl<'w> Image<'w> {
@@ -101,7 +102,7 @@ impl<'w> Image<'w> {
         image
     }
 
-    /// Starts a container's program, which may have been written over.
+    /// Starts a container's program, optionally overwritten.
     fn run(&self, name: &str, changed: Option<&Path>) -> Running {
         let name = name.replace(' ', "-");
         let upper = folder(self.workshop, &format!("{name}-upper"));
@@ -138,9 +139,9 @@ fn has_overlay() -> bool {
     has_overlay
 }
 
-/// The first process has ended when the second gets its number.
+/// The second process reuses the PID of the first.
 #[test]
-fn a_number_that_is_used_again_is_another_process() {
+fn a_reused_pid_is_another_process() {
     if !can_profile() {
         return;
     }
@@ -163,7 +164,7 @@ fn a_number_that_is_used_again_is_another_process() {
     check(&mut lives, profiler);
 }
 
-/// Starts the program with this number, unless others take it.
+/// Starts the program with this PID, unless it is in use.
 fn start_as(pid: u32, program: &Path) -> Option<Running> {
     const ATTEMPTS: usize = 1000;
     const LAST: &str = "/proc/sys/kernel/ns_last_pid";

@@ -1,4 +1,4 @@
-//! Java's methods are shown, in exactly the chains in which they called each other.
+//! Java methods appear in exact call chains.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,20 +6,21 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::calls::{Calls, count, name, names_of};
-use crate::host::{Profiler, Running, can_profile};
-use crate::profile::{Profile, Sample};
-use crate::support::skip;
-use crate::toolchain::Workshop;
+use profcol_test_harness::profile::{Profile, Sample};
+use profcol_test_harness::support::skip;
+use profcol_test_harness::toolchain::Workshop;
 
-/// Enough for each way to be met often.
+use crate::calls::{Calls, chain_of, count, name, names_of};
+use crate::host::{Profiler, Running, can_profile};
+
+/// Enough to sample each chain often.
 const MIN_SAMPLES: usize = 700;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 const KIND: &str = "jvm";
 const PROGRAM: &str = "Calls.java";
 
-/// The chains of `Calls.java`, innermost first; numbers of lambdas are left out.
+/// The chains of `Calls.java`, innermost first, without lambda numbers.
 const CHAINS: &[&[&str]] = &[
     &["burn", "inner", "middle", "by_call"],
     &["burn", "lambda$by_lambda$", "by_lambda"],
@@ -33,30 +34,13 @@ const CHAINS: &[&[&str]] = &[
     &["burn", "by_synchronized"],
     &["burn", "by_größe"],
 ];
-const RECURSION: usize = 31;
-
-fn expected(way: &str) -> Vec<String> {
-    let names: Vec<&str> = match way {
-        "by_recursion" => ["burn"]
-            .into_iter()
-            .chain(std::iter::repeat_n("recurse", RECURSION))
-            .chain(["by_recursion", "main"])
-            .collect(),
-        _ => {
-            let chain = CHAINS.iter().find(|chain| chain.last() == Some(&way));
-            let chain = chain.unwrap_or_else(|| panic!("no chain for {way}"));
-            chain.iter().copied().chain(["main"]).collect()
-        }
-    };
-    names.into_iter().map(str::to_owned).collect()
-}
 
 fn calls() -> Calls {
     Calls {
         kind: KIND,
         program: PROGRAM,
         ways: CHAINS.len() + 1,
-        chain: Box::new(expected),
+        chain: Box::new(|way| chain_of(way, CHAINS, &["main"])),
         is_of_program: |frame| {
             let name = name(frame);
             frame.source.0 == PROGRAM && !name.contains("$$Lambda")
@@ -72,7 +56,7 @@ fn calls() -> Calls {
     }
 }
 
-/// That of the host, and those that are installed beside it.
+/// The host's default JVM, and others that are installed.
 fn javas() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let installed = fs::read_dir("/usr/lib/jvm");
@@ -86,7 +70,7 @@ fn javas() -> Vec<PathBuf> {
     found
 }
 
-/// Compiles the program for all of them; None where there is no compiler.
+/// Compiles the program for all of them; None without a compiler.
 fn classes(workshop: &Workshop) -> Option<PathBuf> {
     let folder = workshop.path("classes");
     let done = Command::new("javac")
@@ -125,7 +109,7 @@ fn check(java: &Path, options: &[&str], classes: &Path) {
     });
     drop(running);
     let of_main = profile.samples.into_iter().filter(|sample| {
-        // While the runtime starts nothing is known of it, and other threads are its own.
+        // Ignores samples during startup, and the runtime's own threads.
         sample.pid == pid && !names(sample).is_empty() && sample.thread_name == "java"
     });
     let profile = Profile::of(of_main.collect());
@@ -149,7 +133,7 @@ fn every_version_shows_exact_chains() {
     }
 }
 
-/// Ways to run code, and to move it.
+/// Options that select kinds of code, and move it.
 #[test]
 fn every_kind_of_code_shows_exact_chains() {
     if !can_profile() {

@@ -1,4 +1,4 @@
-//! JavaScript's functions are shown, in exactly the chains in which they called each other.
+//! JavaScript functions appear in exact call chains.
 
 #![expect(clippy::print_stdout, reason = "the figures are of interest")]
 
@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::calls::{Calls, ShortLived, check_isolated, count, names_of};
-use crate::host::{Profiler, Running, can_profile};
-use crate::profile::{Profile, Sample};
-use crate::support::{root, skip};
-use crate::toolchain::Workshop;
+use profcol_test_harness::profile::{Profile, Sample};
+use profcol_test_harness::support::{root, skip};
+use profcol_test_harness::toolchain::Workshop;
 
-/// Enough for each way to be met often.
+use crate::calls::{Calls, ShortLived, chain_of, check_isolated, count, names_of};
+use crate::host::{Profiler, Running, can_profile};
+
+/// Enough to sample each chain often.
 const MIN_SAMPLES: usize = 700;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -38,24 +39,13 @@ const CHAINS: &[&[&str]] = &[
     &["burn", "by_exception"],
     &["burn", "by_größe"],
 ];
-const RECURSION: usize = 31;
 
 fn expected(way: &str) -> Vec<String> {
-    let names: Vec<&str> = match way {
-        "by_recursion" => ["burn"]
-            .into_iter()
-            .chain(std::iter::repeat_n("recurse", RECURSION))
-            .chain(["by_recursion", "main"])
-            .collect(),
-        // Behind its `await` nobody calls it.
-        "by_async" => vec!["burn", "by_async"],
-        _ => {
-            let chain = CHAINS.iter().find(|chain| chain.last() == Some(&way));
-            let chain = chain.unwrap_or_else(|| panic!("no chain for {way}"));
-            chain.iter().copied().chain(["main"]).collect()
-        }
-    };
-    names.into_iter().map(str::to_owned).collect()
+    match way {
+        // After its `await` it has no caller.
+        "by_async" => ["burn", "by_async"].map(str::to_owned).to_vec(),
+        _ => chain_of(way, CHAINS, &["main"]),
+    }
 }
 
 fn calls() -> Calls {
@@ -71,7 +61,7 @@ fn calls() -> Calls {
     }
 }
 
-/// That of the host, and those that CI installs, by their version.
+/// The host's Node.js, and those that CI installs, by version.
 fn nodes() -> BTreeMap<String, PathBuf> {
     let mut paths = vec![PathBuf::from("node")];
     let installed = fs::read_dir(root().join("target/tools"));
@@ -100,7 +90,7 @@ fn any_node() -> Option<PathBuf> {
     newest
 }
 
-/// Samples whose stacks are not cut for want of a table.
+/// The number of samples not truncated by a pending table.
 fn of_process(profile: &Profile, pid: u32) -> usize {
     count(profile, |sample| {
         sample.pid == pid && !sample.is_before_table()
@@ -137,7 +127,7 @@ fn every_version_shows_exact_chains() {
     }
 }
 
-/// Ways to run code that are chosen by options, and moving functions about.
+/// Options that select kinds of code, and move functions.
 #[test]
 fn every_kind_of_code_shows_exact_chains() {
     if !can_profile() {
@@ -157,7 +147,7 @@ fn every_kind_of_code_shows_exact_chains() {
     }
 }
 
-/// Without names of builtins and tables of the sizes of bytecodes.
+/// Without builtin names and tables of bytecode sizes.
 #[test]
 fn stripped_files_have_the_same_chains() {
     if !can_profile() {
@@ -177,11 +167,11 @@ fn stripped_files_have_the_same_chains() {
         skip("no strip");
         return;
     }
-    // Lines of baseline code are told by the sizes of bytecodes.
+    // Lines of baseline code need the bytecode sizes.
     check(&stripped, &["--no-sparkplug", "--no-maglev"], "stripped");
 }
 
-/// Processes that live for some fifty milliseconds beyond the start of Node.js.
+/// Processes that live for about 50 ms after the startup of Node.js.
 const SHORT: &str = "
 function burnShortly() {
   const end = performance.now() + 50;
@@ -211,7 +201,7 @@ fn processes_that_live_for_50_ms_have_names() {
 }
 
 #[test]
-fn a_root_and_a_pid_namespace_of_their_own_hide_no_name() {
+fn names_functions_in_another_root_and_pid_namespace() {
     if !can_profile() {
         return;
     }
@@ -224,7 +214,7 @@ fn a_root_and_a_pid_namespace_of_their_own_hide_no_name() {
     });
 }
 
-/// Functions that call each other by turns, and nothing else: a frame that is missing has equal neighbours.
+/// Functions that only call each other alternately: a missing frame has equal neighbours.
 const TURNS: &str = "
 function even(n) { return n < 2 ? 1 : odd(n - 1) + odd(n - 2); }
 function odd(n) { return n < 2 ? 1 : even(n - 1) + even(n - 2); }
@@ -233,7 +223,7 @@ turns();
 ";
 
 #[test]
-fn calls_that_are_entered_and_left_all_the_time_miss_no_frame() {
+fn frequent_calls_miss_no_frame() {
     if !can_profile() {
         return;
     }

@@ -1,17 +1,18 @@
-//! Generated code has the names that its runtime wrote down.
+//! Generated code is named by perf maps and jitdumps.
 
 use std::path::Path;
 use std::time::Duration;
 
+use profcol_test_harness::profile::{Frame, Profile};
+use profcol_test_harness::toolchain::Workshop;
+
 use crate::host::{Profiler, Running, can_profile};
-use crate::profile::Profile;
-use crate::toolchain::Workshop;
 
 const MIN_SAMPLES: usize = 300;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Profiles the program in a mount namespace with a `/tmp` of its own, as containers have it, and holds its
-/// generated code to its names.
+/// Profiles the program in a mount namespace with its own `/tmp`, like in containers, and checks the names of its
+/// generated code.
 fn check(unshare: &[&str], argument: &str) {
     if !can_profile() {
         return;
@@ -21,7 +22,7 @@ fn check(unshare: &[&str], argument: &str) {
         return;
     };
     let program = program.to_str().unwrap();
-    // It is itself below what the mount hides.
+    // The program itself is below the hidden directory.
     let command =
         format!("exec 3<{program} && mount -t tmpfs none /tmp && exec /proc/self/fd/3 {argument}");
     let mut arguments = vec!["--mount"];
@@ -44,7 +45,7 @@ fn check(unshare: &[&str], argument: &str) {
             .iter()
             .skip_while(|frame| frame.kind == "kernel")
             .take_while(|frame| ["[jit]", "[anon]"].contains(&frame.file.as_str()));
-        let name = |frame: Option<&crate::profile::Frame>| frame?.function.clone();
+        let name = |frame: Option<&Frame>| frame?.function.clone();
         let innermost = generated.next();
         let source = match argument {
             "dump" => ("made.up".to_owned(), 42),
@@ -77,7 +78,7 @@ fn perf_maps_are_found_by_the_pid_in_their_own_namespace() {
 }
 
 #[test]
-fn code_in_memory_that_is_a_file_is_generated_code() {
+fn code_in_a_memory_backed_file_is_generated_code() {
     for kind in ["memfd", "shared", "posix", "sysv"] {
         check(&[], kind);
     }

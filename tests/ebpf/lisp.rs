@@ -1,22 +1,23 @@
-//! Code in a file that is no ELF file: the image of a Lisp, which keeps frame pointers.
+//! Code in a non-ELF file: a Lisp image, which keeps frame pointers.
 
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use profcol_test_harness::profile::Sample;
+use profcol_test_harness::support::{root, skip};
+
 use crate::chains::TIMEOUT;
 use crate::host::{Profiler, Running, can_profile};
-use crate::profile::Sample;
-use crate::support::{root, skip};
 
 const LISP: &str = "/usr/bin/sbcl";
 const CHAIN: [&str; 5] = ["leaf", "inner", "middle", "outer", "main"];
 
-/// Stacks that begin in the innermost function.
+/// Minimum number of stacks that begin in the innermost function.
 const MIN_SAMPLES: usize = 100;
 
-/// The functions in an image, by offsets in its file.
+/// The functions in an image, by file offset.
 struct Image<'a> {
     path: &'a str,
     functions: Vec<(Range<u64>, String)>,
@@ -29,7 +30,7 @@ fn lisp(core: &Path) -> Command {
 }
 
 impl<'a> Image<'a> {
-    /// As the process that runs it wrote them down, and where it maps it.
+    /// From the list that the process writes, and from its mapping of the image.
     fn of(path: &'a str, pid: u32) -> Self {
         let hex = |text: &str| u64::from_str_radix(text, 16).unwrap();
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
@@ -58,7 +59,7 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// The names of the user's frames, `?` where they are elsewhere.
+    /// The names of the user frames, `?` for frames elsewhere.
     fn names(&self, sample: &Sample) -> Vec<&str> {
         let frames = sample.frames.iter().filter(|frame| frame.kind != "kernel");
         frames
@@ -74,7 +75,7 @@ impl<'a> Image<'a> {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "the figures are of interest")]
-fn shows_the_chain_of_calls_in_the_image_of_a_lisp() {
+fn shows_the_call_chain_in_a_lisp_image() {
     if !can_profile() {
         return;
     }
@@ -97,7 +98,7 @@ fn shows_the_chain_of_calls_in_the_image_of_a_lisp() {
     let running = Running::of(lisp(&core).arg("--core").arg(&core).spawn().unwrap());
     let pid = running.pid();
 
-    // What is at work in it, where it is in the chain, and what was seen before its table.
+    // Samples in the image, samples in the chain, and samples before its table.
     let path = core.to_str().unwrap();
     let of_image = |sample: &&Sample| {
         let innermost = sample.frames.iter().find(|frame| frame.kind != "kernel");
@@ -122,7 +123,7 @@ fn shows_the_chain_of_calls_in_the_image_of_a_lisp() {
         };
         let chain = &CHAIN[begin..];
         all += sample.count;
-        // Behind them is the Lisp, and the program that runs it, up to its first frame.
+        // Then follow the Lisp runtime and its C program, up to the first frame.
         let rest = names.strip_prefix(chain);
         let is_exact = rest.is_some_and(|rest| !rest.is_empty() && rest.iter().all(|n| *n == "?"));
         if is_exact && sample.end_reason.is_none() {

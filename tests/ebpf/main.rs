@@ -1,16 +1,9 @@
-//! The eBPF receiver on real programs: each has a chain of calls that is known, and the profile that leaves an
-//! exporter has to show it.
+//! The eBPF receiver on real programs: each has a known call chain, which the exported profile must show.
 //!
-//! Needs root and a kernel that lets it load BPF programs; without these a test says so and skips itself, which in CI
-//! is a failure.
+//! Needs root and a kernel that permits BPF programs; otherwise the tests report a skip, which fails in CI.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "what is unwrapped wrongly fails the test, as it should"
-)]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
-#[path = "../backend/mod.rs"]
-mod backend;
 mod balance;
 mod built_in;
 mod by_events;
@@ -27,20 +20,12 @@ mod identity;
 mod java;
 mod javascript;
 mod jit;
-mod judge;
 mod lisp;
-#[path = "../peers/mod.rs"]
-mod peers;
 mod php;
 mod privileges;
-mod profile;
-mod programs;
 mod python;
 mod record;
 mod ruby;
 mod snapshot;
 mod storm;
-#[path = "../support/mod.rs"]
-mod support;
-mod toolchain;
 mod top;

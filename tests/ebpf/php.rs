@@ -1,23 +1,24 @@
-//! PHP's functions are shown, in exactly the chains in which they called each other.
+//! PHP functions appear in exact call chains.
 
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::calls::{Calls, ShortLived, count, names_of, since_known};
-use crate::host::{Profiler, Running, can_profile};
-use crate::profile::{Profile, Sample};
-use crate::support::skip;
-use crate::toolchain::Workshop;
+use profcol_test_harness::profile::{Profile, Sample};
+use profcol_test_harness::support::skip;
+use profcol_test_harness::toolchain::Workshop;
 
-/// Enough for each way to be met often.
+use crate::calls::{Calls, ShortLived, chain_of, count, names_of, since_known};
+use crate::host::{Profiler, Running, can_profile};
+
+/// Enough to sample each chain often.
 const MIN_SAMPLES: usize = 700;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 const KIND: &str = "php";
 const PROGRAM: &str = "calls.php";
 
-/// The chains of `calls.php`, innermost first, without what all have in common.
+/// The chains of `calls.php`, innermost first, without their common part.
 const CHAINS: &[&[&str]] = &[
     &["burn", "inner", "middle", "by_call"],
     &["burn", "{closure}", "by_map"],
@@ -41,7 +42,7 @@ const CHAINS: &[&[&str]] = &[
     &["{closure}", "by_callbacks"],
     &["by_hash"],
 ];
-/// As it is; shared by processes; and generated for what runs often.
+/// Without opcache; with opcache; with its JIT.
 const KINDS_OF_CODE: [&[&str]; 3] = [
     &[],
     &[
@@ -57,24 +58,14 @@ const KINDS_OF_CODE: [&[&str]; 3] = [
     ],
 ];
 const MAIN: &[&str] = &["main", "{main}"];
-const RECURSION: usize = 31;
 
 fn expected(way: &str) -> Vec<String> {
-    let names: Vec<&str> = match way {
-        "by_recursion" => ["burn"]
-            .into_iter()
-            .chain(std::iter::repeat_n("recurse", RECURSION))
-            .chain(["by_recursion"])
-            .chain(MAIN.iter().copied())
-            .collect(),
-        "by_fiber" => vec!["burn", "by_fiber", "{closure}"],
-        _ => {
-            let chain = CHAINS.iter().find(|chain| chain.last() == Some(&way));
-            let chain = chain.unwrap_or_else(|| panic!("no chain for {way}"));
-            chain.iter().chain(MAIN).copied().collect()
-        }
-    };
-    names.into_iter().map(str::to_owned).collect()
+    match way {
+        "by_fiber" => ["burn", "by_fiber", "{closure}"]
+            .map(str::to_owned)
+            .to_vec(),
+        _ => chain_of(way, CHAINS, MAIN),
+    }
 }
 
 fn calls() -> Calls {
@@ -88,7 +79,7 @@ fn calls() -> Calls {
     }
 }
 
-/// That of the host, with fibers.
+/// The host's PHP, if it has fibers.
 fn php() -> Option<PathBuf> {
     let php = PathBuf::from("php");
     let script = "exit((int) !class_exists('Fiber'));";
@@ -100,7 +91,7 @@ fn php() -> Option<PathBuf> {
     None
 }
 
-/// Samples that show a function.
+/// The number of samples with a function.
 fn of_process(profile: &Profile, pid: u32) -> usize {
     count(profile, |sample| {
         sample.pid == pid && !names(sample).is_empty()
@@ -137,7 +128,7 @@ fn every_kind_of_code_shows_exact_chains() {
     }
 }
 
-/// Processes that live for some fifty milliseconds each.
+/// Processes that live for about 50 ms each.
 const SHORT: &str = "
 function burn_shortly() {
     $limit = hrtime(true) + 50_000_000;
@@ -169,7 +160,7 @@ fn processes_that_live_for_50_ms_have_names() {
 }
 
 #[test]
-fn damage_in_an_interpreter_harms_nothing_but_its_frames() {
+fn damage_in_an_interpreter_only_affects_its_frames() {
     if !can_profile() {
         return;
     }

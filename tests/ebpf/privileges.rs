@@ -1,6 +1,6 @@
-//! What the profiler may do, and what it says where that is not enough.
+//! Required privileges of the profiler, and its errors when they are missing.
 //!
-//! It is started as a user who has nothing but some capabilities, or inside of something that is in its way.
+//! It is started as a user with only some capabilities, or in a restricted environment.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::host::{Running, can_profile, config};
-use crate::peers::Process;
-use crate::profile::{Profile, Symbols};
-use crate::support::{NOBODY, check_privileges, root};
-use crate::toolchain::Workshop;
+use profcol_test_harness::peers::Process;
+use profcol_test_harness::profile::{Profile, Symbols};
+use profcol_test_harness::support::{NOBODY, check_privileges, root};
+use profcol_test_harness::toolchain::Workshop;
 
-/// All that it asks for.
+use crate::host::{Running, can_profile, config};
+
+/// All required capabilities.
 const ALL: [&str; 6] = [
     "bpf",
     "perfmon",
@@ -28,7 +29,7 @@ const READY: &str = "Everything is ready";
 const TIMEOUT: Duration = Duration::from_secs(60);
 const MIN_SAMPLES: usize = 50;
 
-/// A place where anybody may start the program under test and leave a profile.
+/// A directory where any user may run the program under test and write a profile.
 pub struct Place {
     folder: tempfile::TempDir,
     profcol: PathBuf,
@@ -65,7 +66,7 @@ impl Place {
         command
     }
 
-    /// Runs `wrapper profcol …` until it is ready or ends; what it said.
+    /// Runs `wrapper profcol …` until it is ready or exits.
     fn start(&self, wrapper: &[String]) -> Process {
         let mut command = self.command(wrapper);
         let said = config("frequency: 199", &self.profile());
@@ -73,7 +74,7 @@ impl Place {
     }
 }
 
-/// `setpriv` to a user who is not root and has these capabilities.
+/// `setpriv` to a non-root user with these capabilities.
 fn with(capabilities: &[&str]) -> Vec<String> {
     let mut set = "-all".to_owned();
     for capability in capabilities {
@@ -91,12 +92,12 @@ fn with(capabilities: &[&str]) -> Vec<String> {
     ]
 }
 
-/// As a user who has the six capabilities and nothing else.
+/// As a user with only the six capabilities.
 pub fn with_all(place: &Place) -> Command {
     place.command(&with(&ALL))
 }
 
-/// Runs it where it cannot start, and returns what it said.
+/// Runs it where it cannot start, and returns the error.
 fn refusal(wrapper: &[String]) -> String {
     let place = Place::new();
     let (program, arguments) = wrapper.split_first().unwrap();
@@ -144,7 +145,7 @@ fn wait_for_chain(profile: &Path, program: &Path) -> usize {
     }
 }
 
-/// A program of another user whose file nobody else may read.
+/// A program of another user whose file is unreadable for others.
 fn start_hidden_program(workshop: &Workshop) -> (PathBuf, Running) {
     let program = workshop
         .build("hidden", "cc -O2 -fomit-frame-pointer plain.c")
@@ -171,7 +172,7 @@ fn needs_no_more_than_six_capabilities() {
     assert!(!said.contains("WARN"), "{said}");
 }
 
-/// The capabilities that profiling takes here, and the one by which files are written for others.
+/// The capabilities that profiling needs here, and the one for writing files of other users.
 fn expected_of_root() -> u64 {
     let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     let sys_admin = match paranoid.trim().parse() {
@@ -183,14 +184,14 @@ fn expected_of_root() -> u64 {
 }
 
 #[test]
-fn root_profiles_with_no_more_and_writes_where_another_user_may() {
+fn root_drops_other_capabilities_and_writes_to_another_users_folder() {
     if !can_profile() {
         return;
     }
     let workshop = Workshop::open();
     let (program, _running) = start_hidden_program(&workshop);
     let place = Place::new();
-    // Its owner alone may look into it.
+    // Accessible only to its owner.
     let owned = place.path().join("owned");
     fs::create_dir(&owned).unwrap();
     let owner = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o700);
@@ -221,7 +222,9 @@ service:
     process.wait_for_output("to be ready", |said| said.contains(READY));
     check_privileges(process.pid(), expected_of_root());
     let whole = wait_for_chain(&place.profile(), &program);
-    process.wait_for_output("to print what is hottest", |said| said.contains("function"));
+    process.wait_for_output("to print the hottest functions", |said| {
+        said.contains("function")
+    });
     check_privileges(process.pid(), expected_of_root());
     let (status, said) = process.stop();
     assert!(whole >= MIN_SAMPLES, "{whole} whole stacks; {said}");
@@ -248,7 +251,7 @@ service:
 }
 
 #[test]
-fn says_what_a_missing_capability_costs_and_goes_on() {
+fn warns_about_a_missing_optional_capability() {
     if !can_profile() {
         return;
     }
@@ -269,7 +272,7 @@ fn says_what_a_missing_capability_costs_and_goes_on() {
 }
 
 #[test]
-fn says_which_capability_it_cannot_do_without() {
+fn names_a_missing_required_capability() {
     if !can_profile() {
         return;
     }
@@ -284,7 +287,7 @@ fn says_which_capability_it_cannot_do_without() {
 }
 
 #[test]
-fn says_that_the_kernels_types_are_hidden() {
+fn reports_missing_btf() {
     if !can_profile() {
         return;
     }
@@ -296,7 +299,7 @@ fn says_that_the_kernels_types_are_hidden() {
 }
 
 #[test]
-fn says_that_it_sees_the_processes_of_a_pid_namespace_only() {
+fn reports_a_separate_pid_namespace() {
     if !can_profile() {
         return;
     }
@@ -315,7 +318,7 @@ fn needs_no_locked_memory() {
     }
     let place = Place::new();
     let limit = ["prlimit", "--memlock=0:0"].map(str::to_owned);
-    // Root would lift it.
+    // Root would raise the limit.
     let mut process = place.start(&[&limit[..], &with(&ALL)].concat());
     process.wait_for_output("to be ready", |said| said.contains(READY));
 }
@@ -344,7 +347,7 @@ fn two_profilers_do_not_disturb_each_other() {
 }
 
 #[test]
-fn what_is_deployed_may_do_no_more() {
+fn deployments_grant_only_these_capabilities() {
     let deployed = |file: &str| fs::read_to_string(root().join("deploy").join(file)).unwrap();
     let unit = deployed("systemd/profcol.service");
     let held = |line: &str, key: &str| -> Option<BTreeSet<String>> {

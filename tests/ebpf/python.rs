@@ -1,4 +1,4 @@
-//! Python's functions are shown, in exactly the chains in which they called each other.
+//! Python functions appear in exact call chains.
 
 #![expect(clippy::print_stdout, reason = "the figures are of interest")]
 
@@ -7,16 +7,18 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::calls::{Calls, ShortLived, check_isolated, count, name, names_of};
-use crate::host::{Profiler, Running, can_profile};
-use crate::profile::{Frame, Profile, Sample};
-use crate::support::skip;
+use profcol_test_harness::profile::{Frame, Profile, Sample};
+use profcol_test_harness::support::skip;
+use profcol_test_harness::toolchain::Workshop;
 
-/// Enough for each way to be met often.
+use crate::calls::{Calls, ShortLived, chain_of, check_isolated, count, name, names_of};
+use crate::host::{Profiler, Running, can_profile};
+
+/// Enough to sample each chain often.
 const MIN_SAMPLES: usize = 700;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The chains of `calls.py`, innermost first, as the language qualifies the names since 3.11.
+/// The chains of `calls.py`, innermost first, with qualified names as since 3.11.
 const CHAINS: &[&[&str]] = &[
     &["burn", "inner", "middle", "by_call"],
     &["burn", "Key.__lt__", "by_callback"],
@@ -38,7 +40,6 @@ const CHAINS: &[&[&str]] = &[
     &["burn", "by_größe"],
 ];
 const KIND: &str = "cpython";
-const RECURSION: usize = 31;
 
 struct Interpreter {
     path: PathBuf,
@@ -70,20 +71,7 @@ fn interpreters() -> Vec<Interpreter> {
 
 /// The whole chain from `burn` to the outermost function.
 fn expected(way: &str, minor: u32) -> Vec<String> {
-    let mut chain: Vec<String> = match way {
-        "by_recursion" => ["burn"]
-            .into_iter()
-            .chain(std::iter::repeat_n("recurse", RECURSION))
-            .chain(["by_recursion"])
-            .map(str::to_owned)
-            .collect(),
-        _ => {
-            let chain = CHAINS.iter().find(|chain| chain.last() == Some(&way));
-            let chain = chain.unwrap_or_else(|| panic!("no chain for {way}"));
-            chain.iter().map(|&name| name.to_owned()).collect()
-        }
-    };
-    chain.extend(["main".to_owned(), "<module>".to_owned()]);
+    let mut chain = chain_of(way, CHAINS, &["main", "<module>"]);
     if minor < 11 {
         for name in &mut chain {
             *name = name.rsplit('.').next().unwrap_or(name).to_owned();
@@ -92,7 +80,7 @@ fn expected(way: &str, minor: u32) -> Vec<String> {
     chain
 }
 
-/// What the program of this version is held to.
+/// The expectations for this version.
 fn calls(minor: u32) -> Calls {
     Calls {
         kind: KIND,
@@ -140,7 +128,7 @@ fn every_version_shows_exact_chains() {
     }
 }
 
-/// Python 3.11 or later, for what does not depend on the version.
+/// Python 3.11 or later, for tests that do not depend on the version.
 fn any_interpreter() -> Option<Interpreter> {
     let found = interpreters();
     let recent = found.into_iter().rfind(|found| found.minor >= 11);
@@ -150,13 +138,13 @@ fn any_interpreter() -> Option<Interpreter> {
     recent
 }
 
-/// Names of Python's functions, innermost first.
+/// The names of Python functions, innermost first.
 fn names(sample: &Sample) -> Vec<&str> {
     names_of(KIND, sample)
 }
 
 #[test]
-fn each_of_a_thousand_threads_is_found() {
+fn finds_each_of_a_thousand_threads() {
     if !can_profile() {
         return;
     }
@@ -188,7 +176,7 @@ fn each_of_a_thousand_threads_is_found() {
     assert!(whole > 400 && whole * 100 >= all * 98, "{whole} of {all}");
 }
 
-/// Processes that live for some fifty milliseconds each.
+/// Processes that live for about 50 ms each.
 const SHORT: &str = "
 import os, sys, time
 def burn_shortly():
@@ -218,7 +206,7 @@ fn processes_that_live_for_50_ms_have_names() {
     .check();
 }
 
-/// Each function has the first line that its name says, and is gone at once.
+/// The name of each function contains its first line, and each is freed immediately.
 const CHURN: &str = "
 import time
 def make(number):
@@ -232,7 +220,7 @@ while time.monotonic() < end:
 ";
 
 #[test]
-fn functions_that_come_and_go_keep_their_names_apart() {
+fn short_lived_functions_do_not_mix_up_names() {
     if !can_profile() {
         return;
     }
@@ -261,7 +249,7 @@ fn functions_that_come_and_go_keep_their_names_apart() {
 }
 
 #[test]
-fn a_root_and_a_pid_namespace_of_their_own_hide_no_name() {
+fn names_functions_in_another_root_and_pid_namespace() {
     if !can_profile() {
         return;
     }
@@ -269,22 +257,22 @@ fn a_root_and_a_pid_namespace_of_their_own_hide_no_name() {
         return;
     };
     let command = format!("{} {} 60", path.display(), program().display());
-    // The code of a module is gone once it is imported.
+    // The code of a module is freed after the import.
     check_isolated(KIND, &command, "[python: no name]", |sample| {
         names(sample).ends_with(&["main", "<module>"])
     });
 }
 
 #[test]
-fn damage_in_an_interpreter_harms_nothing_but_its_frames() {
+fn damage_in_an_interpreter_only_affects_its_frames() {
     if !can_profile() {
         return;
     }
-    let workshop = crate::toolchain::Workshop::open();
+    let workshop = Workshop::open();
     let Some(program) = workshop.build("fake_python", "cc -O1 -g -rdynamic fake_python.c") else {
         return;
     };
-    // The frames that stand where the loop does, innermost first.
+    // The frames in place of the loop, innermost first.
     for (damage, expected) in [
         ("none", &["[python: no name]", "[python: no name]"][..]),
         (
@@ -334,7 +322,7 @@ fn damage_in_an_interpreter_harms_nothing_but_its_frames() {
     }
 }
 
-/// A subinterpreter that does nothing, and one that runs.
+/// An idle subinterpreter, and a running one.
 const SUBINTERPRETERS: &str = "
 try:
     import _interpreters as subinterpreters
@@ -362,7 +350,7 @@ while True:
 ";
 
 #[test]
-fn subinterpreters_hide_nothing() {
+fn shows_frames_of_subinterpreters() {
     if !can_profile() {
         return;
     }

@@ -4,13 +4,14 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::host::{PROFCOL, Running, can_profile};
-use crate::toolchain::Workshop;
+use profcol_test_harness::toolchain::Workshop;
 
-/// Takes a second or so: an idle host has no samples.
+use crate::host::{PROFCOL, Running, can_profile};
+
+/// Takes about a second: an idle host has no samples.
 const BUSY_SHELL: &str = "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done";
 
-/// In `directory`, since the file goes where the user is.
+/// Runs in `directory`, since the output goes to the current directory.
 fn record(directory: &Path, arguments: &[&str]) -> Output {
     Command::new(PROFCOL)
         .arg("record")
@@ -35,7 +36,7 @@ fn stacks(file: &Path) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn a_command_and_what_it_starts_are_recorded() {
+fn records_a_command_and_its_children() {
     if !can_profile() {
         return;
     }
@@ -43,7 +44,7 @@ fn a_command_and_what_it_starts_are_recorded() {
     let Some(busy) = workshop.build("busy", "cc -O2 -g busy.c") else {
         return;
     };
-    // One that is not recorded.
+    // A program that must not be recorded.
     let _other = Running::start_nicely(&busy, &["60"]);
     let folder = tempfile::tempdir().unwrap();
     let script = format!("{} 2; (exec {} 1); exit 7", busy.display(), busy.display());
@@ -59,7 +60,7 @@ fn a_command_and_what_it_starts_are_recorded() {
     };
     let work = total(&|stack| stack.contains("main;work_until;work"));
     assert!((2.0..4.0).contains(&work), "{work} s of 3 s: {stacks:?}");
-    // The shell and the loader beside it.
+    // In addition to the shell and the loader.
     assert!(total(&|_| true) < work + 1.5, "{stacks:?}");
     let said = stderr(&ended);
     assert!(
@@ -69,7 +70,7 @@ fn a_command_and_what_it_starts_are_recorded() {
 }
 
 #[test]
-fn a_process_is_recorded_for_a_time() {
+fn records_a_process_for_a_limited_time() {
     if !can_profile() {
         return;
     }
@@ -81,7 +82,7 @@ fn a_process_is_recorded_for_a_time() {
     let _other = Running::start_nicely(&busy, &["60"]);
     let folder = tempfile::tempdir().unwrap();
     let pid = running.pid().to_string();
-    // The other formats are held by the unit tests of what writes them.
+    // Unit tests cover the other formats.
     for file in ["profile.html", "a.pb.gz"] {
         let ended = record(folder.path(), &["-d", "2", "-p", &pid, "-o", file]);
         assert!(ended.status.success(), "{}", stderr(&ended));
@@ -94,7 +95,7 @@ fn a_process_is_recorded_for_a_time() {
             assert!(converted.status.success(), "{}", stderr(&converted));
             let stacks = stacks(&folder.path().join("again.folded"));
             let total: u64 = stacks.iter().map(|(_, value)| value).sum();
-            // Of one process, which has one thread.
+            // One process with one thread.
             assert!(total < 3_500_000_000, "{stacks:?}");
             assert!(
                 stacks
@@ -110,7 +111,7 @@ fn a_process_is_recorded_for_a_time() {
 }
 
 #[test]
-fn what_cannot_be_recorded_says_why() {
+fn reports_why_nothing_was_recorded() {
     if !can_profile() {
         return;
     }
@@ -129,25 +130,25 @@ fn what_cannot_be_recorded_says_why() {
             stderr(&ended)
         );
     };
-    check(&["-o", "a.xyz"], 2, "does not say its format by its ending");
+    check(&["-o", "a.xyz"], 2, "unknown file extension");
     check(
         &["--config", "a.yaml"],
         2,
-        "`record` has a pipeline of its own",
+        "`record` has a built-in pipeline",
     );
     check(
         &["--set", "receivers.ebpf_cpu.interval=x"],
         78,
         "receivers.ebpf_cpu",
     );
-    check(&["-d", "0"], 2, "has to be longer than 0s");
+    check(&["-d", "0"], 2, "must be longer than 0s");
     check(&["-a", "-p", "1"], 2, "cannot be used with");
     check(
         &["--open", "-o", "a.pb.gz"],
         2,
-        "--open shows .html and .svg files",
+        "--open needs an .html or .svg file",
     );
-    check(&["-d", "1", "-p", "4194303"], 1, "no sample was taken");
+    check(&["-d", "1", "-p", "4194303"], 1, "no samples");
     check(
         &["-o", "/proc/a.svg", "--", "sh", "-c", BUSY_SHELL],
         1,

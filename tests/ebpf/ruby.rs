@@ -1,4 +1,4 @@
-//! Ruby's methods and blocks are shown, in exactly the chains in which they called each other.
+//! Ruby methods and blocks appear in exact call chains.
 
 #![expect(clippy::print_stdout, reason = "the figures are of interest")]
 
@@ -7,19 +7,22 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::calls::{Calls, ShortLived, check_isolated, count, name, names_of, since_known};
-use crate::host::{Profiler, Running, can_profile};
-use crate::profile::{Profile, Sample};
-use crate::support::{root, skip};
+use profcol_test_harness::profile::{Profile, Sample};
+use profcol_test_harness::support::{root, skip};
 
-/// Enough for each way to be met often.
+use crate::calls::{
+    Calls, ShortLived, chain_of, check_isolated, count, name, names_of, since_known,
+};
+use crate::host::{Profiler, Running, can_profile};
+
+/// Enough to sample each chain often.
 const MIN_SAMPLES: usize = 700;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 const KIND: &str = "ruby";
 const PROGRAM: &str = "calls.rb";
 
-/// The chains of `calls.rb`, innermost first, without what all have in common.
+/// The chains of `calls.rb`, innermost first, without their common part.
 const CHAINS: &[&[&str]] = &[
     &["burn", "inner", "middle", "by_call"],
     &["burn", "block in Object#by_each", "by_each"],
@@ -58,33 +61,19 @@ const CHAINS: &[&[&str]] = &[
     &["block in Object#by_times", "by_times"],
     &["by_checksum"],
 ];
-/// Those with a stack of their own.
+/// Chains with a stack of their own.
 const OWN_STACK: &[&[&str]] = &[
     &["burn", "by_fiber", "block in Object#in_fiber"],
     &["burn", "by_enumerator", "block in Object#in_enumerator"],
     &["burn", "by_thread", "block in Object#in_thread"],
 ];
 const MAIN: &[&str] = &["block in Object#main", "main", "<main>"];
-const RECURSION: usize = 31;
 
 fn expected(way: &str) -> Vec<String> {
-    let names: Vec<&str> = match way {
-        "by_recursion" => ["burn"]
-            .into_iter()
-            .chain(std::iter::repeat_n("recurse", RECURSION))
-            .chain(["by_recursion"])
-            .chain(MAIN.iter().copied())
-            .collect(),
-        _ if let Some(chain) = OWN_STACK.iter().find(|chain| chain.contains(&way)) => {
-            chain.to_vec()
-        }
-        _ => {
-            let chain = CHAINS.iter().find(|chain| chain.last() == Some(&way));
-            let chain = chain.unwrap_or_else(|| panic!("no chain for {way}"));
-            chain.iter().chain(MAIN).copied().collect()
-        }
-    };
-    names.into_iter().map(str::to_owned).collect()
+    match OWN_STACK.iter().find(|chain| chain.contains(&way)) {
+        Some(chain) => chain.iter().copied().map(str::to_owned).collect(),
+        None => chain_of(way, CHAINS, MAIN),
+    }
 }
 
 fn calls() -> Calls {
@@ -98,7 +87,7 @@ fn calls() -> Calls {
     }
 }
 
-/// That of the host, and those that were put beside it, by their version.
+/// The host's Ruby, and additional ones, by version.
 fn rubies() -> BTreeMap<String, PathBuf> {
     let mut paths = vec![PathBuf::from("ruby")];
     let installed = std::fs::read_dir(root().join("target/tools"));
@@ -120,7 +109,7 @@ fn rubies() -> BTreeMap<String, PathBuf> {
         .collect()
 }
 
-/// That of the host, which has its libraries.
+/// The host's Ruby, with its libraries.
 fn any_ruby() -> Option<PathBuf> {
     let host = PathBuf::from("ruby");
     let found = rubies().into_values().find(|path| *path == host);
@@ -130,7 +119,7 @@ fn any_ruby() -> Option<PathBuf> {
     found
 }
 
-/// Samples that show a function.
+/// The number of samples with a function.
 fn of_process(profile: &Profile, pid: u32) -> usize {
     count(profile, |sample| {
         sample.pid == pid && !names(sample).is_empty()
@@ -141,12 +130,12 @@ fn names(sample: &Sample) -> Vec<&str> {
     names_of(KIND, sample)
 }
 
-/// Each of these runs at the same time.
+/// Runs all commands concurrently.
 fn check(commands: Vec<(String, PathBuf, &[&str])>) {
     let calls = calls();
     let program = calls.path();
     let mut profiler = Profiler::start(199);
-    // A process is known to run Ruby from its first sample in the interpreter on: its table has to be there.
+    // A process is known to run Ruby after its first sample in the interpreter, which needs the unwind table.
     let before = commands.iter().map(|(_, path, _)| {
         let script = "loop { 100.times { |number| number } }";
         Running::start(path, &["--disable-gems", "-e", script])
@@ -218,7 +207,7 @@ fn generated_code_shows_exact_chains() {
     check(with_yjit);
 }
 
-/// Compresses with the lock of the interpreter released, and without a compressor of its own time.
+/// Compresses with the GVL released.
 const THREADS: &str = "
 require 'zlib'
 DATA = Random.bytes(1 << 20)
@@ -232,7 +221,7 @@ Array.new(3) { Thread.new { in_thread } }.each(&:join)
 ";
 
 #[test]
-fn threads_without_the_lock_have_their_own_stacks() {
+fn threads_without_the_gvl_have_their_own_stacks() {
     if !can_profile() {
         return;
     }
@@ -266,7 +255,7 @@ fn threads_without_the_lock_have_their_own_stacks() {
     assert!(exact * 100 >= all * 99, "{exact} of {all}");
 }
 
-/// Processes that live for some fifty milliseconds each.
+/// Processes that live for about 50 ms each.
 const SHORT: &str = "
 def burn_shortly
   limit = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) + 0.05
@@ -297,7 +286,7 @@ fn processes_that_live_for_50_ms_have_names() {
     .check();
 }
 
-/// Each method has the first line that its name says, and is gone at once.
+/// The name of each method contains its first line, and each is freed immediately.
 const CHURN: &str = "
 def make(number)
   source = \"\\n\" * number + \"def made_#{number}\\n300.times { |i| i * i }\\nend\\nmade_#{number}\"
@@ -312,7 +301,7 @@ end
 ";
 
 #[test]
-fn methods_that_come_and_go_keep_their_names_apart() {
+fn short_lived_methods_do_not_mix_up_names() {
     if !can_profile() {
         return;
     }
@@ -341,7 +330,7 @@ fn methods_that_come_and_go_keep_their_names_apart() {
 }
 
 #[test]
-fn a_root_and_a_pid_namespace_of_their_own_hide_no_name() {
+fn names_functions_in_another_root_and_pid_namespace() {
     if !can_profile() {
         return;
     }
@@ -358,7 +347,7 @@ fn a_root_and_a_pid_namespace_of_their_own_hide_no_name() {
     });
 }
 
-/// Blocks that are entered and left from C most of the time.
+/// Blocks that C constantly enters and leaves.
 const SHORT_BLOCKS: &str = "
 def short
   loop_long { 1000.times { |number| number } }
@@ -371,7 +360,7 @@ short
 ";
 
 #[test]
-fn a_block_that_is_entered_or_left_hides_nothing() {
+fn entering_or_leaving_a_block_hides_no_frame() {
     if !can_profile() {
         return;
     }
@@ -408,7 +397,7 @@ fn a_block_that_is_entered_or_left_hides_nothing() {
     println!("{in_block} in the block, {between} beside it, {missing} without it, {wrong:?} wrong");
     let all = in_block + between + wrong.values().sum::<usize>() + missing;
     assert!(
-        // How much of each depends on the CPU.
+        // The proportion depends on the CPU.
         in_block * 20 > all && between * 20 > all,
         "{in_block}, {between}"
     );

@@ -1,4 +1,4 @@
-//! Processes that live for milliseconds: gone before anybody could look them up, and sampled a tick or two each.
+//! Processes that live for milliseconds: too short to be looked up, with one or two samples each.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -8,11 +8,12 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::host::{Profiler, Running, can_profile};
-use crate::profile::{Profile, Sample};
-use crate::toolchain::Workshop;
+use profcol_test_harness::profile::{Profile, Sample};
+use profcol_test_harness::toolchain::Workshop;
 
-/// Forks and runs one of two programs for as long as it is told, one after the other.
+use crate::host::{Profiler, Running, can_profile};
+
+/// Forks and runs one of two programs alternately, for a given time.
 const STORM: &str = r#"
 end=$(($(date +%s) + $1))
 while [ $(date +%s) -lt $end ]; do
@@ -25,10 +26,10 @@ while [ $(date +%s) -lt $end ]; do
 done
 "#;
 
-/// Far more than an idle machine needs.
+/// Far longer than an idle machine needs.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The kernel cuts longer names.
+/// The kernel truncates longer names.
 const NAMES: [&str; 2] = ["storm-true", "storm-gzip"];
 
 fn program(name: &str) -> PathBuf {
@@ -53,7 +54,7 @@ fn is_user(kind: &str) -> bool {
     !kind.is_empty() && kind != "kernel"
 }
 
-/// The shared objects of every process here, and none of them.
+/// Whether it is one of the shared objects of every process here.
 fn is_library(file: &str) -> bool {
     file.contains("/lib") || file == "[vdso]"
 }
@@ -65,7 +66,7 @@ fn names_processes_that_live_for_milliseconds_and_walks_their_stacks() {
     }
     let folder = tempfile::tempdir().unwrap();
     let programs = [program("true"), program("gzip")];
-    // Other names for the same files: what runs under them finds the tables built.
+    // Links to the same files, whose tables are already built.
     let [quick, busy] = [0, 1].map(|index| {
         let link = folder.path().join(NAMES[index]);
         symlink(&programs[index], &link).unwrap();
@@ -88,7 +89,7 @@ fn names_processes_that_live_for_milliseconds_and_walks_their_stacks() {
         let end = sample.end_reason.as_deref().unwrap_or("whole");
         *reasons.entry(end).or_default() += sample.count;
         let is_gone = matches!(end, "exec" | "exit");
-        // The first sample of a process may come when its image is gone; then the kernel's name is all there is.
+        // At the first sample of a process its image may be gone; then only the kernel's name is known.
         assert!(
             sample.executable == own || sample.executable.is_empty() && is_gone,
             "{sample:#?} should be of {own}"
@@ -115,7 +116,7 @@ fn names_processes_that_live_for_milliseconds_and_walks_their_stacks() {
 }
 
 #[test]
-fn keeps_programs_apart_that_share_the_few_places_that_there_are() {
+fn reused_file_numbers_do_not_mix_up_programs() {
     if !can_profile() {
         return;
     }
@@ -131,7 +132,7 @@ fn keeps_programs_apart_that_share_the_few_places_that_there_are() {
         fs::copy(&busy, &copy).unwrap();
         let ran = Command::new(&copy).arg("0.1").status().unwrap();
         assert!(ran.success());
-        // A place rests for ten seconds before it is used again.
+        // A file number stays in quarantine for ten seconds before reuse.
         thread::sleep(Duration::from_millis(250));
     }
     let profile = profiler.stop();
@@ -156,7 +157,7 @@ fn keeps_programs_apart_that_share_the_few_places_that_there_are() {
         }
     }
     let with_whole = met.values().filter(|(whole, _)| *whole > 0).count();
-    // More programs than there are places, with those of the host, each for a short time: most find one.
+    // There are more short-lived programs, including the host's, than file numbers: most get one.
     assert!(
         met.len() > PROGRAMS / 2 && with_whole * 2 >= met.len(),
         "{with_whole} of {} programs have whole stacks: {met:?}",
@@ -164,7 +165,7 @@ fn keeps_programs_apart_that_share_the_few_places_that_there_are() {
     );
 }
 
-/// A program that nobody knows, while all CPUs are busy.
+/// A new program, while all CPUs are busy.
 #[test]
 #[expect(clippy::print_stdout, reason = "the figures are of interest")]
 fn walks_the_stack_of_a_new_program() {
@@ -175,15 +176,15 @@ fn walks_the_stack_of_a_new_program() {
     let Some(busy) = workshop.build("busy", "cc -O2 busy.c") else {
         return;
     };
-    let profiler = Profiler::start(499);
+    let mut profiler = Profiler::start(499);
     let _others = [(); 3].map(|()| Running::start(&busy, &["60"]));
-    thread::sleep(Duration::from_secs(2));
+    profiler.wait(TIMEOUT, |profile| shares(profile, "busy").0 >= 200);
     let new = workshop.path("new");
     fs::copy(&busy, &new).unwrap();
     let _running = Running::start(&new, &["60"]);
     let profile = profiler.until(TIMEOUT, |profile| shares(profile, "new").0 >= 200);
     let (whole, all) = shares(&profile, "new");
-    // Of a second's CPU time, at this frequency, half a thousand.
+    // One second of CPU time at this frequency has about 500 samples.
     println!("{} samples until the first whole stack", all - whole);
     assert!(whole >= 200, "{whole} of {all} stacks are whole");
 }

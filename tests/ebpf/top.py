@@ -55,7 +55,7 @@ def main():
     steps, command = json.loads(sys.argv[1]), sys.argv[2:]
     pid, terminal = pty.fork()
     if pid == 0:
-        # Not before there is a size.
+        # Only after the terminal has a size.
         os.read(0, 1)
         os.execvp(command[0], command)
     size = struct.pack("HHHH", ROWS, COLUMNS, 0, 0)
@@ -108,7 +108,7 @@ def main():
         "last": screen.text(),
         "was_raw": was_raw,
         "restored": restored,
-        # Back on the screen of before, with a cursor.
+        # The previous screen is restored, with a cursor.
         "left": raw.rfind("\x1b[?1049l") > raw.rfind("\x1b[?1049h") >= 0,
         "after": raw.rsplit("\x1b[?1049l", 1)[-1],
     }))

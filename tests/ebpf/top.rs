@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
+use profcol_test_harness::support::{root, skip};
+use profcol_test_harness::toolchain::Workshop;
 use serde_json::{Value, json};
 
 use crate::host::{PROFCOL, Running, can_profile};
-use crate::support::{root, skip};
-use crate::toolchain::Workshop;
 
 /// Busy for a minute in `work`, called by `work_until`.
 fn busy(workshop: &Workshop) -> Option<Running> {
@@ -15,7 +15,7 @@ fn busy(workshop: &Workshop) -> Option<Running> {
     Some(Running::start_nicely(&program, &["60"]))
 }
 
-/// What stood on a terminal, and how it was left.
+/// The contents of a terminal, and its final state.
 fn on_a_terminal(arguments: &[&str], steps: Value) -> Option<Value> {
     let has_python = Command::new("python3").arg("--version").output().is_ok();
     if !has_python {
@@ -43,7 +43,7 @@ fn check_terminal(seen: &Value) {
 }
 
 #[test]
-fn a_busy_function_is_on_the_screen_and_can_be_looked_into() {
+fn shows_a_busy_function_and_its_details() {
     if !can_profile() {
         return;
     }
@@ -84,7 +84,7 @@ fn a_busy_function_is_on_the_screen_and_can_be_looked_into() {
 }
 
 #[test]
-fn signals_and_errors_give_the_terminal_back() {
+fn signals_and_errors_restore_the_terminal() {
     if !can_profile() {
         return;
     }
@@ -96,7 +96,7 @@ fn signals_and_errors_give_the_terminal_back() {
         assert_eq!(seen["status"], 0, "signal {signal}: {seen:#}");
         check_terminal(&seen);
     }
-    // It does not even start, and says so where people read it.
+    // It fails to start, and prints the error on the normal screen.
     let seen = on_a_terminal(
         &[
             "--set",
@@ -118,7 +118,7 @@ fn signals_and_errors_give_the_terminal_back() {
 }
 
 #[test]
-fn scripts_get_an_object_for_each_interval() {
+fn scripts_get_one_object_per_interval() {
     if !can_profile() {
         return;
     }
@@ -157,7 +157,7 @@ fn lines(arguments: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn nobody_who_reads_is_the_end() {
+fn ends_when_the_reader_is_gone() {
     if !can_profile() {
         return;
     }

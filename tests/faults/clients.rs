@@ -1,4 +1,4 @@
-//! Clients that do not take their answers or do not finish what they began, and more of them than there are files.
+//! Clients that do not read responses or do not finish requests, and more connections than file descriptors.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use profcol_component::testkit::profiles;
 use profcol_net::{Compression, Message};
+use profcol_test_harness::backend::{Client, Destination, HttpSender, Mode, wait_until};
 use socket2::{Domain, Socket, Type};
 
 use crate::Rig;
-use crate::backend::{Client, Destination, HttpSender, Mode, wait_until};
 
-/// A profcol that bears stalls over HTTP for half a second; over gRPC it is half a minute.
+/// A profcol that tolerates stalls of half a second over HTTP, and of half a minute over gRPC.
 fn impatient(destination: &Destination) -> Rig {
     let address = destination.address;
     Rig::started(crate::profcol(&format!(
@@ -40,9 +40,9 @@ fn assert_serves(rig: &Rig) {
     assert_eq!(http.status("application/x-protobuf", &body), 200);
 }
 
-/// A connection with room for few bytes, so that not reading is soon felt by the other side.
+/// A connection with small buffers, so that the other side soon blocks if this one does not read.
 fn narrow(to: SocketAddr) -> TcpStream {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("there is TCP");
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("TCP is available");
     socket.set_recv_buffer_size(4096).expect("it is a socket");
     socket.connect(&to.into()).expect("it listens");
     let stream = TcpStream::from(socket);
@@ -51,7 +51,7 @@ fn narrow(to: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Writes `what` again and again until nothing more is taken; whether the other side is still there.
+/// Writes `what` repeatedly until the other side blocks; returns whether it is still connected.
 fn fill(stream: &mut TcpStream, what: &[u8]) -> bool {
     loop {
         if let Err(error) = stream.write_all(what) {
@@ -61,7 +61,7 @@ fn fill(stream: &mut TcpStream, what: &[u8]) -> bool {
 }
 
 #[test]
-fn clients_that_take_no_answers_cost_little_and_are_let_go() {
+fn clients_that_read_no_responses_cost_little_and_are_disconnected() {
     let destination = Destination::new(Mode::Take);
     let rig = impatient(&destination);
     let asking = b"GET /nowhere HTTP/1.1\r\nhost: x\r\n\r\n".repeat(100);
@@ -71,13 +71,13 @@ fn clients_that_take_no_answers_cost_little_and_are_let_go() {
         assert!(fill(&mut client, &asking), "it is still waited for");
         over_http.push(client);
     }
-    // HTTP/2's preface, empty settings, and probes, each of which wants an answer.
+    // HTTP/2's preface, empty settings, and pings, each of which needs a response.
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let probes = b"\0\0\x08\x06\0\0\0\0\0abcdefgh".repeat(100);
     let mut over_grpc = Vec::new();
     for _ in 0..2 {
         let mut client = narrow(rig.grpc);
-        client.write_all(preface).expect("it reads");
+        client.write_all(preface).expect("it is readable");
         assert!(fill(&mut client, &probes), "it is still waited for");
         over_grpc.push(client);
     }
@@ -87,16 +87,16 @@ fn clients_that_take_no_answers_cost_little_and_are_let_go() {
     }
     assert_serves(&rig);
     let peak = rig.peak_mib();
-    assert!(peak < 60, "{peak} MiB for clients that take nothing");
+    assert!(peak < 60, "{peak} MiB for clients that read nothing");
     destination.wait_for_samples(4);
-    // Those over gRPC are there still, and are cut off by the stop.
+    // gRPC connections are still open; shutdown closes them.
     rig.stop();
     drop(over_grpc);
     assert_eq!(destination.samples(), 4);
 }
 
 #[test]
-fn requests_that_do_not_go_on_are_answered_and_ended() {
+fn stalled_requests_are_answered_and_closed() {
     let destination = Destination::new(Mode::Take);
     let rig = impatient(&destination);
     let head = "POST /v1development/profiles HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\ncontent-length: 60000000\r\n\r\nbegun";
@@ -104,7 +104,7 @@ fn requests_that_do_not_go_on_are_answered_and_ended() {
         .flat_map(|_| [&head[..30], head])
         .map(|part| {
             let mut client = TcpStream::connect(rig.http).expect("it listens");
-            client.write_all(part.as_bytes()).expect("it reads");
+            client.write_all(part.as_bytes()).expect("it is readable");
             (part == head, client)
         })
         .collect();
@@ -117,14 +117,14 @@ fn requests_that_do_not_go_on_are_answered_and_ended() {
         assert_eq!(answer.is_empty(), !has_head, "{answer}");
     }
     let peak = rig.peak_mib();
-    assert!(peak < 60, "{peak} MiB for bodies that did not come");
+    assert!(peak < 60, "{peak} MiB for bodies that never arrived");
     assert_serves(&rig);
     rig.stop();
     assert_eq!(destination.samples(), 4);
 }
 
 #[test]
-fn running_out_of_files_is_told_and_passes() {
+fn recovers_from_running_out_of_file_descriptors() {
     let destination = Destination::new(Mode::Take);
     let address = destination.address;
     let exporter = format!("  otlp_grpc: {{endpoint: \"{address}\", tls: {{insecure: true}}}}\n");
@@ -144,22 +144,22 @@ fn running_out_of_files_is_told_and_passes() {
     let crowd: Vec<_> = (0..200)
         .map(|number| {
             let to = if number % 2 == 0 { rig.grpc } else { rig.http };
-            TcpStream::connect(to).expect("the kernel takes it")
+            TcpStream::connect(to).expect("the kernel accepts it")
         })
         .collect();
     let complaint = "failed to accept a connection";
     rig.process
-        .wait_for_output("to tell", |said| said.contains(complaint));
-    // Who is connected is served.
+        .wait_for_output("to log it", |output| output.contains(complaint));
+    // Existing connections are served.
     early.send(&profiles(10)).unwrap();
     destination.wait_for_samples(11);
     std::thread::sleep(Duration::from_secs(1));
     drop(crowd);
     assert_serves(&rig);
     drop(early);
-    let said = rig.stop();
+    let output = rig.stop();
     assert_eq!(destination.samples(), 13);
-    let told = said.lines().filter(|line| line.contains(complaint));
-    assert!(told.count() <= 8, "{said}");
-    assert!(said.contains("LimitNOFILE"), "{said}");
+    let complaints = output.lines().filter(|line| line.contains(complaint));
+    assert!(complaints.count() <= 8, "{output}");
+    assert!(output.contains("LimitNOFILE"), "{output}");
 }

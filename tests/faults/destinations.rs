@@ -1,4 +1,4 @@
-//! Destinations that refuse, hang, hang up, come back; stops in the middle of all that.
+//! Destinations that refuse, hang, disconnect and come back, and shutdown during all of that.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use profcol_component::testkit::profiles;
 use profcol_net::grpc::{Code, Status};
 use profcol_profile::service::PartialSuccess;
+use profcol_test_harness::backend::{Client, ClosedPort, Destination, Mode};
 
 use crate::Rig;
-use crate::backend::{Client, Destination, Mode, Nobody};
 
-/// An exporter that tries again soon.
+/// An exporter with short retry delays.
 fn exporter(name: &str, address: impl std::fmt::Display, more: &str) -> String {
     format!(
         "  {name}: {{endpoint: \"{address}\", tls: {{insecure: true}}, compression: none, retry_on_failure: {{initial_interval: 20ms, max_interval: 100ms, max_elapsed_time: 0s}}{more}}}\n"
@@ -25,7 +25,7 @@ fn send_ten(rig: &Rig) {
     }
 }
 
-/// What a destination that at first behaves like `mode` gets once it behaves well.
+/// Checks that a destination gets everything after it stops behaving like `mode`.
 fn survives(mode: Mode, more: &str) {
     let destination = Destination::new(mode);
     let rig = Rig::new(
@@ -42,7 +42,7 @@ fn survives(mode: Mode, more: &str) {
 }
 
 #[test]
-fn a_destination_that_refuses_for_a_while_gets_everything_later() {
+fn a_temporarily_refusing_destination_gets_everything_later() {
     survives(Mode::Refuse(Status::new(Code::Unavailable, "not now")), "");
     let throttled = Status::new(Code::ResourceExhausted, "slow down");
     survives(
@@ -52,13 +52,13 @@ fn a_destination_that_refuses_for_a_while_gets_everything_later() {
 }
 
 #[test]
-fn a_destination_that_hangs_for_a_while_gets_everything_later() {
+fn a_temporarily_hanging_destination_gets_everything_later() {
     survives(Mode::Hang, ", timeout: 100ms");
 }
 
 #[test]
-fn a_destination_that_comes_late_or_back_gets_everything() {
-    let place = Nobody::new();
+fn a_destination_that_starts_late_or_restarts_gets_everything() {
+    let place = ClosedPort::reserve();
     let address = place.address;
     let rig = Rig::new(&exporter("otlp_grpc", address, ""), "otlp_grpc");
     send_ten(&rig);
@@ -73,7 +73,7 @@ fn a_destination_that_comes_late_or_back_gets_everything() {
 }
 
 #[test]
-fn a_destination_that_hangs_up_in_the_middle_gets_everything_later() {
+fn a_destination_that_disconnects_midway_gets_everything_later() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let address = listener.local_addr().expect("it is bound");
     let rig = Rig::new(&exporter("otlp_grpc", address, ""), "otlp_grpc");
@@ -91,7 +91,7 @@ fn a_destination_that_hangs_up_in_the_middle_gets_everything_later() {
 }
 
 #[test]
-fn a_destination_with_a_limit_gets_pieces_and_is_asked_for_it_once() {
+fn a_destination_with_a_limit_gets_pieces_and_states_it_once() {
     let limit = 10_000;
     let destination = Destination::new(Mode::AtMost(limit));
     let rig = Rig::new(&exporter("otlp_grpc", destination.address, ""), "otlp_grpc");
@@ -110,7 +110,7 @@ fn a_destination_with_a_limit_gets_pieces_and_is_asked_for_it_once() {
 }
 
 #[test]
-fn a_partial_success_is_told_and_not_sent_again() {
+fn a_partial_success_is_logged_and_not_retried() {
     let partial = PartialSuccess {
         rejected_profiles: 1,
         error_message: "too old".to_owned(),
@@ -119,17 +119,17 @@ fn a_partial_success_is_told_and_not_sent_again() {
     let rig = Rig::new(&exporter("otlp_grpc", destination.address, ""), "otlp_grpc");
     Client::new(rig.grpc).send(&profiles(3)).unwrap();
     destination.wait_for_samples(3);
-    let said = rig.stop();
-    let line = said
+    let output = rig.stop();
+    let line = output
         .lines()
         .find(|line| line.contains("Partial success response"));
-    let line = line.unwrap_or_else(|| panic!("nothing was told: {said}"));
+    let line = line.unwrap_or_else(|| panic!("nothing was logged: {output}"));
     assert!(line.contains("too old"), "{line}");
     assert_eq!(destination.asked(), 1);
 }
 
 #[test]
-fn what_is_queued_for_a_slow_destination_is_delivered_before_the_end() {
+fn shutdown_delivers_the_queue_of_a_slow_destination() {
     let destination = Destination::new(Mode::Slow(Duration::from_millis(100)));
     let one_by_one = ", sending_queue: {num_consumers: 1}";
     let rig = Rig::new(
@@ -142,10 +142,10 @@ fn what_is_queued_for_a_slow_destination_is_delivered_before_the_end() {
 }
 
 #[test]
-fn what_cannot_be_delivered_before_the_end_is_counted_and_fails_the_program() {
+fn undelivered_batches_are_counted_and_fail_the_program() {
     let hanging = Destination::new(Mode::Hang);
     let refusing = Destination::new(Mode::Refuse(Status::new(Code::Unavailable, "no")));
-    let nobody = Nobody::new();
+    let nobody = ClosedPort::reserve();
     for (address, more) in [
         (nobody.address, ""),
         (refusing.address, ""),
@@ -153,17 +153,20 @@ fn what_cannot_be_delivered_before_the_end_is_counted_and_fails_the_program() {
     ] {
         let rig = Rig::new(&exporter("otlp_grpc", address, more), "otlp_grpc");
         send_ten(&rig);
-        let (status, said) = rig.process.stop();
-        assert_eq!(status.code(), Some(1), "{said}");
-        let last = said.lines().last().unwrap_or_default();
-        assert!(last.contains("55 samples could not be delivered"), "{said}");
+        let (status, output) = rig.process.stop();
+        assert_eq!(status.code(), Some(1), "{output}");
+        let last = output.lines().last().unwrap_or_default();
+        assert!(
+            last.contains("55 samples could not be delivered"),
+            "{output}"
+        );
     }
 }
 
 #[test]
 fn a_dead_exporter_costs_the_others_nothing() {
     let destination = Destination::new(Mode::Take);
-    let nobody = Nobody::new();
+    let nobody = ClosedPort::reserve();
     let exporters = exporter("otlp_grpc/good", destination.address, "")
         + &exporter("otlp_grpc/dead", nobody.address, "");
     let rig = Rig::new(&exporters, "otlp_grpc/dead, otlp_grpc/good");
@@ -171,11 +174,11 @@ fn a_dead_exporter_costs_the_others_nothing() {
         send_ten(&rig);
     }
     destination.wait_for_samples(20 * 55);
-    let (status, said) = rig.process.stop();
-    assert_eq!(status.code(), Some(1), "{said}");
+    let (status, output) = rig.process.stop();
+    assert_eq!(status.code(), Some(1), "{output}");
     assert!(
-        said.contains("1100 samples could not be delivered"),
-        "{said}"
+        output.contains("1100 samples could not be delivered"),
+        "{output}"
     );
     assert_eq!(destination.samples(), 20 * 55);
 }
@@ -183,7 +186,7 @@ fn a_dead_exporter_costs_the_others_nothing() {
 #[test]
 fn a_full_queue_refuses_the_client_and_still_serves_the_other_exporter() {
     let destination = Destination::new(Mode::Take);
-    let nobody = Nobody::new();
+    let nobody = ClosedPort::reserve();
     let exporters = exporter("otlp_grpc/good", destination.address, "")
         + &exporter(
             "otlp_grpc/dead",

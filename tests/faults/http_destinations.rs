@@ -1,14 +1,14 @@
-//! The same over HTTP: destinations of `otlp_http` that refuse, hang, hang up, come back.
+//! The same over HTTP: destinations of `otlp_http` that refuse, hang, disconnect and come back.
 
 use std::time::Duration;
 
 use profcol_component::testkit::profiles;
+use profcol_test_harness::backend::http::{HttpDestination, HttpMode};
+use profcol_test_harness::backend::{Client, ClosedPort, wait_until};
 
 use crate::Rig;
-use crate::backend::http::{HttpDestination, HttpMode};
-use crate::backend::{Client, Nobody, wait_until};
 
-/// An exporter that tries again soon.
+/// An exporter with short retry delays.
 fn exporter(address: impl std::fmt::Display, more: &str) -> String {
     format!(
         "  otlp_http: {{endpoint: \"http://{address}\", compression: none, retry_on_failure: {{initial_interval: 20ms, max_interval: 100ms, max_elapsed_time: 0s}}{more}}}\n"
@@ -27,7 +27,7 @@ fn send_ten(rig: &Rig) {
     }
 }
 
-/// What a destination that at first behaves like `mode` gets once it behaves well.
+/// Checks that a destination gets everything after it stops behaving like `mode`.
 fn survives(mode: HttpMode, more: &str) {
     let destination = HttpDestination::new(mode.clone());
     let rig = rig(destination.address, more);
@@ -41,7 +41,7 @@ fn survives(mode: HttpMode, more: &str) {
 }
 
 #[test]
-fn statuses_that_may_pass_are_tried_until_they_do() {
+fn retryable_statuses_are_retried() {
     for status in [
         "429 Too Many Requests",
         "502 Bad Gateway",
@@ -54,30 +54,31 @@ fn statuses_that_may_pass_are_tried_until_they_do() {
 }
 
 #[test]
-fn hanging_and_hanging_up_costs_nothing_but_time() {
+fn hanging_and_disconnecting_only_costs_time() {
     survives(HttpMode::Hang, ", timeout: 100ms");
     survives(HttpMode::CutRequest, "");
     survives(HttpMode::CutAnswer, "");
 }
 
 #[test]
-fn a_destination_may_name_the_time_of_the_next_try() {
+fn retry_after_is_respected() {
     let later = HttpMode::Refuse("429 Too Many Requests\r\nretry-after: 3600");
     let destination = HttpDestination::new(later);
     let mut rig = rig(destination.address, "");
     Client::new(rig.grpc).send(&profiles(3)).unwrap();
-    rig.process.wait_for_output("to be told to wait", |said| {
-        said.contains("interval=1h0m0s")
-    });
+    rig.process
+        .wait_for_output("to log the requested delay", |output| {
+            output.contains("interval=1h0m0s")
+        });
     assert_eq!(destination.asked().len(), 1);
-    // A stop ends the wait, and the destination has room again.
+    // Shutdown ends the wait, and the destination accepts again.
     destination.set(HttpMode::Take);
     rig.stop();
     assert_eq!(destination.samples(), 3);
 }
 
 #[test]
-fn statuses_that_will_not_pass_are_told_and_not_tried_again() {
+fn permanent_statuses_are_logged_and_not_retried() {
     for status in [
         "304 Not Modified",
         "400 Bad Request",
@@ -93,24 +94,24 @@ fn statuses_that_will_not_pass_are_told_and_not_tried_again() {
         let destination = HttpDestination::new(HttpMode::Refuse(status));
         let mut rig = rig(destination.address, "");
         Client::new(rig.grpc).send(&profiles(3)).unwrap();
-        rig.process.wait_for_output("to tell the loss", |said| {
-            said.contains("Dropping data") && said.contains("dropped_samples=3")
+        rig.process.wait_for_output("to log the loss", |output| {
+            output.contains("Dropping data") && output.contains("dropped_samples=3")
         });
         destination.set(HttpMode::Take);
         Client::new(rig.grpc).send(&profiles(4)).unwrap();
         destination.wait_for_samples(4);
-        let said = rig.stop();
+        let output = rig.stop();
         let code = &status[..3];
         assert!(
-            said.contains(&format!("HTTP Status Code {code}")),
-            "{status}: {said}"
+            output.contains(&format!("HTTP Status Code {code}")),
+            "{status}: {output}"
         );
         assert_eq!(destination.asked().len(), 2, "{status}");
     }
 }
 
 #[test]
-fn a_slow_destination_gets_all_before_the_end() {
+fn shutdown_delivers_everything_to_a_slow_destination() {
     let destination = HttpDestination::new(HttpMode::Slow(Duration::from_millis(100)));
     let rig = rig(destination.address, ", sending_queue: {num_consumers: 1}");
     send_ten(&rig);
@@ -119,12 +120,12 @@ fn a_slow_destination_gets_all_before_the_end() {
 }
 
 #[test]
-fn a_destination_that_comes_late_or_back_gets_everything() {
-    let place = Nobody::new();
+fn a_destination_that_starts_late_or_restarts_gets_everything() {
+    let place = ClosedPort::reserve();
     let mut rig = rig(place.address, "");
     send_ten(&rig);
-    rig.process.wait_for_output("to say what to check", |said| {
-        said.contains("connection refused; check that the server runs")
+    rig.process.wait_for_output("to log the fix", |output| {
+        output.contains("connection refused; check that the server runs")
     });
     let first = HttpDestination::on(place.address, HttpMode::Take);
     first.wait_for_samples(55);
@@ -137,7 +138,7 @@ fn a_destination_that_comes_late_or_back_gets_everything() {
 }
 
 #[test]
-fn a_destination_that_takes_less_gets_pieces() {
+fn a_destination_with_a_limit_gets_pieces() {
     let limit = 100_000;
     let destination = HttpDestination::new(HttpMode::AtMost(limit));
     let rig = rig(destination.address, "");
@@ -150,8 +151,8 @@ fn a_destination_that_takes_less_gets_pieces() {
 }
 
 #[test]
-fn what_cannot_be_delivered_before_the_end_is_counted_and_fails_the_program() {
-    let nobody = Nobody::new();
+fn undelivered_batches_are_counted_and_fail_the_program() {
+    let nobody = ClosedPort::reserve();
     let hanging = HttpDestination::new(HttpMode::Hang);
     let busy = HttpDestination::new(HttpMode::Refuse("503 Service Unavailable"));
     for (address, more) in [
@@ -161,12 +162,15 @@ fn what_cannot_be_delivered_before_the_end_is_counted_and_fails_the_program() {
     ] {
         let rig = rig(address, more);
         send_ten(&rig);
-        let (status, said) = rig.process.stop();
-        assert_eq!(status.code(), Some(1), "{said}");
-        let last = said.lines().last().unwrap_or_default();
-        assert!(last.contains("55 samples could not be delivered"), "{said}");
+        let (status, output) = rig.process.stop();
+        assert_eq!(status.code(), Some(1), "{output}");
+        let last = output.lines().last().unwrap_or_default();
+        assert!(
+            last.contains("55 samples could not be delivered"),
+            "{output}"
+        );
     }
-    wait_until("the hanging one to have been asked", || {
+    wait_until("a request to the hanging one", || {
         !hanging.asked().is_empty()
     });
 }

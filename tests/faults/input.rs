@@ -1,4 +1,4 @@
-//! Bad bodies, bad clients, and many of them.
+//! Invalid bodies, misbehaving clients, and crowds of clients.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,10 +9,10 @@ use profcol_component::testkit::profiles;
 use profcol_net::compress::{Encoding, Level, compress};
 use profcol_net::grpc::Code;
 use profcol_net::{Compressed, Compression, Message};
+use profcol_test_harness::backend::{Client, Destination, HttpSender, Mode};
 use socket2::{Domain, Socket, Type};
 
 use crate::Rig;
-use crate::backend::{Client, Destination, HttpSender, Mode};
 
 const PROTOBUF: &str = "application/x-protobuf";
 const JSON: &str = "application/json";
@@ -36,7 +36,7 @@ fn pretending(encoding: Encoding, bytes: impl Into<Bytes>) -> Message {
     }
 }
 
-/// The same each time, so that a failure can be repeated.
+/// Deterministic, so that failures are reproducible.
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = || {
@@ -49,7 +49,7 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn bad_bodies_are_refused_and_good_ones_still_taken() {
+fn invalid_bodies_are_refused_and_valid_ones_still_accepted() {
     let destination = Destination::new(Mode::Take);
     let rig = Rig::with_limits(&exporting_to(&destination), "otlp_grpc", 4);
     let good = profiles(3);
@@ -111,7 +111,7 @@ fn bad_bodies_are_refused_and_good_ones_still_taken() {
 }
 
 #[test]
-fn clients_that_stop_in_the_middle_hold_up_nobody() {
+fn clients_that_stall_midway_do_not_block_others() {
     let destination = Destination::new(Mode::Take);
     let rig = Rig::new(&exporting_to(&destination), "otlp_grpc");
     let head = format!(
@@ -121,34 +121,34 @@ fn clients_that_stop_in_the_middle_hold_up_nobody() {
     for part in [&head[..20], &head] {
         for _ in 0..50 {
             let mut client = TcpStream::connect(rig.http).expect("it listens");
-            client.write_all(part.as_bytes()).expect("it reads");
+            client.write_all(part.as_bytes()).expect("it is readable");
             stalled.push(client);
         }
     }
-    // HTTP/2's preface, empty settings, and a frame that is announced but does not come.
+    // HTTP/2's preface, empty settings, and an announced frame that never arrives.
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\x10\0\x01\x04\0\0\0\x01";
     for part in [&preface[..10], preface] {
         for _ in 0..50 {
             let mut client = TcpStream::connect(rig.grpc).expect("it listens");
-            client.write_all(part).expect("it reads");
+            client.write_all(part).expect("it is readable");
             stalled.push(client);
         }
     }
     Client::new(rig.grpc).send(&profiles(2)).unwrap();
     let http = HttpSender::new(rig.http, Compression::None);
     assert_eq!(http.status(PROTOBUF, &plain(profiles(3).to_wire())), 200);
-    // Some hang up without a word, and some after half a word.
+    // Some disconnect without sending anything, and some mid-request.
     stalled.truncate(100);
     Client::new(rig.grpc).send(&profiles(4)).unwrap();
     destination.wait_for_samples(9);
-    // The rest is there still, and is cut off by the stop.
+    // The others are still connected; shutdown closes them.
     rig.stop();
     drop(stalled);
     assert_eq!(destination.samples(), 9);
 }
 
 #[test]
-fn ten_thousand_idle_connections_leave_room_for_one_that_works() {
+fn ten_thousand_idle_connections_leave_room_for_an_active_one() {
     let wanted = 10_000;
     let count = wanted.min(open_files_allowed(wanted + 1000).saturating_sub(1000));
     let destination = Destination::new(Mode::Take);
@@ -171,21 +171,21 @@ fn ten_thousand_idle_connections_leave_room_for_one_that_works() {
     assert_eq!(destination.samples(), 9);
 }
 
-/// From an address of its own, so that the crowd takes no port away from the listeners of other tests.
+/// From a separate address, so that the crowd does not use up ports of other tests' listeners.
 fn connected(to: SocketAddr) -> Socket {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("there is TCP");
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("TCP is available");
     let from = SocketAddr::from(([127, 0, 0, 100], 0));
     socket.bind(&from.into()).expect("all of 127/8 is loopback");
     socket.connect(&to.into()).expect("it takes connections");
     socket
 }
 
-/// Raises the limit of open files of this process, which its children inherit, as far as it is allowed to; returns
-/// what it is then.
+/// Raises the limit of open files of this process, which its children inherit, as far as permitted; returns the new
+/// limit.
 fn open_files_allowed(wanted: usize) -> usize {
     let me = std::process::id().to_string();
     let limit = format!("--nofile={wanted}:");
-    // Where that fails the limit as it is decides.
+    // If that fails, the current limit applies.
     let _ = Command::new("prlimit")
         .args(["--pid", &me, &limit])
         .output();

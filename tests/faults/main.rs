@@ -1,31 +1,23 @@
-//! What goes wrong in production, done on purpose to the real program: bad input, misbehaving clients, destinations
-//! that fail in every way, missing files and ports, full disks, crowds.
+//! Fault injection with the real program: invalid input, misbehaving clients, failing destinations, missing files and
+//! ports, full disks, crowds.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "what is unwrapped wrongly fails the test, as it should"
-)]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
-#[path = "../backend/mod.rs"]
-mod backend;
 mod clients;
 mod destinations;
 mod disk;
 mod http_destinations;
 mod input;
 mod memory;
-#[path = "../peers/mod.rs"]
-mod peers;
 mod queues;
 mod start;
-#[path = "../support/mod.rs"]
-mod support;
 mod tls;
 mod ways;
 
 use std::net::SocketAddr;
 
-use peers::{Process, profcol};
+use profcol_test_harness::backend::endpoint_in;
+use profcol_test_harness::peers::{Process, profcol};
 
 /// The profcol under test with one `otlp` receiver for gRPC and HTTP.
 struct Rig {
@@ -35,7 +27,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// `exporters` is the section of that name, `names` those that the pipeline uses.
+    /// `exporters` is the section of that name, `names` are the exporters of the pipeline.
     fn new(exporters: &str, names: &str) -> Self {
         Self::with_limits(exporters, names, 64)
     }
@@ -62,23 +54,25 @@ service:
     }
 
     fn started(mut process: Process) -> Self {
-        process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
-        let said = process.output();
+        process.wait_for_output("to be ready", |output| {
+            output.contains("Everything is ready")
+        });
+        let output = process.output();
         Self {
-            grpc: backend::endpoint_in(&said, "grpc"),
-            http: backend::endpoint_in(&said, "http"),
+            grpc: endpoint_in(&output, "grpc"),
+            http: endpoint_in(&output, "http"),
             process,
         }
     }
 
-    /// Stops it; it has to end well.
+    /// Stops it; it must exit successfully.
     fn stop(self) -> String {
-        let (status, said) = self.process.stop();
-        assert!(status.success(), "{status}: {said}");
-        said
+        let (status, output) = self.process.stop();
+        assert!(status.success(), "{status}: {output}");
+        output
     }
 
-    /// The most memory that the process has held so far, in MiB.
+    /// The peak memory of the process so far, in MiB.
     fn peak_mib(&self) -> usize {
         let path = format!("/proc/{}/status", self.process.pid());
         let status = std::fs::read_to_string(path).expect("the process runs");

@@ -1,4 +1,4 @@
-//! Crowds of large requests: the limit of `memory_limiter` holds.
+//! Crowds of large requests stay within the limit of `memory_limiter`.
 
 use std::thread;
 
@@ -8,22 +8,22 @@ use profcol_net::compress::{Encoding, Level, compress};
 use profcol_net::grpc::Code;
 use profcol_net::{Compressed, Compression, Message};
 use profcol_profile::{Profiles, Validation};
+use profcol_test_harness::backend::{Client, HttpSender};
+use profcol_test_harness::peers::profcol;
 
 use crate::Rig;
-use crate::backend::{Client, HttpSender};
-use crate::peers::profcol;
 
 const LIMIT_MIB: usize = 200;
-/// How far above the limit the process may come.
+/// How far the process may exceed the limit.
 const TOLERATED_MIB: usize = LIMIT_MIB / 10;
-/// All of them decompressed take many times the limit.
+/// Together their decompressed requests take many times the limit.
 const CLIENTS: usize = 60;
-/// Near the largest that is taken.
+/// Close to the maximum size.
 const BODY: usize = 60 << 20;
 const PROTOBUF: &str = "application/x-protobuf";
 const JSON: &str = "application/json";
 
-/// A profcol whose destination is gone, so that what it takes stays with it.
+/// A profcol whose destination is down, so that it keeps accepted data.
 fn rig() -> Rig {
     let gone = "{endpoint: 127.0.0.1:9, tls: {insecure: true}, compression: none}";
     exporting_to("otlp_grpc", gone)
@@ -49,7 +49,7 @@ service:
     )))
 }
 
-/// A request of one sample and a long string: part of it is noise, so that it compresses to more than a MiB.
+/// A request with one sample and a long string, partly noise, so that it compresses to more than a MiB.
 fn large_request() -> Bytes {
     let mut state = 1_u64;
     let mut digit = || {
@@ -78,12 +78,12 @@ fn packed(encoding: Encoding, plain: &Bytes) -> Message {
     }
 }
 
-/// What each of so many clients is told that send at once.
-fn told<T: Send>(send: impl Fn() -> T + Sync) -> Vec<T> {
+/// The results of concurrent clients.
+fn send_concurrently<T: Send>(send: impl Fn() -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(&send)).collect();
         let answers = clients.into_iter().map(|client| client.join());
-        answers.map(|answer| answer.expect("it ends")).collect()
+        answers.map(|answer| answer.expect("it exits")).collect()
     })
 }
 
@@ -109,9 +109,12 @@ fn the_limit_holds_for_a_crowd_of_large_messages_over_grpc() {
             None => Message::from(plain.clone()),
         };
         let rig = rig();
-        let told = told(|| Client::compressing(rig.grpc, compression).send_message(&message));
+        let send_concurrently =
+            send_concurrently(|| Client::compressing(rig.grpc, compression).send_message(&message));
         assert_within_limit(&rig, &format!("{compression:?}"));
-        let refusals = told.iter().filter_map(|told| told.as_ref().err());
+        let refusals = send_concurrently
+            .iter()
+            .filter_map(|send_concurrently| send_concurrently.as_ref().err());
         for refusal in refusals.clone() {
             assert_eq!(refusal.code, Code::Unavailable, "{refusal}");
             assert!(refusal.retry_delay.is_some(), "{refusal}");
@@ -140,9 +143,12 @@ fn the_limit_holds_for_a_crowd_of_large_bodies_over_http() {
             None => Message::from(plain.clone()),
         };
         let rig = rig();
-        let told = told(|| HttpSender::new(rig.http, compression).post(PROTOBUF, &message));
+        let send_concurrently =
+            send_concurrently(|| HttpSender::new(rig.http, compression).post(PROTOBUF, &message));
         assert_within_limit(&rig, &format!("{compression:?}"));
-        let refusals = told.iter().filter(|told| told.status != 200);
+        let refusals = send_concurrently
+            .iter()
+            .filter(|send_concurrently| send_concurrently.status != 200);
         for refusal in refusals.clone() {
             assert_eq!(refusal.status, 503, "{compression:?}");
             assert!(refusal.headers.contains_key("retry-after"));
@@ -154,7 +160,7 @@ fn the_limit_holds_for_a_crowd_of_large_bodies_over_http() {
     }
 }
 
-/// A body whose parts are as small as can be and take the more room when they are read.
+/// A body with minimal parts, which need far more memory once decoded.
 fn repeated(before: &str, part: &str, after: &str) -> Bytes {
     let times = BODY / part.len();
     let body = [
@@ -167,7 +173,7 @@ fn repeated(before: &str, part: &str, after: &str) -> Bytes {
 }
 
 #[test]
-fn the_limit_holds_for_requests_that_grow_when_they_are_read() {
+fn the_limit_holds_for_requests_that_expand_when_decoded() {
     let rig = exporting_to("nop", "");
     let profile = "[{\"scopeProfiles\":[{\"profiles\":[";
     for (kind, body) in [
@@ -188,7 +194,7 @@ fn the_limit_holds_for_requests_that_grow_when_they_are_read() {
             JSON,
             repeated("{\"dictionary\":{\"stringTable\":[", "\"\",", "]}}"),
         ),
-        // Resources without anything in them.
+        // Empty resources.
         (PROTOBUF, repeated("", "\x0a\x00", "")),
     ] {
         let http = HttpSender::new(rig.http, Compression::Gzip);
@@ -196,7 +202,7 @@ fn the_limit_holds_for_requests_that_grow_when_they_are_read() {
         assert_within_limit(&rig, &format!("{kind}: {:?}", &body[..40]));
         assert!([200, 413, 503].contains(&status.as_u16()), "{status}");
     }
-    // Nothing of it is left.
+    // All memory is free again.
     Client::new(rig.grpc).send(&profiles(1)).unwrap();
     rig.stop();
 }

@@ -1,13 +1,13 @@
-//! What the settings of the sending queue promise to clients.
+//! The guarantees of the sending queue's settings.
 
 use std::thread;
 use std::time::Duration;
 
 use profcol_component::testkit::profiles;
 use profcol_net::grpc::{Code, Status};
+use profcol_test_harness::backend::{Client, Destination, Mode, wait_until};
 
 use crate::Rig;
-use crate::backend::{Client, Destination, Mode, wait_until};
 
 fn rig(destination: &Destination, queue: &str, more: &str) -> Rig {
     let address = destination.address;
@@ -18,7 +18,7 @@ fn rig(destination: &Destination, queue: &str, more: &str) -> Rig {
 }
 
 #[test]
-fn a_client_that_waits_for_the_result_learns_it() {
+fn wait_for_result_returns_the_result() {
     let destination = Destination::new(Mode::Take);
     let once = ", retry_on_failure: {enabled: false}, timeout: 200ms";
     let rig = rig(&destination, "wait_for_result: true", once);
@@ -48,7 +48,7 @@ fn a_client_that_waits_for_the_result_learns_it() {
 }
 
 #[test]
-fn clients_wait_where_a_full_queue_blocks_and_none_is_refused() {
+fn clients_wait_for_a_blocking_queue_and_none_is_refused() {
     let destination = Destination::new(Mode::Slow(Duration::from_millis(20)));
     let small = "block_on_overflow: true, queue_size: 1, num_consumers: 1";
     let rig = rig(&destination, small, "");
@@ -67,7 +67,7 @@ fn clients_wait_where_a_full_queue_blocks_and_none_is_refused() {
 }
 
 #[test]
-fn a_client_that_waits_for_a_dead_destination_is_answered_when_the_program_ends() {
+fn a_client_waiting_for_a_dead_destination_is_answered_at_shutdown() {
     let destination = Destination::new(Mode::Hang);
     let small = "block_on_overflow: true, queue_size: 1, num_consumers: 1";
     let rig = rig(&destination, small, ", timeout: 1s");
@@ -75,20 +75,23 @@ fn a_client_that_waits_for_a_dead_destination_is_answered_when_the_program_ends(
     destination.wait_until_asked(1);
     let grpc = rig.grpc;
     let waiting = thread::spawn(move || Client::new(grpc).send(&profiles(2)));
-    // Others are served meanwhile: this one is refused for what it says.
+    // Other clients are served meanwhile: this one is refused for its content.
     let refused = Client::new(grpc).send_message(&bytes::Bytes::from_static(b"bad").into());
     assert_eq!(refused.unwrap_err().code, Code::InvalidArgument);
     thread::sleep(Duration::from_millis(100));
     assert!(!waiting.is_finished(), "the queue is full");
-    let (status, said) = rig.process.stop();
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("1 samples could not be delivered"), "{said}");
+    let (status, output) = rig.process.stop();
+    assert_eq!(status.code(), Some(1), "{output}");
+    assert!(
+        output.contains("1 samples could not be delivered"),
+        "{output}"
+    );
     let refused = waiting.join().expect("it was answered").unwrap_err();
     assert_eq!(refused.code, Code::Unavailable, "{refused}");
 }
 
 #[test]
-fn a_client_that_gives_up_waiting_leaves_nothing_behind() {
+fn a_client_that_stops_waiting_leaves_nothing_behind() {
     let destination = Destination::new(Mode::Hang);
     let small = "block_on_overflow: true, queue_size: 1, num_consumers: 1";
     let again = ", timeout: 100ms, retry_on_failure: {initial_interval: 20ms, max_interval: 50ms, max_elapsed_time: 0s}";
@@ -103,12 +106,12 @@ fn a_client_that_gives_up_waiting_leaves_nothing_behind() {
     wait_until("the queue to have room", || destination.samples() >= 1);
     Client::new(rig.grpc).send(&profiles(4)).unwrap();
     rig.stop();
-    // The last of them may have been taken in the very moment in which it gave up.
+    // The last one may have been accepted just when it gave up.
     assert!(matches!(destination.samples(), 5 | 7));
 }
 
 #[test]
-fn a_shutdown_waits_for_a_destination_that_is_away_for_a_moment() {
+fn shutdown_waits_for_a_briefly_unavailable_destination() {
     let down = Status::new(Code::Unavailable, "down");
     let destination = Destination::new(Mode::Refuse(down));
     let rig = rig(&destination, "", "");
@@ -118,17 +121,17 @@ fn a_shutdown_waits_for_a_destination_that_is_away_for_a_moment() {
     }
     destination.wait_until_asked(1);
     let stopping = thread::spawn(move || rig.stop());
-    // It is away for as long as a connection takes to come back.
+    // It is down for about the time of a reconnect.
     let asked = destination.asked();
     destination.wait_until_asked(asked + 10);
     destination.set(Mode::Take);
-    let said = stopping.join().unwrap();
-    assert_eq!(destination.samples(), 55, "{said}");
-    assert!(said.contains("otlp_grpc: delivered=55"), "{said}");
+    let output = stopping.join().unwrap();
+    assert_eq!(destination.samples(), 55, "{output}");
+    assert!(output.contains("otlp_grpc: delivered=55"), "{output}");
 }
 
 #[test]
-fn a_client_that_sends_again_reaches_only_the_exporter_that_refused() {
+fn a_resent_batch_reaches_only_the_exporter_that_refused() {
     let good = Destination::new(Mode::Take);
     let down = Status::new(Code::Unavailable, "down");
     let dead = Destination::new(Mode::Refuse(down));
@@ -147,6 +150,6 @@ fn a_client_that_sends_again_reaches_only_the_exporter_that_refused() {
     wait_until("the queue to have room", || {
         client.send(&profiles(20)).is_ok()
     });
-    let said = rig.stop();
-    assert_eq!((good.samples(), dead.samples()), (21, 21), "{said}");
+    let output = rig.stop();
+    assert_eq!((good.samples(), dead.samples()), (21, 21), "{output}");
 }

@@ -1,15 +1,15 @@
-//! What is wrong already at start is told with the path of its setting, and ends the program with a code of its own.
+//! Startup errors name the path of the setting, and have an exit code of their own.
 
 use std::net::TcpListener;
 use std::path::Path;
 
-use crate::peers::profcol;
-use crate::support::{self, Ended, file, run};
+use profcol_test_harness::peers::profcol;
+use profcol_test_harness::support::{Ended, file, path, run};
 
-/// What profcol says of these receivers and exporters, with which it must not start.
+/// The failed start of profcol with these receivers and exporters.
 fn started(receivers: &str, exporters: &str) -> Ended {
     let config = file("config.yaml", config(receivers, exporters));
-    run(&["--config", support::path(&config.path)])
+    run(&["--config", path(&config.path)])
 }
 
 fn config(receivers: &str, exporters: &str) -> String {
@@ -39,7 +39,7 @@ fn check(ended: &Ended, words: &[&str]) {
 }
 
 #[test]
-fn a_port_in_use_is_named_with_its_path() {
+fn names_a_port_in_use_with_its_path() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let address = taken.local_addr().expect("it is bound").to_string();
     for protocol in ["grpc", "http"] {
@@ -54,7 +54,7 @@ fn a_port_in_use_is_named_with_its_path() {
 }
 
 #[test]
-fn a_port_of_the_program_s_own_metrics_in_use_is_named() {
+fn names_a_metrics_port_in_use() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let port = taken.local_addr().expect("it is bound").port().to_string();
     let config = format!(
@@ -68,20 +68,20 @@ service:
 "
     );
     let config = file("config.yaml", config);
-    let ended = run(&["--config", support::path(&config.path)]);
+    let ended = run(&["--config", path(&config.path)]);
     check(&ended, &[&port, "in use"]);
 }
 
 /// Certificates in files: `good`, `old` and `other`, each with its key.
 fn certificates() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tempfile::tempdir().expect("can create a temporary folder");
     for (name, year) in [("good", 2090), ("old", 2020), ("other", 2090)] {
         let mut params =
             rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("a host name");
         params.not_before = rcgen::date_time_ymd(2019, 1, 1);
         params.not_after = rcgen::date_time_ymd(year, 1, 1);
-        let key = rcgen::KeyPair::generate().expect("a key can be made");
-        let certificate = params.self_signed(&key).expect("it can be signed");
+        let key = rcgen::KeyPair::generate().expect("can generate a key");
+        let certificate = params.self_signed(&key).expect("can sign the certificate");
         let write = |kind: &str, text: String| {
             std::fs::write(folder.path().join(format!("{name}.{kind}")), text).expect("a file");
         };
@@ -101,7 +101,7 @@ fn server_tls(folder: &Path, protocol: &str, cert: &str, key: &str) -> String {
 }
 
 #[test]
-fn bad_tls_files_are_named_with_their_path() {
+fn names_invalid_tls_files_with_their_path() {
     let folder = certificates();
     let folder = folder.path();
     for protocol in ["grpc", "http"] {
@@ -132,29 +132,34 @@ fn bad_tls_files_are_named_with_their_path() {
     );
     let grpc = format!("otlp_grpc/back: {{endpoint: localhost:1, tls: {{{pair}}}}}");
     let http = format!("otlp_http/back: {{endpoint: \"https://localhost:1\", tls: {{{pair}}}}}");
-    for (exporter, path) in [
+    for (exporter, section) in [
         (grpc, "exporters::otlp_grpc/back::tls"),
         (http, "exporters::otlp_http/back::tls"),
     ] {
         let back = exporter.split(':').next().unwrap_or_default();
         let config = config(FRONT, &exporter).replace("[otlp_grpc/back]", &format!("[{back}]"));
         let config = file("config.yaml", config);
-        let ended = run(&["--config", support::path(&config.path)]);
-        check(&ended, &[path, "good.pem", "other.key"]);
+        let ended = run(&["--config", path(&config.path)]);
+        check(&ended, &[section, "good.pem", "other.key"]);
     }
 }
 
-/// A restart must not take profcol down because a certificate ran out in the meantime: it may be renewed in place.
+/// An expired certificate must not prevent a restart: it may be renewed in place.
 #[test]
-fn an_expired_certificate_is_told() {
+fn warns_about_an_expired_certificate() {
     let folder = certificates();
     let receivers = server_tls(folder.path(), "grpc", "old.pem", "old.key");
     let mut process = profcol(&config(&receivers, BACK));
-    process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
-    let (status, said) = process.stop();
-    assert!(status.success(), "{said}");
-    let line = said
+    process.wait_for_output("to be ready", |output| {
+        output.contains("Everything is ready")
+    });
+    let (status, output) = process.stop();
+    assert!(status.success(), "{output}");
+    let line = output
         .lines()
         .find(|line| line.contains("expired at 2020-01-01"));
-    assert!(line.is_some_and(|line| line.contains("old.pem")), "{said}");
+    assert!(
+        line.is_some_and(|line| line.contains("old.pem")),
+        "{output}"
+    );
 }

@@ -1,4 +1,4 @@
-//! Mutual TLS, wrong authorities, and certificates that are renewed while the program runs.
+//! Mutual TLS, wrong CAs, and certificates that are renewed at run time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use profcol_component::testkit::profiles;
 use profcol_net::tls::ClientTls;
 use profcol_net::{Compression, GrpcClientSettings, HttpClientSettings, Message};
+use profcol_test_harness::backend::{Client, Destination, HttpSender, Mode, wait_until};
 
 use crate::Rig;
-use crate::backend::{Client, Destination, HttpSender, Mode, wait_until};
 
-/// Signs certificates, which it keeps in a folder of its own.
+/// A CA with a folder for its certificates.
 struct Authority {
     folder: tempfile::TempDir,
     issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
@@ -23,10 +23,10 @@ impl Authority {
             .distinguished_name
             .push(rcgen::DnType::CommonName, name);
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let key = rcgen::KeyPair::generate().expect("a key can be made");
-        let own = params.self_signed(&key).expect("it can be signed");
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        fs::write(folder.path().join("ca.pem"), own.pem()).expect("a temporary file");
+        let key = rcgen::KeyPair::generate().expect("can generate a key");
+        let own = params.self_signed(&key).expect("can sign the certificate");
+        let folder = tempfile::tempdir().expect("can create a temporary folder");
+        fs::write(folder.path().join("ca.pem"), own.pem()).expect("can create a temporary file");
         Self {
             folder,
             issuer: rcgen::Issuer::new(params, key),
@@ -37,11 +37,11 @@ impl Authority {
         self.folder.path().join(name)
     }
 
-    /// Writes a certificate for `localhost` and its key to `to`, over what is there.
+    /// Writes a certificate for `localhost` and its key to `to`, overwriting existing files.
     fn issue(&self, to: &Pair) {
         let names = vec!["localhost".to_owned()];
         let params = rcgen::CertificateParams::new(names).expect("a host name");
-        let key = rcgen::KeyPair::generate().expect("a key can be made");
+        let key = rcgen::KeyPair::generate().expect("can generate a key");
         let signed = params.signed_by(&key, &self.issuer).expect("it can be");
         put(&to.certificate, &signed.pem());
         put(&to.key, &key.serialize_pem());
@@ -57,10 +57,10 @@ impl Authority {
     }
 }
 
-/// At once, as tools that renew certificates do.
+/// Writes atomically, like renewal tools.
 fn put(path: &Path, text: &str) {
     let new = path.with_extension("new");
-    fs::write(&new, text).expect("a temporary file");
+    fs::write(&new, text).expect("can create a temporary file");
     fs::rename(&new, path).expect("it is in the same folder");
 }
 
@@ -86,7 +86,7 @@ fn trusting(authority: &Authority, show: Option<&Pair>) -> ClientTls {
     }
 }
 
-/// Whether a batch is taken over gRPC and HTTP; if it is not, why.
+/// Sends a batch over gRPC and HTTP, and returns the results.
 fn send(rig: &Rig, tls: &ClientTls) -> [Result<(), String>; 2] {
     let batch = profiles(1);
     let grpc = Client::with(&GrpcClientSettings {
@@ -113,18 +113,18 @@ fn assert_taken(rig: &Rig, tls: &ClientTls) {
     assert_eq!(send(rig, tls), [Ok(()), Ok(())], "{}", rig.process.output());
 }
 
-/// Refused each time, and told why, unless the connection is gone before the reason was read.
+/// Checks that each is refused with a reason, unless the connection closes before the client reads it.
 fn assert_refused(rig: &Rig, tls: &ClientTls, words: &str) {
-    let mut told = [false; 2];
+    let mut is_refused = [false; 2];
     wait_until(words, || {
-        for (told, refused) in told.iter_mut().zip(send(rig, tls)) {
-            *told |= refused.unwrap_err().contains(words);
+        for (is_refused, refused) in is_refused.iter_mut().zip(send(rig, tls)) {
+            *is_refused |= refused.unwrap_err().contains(words);
         }
-        told == [true; 2]
+        is_refused == [true; 2]
     });
 }
 
-/// A profcol whose listeners have these keys under `tls`, in front of `destination`.
+/// A profcol whose listeners have these `tls` settings, and that exports to `destination`.
 fn front(tls: &str, destination: &Destination) -> Rig {
     let address = destination.address;
     Rig::started(crate::profcol(&format!(
@@ -145,7 +145,7 @@ service:
 }
 
 #[test]
-fn only_clients_of_the_authority_are_let_in() {
+fn accepts_only_clients_of_the_ca() {
     let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
     let (server, us, them) = (
         ours.issued("server"),
@@ -162,13 +162,13 @@ fn only_clients_of_the_authority_are_let_in() {
     assert_refused(&rig, &trusting(&ours, Some(&them)), "`tls::cert_file`");
     assert_refused(&rig, &trusting(&theirs, Some(&us)), "`tls::ca_file`");
     assert_taken(&rig, &trusting(&ours, Some(&us)));
-    let said = rig.stop();
-    assert!(said.contains("TLS handshake failed"), "{said}");
+    let output = rig.stop();
+    assert!(output.contains("TLS handshake failed"), "{output}");
     assert_eq!(destination.samples(), 4);
 }
 
 #[test]
-fn renewed_certificates_are_shown_without_a_restart() {
+fn serves_renewed_certificates_without_a_restart() {
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     let server = old.issued("server");
     let destination = Destination::new(Mode::Take);
@@ -184,31 +184,29 @@ fn renewed_certificates_are_shown_without_a_restart() {
     before.send(&profiles(10)).unwrap();
     new.issue(&server);
     let taken = |authority| send(&rig, &trusting(authority, None)) == [Ok(()), Ok(())];
-    wait_until("the new certificate to be shown", || taken(&new));
+    wait_until("the new certificate to be served", || taken(&new));
     assert_refused(&rig, &trusting(&old, None), "`tls::ca_file`");
-    // Who is connected stays so.
+    // Existing connections stay open.
     before.send(&profiles(20)).unwrap();
     drop(before);
 
-    // A file that cannot be used changes nothing but the log.
+    // An invalid file only causes a log line.
     put(&server.certificate, "no certificate");
-    let mut rig = rig;
-    for _ in 0..3 {
-        std::thread::sleep(std::time::Duration::from_millis(60));
+    let is_told = || {
         assert_taken(&rig, &trusting(&new, None));
-    }
-    rig.process.wait_for_output("to tell", |said| {
-        let line = said
-            .lines()
-            .find(|line| line.contains("keeping the previous"));
+        let output = rig.process.output();
+        let mut lines = output.lines();
+        let line = lines.find(|line| line.contains("keeping the previous"));
         line.is_some_and(|line| line.contains("server.pem"))
-    });
+    };
+    wait_until("the file to be named", is_told);
+    assert_taken(&rig, &trusting(&new, None));
     rig.stop();
     assert!(destination.samples() >= 38);
 }
 
 #[test]
-fn an_exporter_says_what_is_wrong_with_its_certificates_and_takes_up_renewed_ones() {
+fn an_exporter_reports_certificate_errors_and_reloads_renewed_files() {
     let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
     let (server, client) = (ours.issued("server"), theirs.issued("client"));
     let destination = Destination::new(Mode::Take);
@@ -219,7 +217,7 @@ fn an_exporter_says_what_is_wrong_with_its_certificates_and_takes_up_renewed_one
     );
     let retry =
         "retry_on_failure: {initial_interval: 20ms, max_interval: 100ms, max_elapsed_time: 0s}";
-    // At first nothing fits: the authority is not the server's, the certificate none that it takes.
+    // At first both are wrong: the CA is not the server's, and the server does not accept the certificate.
     let trusted = theirs.path("trusted.pem");
     put(
         &trusted,
@@ -239,15 +237,15 @@ fn an_exporter_says_what_is_wrong_with_its_certificates_and_takes_up_renewed_one
     let mut rig = Rig::new(&exporters, "otlp_grpc, otlp_http");
     Client::new(rig.grpc).send(&profiles(5)).unwrap();
     for name in ["otlp_grpc", "otlp_http"] {
-        rig.process.wait_for_output("to say what to set", |said| {
-            let mut lines = said.lines();
+        rig.process.wait_for_output("to log the fix", |output| {
+            let mut lines = output.lines();
             lines.any(|line| line.contains(name) && line.contains("set `tls::ca_file`"))
         });
     }
     put(&trusted, &fs::read_to_string(&ca).unwrap());
     for name in ["otlp_grpc", "otlp_http"] {
-        rig.process.wait_for_output("to be told why", |said| {
-            let mut lines = said.lines();
+        rig.process.wait_for_output("to log the reason", |output| {
+            let mut lines = output.lines();
             lines.any(|line| line.contains(name) && line.contains("check `tls::cert_file`"))
         });
     }

@@ -1,4 +1,4 @@
-//! Ways to a destination other than one address: several addresses, new ones, proxies, Unix sockets.
+//! Destinations with several or changing addresses, proxies, and Unix sockets.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,12 +10,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use profcol_component::testkit::profiles;
+use profcol_test_harness::backend::http::{HttpDestination, HttpMode};
+use profcol_test_harness::backend::{Client, Destination, Mode, wait_until};
+use profcol_test_harness::peers::Process;
+use profcol_test_harness::support::skip;
+use profcol_test_harness::support::{File, file, path};
 
 use crate::Rig;
-use crate::backend::http::{HttpDestination, HttpMode};
-use crate::backend::{Client, Destination, Mode};
-use crate::peers::Process;
-use crate::support;
 
 const PROFCOL: &str = env!("CARGO_BIN_EXE_profcol");
 const RETRY: &str =
@@ -36,22 +37,19 @@ service:
     )
 }
 
-/// Whatever `backend.test` is, written to a file that the profcol under test takes for `/etc/hosts`.
-struct Hosts(support::File);
+/// The addresses of `backend.test`, in a file mounted over `/etc/hosts` for the profcol under test.
+struct Hosts(File);
 
 impl Hosts {
-    /// `None` where that cannot be done.
-    #[expect(clippy::print_stdout, reason = "a skip is told")]
+    /// `None` if that is impossible here.
     fn new(addresses: &[SocketAddr]) -> Option<Self> {
-        let hosts = Self(support::file("hosts", ""));
+        let hosts = Self(file("hosts", ""));
         hosts.set(addresses);
         let allowed = Command::new("unshare").args(["--mount", "true"]).status();
         if allowed.is_ok_and(|status| status.success()) {
             return Some(hosts);
         }
-        println!("skipped: only root can give a program an /etc/hosts of its own");
-        let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
-        assert!(!ci, "CI skips nothing");
+        skip("only root can give a program an /etc/hosts of its own");
         None
     }
 
@@ -59,8 +57,8 @@ impl Hosts {
         let lines = addresses
             .iter()
             .map(|address| format!("{} backend.test\n", address.ip()));
-        // In place: what is mounted is this file.
-        fs::write(&self.0.path, lines.collect::<String>()).expect("it is ours");
+        // Written in place, because this inode is mounted.
+        fs::write(&self.0.path, lines.collect::<String>()).expect("the test owns the file");
     }
 
     fn profcol(&self, config: &str) -> Rig {
@@ -68,7 +66,7 @@ impl Hosts {
         let mut command = Command::new("unshare");
         command
             .args(["--mount", "sh", "-c", script])
-            .args([support::path(&self.0.path), PROFCOL]);
+            .args([path(&self.0.path), PROFCOL]);
         Rig::started(Process::start_as(&mut command, &[], config))
     }
 }
@@ -92,7 +90,7 @@ fn send(rig: &Rig, batches: usize) {
 }
 
 #[test]
-fn calls_are_spread_over_the_addresses_and_follow_the_name() {
+fn round_robin_spreads_calls_and_follows_dns() {
     let mut destinations = side_by_side(3);
     let new = destinations.pop().expect("there are three");
     let addresses: Vec<_> = destinations.iter().map(|there| there.address).collect();
@@ -108,11 +106,11 @@ fn calls_are_spread_over_the_addresses_and_follow_the_name() {
     for destination in &destinations {
         destination.wait_for_samples(8);
     }
-    crate::backend::wait_until("all to arrive", || {
+    wait_until("all to arrive", || {
         destinations.iter().map(Destination::samples).sum::<usize>() == 20
     });
 
-    // One goes away and comes back elsewhere, as when a container is replaced.
+    // One disappears and returns at another address, like a replaced container.
     hosts.set(&[addresses[0], new.address]);
     let gone = destinations.pop().expect("there were two");
     let stayed = &destinations[0];
@@ -121,7 +119,7 @@ fn calls_are_spread_over_the_addresses_and_follow_the_name() {
     assert_eq!(before + lost, 20);
     drop(gone);
     let mut sent = 0;
-    crate::backend::wait_until("the new address to be found", || {
+    wait_until("the new address to be found", || {
         send(&rig, 1);
         sent += 1;
         new.samples() > 0
@@ -131,7 +129,7 @@ fn calls_are_spread_over_the_addresses_and_follow_the_name() {
 }
 
 #[test]
-fn the_first_address_that_answers_gets_all_where_told_so() {
+fn pick_first_uses_the_first_reachable_address() {
     let destinations = side_by_side(2);
     let addresses: Vec<_> = destinations.iter().map(|there| there.address).collect();
     let nobody = SocketAddr::from(([127, 0, 0, 3], addresses[0].port()));
@@ -150,7 +148,7 @@ fn the_first_address_that_answers_gets_all_where_told_so() {
     assert_eq!(got, [0, 10]);
 }
 
-/// A proxy that tunnels whatever it is asked for to one destination; it remembers what it was asked.
+/// A proxy that tunnels all requests to one destination and records them.
 struct Proxy {
     address: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
@@ -171,7 +169,7 @@ impl Proxy {
                 let first = asked.lock().unwrap().len() == 1;
                 let answer = match (refused, first) {
                     (true, _) => "HTTP/1.1 405 Method Not Allowed\r\n\r\n",
-                    // So that it is seen that such a failure passes.
+                    // Shows that such a failure is transient.
                     (_, true) => "HTTP/1.1 503 Busy\r\n\r\n",
                     _ => "HTTP/1.1 200 OK\r\n\r\n",
                 };
@@ -197,7 +195,7 @@ fn join(client: TcpStream, destination: SocketAddr) {
     for (from, to) in [(&client, &server), (&server, &client)] {
         let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
         thread::spawn(move || {
-            // Either side may end it.
+            // Either side may close it.
             let _ = std::io::copy(&mut from, &mut to);
             let _ = to.shutdown(std::net::Shutdown::Both);
         });
@@ -213,7 +211,7 @@ fn with_proxy(variable: &str, proxy: SocketAddr, config: &str) -> Rig {
 }
 
 #[test]
-fn grpc_goes_through_the_proxy_of_the_environment() {
+fn grpc_uses_the_proxy_from_the_environment() {
     let destination = Destination::new(Mode::Take);
     let proxy = Proxy::to(destination.address);
     let exporter =
@@ -222,7 +220,7 @@ fn grpc_goes_through_the_proxy_of_the_environment() {
     let rig = with_proxy("HTTPS_PROXY", proxy.address, &config);
     send(&rig, 3);
     destination.wait_for_samples(3);
-    let said = rig.stop();
+    let output = rig.stop();
     assert_eq!(destination.samples(), 3);
     let heads = proxy.heads.lock().unwrap().join("");
     assert!(
@@ -232,13 +230,13 @@ fn grpc_goes_through_the_proxy_of_the_environment() {
     let authorization = "Proxy-Authorization: Basic dXNlcjpzZWNyZXQ=";
     assert!(heads.contains(authorization), "{heads}");
     let why = "unexpected response to CONNECT: \"HTTP/1.1 503 Busy\"";
-    assert!(said.contains(why), "{said}");
-    assert!(!said.contains("secret"), "{said}");
+    assert!(output.contains(why), "{output}");
+    assert!(!output.contains("secret"), "{output}");
 }
 
 #[test]
-fn http_goes_through_the_proxy_of_the_environment() {
-    // To a proxy whole URLs are sent, so that the destination can stand in for one.
+fn http_uses_the_proxy_from_the_environment() {
+    // Clients send absolute URLs to a proxy, so the destination can act as one.
     let destination = HttpDestination::new(HttpMode::Take);
     let exporter = format!(
         "otlp_http: {{endpoint: \"http://backend.test:4318\", compression: none, {RETRY}}}"
@@ -254,23 +252,23 @@ fn http_goes_through_the_proxy_of_the_environment() {
     assert_eq!(destination.samples(), 3);
 }
 
-/// The status line of the answer.
+/// The status line of the response.
 fn post(socket: &Path, body: &[u8]) -> String {
     let mut stream = UnixStream::connect(socket).expect("it listens");
     let head = format!(
         "POST /v1development/profiles HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
-    stream.write_all(head.as_bytes()).expect("it reads");
-    stream.write_all(body).expect("it reads");
+    stream.write_all(head.as_bytes()).expect("it is readable");
+    stream.write_all(body).expect("it is readable");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it answers");
     answer.lines().next().unwrap_or_default().to_owned()
 }
 
 #[test]
-fn unix_sockets_serve_both_protocols_and_outlive_a_crash() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+fn unix_sockets_serve_both_protocols_and_survive_a_crash() {
+    let folder = tempfile::tempdir().expect("can create a temporary folder");
     let (grpc, http) = (folder.path().join("grpc"), folder.path().join("http"));
     let destination = Destination::new(Mode::Take);
     let config_back = format!(
@@ -293,7 +291,9 @@ service:
     );
     let start = || {
         let mut process = crate::profcol(&config_back);
-        process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+        process.wait_for_output("to be ready", |output| {
+            output.contains("Everything is ready")
+        });
         process
     };
     let exporter = format!(
@@ -307,15 +307,15 @@ service:
     assert_eq!(post(&http, b"nonsense"), "HTTP/1.1 400 Bad Request");
     send(&front, 1);
     destination.wait_for_samples(5);
-    // Killed: the sockets stay behind, and must not keep the next one from starting.
+    // After SIGKILL the socket files remain, and must not prevent the next start.
     drop(back);
     send(&front, 1);
     let back = start();
     assert_eq!(post(&http, &profiles(4).to_wire()), "HTTP/1.1 200 OK");
     destination.wait_for_samples(10);
     front.stop();
-    let (status, said) = back.stop();
-    assert!(status.success(), "{said}");
+    let (status, output) = back.stop();
+    assert!(status.success(), "{output}");
     assert!(!grpc.exists() && !http.exists(), "they are cleaned up");
     assert_eq!(destination.samples(), 10);
 }

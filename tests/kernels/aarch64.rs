@@ -1,13 +1,14 @@
-//! The other architecture: programs with known chains, on kernels that sign return addresses, with 48 bits of addresses
-//! and tables in blocks, and with 52 bits and an arena.
+//! aarch64: programs with known chains, with signed return addresses, on kernels with 48-bit addresses and tables in
+//! blocks, and with 52-bit addresses and an arena.
 
 use std::path::Path;
 
+use profcol_test_harness::judge::{MinSamples, Subject};
+use profcol_test_harness::profile::Profile;
+use profcol_test_harness::programs::{Program, program};
+use profcol_test_harness::toolchain::Workshop;
+
 use crate::guest::{AARCH64, Guest};
-use crate::judge::{MinSamples, Subject};
-use crate::profile::Profile;
-use crate::programs::{Program, program};
-use crate::toolchain::Workshop;
 use crate::{check_run, kernels};
 
 /// Set by `cargo xtask kernels`: profcol for aarch64.
@@ -28,10 +29,10 @@ service:
     profiles: {receivers: [ebpf_cpu], exporters: [file]}
 ";
 
-/// Where Debian's cross compiler has the libraries that programs ask for.
+/// The libraries of Debian's cross compiler.
 const LIBRARIES: &str = "/usr/aarch64-linux-gnu/lib";
 
-/// Of an emulated machine that all programs share.
+/// Low, since all programs share an emulated machine.
 const MIN_SAMPLES: MinSamples = MinSamples {
     all: 30,
     of_chain: 1,
@@ -102,7 +103,7 @@ fn check(version: &str, tables: &str) {
     }
     let mut list = String::new();
     for subject in &subjects {
-        // At the paths that they have here: some know that of a library.
+        // At the same paths as here: some programs contain the path of a library.
         for file in &subject.files {
             guest.add(file, file);
         }
@@ -112,8 +113,8 @@ fn check(version: &str, tables: &str) {
     let ran = guest.boot(&folder.join(version).join("vmlinuz"), "");
 
     check_run(&ran, version, tables);
-    // Else nothing is signed.
-    let features = ran.told("features");
+    // Otherwise return addresses are not signed.
+    let features = ran.reported("features");
     assert!(features.contains(" paca"), "{features}");
     let mut profile = Profile::default();
     profile.read_on(&ran.profiles);
@@ -126,5 +127,5 @@ fn check(version: &str, tables: &str) {
             failed += &text;
         }
     }
-    assert!(failed.is_empty(), "\n{failed}{}", ran.told("said"));
+    assert!(failed.is_empty(), "\n{failed}{}", ran.reported("output"));
 }

@@ -1,4 +1,4 @@
-//! A machine with another kernel: a memory disk with profcol, programs to profile and a script, run by qemu.
+//! A virtual machine with another kernel: an initramfs with profcol, programs to profile and a script, run by qemu.
 
 use std::fs;
 use std::io::Write;
@@ -6,11 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What differs between the machines.
+/// Differences between the machines.
 pub struct Machine {
-    /// The emulator, with what it emulates. No machine that has to run this is sure to have hardware for it.
+    /// The emulator and its options. It does not rely on hardware virtualization.
     qemu: &'static [&'static str],
-    /// The second serial line, as qemu and the kernel know it.
+    /// The second serial port's name in qemu and in the kernel.
     second: (&'static str, &'static str),
     console: &'static str,
     objcopy: &'static str,
@@ -23,7 +23,7 @@ pub const X86_64: Machine = Machine {
     objcopy: "objcopy",
 };
 
-/// It signs return addresses, by a way that is cheap to emulate.
+/// It signs return addresses, with an algorithm that is cheap to emulate.
 pub const AARCH64: Machine = Machine {
     qemu: &[
         "qemu-system-aarch64",
@@ -37,7 +37,7 @@ pub const AARCH64: Machine = Machine {
     objcopy: "aarch64-linux-gnu-objcopy",
 };
 
-/// Seconds; some ten times what it takes.
+/// Seconds; about ten times the usual duration.
 const TIMEOUT: &str = "300";
 
 pub struct Guest {
@@ -45,7 +45,7 @@ pub struct Guest {
     folder: tempfile::TempDir,
 }
 
-/// What a run left behind.
+/// The results of a run.
 pub struct Run {
     console: String,
     pub profiles: PathBuf,
@@ -54,7 +54,7 @@ pub struct Run {
 }
 
 impl Guest {
-    /// `script` is what it does, `config` what profcol is started with.
+    /// `script` is the script to run, `config` is profcol's configuration.
     pub fn new(machine: Machine, busybox: &Path, script: &str, config: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let disk = folder.path().join("disk");
@@ -71,14 +71,14 @@ impl Guest {
         self.folder.path().join("disk")
     }
 
-    /// Puts a file in, at `place`.
+    /// Adds a file at `place`.
     pub fn add(&self, file: &Path, place: &Path) {
         let copy = self.disk().join(place.strip_prefix("/").unwrap());
         fs::create_dir_all(copy.parent().unwrap()).unwrap();
         fs::copy(file, copy).unwrap();
     }
 
-    /// Puts a program in, without what only debuggers read.
+    /// Adds a program without its debuginfo.
     pub fn add_program(&self, program: &Path, name: &str) {
         run(Command::new(self.machine.objcopy)
             .arg("--strip-debug")
@@ -86,7 +86,7 @@ impl Guest {
             .arg(self.disk().join("bin").join(name)));
     }
 
-    /// Puts in the libraries that a program of this machine asks for.
+    /// Adds the libraries that a program of this machine needs.
     pub fn add_libraries(&self, program: &Path) {
         let needed = Command::new("ldd").arg(program).output().unwrap();
         let needed = String::from_utf8_lossy(&needed.stdout).into_owned();
@@ -102,7 +102,7 @@ impl Guest {
         fs::write(self.disk().join(place), text).unwrap();
     }
 
-    /// `environment` is that of all programs there.
+    /// `environment` applies to all programs of the guest.
     pub fn boot(self, kernel: &Path, environment: &str) -> Run {
         let packed = "find . | cpio --create --format=newc --quiet >../disk.cpio";
         run(Command::new("sh")
@@ -127,7 +127,7 @@ impl Guest {
             .arg("-initrd")
             .arg(self.folder.path().join("disk.cpio"))
             .arg("-append")
-            // What the kernel does not know it hands on to the script.
+            // The kernel passes unknown parameters to the script.
             .arg(format!(
                 "console={} quiet panic=-1 second={name} {environment}",
                 self.machine.console
@@ -146,8 +146,8 @@ impl Guest {
 }
 
 impl Run {
-    /// All that the script told under a name.
-    pub fn told(&self, name: &str) -> String {
+    /// Everything that the script reported under a name.
+    pub fn reported(&self, name: &str) -> String {
         let begin = format!("@{name} ");
         let lines: Vec<&str> = self
             .console

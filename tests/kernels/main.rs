@@ -1,37 +1,21 @@
-//! profcol on other kernels, each in a machine of its own under qemu: with no more than the capabilities that it asks
-//! for it has to show the whole chain of calls of a program, to follow CPUs that go and come, and to say what is in its
-//! way.
+//! profcol on other kernels, each in a virtual machine under qemu: with only its required capabilities it must show a
+//! program's whole call chain, follow CPU hotplug, and report what blocks it.
 //!
 //! `cargo xtask kernels` gets the kernels and runs this.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "what is unwrapped wrongly fails the test, as it should"
-)]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod aarch64;
 mod guest;
-#[path = "../ebpf/judge.rs"]
-mod judge;
-#[allow(dead_code, reason = "each test uses its part")]
-#[path = "../ebpf/profile.rs"]
-mod profile;
-#[allow(dead_code, reason = "each test uses its part")]
-#[path = "../ebpf/programs.rs"]
-mod programs;
-#[path = "../support/mod.rs"]
-mod support;
-#[allow(dead_code, reason = "each test uses its part")]
-#[path = "../ebpf/toolchain.rs"]
-mod toolchain;
 
 use std::path::{Path, PathBuf};
 
-use crate::guest::{Guest, Run, X86_64};
-use crate::profile::{Profile, Sample, Symbols};
-use crate::toolchain::Workshop;
+use profcol_test_harness::profile::{Profile, Sample, Symbols};
+use profcol_test_harness::toolchain::Workshop;
 
-/// Set by `cargo xtask kernels`: a folder with a folder for each kernel.
+use crate::guest::{Guest, Run, X86_64};
+
+/// Set by `cargo xtask kernels`: a folder with one folder per kernel.
 const KERNELS: &str = "PROFCOL_KERNELS";
 
 const CONFIG: &str = "\
@@ -47,12 +31,12 @@ service:
 
 const CHAIN: [&str; 5] = ["leaf", "inner", "middle", "outer", "main"];
 
-/// Of the stacks after the program's table is there.
+/// Minimum share of whole stacks after the program's table is built.
 const WHOLE: f64 = 0.95;
 const MIN_SAMPLES: usize = 20;
 
-/// None where this is not run by `cargo xtask kernels`.
-#[expect(clippy::print_stdout, reason = "a skip is told")]
+/// None if not run by `cargo xtask kernels`.
+#[expect(clippy::print_stdout, reason = "reports skips")]
 fn kernels() -> Option<PathBuf> {
     let kernels = std::env::var_os(KERNELS);
     if kernels.is_none() {
@@ -76,7 +60,7 @@ fn samples_on_linux_6_12() {
     check("6.12", "arena", "maple tree", "");
 }
 
-/// What takes the place of the kernel's own mappings where those cannot be read.
+/// Selects mappings from events instead of the kernel's VMA tree.
 const BY_EVENTS: &str = "PROFCOL_EBPF_MAPPINGS=events";
 
 #[test]
@@ -112,31 +96,34 @@ fn check(version: &str, tables: &str, mappings: &str, environment: &str) {
     let ran = guest.boot(&kernels.join(version).join("vmlinuz"), environment);
 
     check_run(&ran, version, tables);
-    let said = ran.told("said");
-    assert!(said.contains(&format!("mappings={mappings}")), "{said}");
-    assert!(!said.contains("is missing"), "{said}");
+    let output = ran.reported("output");
+    assert!(output.contains(&format!("mappings={mappings}")), "{output}");
+    assert!(!output.contains("is missing"), "{output}");
     let mut profile = Profile::default();
     profile.read_on(&ran.profiles);
     for program in ["/bin/chain", "/bin/late"] {
         let judged = Judged::of(&profile, program, &chain);
         println!("{version} {program}: {judged:?}");
-        assert!(judged.whole >= MIN_SAMPLES, "{program}: {judged:?}; {said}");
+        assert!(
+            judged.whole >= MIN_SAMPLES,
+            "{program}: {judged:?}; {output}"
+        );
         let share = judged.whole as f64 / (judged.whole + judged.cut) as f64;
-        assert!(share >= WHOLE, "{program}: {judged:?}; {said}");
+        assert!(share >= WHOLE, "{program}: {judged:?}; {output}");
     }
     check_messages(&ran);
     if version == "5.10" {
-        let said = ran.told("memory");
-        assert!(said.contains("they count as locked memory"), "{said}");
+        let output = ran.reported("memory");
+        assert!(output.contains("they count as locked memory"), "{output}");
     }
 }
 
-/// It ran on this kernel, to the end.
+/// Checks that it ran on this kernel to the end.
 fn check_run(ran: &Run, version: &str, tables: &str) {
-    assert!(ran.told("kernel").starts_with(&format!("{version}.")));
-    let said = ran.told("said");
-    assert_eq!(ran.told("ended"), "0", "{said}");
-    assert!(said.contains(&format!("tables=\"{tables}\"")), "{said}");
+    assert!(ran.reported("kernel").starts_with(&format!("{version}.")));
+    let output = ran.reported("output");
+    assert_eq!(ran.reported("ended"), "0", "{output}");
+    assert!(output.contains(&format!("tables=\"{tables}\"")), "{output}");
 }
 
 fn check_messages(ran: &Run) {
@@ -148,8 +135,8 @@ fn check_messages(ran: &Run) {
         ),
         ("lockdown", "the kernel is locked down for confidentiality"),
     ] {
-        let said = ran.told(obstacle);
-        assert!(said.contains(expected), "{obstacle}: {said}");
+        let output = ran.reported(obstacle);
+        assert!(output.contains(expected), "{obstacle}: {output}");
     }
 }
 
@@ -158,7 +145,7 @@ fn check_messages(ran: &Run) {
 struct Judged {
     whole: usize,
     cut: usize,
-    /// Before the program's table was there, or its mappings.
+    /// Samples before the program's table or mappings were ready.
     pending: usize,
 }
 
@@ -190,7 +177,7 @@ impl Judged {
     }
 }
 
-/// The names of the user's frames; there the program stood elsewhere.
+/// The names of the user frames; the program had another path in the guest.
 fn names(sample: &Sample, program: &str, file: &Path, symbols: &mut Symbols) -> Vec<String> {
     sample
         .frames

@@ -1,14 +1,14 @@
-//! An API server of Kubernetes with its etcd, on loopback, in a folder of its own.
+//! A Kubernetes API server with its etcd, on loopback, in a temporary folder.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use profcol_test_harness::peers::free_address;
 use serde_json::Value;
 
 use crate::PATIENCE;
-use crate::peers::free_address;
 
 /// Set by `cargo xtask kubernetes-test`: the program of the API server.
 const SERVER: &str = "PROFCOL_KUBE_APISERVER";
@@ -26,8 +26,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// None where this is not run by `cargo xtask kubernetes-test`.
-    #[expect(clippy::print_stdout, reason = "a skip is told")]
+    /// None if not run by `cargo xtask kubernetes-test`.
+    #[expect(clippy::print_stdout, reason = "reports skips")]
     pub fn start() -> Option<Self> {
         let Some(program) = std::env::var_os(SERVER).map(PathBuf::from) else {
             println!("skipped: `cargo xtask kubernetes-test` runs this");
@@ -100,7 +100,7 @@ impl Cluster {
         self.ask("DELETE", path, "application/json", &now);
     }
 
-    /// Applies each document of a file as `kubectl apply --server-side` does.
+    /// Applies each document of a file like `kubectl apply --server-side`.
     pub fn apply(&self, file: &Path) {
         let text = fs::read_to_string(file).unwrap();
         for document in text.split("\n---\n") {
@@ -133,7 +133,7 @@ impl Cluster {
         }
     }
 
-    /// What is answered to `path`, in the words of the server, whatever it is.
+    /// The server's raw response to `path`, whatever its status.
     pub fn raw(&self, token: &str, path: &str, accept: &str) -> String {
         let output = self
             .curl(token)
@@ -208,7 +208,7 @@ contexts: [{{name: admin, context: {{cluster: c, user: admin}}}}, {{name: profco
 impl Drop for Cluster {
     fn drop(&mut self) {
         for child in [&mut self.server, &mut self.etcd] {
-            // Both fail only where it has ended already.
+            // Both fail only if it has already exited.
             let _ = child.kill();
             let _ = child.wait();
         }

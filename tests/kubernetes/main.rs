@@ -1,35 +1,29 @@
-//! profcol beside a real Kubernetes API server: what it says of pods that are made there, what it costs, and that the
-//! rights in `deploy/kubernetes` are those that it needs.
+//! profcol with a real Kubernetes API server: the metadata of created pods, the cost, and whether the rights in
+//! `deploy/kubernetes` suffice.
 //!
-//! `cargo xtask kubernetes-test` builds the server and runs this. There is no kubelet: pods get their node when they
-//! are made, and the status that a kubelet would report.
+//! `cargo xtask kubernetes-test` builds the server and runs this. There is no kubelet: the test assigns nodes to pods
+//! when it creates them, and writes the status that a kubelet would report.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "what is unwrapped wrongly fails the test, as it should"
-)]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod cluster;
-#[path = "../peers/mod.rs"]
-mod peers;
 mod recordings;
 mod seed;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use profcol_test_harness::peers::{Process, free_address, post_profiles, profcol};
+use profcol_test_harness::support::root;
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
-use crate::peers::{Process, free_address, post_profiles, profcol};
 
-/// Far beyond what anything here takes.
+/// Far longer than any operation here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A profcol that names what it is sent.
+/// A profcol that adds Kubernetes metadata to received profiles.
 struct Named {
     process: Process,
     address: SocketAddr,
@@ -61,7 +55,7 @@ service:
         }
     }
 
-    /// Sends a profile of a resource, and says what came out of it.
+    /// Sends a profile of a resource, and returns the resulting attributes.
     fn name(&self, attributes: &[(&str, &str)]) -> Attributes {
         let mark = format!("{:?}", Instant::now());
         let all = attributes.iter().copied().chain([("mark", mark.as_str())]);
@@ -96,7 +90,7 @@ service:
         }
     }
 
-    /// Sends again until the attribute `key` is there.
+    /// Sends repeatedly until the attribute `key` appears.
     fn learns(&self, attribute: (&str, &str), key: &str) -> Attributes {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -134,7 +128,7 @@ fn names_pods_with_the_rights_of_the_manifests_and_follows_them() {
         return;
     };
     for file in ["rights.yaml", "gateway.yaml", "daemonset.yaml"] {
-        cluster.apply(&support::root().join("deploy/kubernetes").join(file));
+        cluster.apply(&root().join("deploy/kubernetes").join(file));
     }
     let seeded = seed::seed(&cluster);
     if std::env::var_os("UPDATE").is_some() {
@@ -181,11 +175,11 @@ fn names_pods_with_the_rights_of_the_manifests_and_follows_them() {
     expect(&by_uid, &[("k8s.pod.name", "web-5d4f8c7b9-abcde")]);
     let by_address = named.name(&[("k8s.pod.ip", "10.244.0.2")]);
     expect(&by_address, &[("k8s.pod.name", "st-0")]);
-    // Another node's pod is nobody that we know.
+    // A pod of another node is unknown.
     let elsewhere = named.name(&[("container.id", &seed::container(6, 1))]);
     assert_eq!(elsewhere.get("k8s.pod.name"), None, "{elsewhere:?}");
 
-    // From the moment when the server has a pod to its first sample with a name.
+    // Measures the time from a pod's creation to its first sample with a name.
     let pod = seed::pod(&cluster, &seed::PodSpec::plain("young", 7));
     let made = Instant::now();
     let cgroup = format!("/kubepods/besteffort/pod{pod}/{}", seed::container(7, 1));
@@ -202,13 +196,13 @@ fn names_pods_with_the_rights_of_the_manifests_and_follows_them() {
         &[("k8s.container.name", "proxy")],
     );
     cluster.delete("/api/v1/namespaces/shop/pods/young");
-    // It is known for its last profiles.
+    // It stays known for its last profiles.
     expect(
         &named.name(&[("container.id", &seed::container(7, 1))]),
         &[("k8s.pod.name", "young")],
     );
 
-    // The server restarts: what is known stays, what comes after is learned.
+    // The server restarts: known pods stay, and new ones are found.
     let cluster = cluster.restarted(|| {
         let found = named.name(&[("container.id", &seed::container(1, 1))]);
         expect(&found, &[("k8s.deployment.name", "web")]);
@@ -216,7 +210,7 @@ fn names_pods_with_the_rights_of_the_manifests_and_follows_them() {
     seed::pod(&cluster, &seed::PodSpec::plain("later", 8));
     named.learns(("container.id", &seed::container(8, 1)), "k8s.pod.name");
 
-    // A right that is missing is named.
+    // Errors name a missing right.
     let mut named = Named::start(
         &cluster,
         cluster::ACCOUNT,

@@ -1,15 +1,15 @@
-//! Writes down what the server answers, for the tests that have none.
+//! Records the server's responses, for tests without a server.
 
 use std::fs;
 
+use profcol_test_harness::support::root;
 use serde_json::Value;
 
 use crate::cluster::{ACCOUNT, Cluster};
-use crate::support::root;
 
 const META: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// The answers to what is asked for a node.
+/// Writes the responses to all queries for a node.
 pub fn write(cluster: &Cluster) {
     let json = "application/json";
     let list = |path: &str| cluster.raw("admin", path, META);

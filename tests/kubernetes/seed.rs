@@ -1,4 +1,4 @@
-//! Nodes, and pods of every sort of workload, with the status that a kubelet would have reported.
+//! Nodes, and pods of every kind of workload, with the status that a kubelet would report.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::cluster::Cluster;
 
 pub struct PodSpec<'a> {
     name: &'a str,
-    /// In its addresses and the ids of its containers.
+    /// Used in its addresses and its container IDs.
     number: u8,
     node: &'a str,
     owner: Option<Value>,
@@ -29,12 +29,12 @@ impl<'a> PodSpec<'a> {
     }
 }
 
-/// The id of a container of the pod with this number.
+/// The ID of a container of the pod with this number.
 pub fn container(pod: u8, number: u8) -> String {
     format!("{pod:032x}{number:032x}")
 }
 
-/// The uids of the pods, by name.
+/// Creates everything, and returns the UIDs of the pods by name.
 pub fn seed(cluster: &Cluster) -> BTreeMap<String, String> {
     let create = |path: &str, object: Value| cluster.create(path, &object);
     create(
@@ -119,7 +119,7 @@ pub fn seed(cluster: &Cluster) -> BTreeMap<String, String> {
     made
 }
 
-/// Adds a container to a pod that runs, as `kubectl debug` does.
+/// Adds a container to a running pod, like `kubectl debug`.
 fn debug(cluster: &Cluster, name: &str, number: u8) {
     let pod = format!("/api/v1/namespaces/shop/pods/{name}");
     let container =
@@ -134,7 +134,7 @@ fn debug(cluster: &Cluster, name: &str, number: u8) {
     );
 }
 
-/// Makes a pod that runs; says its uid.
+/// Creates a running pod; returns its UID.
 pub fn pod(cluster: &Cluster, pod: &PodSpec) -> String {
     let PodSpec { name, number, .. } = *pod;
     let pods = "/api/v1/namespaces/shop/pods";
@@ -160,7 +160,7 @@ pub fn pod(cluster: &Cluster, pod: &PodSpec) -> String {
     made["metadata"]["uid"].as_str().unwrap().to_owned()
 }
 
-/// What a kubelet says of a container that runs.
+/// A kubelet's status of a running container.
 fn status(name: &str, pod: u8, number: u8) -> Value {
     json!({"name": name, "image": "x", "imageID": format!("docker.io/library/x@sha256:{}", "b".repeat(64)),
         "containerID": format!("containerd://{}", container(pod, number)), "ready": true, "started": true,

@@ -1,38 +1,28 @@
-//! The packages as a user meets them: the Debian package is installed, started, upgraded, removed and purged on a host that a
-//! real systemd runs; the RPM in a root of its own; the image runs.
+//! The packages from a user's view: the Debian package is installed, started, upgraded, removed and purged on a host
+//! with a real systemd; the RPM in a root of its own; the image runs.
 //!
 //! `cargo xtask dist --test` makes them, and runs this. It needs root and the right to load BPF programs.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "what is unwrapped wrongly fails the test, as it should"
-)]
-
-#[allow(dead_code, reason = "each test uses its part")]
-#[path = "../systemd/host.rs"]
-mod host;
-#[path = "../support/mod.rs"]
-mod support;
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use profcol_test_harness::support::root;
+use profcol_test_harness::systemd::Host;
 use serde_json::Value;
 
-use crate::host::Host;
-use crate::support::root;
-
-/// Set by `cargo xtask dist --test`: the folder with what was made, and beside it what is upgraded to.
+/// Set by `cargo xtask dist --test`: the folder with the packages, next to those of the upgrade.
 const PACKAGES: &str = "PROFCOL_PACKAGES";
 
-/// Set by it, too: the archive of a system.
+/// Also set by it: the archive of a system.
 const SYSTEM: &str = "PROFCOL_SYSTEMD";
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Not started before it is enabled; then as the unit says, with nothing left in the end.
+/// It does not start before it is enabled, then follows the unit, and leaves nothing behind.
 #[test]
 fn the_debian_package_is_installed_started_upgraded_and_removed() {
     let Some((packages, next)) = packages() else {
@@ -54,7 +44,7 @@ fn the_debian_package_is_installed_started_upgraded_and_removed() {
     );
     host.boot();
     let ran = host.wait_for("trial/told", "@done");
-    let told = |name: &str| {
+    let reported = |name: &str| {
         let begin = format!("@{name} ");
         let line = ran.lines().find_map(|line| line.strip_prefix(&begin));
         line.unwrap_or_else(|| panic!("no {name}:\n{ran}"))
@@ -69,7 +59,7 @@ fn the_debian_package_is_installed_started_upgraded_and_removed() {
             "started",
             "active notify dynamic yes /lib/systemd/system/profcol.service".to_owned(),
         ),
-        // The six of the unit.
+        // The unit's six capabilities.
         ("capabilities", "CapEff:\t000001c400080004".to_owned()),
         ("upgraded", format!("installed {VERSION}-2")),
         ("kept", "# Mine. # Changed.".to_owned()),
@@ -77,19 +67,19 @@ fn the_debian_package_is_installed_started_upgraded_and_removed() {
         ("removed", "inactive  /etc/profcol/config.yaml".to_owned()),
         ("left", ".".to_owned()),
     ] {
-        assert_eq!(told(name), expected, "{name}:\n{ran}");
+        assert_eq!(reported(name), expected, "{name}:\n{ran}");
     }
     assert!(!ran.contains("@missed"), "{ran}");
-    println(&format!("a flame graph {}", told("shown")));
+    println(&format!("a flame graph {}", reported("shown")));
 }
 
 #[test]
-fn lintian_finds_nothing_that_is_not_explained() {
+fn lintian_reports_nothing() {
     let Some((packages, _)) = packages() else {
         return;
     };
     let mut lintian = Command::new("lintian");
-    // As root it warns of itself.
+    // It warns when run as root.
     lintian.args(["--allow-root", "--fail-on", "error,warning"]);
     let said = output(lintian.arg(ending(&packages, ".deb")));
     println(&said);
@@ -101,7 +91,7 @@ fn the_rpm_is_installed_upgraded_and_removed_in_a_root_of_its_own() {
         return;
     };
     let place = tempfile::tempdir().unwrap();
-    // There is no shell for scripts.
+    // There is no shell to run scripts.
     let rpm = |arguments: &[&str], file: Option<&Path>| {
         let mut rpm = Command::new("rpm");
         rpm.arg("--root").arg(place.path());
@@ -150,7 +140,7 @@ fn the_rpm_is_installed_upgraded_and_removed_in_a_root_of_its_own() {
 }
 
 #[test]
-fn the_scripts_of_the_rpm_are_scripts() {
+fn the_scripts_of_the_rpm_are_valid() {
     let Some((packages, _)) = packages() else {
         return;
     };
@@ -170,7 +160,7 @@ fn the_scripts_of_the_rpm_are_scripts() {
 }
 
 #[test]
-fn the_image_runs_and_has_little_in_it() {
+fn the_image_runs_and_is_minimal() {
     let Some((packages, _)) = packages() else {
         return;
     };
@@ -211,7 +201,7 @@ fn the_image_runs_and_has_little_in_it() {
 }
 
 #[test]
-fn the_list_of_what_is_in_the_binary_is_whole() {
+fn the_sbom_is_complete() {
     let Some((packages, _)) = packages() else {
         return;
     };
@@ -254,7 +244,7 @@ fn the_list_of_what_is_in_the_binary_is_whole() {
 }
 
 #[test]
-fn the_checksums_are_those_of_the_files() {
+fn the_checksums_match_the_files() {
     let Some((packages, _)) = packages() else {
         return;
     };
@@ -274,7 +264,7 @@ fn packages() -> Option<(PathBuf, PathBuf)> {
     Some((packages, next))
 }
 
-/// The one file of a folder that ends so.
+/// The only file in a folder with this suffix.
 fn ending(folder: &Path, ending: &str) -> PathBuf {
     let files = fs::read_dir(folder).unwrap();
     let mut files = files.map(|file| file.unwrap().path());
@@ -291,7 +281,7 @@ fn output(command: &mut Command) -> String {
     said
 }
 
-#[expect(clippy::print_stdout, reason = "what was measured or left out is told")]
+#[expect(clippy::print_stdout, reason = "reports measurements and skips")]
 fn println(text: &str) {
     println!("{text}");
 }

@@ -3,7 +3,7 @@
 //   node browser.mjs URL SCREENSHOT_FOLDER [--puppeteer FOLDER] [--chromium PROGRAM] [--hostile NAME]
 //
 // puppeteer-core comes from NODE_PATH or from --puppeteer (the folder of the package). With --hostile, a function of that name
-// must be in the profile and must stay text. Exits with 1 and a reason at the first thing that does not hold.
+// must be in the profile and must stay text. Exits with 1 and a reason at the first failed check.
 import { existsSync, mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -21,7 +21,7 @@ function parseArguments(given) {
   return { ...options, url: new URL(places[0]).href, screenshots: places[1] };
 }
 
-// NODE_PATH does not count for `import`, and the package has no entry for `require`.
+// `import` ignores NODE_PATH, and the package has no entry for `require`.
 async function loadPuppeteer(folder) {
   const folders = [folder, ...(process.env.NODE_PATH ?? '').split(':').filter(Boolean).map((path) => join(path, 'puppeteer-core'))].filter(Boolean);
   const found = folders.find((path) => existsSync(join(path, 'package.json')));
@@ -44,7 +44,7 @@ class Visit {
     this.origin = new URL(options.url).origin;
   }
 
-  // Everything that must not happen on any page.
+  // Errors that must not happen on any page.
   watch() {
     this.page.on('console', (message) => {
       if (message.type() === 'error' || message.type() === 'warning') this.problems.push(`console ${message.type()}: ${message.text()}`);
@@ -76,7 +76,7 @@ class Visit {
     }
   }
 
-  // Goes to a state of the page, with a load of its own.
+  // Opens a state of the page with a new load.
   async open(fragment) {
     await this.page.goto('about:blank');
     await this.page.goto(`${this.options.url}${fragment ? `#${fragment}` : ''}`, { waitUntil: 'load' });
@@ -103,7 +103,7 @@ class Visit {
     return this.page.evaluate((wanted) => new URLSearchParams(location.hash.slice(1)).getAll(wanted), name);
   }
 
-  // How many colours the first graph has on its first rows.
+  // The number of colours in the first rows of the first graph.
   colors() {
     return this.page.$eval('.graph-canvas', (canvas) => {
       const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, Math.min(canvas.height, 300));
@@ -158,7 +158,7 @@ const STEPS = {
   async 'a click zooms, Escape goes back, a reload restores'(visit) {
     await visit.open('');
     await visit.waitForGraph();
-    // A fixed range: the picture stays what it is.
+    // A fixed range, so that the graph does not change.
     const { from, until } = await visit.lastMinutes();
     await visit.open(`from=${from}&until=${until}`);
     await visit.waitForGraph();

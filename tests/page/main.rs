@@ -1,19 +1,14 @@
-//! The live page in a real browser: a script uses it as people do, and holds it to what it shows.
+//! The live page in a real browser: a script uses it like a person, and checks what it shows.
 //!
-//! Needs Chromium, Node and its package puppeteer-core (`NODE_PATH`); `browser.mjs` says what is held.
+//! Needs Chromium, Node and its package puppeteer-core (`NODE_PATH`); the checks are in `browser.mjs`.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "what is unwrapped wrongly fails the test, as it should"
-)]
-
-#[path = "../support/mod.rs"]
-mod support;
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -22,10 +17,10 @@ use profcol_profile::{
     Model, Profile, Profiles, Resource, ResourceProfiles, SampleRef, Samples, ScopeProfiles,
     ValueType,
 };
-use support::{file, path, root, skip};
+use profcol_test_harness::support::{file, path, profcol, root, skip};
 
 const CHROMIUM: &str = "/usr/bin/chromium";
-/// What a function may be called that wants to be more than text.
+/// A function name with HTML.
 const HOSTILE: &str = "<img src=x onerror=alert(1)>";
 const START: Duration = Duration::from_secs(30);
 
@@ -50,7 +45,7 @@ fn people_can_use_the_page() {
     }
     let [page, otlp] = [free_address(), free_address()];
     let config = file("page.yaml", configuration(&page, &otlp));
-    let mut profcol = support::profcol(&["--config", path(&config.path)]);
+    let mut profcol = profcol(&["--config", path(&config.path)]);
     let _profcol = Running(profcol.stdout(Stdio::null()).spawn().unwrap());
     let deadline = Instant::now() + START;
     while TcpStream::connect(&otlp).is_err() {
@@ -60,16 +55,24 @@ fn people_can_use_the_page() {
         );
         thread::sleep(Duration::from_millis(50));
     }
-    // Profiles go on coming while the page is used.
+    // Profiles keep arriving while the page is in use.
+    let (sender, sent) = mpsc::channel();
     thread::spawn(move || {
         for second in 0.. {
             if !send(&otlp, &profile(second)) {
                 return;
             }
+            // The receiver only waits for the first few.
+            let _ = sender.send(());
             thread::sleep(Duration::from_secs(1));
         }
     });
-    thread::sleep(Duration::from_secs(3));
+    // Some profiles have arrived before it is opened.
+    assert_eq!(
+        sent.iter().take(3).count(),
+        3,
+        "profcol accepts no profiles"
+    );
     let screenshots = root().join("target/screenshots");
     let browser = Command::new("node")
         .arg(root().join("tests/page/browser.mjs"))
@@ -78,10 +81,10 @@ fn people_can_use_the_page() {
         .args(["--hostile", HOSTILE])
         .output()
         .unwrap();
-    let [said, errors] = [&browser.stdout, &browser.stderr].map(|it| String::from_utf8_lossy(it));
+    let [output, errors] = [&browser.stdout, &browser.stderr].map(|it| String::from_utf8_lossy(it));
     assert!(
         browser.status.success(),
-        "{said}{errors}screenshots are in {}",
+        "{output}{errors}screenshots are in {}",
         screenshots.display()
     );
 }
@@ -105,7 +108,7 @@ fn configuration(page: &str, otlp: &str) -> String {
 receivers: {{otlp: {{protocols: {{http: {{endpoint: '{otlp}'}}}}}}}}
 exporters:
   live_view: {{endpoint: '{page}', resolution: 1s}}
-  # Nobody listens there: the page shows its errors, and not what is secret.
+  # ClosedPort listens there: the page shows its errors, and not what is secret.
   otlp_grpc/away: {{endpoint: '127.0.0.1:1', tls: {{insecure: true}}, headers: {{authorization: planted-secret}}}}
 service:
   telemetry: {{metrics: {{level: none}}, logs: {{level: info}}}}

@@ -1,4 +1,4 @@
-//! A server that dies of one record, and lives on for all who do not send it.
+//! A server that crashes on one record, and otherwise works.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use profcol_profile::{
     Function, Interner, KeyValue, Line, Location, LocationRef, Mapping, MappingRef, Model, Profile,
     Profiles, Resource, ResourceProfiles, SampleRef, Samples, ScopeProfiles, ValueType,
 };
+use profcol_test_harness::backend::wait_until;
 
-use crate::backend::wait_until;
 use crate::dialogue::agent;
 use crate::script::Script;
 
 const DEADLY: &str = "deadly";
-/// Enough that some are on their way whenever the server dies.
+/// Enough that some are always in flight when the server crashes.
 const BATCHES: usize = 200;
 
 /// A sample whose resource has this name.
@@ -79,7 +79,7 @@ fn batch(name: &str) -> Profiles {
     })
 }
 
-/// The names of all that arrived.
+/// The names of all arrived samples.
 fn arrived(server: &Script) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for taken in server.all_taken() {
@@ -93,7 +93,7 @@ fn arrived(server: &Script) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_record_of_which_the_server_dies_is_given_up_and_all_others_arrive() {
+fn a_record_that_crashes_the_server_is_dropped_and_all_others_arrive() {
     let mut server = Script::new();
     server.dies_of(DEADLY);
     let options = "schema: v1, sending_queue: {num_consumers: 4}, \
@@ -121,10 +121,12 @@ fn a_record_of_which_the_server_dies_is_given_up_and_all_others_arrive() {
     }
     assert!(is_given_up, "{}", process.output());
     wait_until("all others to arrive", || arrived(&server) == expected);
-    // Once among others and three times alone; and where it came again before others were answered.
+    // Once among others and three times alone, plus repeats before the other batches were acknowledged.
     assert!((4..=8).contains(&deaths), "{deaths}");
-    process.wait_for_output("to say why", |said| {
-        let lines = said.lines().filter(|line| line.contains("dropped_samples"));
+    process.wait_for_output("to log the reason", |output| {
+        let lines = output
+            .lines()
+            .filter(|line| line.contains("dropped_samples"));
         let lines: Vec<_> = lines.collect();
         lines.len() == 1
             && lines[0].contains("each time this batch was sent alone the connection ended")

@@ -1,4 +1,4 @@
-//! Debuginfo of executables that were sampled, on its way to a server.
+//! Upload of the debuginfo of sampled executables.
 
 mod server;
 
@@ -23,20 +23,21 @@ use profcol_profile::{
     AttributeRef, Interner, Location, LocationRef, Mapping, MappingRef, Model, Profile, Profiles,
     ResourceProfiles, SampleRef, Samples, ScopeProfiles, StringIdx, Value, ValueType,
 };
+use profcol_test_harness::backend::wait_until;
+use profcol_test_harness::peers::profcol;
+use profcol_test_harness::support::{root, skip};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use self::server::{Fault, Server, Stage};
-use crate::backend::wait_until;
-use crate::support::skip;
 
-/// That of the file `small`.
+/// The build ID of the file `small`.
 const ID: &str = "736d616c6c000000000000000000000000000000";
 const HASH: &str = "00112233445566778899aabbccddeeff";
 
-/// Offers executables and sends profiles that met them.
+/// A source that offers executables and sends profiles with samples in them.
 struct Met {
     config: MetConfig,
     executables: Executables,
@@ -45,7 +46,7 @@ struct Met {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 struct MetConfig {
-    /// Each removed once it is open. With an empty path, no file is offered.
+    /// The file is removed once it is open. With an empty path, none is offered.
     files: Vec<MetFile>,
 }
 
@@ -67,7 +68,7 @@ impl Factory for Met {
     fn build(config: &MetConfig, context: &BuildContext) -> Result<Box<dyn Receiver>, BuildError> {
         Ok(Box::new(Self {
             config: config.clone(),
-            executables: context.executables.clone(),
+            executables: context.shared.get(),
         }))
     }
 }
@@ -159,7 +160,7 @@ fn profiles(files: &[MetFile]) -> Profiles {
     })
 }
 
-/// A service that met files and uploads them.
+/// A service that uploads files.
 struct Rig {
     folder: TempDir,
     files: Vec<MetFile>,
@@ -167,7 +168,7 @@ struct Rig {
     running: Option<(Runtime, Service)>,
 }
 
-/// The build id of the file with this name.
+/// The build ID of the file with this name.
 fn id(name: &str) -> String {
     let digits: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();
     format!("{digits:0<40}")
@@ -187,7 +188,7 @@ impl Rig {
         self.folder.path().join(name)
     }
 
-    fn meet(&mut self, build_id: &str, path: &Path, samples: i64) {
+    fn observe(&mut self, build_id: &str, path: &Path, samples: i64) {
         self.files.push(MetFile {
             build_id: build_id.into(),
             path: path.to_str().unwrap().into(),
@@ -199,13 +200,13 @@ impl Rig {
     fn usual() -> Self {
         let mut rig = Self::new();
         let path = rig.small("small");
-        rig.meet(ID, &path, 1);
+        rig.observe(ID, &path, 1);
         rig
     }
 
-    /// With the build id [`id`] of its name.
+    /// A file with the build ID [`id`] of its name.
     fn small(&self, name: &str) -> PathBuf {
-        let seed = crate::support::root().join("fuzz/seeds/debuginfo/plain.so");
+        let seed = root().join("fuzz/seeds/debuginfo/plain.so");
         self.copy(&seed, name)
     }
 
@@ -228,13 +229,13 @@ impl Rig {
         }
     }
 
-    /// One of some megabytes.
+    /// A file of some megabytes.
     fn large(&self) -> PathBuf {
         self.copy(Path::new(env!("CARGO_BIN_EXE_profcol")), "large")
     }
 
     fn copy(&self, from: &Path, name: &str) -> PathBuf {
-        // Lengths of name and build id, its kind, and its name.
+        // Lengths of name and build ID, the note type, and the name.
         const NOTE: &[u8] = b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0";
         let mut bytes = fs::read(from).unwrap();
         let mut windows = bytes.windows(NOTE.len()).take(64 << 10);
@@ -297,7 +298,7 @@ impl Rig {
         }
     }
 
-    /// The value of a counter that has this label.
+    /// The value of a counter with this label.
     fn count(&self, name: &str, label: &str) -> u64 {
         let text = String::from_utf8(self.meter.render().unwrap()).unwrap();
         let line = text.lines().find(|line| {
@@ -314,7 +315,7 @@ impl Rig {
 }
 
 #[test]
-fn a_file_that_is_gone_by_then_arrives_once_and_in_order() {
+fn a_deleted_file_is_uploaded_once_and_in_order() {
     let server = Server::new();
     let mut rig = Rig::usual();
     let original = fs::read(rig.path("small")).unwrap();
@@ -338,7 +339,7 @@ fn a_file_that_is_gone_by_then_arrives_once_and_in_order() {
 }
 
 #[test]
-fn whole_files_go_where_that_is_asked_for() {
+fn uploads_whole_files_if_configured() {
     let server = Server::new();
     let mut rig = Rig::usual();
     let original = fs::read(rig.path("small")).unwrap();
@@ -349,15 +350,15 @@ fn whole_files_go_where_that_is_asked_for() {
 }
 
 #[test]
-fn the_hottest_goes_first() {
-    // So that all are known when the first one goes.
+fn uploads_the_hottest_file_first() {
+    // So that all are known before the first upload.
     let server = Server::with(Fault::AwayFor(1));
     let mut rig = Rig::new();
     for (build_id, samples) in [("cold", 1), ("hot", 100), ("warm", 10)] {
         let path = rig.small(build_id);
-        rig.meet(&id(build_id), &path, samples);
+        rig.observe(&id(build_id), &path, samples);
     }
-    // Pays for the first upload for a second, and so on.
+    // The rate limit delays each upload by about a second.
     rig.start(&server, "rate_limit: 10000");
     wait_until("all to arrive", || server.state().files.len() == 3);
     let mut order: Vec<_> = server
@@ -373,7 +374,7 @@ fn the_hottest_goes_first() {
 }
 
 #[test]
-fn what_a_server_has_is_not_asked_for_again_even_after_a_restart() {
+fn files_on_the_server_are_not_checked_again_even_after_a_restart() {
     let server = Server::new();
     server.state().add(ID, Stage::Uploaded);
     let mut rig = Rig::usual();
@@ -384,7 +385,7 @@ fn what_a_server_has_is_not_asked_for_again_even_after_a_restart() {
     assert_eq!(server.calls(), ["ShouldInitiateUpload"]);
     rig.small("small");
     let other = rig.small("other");
-    rig.meet(&id("other"), &other, 1);
+    rig.observe(&id("other"), &other, 1);
     rig.start(&server, &state);
     wait_until("the other", || server.uploaded(&id("other")).is_some());
     rig.stop();
@@ -394,7 +395,7 @@ fn what_a_server_has_is_not_asked_for_again_even_after_a_restart() {
 }
 
 #[test]
-fn somebody_elses_upload_is_left_alone() {
+fn skips_a_file_that_another_client_is_uploading() {
     let server = Server::new();
     server.state().add(ID, Stage::Uploading);
     let mut rig = Rig::usual();
@@ -407,19 +408,19 @@ fn somebody_elses_upload_is_left_alone() {
 }
 
 #[test]
-fn what_cannot_be_uploaded_is_counted_by_its_reason() {
+fn counts_failed_uploads_by_reason() {
     let server = Server::new();
     let mut rig = Rig::new();
     let script = rig.path("script");
     fs::write(&script, "#!/bin/sh".repeat(100)).unwrap();
-    rig.meet("script", &script, 1);
+    rig.observe("script", &script, 1);
     let large = rig.large();
-    rig.meet(&id("large"), &large, 1);
-    rig.meet("elsewhere", Path::new(""), 1);
+    rig.observe(&id("large"), &large, 1);
+    rig.observe("elsewhere", Path::new(""), 1);
     let replaced = rig.small("replaced");
-    rig.meet(&id("original"), &replaced, 1);
+    rig.observe(&id("original"), &replaced, 1);
     let short = rig.small("short");
-    rig.meet("ab", &short, 1);
+    rig.observe("ab", &short, 1);
     rig.start(&server, "max_file_size: 100000");
     rig.wait_for("skipped", "unsupported");
     rig.wait_for("skipped", "too_large");
@@ -432,7 +433,7 @@ fn what_cannot_be_uploaded_is_counted_by_its_reason() {
 }
 
 #[test]
-fn a_server_that_was_away_gets_it_when_it_is_back() {
+fn uploads_after_the_server_is_back() {
     let server = Server::with(Fault::AwayFor(1));
     let mut rig = Rig::usual();
     rig.start(&server, "");
@@ -442,23 +443,23 @@ fn a_server_that_was_away_gets_it_when_it_is_back() {
 }
 
 #[test]
-fn a_server_without_the_service_is_asked_once() {
+fn asks_a_server_without_the_service_once() {
     let server = Server::with(Fault::NoService);
     let mut rig = Rig::usual();
     rig.start(&server, "");
-    wait_until("it to be asked", || !server.calls().is_empty());
+    wait_until("a request", || !server.calls().is_empty());
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(server.calls(), ["ShouldInitiateUpload"]);
     rig.stop();
 }
 
 #[test]
-fn an_upload_that_is_cut_off_or_stands_still_is_never_said_to_be_finished() {
+fn an_interrupted_or_stalled_upload_is_never_marked_finished() {
     for fault in [Fault::CutsOff(2), Fault::StandsStill(2)] {
         let server = Server::with(fault);
         let mut rig = Rig::new();
         let large = rig.large();
-        rig.meet(&id("large"), &large, 1);
+        rig.observe(&id("large"), &large, 1);
         rig.start(&server, "timeout: 1s, strip: false");
         rig.wait_for("uploads", "broken");
         assert_eq!(server.calls().last().unwrap(), "Upload", "{fault:?}");
@@ -468,20 +469,20 @@ fn an_upload_that_is_cut_off_or_stands_still_is_never_said_to_be_finished() {
 }
 
 #[test]
-fn debuginfo_that_would_not_arrive_in_time_goes_compressed_or_without_lines() {
+fn slow_debuginfo_is_uploaded_compressed_or_without_lines() {
     let mut rig = Rig::new();
     let Some(program) = rig.program(&[]) else {
         return;
     };
     let program = rig.copy(&program, "program");
-    rig.meet(&id("program"), &program, 1);
+    rig.observe(&id("program"), &program, 1);
     let file = File::open(&program).unwrap();
     let size = |dwarf| Plan::keeping(&file, dwarf).unwrap().size();
     let compressed = Plan::compressed(&file, Dwarf::Lines, u64::MAX, &|| true);
     let compressed = compressed.unwrap().unwrap().size();
     let (all, lines, none) = (size(Dwarf::All), size(Dwarf::Lines), size(Dwarf::None));
     assert!(none < compressed && compressed < lines && lines < all);
-    // With a second, 0.8 s of the rate.
+    // With a timeout of one second, 0.8 s at the rate limit.
     for (fits, arrives, without_dwarf) in [
         (all + 100, all, 0),
         (all - 100, lines, 0),
@@ -504,8 +505,8 @@ fn debuginfo_that_would_not_arrive_in_time_goes_compressed_or_without_lines() {
 }
 
 #[test]
-fn after_a_server_cut_one_off_no_upload_is_begun_that_cannot_end() {
-    // As one with a `--http-read-timeout` of a second would, on a line of 8 MiB/s.
+fn after_an_interrupted_upload_no_hopeless_upload_begins() {
+    // Like a server with a `--http-read-timeout` of one second, at 8 MiB/s.
     let server = Server::with(Fault::ReadsSlowly {
         bytes: 8 << 20,
         within: Duration::from_secs(1),
@@ -513,10 +514,10 @@ fn after_a_server_cut_one_off_no_upload_is_begun_that_cannot_end() {
     let mut rig = Rig::new();
     let large = rig.large();
     let (first, second) = (rig.copy(&large, "first"), rig.copy(&large, "second"));
-    rig.meet(&id("first"), &first, 3);
-    rig.meet(&id("second"), &second, 2);
+    rig.observe(&id("first"), &first, 3);
+    rig.observe(&id("second"), &second, 2);
     let small = rig.small("small");
-    rig.meet(ID, &small, 1);
+    rig.observe(ID, &small, 1);
     rig.start(&server, "strip: false, rate_limit: 0");
     rig.wait_for("uploads", "broken");
     rig.wait_for("skipped", "time_limit");
@@ -527,7 +528,7 @@ fn after_a_server_cut_one_off_no_upload_is_begun_that_cannot_end() {
 }
 
 #[test]
-fn an_upload_of_a_file_that_changes_is_abandoned_there() {
+fn abandons_the_upload_of_a_changing_file() {
     for (is_by_url, server) in [
         (false, Server::new()),
         (true, Server::with_signed_url(StatusCode::OK)),
@@ -536,13 +537,13 @@ fn an_upload_of_a_file_that_changes_is_abandoned_there() {
         let large = rig.large();
         let link = rig.path("link");
         fs::hard_link(&large, &link).unwrap();
-        rig.meet(&id("large"), &large, 1);
-        // All of it would take minutes.
+        rig.observe(&id("large"), &large, 1);
+        // The whole file would take minutes.
         rig.start(&server, "timeout: 1h, strip: false, rate_limit: 200000");
         wait_until("the upload to begin", || {
             server.calls().len() == 3 - usize::from(is_by_url)
         });
-        // Removed and renamed it goes on.
+        // Renaming and removing the file does not stop the upload.
         fs::rename(&link, rig.path("renamed")).unwrap();
         std::thread::sleep(Duration::from_millis(200));
         assert_eq!(rig.count("skipped", "changed"), 0);
@@ -565,14 +566,14 @@ fn an_upload_of_a_file_that_changes_is_abandoned_there() {
 }
 
 #[test]
-fn of_split_dwarf_only_symbols_arrive_which_is_counted() {
+fn split_dwarf_uploads_only_symbols_and_is_counted() {
     let mut rig = Rig::new();
     let Some(program) = rig.program(&["-gsplit-dwarf"]) else {
         return;
     };
     let server = Server::new();
     let program = rig.copy(&program, "split");
-    rig.meet(&id("split"), &program, 1);
+    rig.observe(&id("split"), &program, 1);
     rig.start(&server, "");
     rig.wait_for("symbols_only", "split_dwarf");
     assert_eq!(rig.count("uploads", "uploaded"), 1);
@@ -598,7 +599,7 @@ fn a_signed_url_gets_the_same_bytes() {
 }
 
 #[test]
-fn a_signed_url_that_expired_is_no_success() {
+fn an_expired_signed_url_is_a_failure() {
     let server = Server::with_signed_url(StatusCode::FORBIDDEN);
     let mut rig = Rig::usual();
     rig.start(&server, "");
@@ -629,7 +630,7 @@ int main() {
 "#;
 
 #[test]
-fn a_profiled_program_is_named_by_its_upload_alone_after_it_ended() {
+fn uploaded_debuginfo_symbolizes_an_exited_program() {
     let is_root = fs::read_to_string("/proc/self/status")
         .is_ok_and(|status| status.lines().any(|line| line.starts_with("Uid:\t0\t0")));
     if !is_root || !Path::new("/sys/kernel/btf/vmlinux").exists() {
@@ -656,7 +657,7 @@ fn a_profiled_program_is_named_by_its_upload_alone_after_it_ended() {
     let id = notes.split("Build ID: ").nth(1).unwrap();
     let id = id.split_whitespace().next().unwrap();
 
-    // It is away until the program has ended.
+    // It is down until the program has exited.
     let server = Server::with(Fault::AwayFor(usize::MAX));
     let config = format!(
         "\
@@ -672,7 +673,7 @@ service:
         program.display(),
         server.address
     );
-    let mut profcol = crate::peers::profcol(&config);
+    let mut profcol = profcol(&config);
     profcol.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
     let mut running = Command::new(&program).spawn().unwrap();
     wait_until("it to be offered", || !server.calls().is_empty());
@@ -687,7 +688,7 @@ service:
     let symbols = said("nm", &[kept.to_str().unwrap()]).unwrap();
     let busy = symbols.lines().find(|line| line.contains("busy")).unwrap();
     let start = u64::from_str_radix(busy.split(' ').next().unwrap(), 16).unwrap();
-    // Any release does: it is compared with itself.
+    // Any release works: it is compared with itself.
     let symbolizers = ["llvm-symbolizer-22", "llvm-symbolizer"];
     let works = |name: &&str| Command::new(name).arg("--version").output().is_ok();
     let symbolizer = symbolizers.into_iter().find(works);

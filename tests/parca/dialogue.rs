@@ -1,4 +1,4 @@
-//! Calls of agents, and calls to servers.
+//! Calls from agents, and calls to servers.
 
 use std::path::PathBuf;
 
@@ -8,11 +8,11 @@ use profcol_net::grpc::{Code, Status};
 use profcol_net::{Compression, GrpcCall, GrpcClient, GrpcClientSettings, Message};
 use profcol_parca::service::{WRITE, WRITE_ARROW, WRITE_RAW, request};
 use profcol_profile::Profiles;
+use profcol_test_harness::backend::{Client, ClosedPort, endpoint_in, wait_until};
+use profcol_test_harness::peers::{Process, profcol};
+use profcol_test_harness::support::{golden, root};
 
-use crate::backend::{self, Client, wait_until};
-use crate::peers::profcol;
 use crate::script::{Answer, Script};
-use crate::support::golden;
 use crate::{Server, messages, profiles, sum};
 
 fn recordings(folder: &str) -> Vec<PathBuf> {
@@ -42,7 +42,7 @@ fn runtime() -> tokio::runtime::Runtime {
         .unwrap()
 }
 
-/// What a server answers to messages sent one after the other, each after the answer to the one before.
+/// The server's responses to messages, each sent after the response to the previous one.
 async fn write(client: &GrpcClient, messages: &[Vec<u8>]) -> Result<Vec<Bytes>, Status> {
     let mut call = client.stream(WRITE, HeaderMap::new(), None).await?;
     let mut answers = Vec::new();
@@ -69,12 +69,12 @@ async fn unary(client: &GrpcClient, path: &'static str, message: &[u8]) -> Resul
 }
 
 #[test]
-fn answers_recorded_agents_as_the_recorded_server_did() {
+fn responds_to_recorded_agents_like_the_recorded_server() {
     let server = Server::new();
     let runtime = runtime();
     let client = runtime.block_on(async { client(&server) });
     let mut expected = 0;
-    // Rows of the first records, by an independent reader.
+    // Row counts of the first records, from an independent reader.
     for (path, rows) in recordings("parca/online-v1")
         .iter()
         .zip([40, 105, 82, 98, 97, 73])
@@ -103,15 +103,15 @@ fn answers_recorded_agents_as_the_recorded_server_did() {
     assert_eq!(server.total(), expected);
 }
 
-/// The ids that a server asks for.
+/// The IDs that a server requests.
 fn ids(answer: &[u8]) -> Vec<Box<[u8]>> {
     let record = profcol_parca::service::record(answer).unwrap();
     let batch = profcol_parca::ipc::read(record, 1 << 20).unwrap().unwrap();
-    profcol_parca::v1::read_wanted(&batch).unwrap()
+    profcol_parca::v1::read_stack_request(&batch).unwrap()
 }
 
 #[test]
-fn refuses_what_a_real_server_refuses() {
+fn refuses_like_a_real_server() {
     let server = Server::new();
     let runtime = runtime();
     let client = runtime.block_on(async { client(&server) });
@@ -146,7 +146,7 @@ fn refuses_what_a_real_server_refuses() {
     );
     let sent = |message: &[u8]| unary(WRITE_RAW, message);
     check("garbage on WriteRaw", sent(b"\x12\xff"), invalid, "request");
-    // A series without a name, and one whose file is no pprof, or not a whole gzip.
+    // A series without a name, and series with an invalid pprof or a truncated gzip.
     check("no name", sent(b"\x12\x00"), invalid, "__name__");
     let named = b"\x0a\x11\x0a\x0f\x0a\x08__name__\x12\x03cpu";
     let with_file = |file: &[u8]| {
@@ -181,31 +181,31 @@ fn refuses_what_a_real_server_refuses() {
         Code::DeadlineExceeded,
         "write_timeout",
     );
-    // It goes on.
+    // It keeps working.
     written(&[samples.clone(), stacks.clone()]).unwrap();
     wait_until("the good one to arrive", || server.total() > 0);
 }
 
 #[test]
-fn a_record_that_the_library_panics_at_is_refused_and_no_panic_is_told_of() {
+fn a_record_that_panics_in_arrow_is_refused_silently() {
     let server = Server::new();
     let runtime = runtime();
     let client = runtime.block_on(async { client(&server) });
-    let seed = crate::support::root().join("fuzz/seeds/parca/samples-v1-lz4");
+    let seed = root().join("fuzz/seeds/parca/samples-v1-lz4");
     let mut record = std::fs::read(seed).unwrap();
-    // Where a buffer begins: no longer at a multiple of its values' size.
+    // The offset of a buffer, now misaligned for its values.
     assert_eq!(std::mem::replace(&mut record[2512], 127), 24);
     let sent = runtime.block_on(unary(&client, WRITE_ARROW, &request(&record)));
     let refused = sent.unwrap_err();
     assert_eq!(refused.code, Code::InvalidArgument);
-    let says = "contradicts itself: assertion failed";
+    let says = "inconsistent record: assertion failed";
     assert!(refused.message.contains(says), "{refused}");
-    let said = server.process.output();
-    assert!(!said.contains("panicked"), "{said}");
+    let output = server.process.output();
+    assert!(!output.contains("panicked"), "{output}");
 }
 
 /// A profcol that sends to `parca`.
-pub fn agent(to: std::net::SocketAddr, options: &str) -> (crate::peers::Process, Client) {
+pub fn agent(to: std::net::SocketAddr, options: &str) -> (Process, Client) {
     let mut process = profcol(&format!(
         "\
 receivers:
@@ -218,12 +218,14 @@ service:
     profiles: {{receivers: [otlp], exporters: [parca]}}
 "
     ));
-    process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
-    let client = Client::new(backend::endpoint_in(&process.output(), "grpc"));
+    process.wait_for_output("to be ready", |output| {
+        output.contains("Everything is ready")
+    });
+    let client = Client::new(endpoint_in(&process.output(), "grpc"));
     (process, client)
 }
 
-/// Names of functions and files of all frames, each with how often it was seen at the top of a stack.
+/// Function and file names of all frames, each with its number of samples at the top of a stack.
 fn leaves(taken: &[Profiles]) -> std::collections::BTreeMap<String, i64> {
     let mut leaves = std::collections::BTreeMap::new();
     for taken in taken {
@@ -252,7 +254,7 @@ fn leaves(taken: &[Profiles]) -> std::collections::BTreeMap<String, i64> {
 }
 
 #[test]
-fn what_is_sent_arrives_with_its_names_in_each_schema() {
+fn samples_arrive_with_names_in_each_schema() {
     let profiles = profiles();
     for schema in ["auto", "v1", "v2", "pprof"] {
         let server = Server::new();
@@ -272,8 +274,8 @@ fn what_is_sent_arrives_with_its_names_in_each_schema() {
     }
 }
 
-/// A server that knows these methods, and an agent that may choose.
-fn old_server(methods: &[&'static str]) -> (Script, crate::peers::Process, Client) {
+/// A server with these methods, and an agent with automatic schema selection.
+fn old_server(methods: &[&'static str]) -> (Script, Process, Client) {
     let server = Script::new();
     server.knows(methods);
     let (process, client) = agent(server.address, "");
@@ -281,49 +283,50 @@ fn old_server(methods: &[&'static str]) -> (Script, crate::peers::Process, Clien
 }
 
 #[test]
-fn a_server_gets_the_first_schema_that_it_knows() {
+fn a_server_gets_the_first_supported_schema() {
     let profiles = profiles();
     let (server, mut process, client) = old_server(&[WRITE_ARROW]);
     let sum = sum(std::slice::from_ref(&profiles));
     let mut expected = 0;
-    // The choice has been told so many times when the answer has come back.
+    // The log has this many choices when the response has arrived.
     let mut next = |server: &Script, path: &str, choices: usize| {
         client.send(&profiles).unwrap();
         expected += sum;
         wait_until("it to arrive", || server.total() == expected);
         assert_eq!(server.paths().last().map(String::as_str), Some(path));
-        process.wait_for_output("to tell the choice", |said| {
-            said.matches("The server accepts profiles in this schema.")
+        process.wait_for_output("to log the choice", |output| {
+            output
+                .matches("The server accepts profiles in this schema.")
                 .count()
                 == choices
         });
     };
     next(&server, WRITE_ARROW, 1);
     next(&server, WRITE_ARROW, 1);
-    // It asked once what the server does not know.
+    // It tried the unsupported method once.
     assert_eq!(server.paths(), [WRITE, WRITE_ARROW, WRITE_ARROW]);
-    // The server is replaced by an older one, and that by a newer one that knows one method.
+    // The server is replaced by an older one, and that by a newer one with one method.
     server.knows(&[WRITE_RAW]);
     next(&server, WRITE_RAW, 2);
     server.knows(&[WRITE]);
     next(&server, WRITE, 3);
-    process.wait_for_output("to tell of what is not known", |said| {
-        let not_known = said.matches("does not support this schema");
+    process.wait_for_output("to log the unsupported method", |output| {
+        let not_known = output.matches("does not support this schema");
         not_known.count() == 3
     });
 }
 
 #[test]
-fn a_server_that_knows_no_method_is_told_of() {
+fn logs_a_server_without_any_method() {
     let profiles = profiles();
     let (_server, mut process, client) = old_server(&[]);
     client.send(&profiles).unwrap();
-    process.wait_for_output("to say so", |said| {
-        said.contains("in none of the three schemas") && said.contains("dropped_samples")
+    process.wait_for_output("to log it", |output| {
+        output.contains("supports none of the three schemas") && output.contains("dropped_samples")
     });
 }
 
-/// What an agent does that gives a server little time and asks it again soon.
+/// An agent with short timeouts and retry delays.
 const SOON: &str =
     "schema: v1, timeout: 1s, retry_on_failure: {initial_interval: 50ms, max_interval: 50ms}";
 
@@ -331,26 +334,26 @@ const SOON: &str =
 fn an_old_server_gets_lines_without_columns() {
     let profiles = profiles();
     let server = Script::new();
-    // It is away for a moment just when it is asked again.
+    // It is briefly down when the agent retries.
     let away = Answer::Refuse(Status::new(Code::Unavailable, "not now"));
     server.next([Answer::RefuseColumns, away, Answer::RefuseColumns]);
     let (mut process, client) = agent(server.address, SOON);
     let sum = sum(std::slice::from_ref(&profiles));
     client.send(&profiles).unwrap();
     wait_until("it to arrive", || server.total() == sum);
-    // Only then has it come back that the server took it.
-    process.wait_for_output("to say so", |said| {
-        said.contains("does not support line columns")
+    // Only then has the server's acknowledgement arrived.
+    process.wait_for_output("to log it", |output| {
+        output.contains("does not support line columns")
     });
     client.send(&profiles).unwrap();
     wait_until("the next to arrive", || server.total() == 2 * sum);
-    // The second batch is not tried with columns.
+    // The second batch is sent without columns at once.
     assert_eq!(server.paths().len(), 5);
     assert_eq!(server.has_columns(), [true, true, false, false]);
 }
 
 #[test]
-fn a_batch_is_sent_again_for_as_long_as_the_answer_may_change() {
+fn a_batch_is_retried_while_the_answer_may_change() {
     let profiles = profiles();
     let server = Script::new();
     let (mut process, client) = agent(server.address, SOON);
@@ -376,7 +379,7 @@ fn a_batch_is_sent_again_for_as_long_as_the_answer_may_change() {
     }
     arrives_after(&[Answer::NeverAsk]);
     arrives_after(&[Answer::AskAlsoForUnknown]);
-    // A server that answers well without asking has all that it needs.
+    // A server that responds successfully without a request has all it needs.
     server.next([Answer::CloseEarly]);
     client.send(&profiles).unwrap();
     arrives_after(&[]);
@@ -394,11 +397,11 @@ fn a_batch_is_sent_again_for_as_long_as_the_answer_may_change() {
         );
         if is_final {
             let status = Status::new(code, format!("never {code}"));
-            // Where it may be for the columns it is tried once without.
+            // If columns may be the reason, it retries once without them.
             server.next([Answer::Refuse(status.clone()), Answer::Refuse(status)]);
             client.send(&profiles).unwrap();
-            process.wait_for_output("to say so", |said| {
-                let lines = said.lines();
+            process.wait_for_output("to log it", |output| {
+                let lines = output.lines();
                 let mut lines = lines.filter(|line| line.contains("dropped_samples"));
                 lines.any(|line| line.contains(&format!("never {code}")))
             });
@@ -407,13 +410,13 @@ fn a_batch_is_sent_again_for_as_long_as_the_answer_may_change() {
     }
     server.next([Answer::AskWithGarbage, Answer::AskWithGarbage]);
     client.send(&profiles).unwrap();
-    process.wait_for_output("to say so", |said| {
-        said.contains("failed to decode the server's stack request")
+    process.wait_for_output("to log it", |output| {
+        output.contains("failed to decode the server's stack request")
     });
 }
 
 #[test]
-fn a_server_that_dies_in_the_middle_gets_the_batch_when_it_is_back() {
+fn a_server_that_crashes_midway_gets_the_batch_after_a_restart() {
     let profiles = profiles();
     let server = Script::new();
     server.next([Answer::NeverAsk]);
@@ -428,7 +431,7 @@ fn a_server_that_dies_in_the_middle_gets_the_batch_when_it_is_back() {
 }
 
 #[test]
-fn what_is_too_long_arrives_in_pieces() {
+fn oversized_batches_arrive_in_pieces() {
     let profiles = profiles();
     for (schema, bytes) in [("v1", 20_000), ("v2", 20_000), ("pprof", 4_000)] {
         let server = Script::new();
@@ -443,9 +446,9 @@ fn what_is_too_long_arrives_in_pieces() {
 }
 
 #[test]
-fn nothing_is_lost_while_the_server_is_away() {
+fn nothing_is_lost_while_the_server_is_down() {
     let profiles = profiles();
-    let nobody = backend::Nobody::new();
+    let nobody = ClosedPort::reserve();
     let retry = "retry_on_failure: {initial_interval: 100ms, max_interval: 200ms}";
     let (_agent, client) = agent(nobody.address, retry);
     for _ in 0..3 {
@@ -460,7 +463,7 @@ fn nothing_is_lost_while_the_server_is_away() {
 const DEBUGINFO: &str = "/parca.debuginfo.v1alpha1.DebuginfoService/";
 
 #[test]
-fn debuginfo_is_passed_on_and_so_are_the_answers() {
+fn debuginfo_calls_and_responses_are_forwarded() {
     let upstream = Script::new();
     let options = format!(
         "debuginfo_upstream: {{endpoint: \"{}\", tls: {{insecure: true}}}}",
@@ -484,7 +487,7 @@ fn debuginfo_is_passed_on_and_so_are_the_answers() {
         let sent: Vec<Vec<u8>> = sent.into_iter().map(|(_, message)| message).collect();
         let answer = answered[0].1.clone();
         upstream.next([Answer::Say(answer.clone())]);
-        let told = if path.ends_with("/Upload") {
+        let response = if path.ends_with("/Upload") {
             runtime.block_on(async {
                 let mut call = client.stream(path, HeaderMap::new(), None).await?;
                 for (position, message) in sent.iter().enumerate() {
@@ -501,10 +504,10 @@ fn debuginfo_is_passed_on_and_so_are_the_answers() {
         } else {
             runtime.block_on(unary(&client, path, &sent[0]))
         };
-        assert_eq!(told.unwrap(), answer, "{path}");
+        assert_eq!(response.unwrap(), answer, "{path}");
         assert_eq!(upstream.heard(), sent, "{path}");
     }
-    // What the upstream refuses is refused.
+    // Upstream refusals are forwarded.
     let status = Status::new(Code::FailedPrecondition, "in progress");
     upstream.next([Answer::Refuse(status.clone())]);
     let refused = runtime.block_on(unary(&client, paths[1], b"")).unwrap_err();
@@ -515,7 +518,7 @@ fn debuginfo_is_passed_on_and_so_are_the_answers() {
 }
 
 #[test]
-fn no_debuginfo_is_wanted_where_nobody_takes_it() {
+fn debuginfo_is_declined_without_an_upstream() {
     let server = Server::new();
     let runtime = runtime();
     let client = runtime.block_on(async { client(&server) });
@@ -523,7 +526,7 @@ fn no_debuginfo_is_wanted_where_nobody_takes_it() {
     let answer = runtime
         .block_on(unary(&client, path, b"\x0a\x04abcd"))
         .unwrap();
-    // The reason alone: false stands nowhere.
+    // Only the reason: protobuf omits false.
     assert_eq!(answer[0], 0x12);
     assert!(String::from_utf8_lossy(&answer).contains("debuginfo_upstream"));
     let path = "/parca.debuginfo.v1alpha1.DebuginfoService/InitiateUpload";
@@ -531,7 +534,7 @@ fn no_debuginfo_is_wanted_where_nobody_takes_it() {
     assert_eq!(refused.code, Code::FailedPrecondition, "{refused}");
 }
 
-/// What a thread of its own does for each of so many clients.
+/// Runs `work` concurrently for each client.
 fn at_once<T: Send>(clients: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..clients).map(|_| scope.spawn(&work)).collect();
@@ -541,10 +544,10 @@ fn at_once<T: Send>(clients: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
 }
 
 #[test]
-fn an_upstream_that_hangs_or_is_away_holds_nobody_up_for_long_and_leaves_nothing_behind() {
+fn a_hanging_or_missing_upstream_delays_clients_briefly_and_leaks_nothing() {
     const ASK: &str = "/parca.debuginfo.v1alpha1.DebuginfoService/ShouldInitiateUpload";
     const UPLOAD: &str = "/parca.debuginfo.v1alpha1.DebuginfoService/Upload";
-    /// More than go on at once.
+    /// More than the concurrency limit.
     const CLIENTS: usize = 6;
     let upstream = Script::new();
     let address = upstream.address;
@@ -553,7 +556,7 @@ fn an_upstream_that_hangs_or_is_away_holds_nobody_up_for_long_and_leaves_nothing
          debuginfo_upstream: {{endpoint: \"{address}\", tls: {{insecure: true}}}}"
     );
     let server = Server::with("127.0.0.1:0", &options);
-    // More than any window takes, so that an upstream that does not read holds it up.
+    // Larger than any window, so that an upstream that does not read blocks it.
     let upload = || {
         let runtime = runtime();
         runtime.block_on(async {
@@ -608,7 +611,7 @@ fn an_upstream_that_hangs_or_is_away_holds_nobody_up_for_long_and_leaves_nothing
         codes(at_once(CLIENTS, upload)),
         [Code::DeadlineExceeded; CLIENTS]
     );
-    // A few times what is configured: the others waited for their turn, and the machine may be busy.
+    // A few times the configured timeout: clients wait for their turn, and the machine may be busy.
     assert!(begin.elapsed() < std::time::Duration::from_secs(30));
     upstream.forget_answers();
 

@@ -1,4 +1,4 @@
-//! What goes wrong with folders of recordings: disks that are full, read-only or gone, several processes, bad files.
+//! Faults of recording folders: disks that are full, read-only or gone, several processes, invalid files.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -9,29 +9,29 @@ use std::time::Duration;
 
 use profcol_component::testkit::profiles;
 use profcol_net::grpc::Code;
+use profcol_test_harness::backend::{Destination, Mode, wait_until};
+use profcol_test_harness::support::{Ended, SmallDisk, path, run, skip};
 
-use crate::backend::{Destination, Mode, wait_until};
 use crate::files::{names, recorded, recorder, uploader};
-use crate::support::{Ended, SmallDisk, path, run, skip};
 use crate::total;
 
-/// How many rows the recordings of a folder have, all of which have to be whole.
+/// The number of rows in the recordings of a folder, all of which must be complete.
 fn rows_in(folder: &Path) -> usize {
-    let told = run(&["upload", path(folder), "--dry-run"]);
-    assert!(!told.stdout.contains("damaged"), "{told:?}");
-    let last = told.stdout.lines().last().unwrap_or_default();
+    let listing = run(&["upload", path(folder), "--dry-run"]);
+    assert!(!listing.stdout.contains("damaged"), "{listing:?}");
+    let last = listing.stdout.lines().last().unwrap_or_default();
     let (before, _) = last.split_once(" rows").unwrap();
     before.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
 fn ballast(disk: &SmallDisk) -> PathBuf {
     let ballast = disk.path().join("ballast");
-    // Ends when there is no room left.
+    // Fails when the disk is full.
     let _ = fs::write(&ballast, vec![0; 8 << 20]);
     ballast
 }
 
-/// A folder that nobody can write to, for as long as this lives; what is open for writing stays so.
+/// Makes a folder read-only while this lives; files open for writing stay writable.
 struct ReadOnly(PathBuf);
 
 impl ReadOnly {
@@ -47,7 +47,7 @@ impl ReadOnly {
 
 impl Drop for ReadOnly {
     fn drop(&mut self) {
-        // What is left if this fails is a temporary folder.
+        // If this fails, only a temporary folder remains.
         let _ = Command::new("umount").arg(&self.0).status();
     }
 }
@@ -58,7 +58,7 @@ fn is_root() -> bool {
 }
 
 #[test]
-fn a_full_disk_is_told_and_recording_goes_on_when_there_is_room() {
+fn a_full_disk_is_logged_and_recording_resumes_when_there_is_room() {
     let Some(disk) = SmallDisk::mount("size=2m") else {
         return;
     };
@@ -81,7 +81,7 @@ fn a_full_disk_is_told_and_recording_goes_on_when_there_is_room() {
 }
 
 #[test]
-fn on_a_full_disk_old_recordings_make_room_where_they_may() {
+fn on_a_full_disk_old_recordings_are_dropped_if_configured() {
     let Some(disk) = SmallDisk::mount("size=2m") else {
         return;
     };
@@ -99,7 +99,7 @@ fn on_a_full_disk_old_recordings_make_room_where_they_may() {
 }
 
 #[test]
-fn a_disk_that_is_read_only_for_a_while_loses_nothing() {
+fn a_temporarily_read_only_disk_loses_nothing() {
     if !is_root() {
         return;
     }
@@ -107,7 +107,7 @@ fn a_disk_that_is_read_only_for_a_while_loses_nothing() {
     let folder = parent.path().join("recordings");
     let (_recorder, client) = recorder(&folder, "max_file_bytes: 1");
     client.send(&profiles(10)).unwrap();
-    // A file that is open for writing would be in the way.
+    // A file that is open for writing would prevent the remount.
     wait_until("the file to be complete", || {
         names(&folder).iter().any(|name| name.ends_with(".zst"))
             && names(&folder).iter().all(|name| !name.ends_with(".padata"))
@@ -123,14 +123,14 @@ fn a_disk_that_is_read_only_for_a_while_loses_nothing() {
 }
 
 #[test]
-fn a_folder_that_vanishes_is_made_again() {
+fn a_deleted_folder_is_created_again() {
     let parent = tempfile::tempdir().unwrap();
     let folder = parent.path().join("recordings");
     let (mut recorder, client) = recorder(&folder, "");
     client.send(&profiles(10)).unwrap();
     fs::remove_dir_all(&folder).unwrap();
     client.send(&profiles(20)).unwrap();
-    recorder.wait_for_output("to tell of it", |said| said.contains("was removed"));
+    recorder.wait_for_output("to log it", |output| output.contains("was removed"));
     let second = second_recorder(&folder);
     assert!(second.stderr.contains(IN_USE), "{second:?}");
     drop(recorder);
@@ -138,7 +138,7 @@ fn a_folder_that_vanishes_is_made_again() {
 }
 
 #[test]
-fn a_file_that_alone_reaches_the_bound_makes_room_for_the_next() {
+fn a_file_that_alone_reaches_the_limit_makes_room_for_the_next() {
     let parent = tempfile::tempdir().unwrap();
     let folder = parent.path().join("recordings");
     let bounds = "max_file_bytes: 300000, max_total_bytes: 300000";
@@ -146,13 +146,13 @@ fn a_file_that_alone_reaches_the_bound_makes_room_for_the_next() {
     for _ in 0..30 {
         client.send(&profiles(200)).unwrap();
     }
-    assert!(rows_in(&folder) < 30 * 200, "nothing had to go");
+    assert!(rows_in(&folder) < 30 * 200, "nothing was dropped");
 }
 
 const IN_USE: &str =
     "the directory is locked by another recorder: use a separate directory for each";
 
-/// What another process says that is to record into the same folder.
+/// The result of another process that tries to record into the same folder.
 fn second_recorder(folder: &Path) -> Ended {
     let config = format!(
         "yaml:{{receivers: {{otlp: {{protocols: {{grpc: {{endpoint: 127.0.0.1:0}}}}}}}}, \
@@ -187,7 +187,7 @@ fn two_uploaders_share_a_folder_and_deliver_nothing_twice() {
 }
 
 #[test]
-fn bad_files_are_told_with_their_place_and_the_rest_goes_on() {
+fn invalid_files_are_logged_with_their_offset_and_the_others_continue() {
     let folder = recorded("parca/offline-v1");
     let good = fs::read(folder.path().join("1795255569-319.padata")).unwrap();
     for name in names(folder.path()) {
@@ -197,7 +197,7 @@ fn bad_files_are_told_with_their_place_and_the_rest_goes_on() {
     }
     let first_frame = u32::from_be_bytes(good[8..12].try_into().unwrap()) as usize;
     let mut hostile = good.clone();
-    // The record that comes first says that it has other bytes than it has.
+    // The first record claims other lengths than it has.
     hostile[12 + 16..12 + 48].fill(0xff);
     let changed = |at: usize, bytes: &[u8]| {
         let mut changed = good.clone();
@@ -215,7 +215,7 @@ fn bad_files_are_told_with_their_place_and_the_rest_goes_on() {
         (
             "4-1.padata",
             changed(4, &[0, 9]),
-            "version 9 of the format is not known",
+            "unknown format version 9",
         ),
         (
             "5-1.padata",
@@ -244,21 +244,21 @@ fn bad_files_are_told_with_their_place_and_the_rest_goes_on() {
         .map(|(name, ..)| format!("{name}.damaged"))
         .collect();
     expected.sort();
-    wait_until("only the bad ones to be there", || {
+    wait_until("only the invalid ones to remain", || {
         names(folder.path()) == expected
     });
     assert_eq!(total(&destination), 59 + 65);
-    let said = uploader.output();
+    let output = uploader.output();
     for (name, _, reason) in bad {
-        let told = said
+        let is_logged = output
             .lines()
             .any(|line| line.contains(name) && line.contains(reason));
-        assert!(told, "{name}: {reason}: {said}");
+        assert!(is_logged, "{name}: {reason}: {output}");
     }
 }
 
 #[test]
-fn a_file_that_grows_while_it_is_delivered_is_delivered_as_a_whole() {
+fn a_file_that_grows_during_delivery_is_delivered_completely() {
     let folder = recorded("parca/offline-v2");
     let name = "1795255519-23212.padata";
     for other in names(folder.path()) {
@@ -283,7 +283,7 @@ fn a_file_that_grows_while_it_is_delivered_is_delivered_as_a_whole() {
 }
 
 #[test]
-fn a_file_that_its_writer_has_open_is_left_alone() {
+fn a_file_open_for_writing_is_left_alone() {
     let folder = recorded("parca/offline-v2");
     let done = "1795255519-23212.padata";
     for other in names(folder.path()) {
@@ -291,7 +291,7 @@ fn a_file_that_its_writer_has_open_is_left_alone() {
             fs::remove_file(folder.path().join(other)).unwrap();
         }
     }
-    // As Parca Agent has it: open, and not locked.
+    // Like Parca Agent: open, but not locked.
     let open = folder
         .path()
         .join(format!("9999999999-{}.padata", std::process::id()));
@@ -308,7 +308,7 @@ fn a_file_that_its_writer_has_open_is_left_alone() {
 }
 
 #[test]
-fn what_a_crash_leaves_of_compressing_is_delivered_once() {
+fn leftovers_of_an_interrupted_compression_are_delivered_once() {
     let folder = recorded("parca/offline-v2");
     let plain = "1795255519-23212.padata";
     for other in names(folder.path()) {
@@ -316,7 +316,7 @@ fn what_a_crash_leaves_of_compressing_is_delivered_once() {
             fs::remove_file(folder.path().join(other)).unwrap();
         }
     }
-    // Parca Agent writes it under its last name from the beginning.
+    // Parca Agent writes to the final name from the start.
     fs::write(folder.path().join(format!("{plain}.zst")), b"torn").unwrap();
     let destination = Destination::new(Mode::Take);
     let _uploader = uploader(folder.path(), &destination, "");
@@ -325,7 +325,7 @@ fn what_a_crash_leaves_of_compressing_is_delivered_once() {
 }
 
 #[test]
-fn what_was_delivered_and_cannot_be_removed_is_not_delivered_again() {
+fn a_delivered_file_that_cannot_be_removed_is_not_delivered_again() {
     let folder = recorded("parca/offline-v1");
     if !is_root() {
         return;

@@ -1,4 +1,4 @@
-//! Files of records: a real agent's, and our own.
+//! Recording files of a real agent and of profcol.
 
 use std::fs;
 use std::path::Path;
@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use profcol_net::grpc::{Code, Status};
 use profcol_parca::padata::Reader;
+use profcol_test_harness::backend::{Client, Destination, Mode, endpoint_in, wait_until};
+use profcol_test_harness::peers::{Process, profcol};
+use profcol_test_harness::support::golden;
 
-use crate::backend::{self, Client, Destination, Mode, wait_until};
-use crate::peers::{Process, profcol};
-use crate::support::golden;
 use crate::{profiles, total};
 
-/// A profcol that delivers the files of a folder.
+/// A profcol that uploads the files of a folder.
 pub fn uploader(folder: &Path, to: &Destination, options: &str) -> Process {
     let mut process = profcol(&uploader_config(folder, to, options));
-    process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+    process.wait_for_output("to be ready", |output| {
+        output.contains("Everything is ready")
+    });
     process
 }
 
@@ -49,7 +51,7 @@ pub fn recorded(layout: &str) -> tempfile::TempDir {
     folder
 }
 
-/// All that is in a folder, but for the lock of whoever records there.
+/// All file names in a folder, except the recorder's lock.
 pub fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(folder)
         .unwrap()
@@ -62,7 +64,7 @@ pub fn names(folder: &Path) -> Vec<String> {
 
 #[test]
 fn files_of_a_real_agent_are_delivered_up_to_where_they_are_torn() {
-    // Plain, rotated, and torn after the first batch.
+    // Uncompressed, rotated, and torn after the first batch.
     for (layout, rows, torn) in [
         (
             "parca/offline-v1",
@@ -84,28 +86,28 @@ fn files_of_a_real_agent_are_delivered_up_to_where_they_are_torn() {
 }
 
 #[test]
-fn once_ends_with_the_totals_when_all_was_delivered() {
+fn once_exits_with_totals_after_delivery() {
     let folder = recorded("parca/offline-v1");
     fs::remove_file(folder.path().join("1795255569-319-torn.padata")).unwrap();
     let destination = Destination::new(Mode::Take);
     let config = uploader_config(folder.path(), &destination, "follow: false");
-    let (status, said) = profcol(&config).ended();
-    assert_eq!(status.code(), Some(0), "{said}");
+    let (status, output) = profcol(&config).ended();
+    assert_eq!(status.code(), Some(0), "{output}");
     let samples = destination.samples();
     let totals = format!(
         "files=2 delivered_files=2 skipped_files=0 batches=3 delivered_batches=3 damaged_batches=0 \
          samples={samples} delivered_samples={samples} refused_samples=0 undelivered_samples=0"
     );
-    assert_eq!(said.matches(&totals).count(), 1, "{totals} in {said}");
+    assert_eq!(output.matches(&totals).count(), 1, "{totals} in {output}");
     assert_eq!(total(&destination), 59 + 65 + 57);
 
-    let (status, said) = profcol(&config).ended();
-    assert_eq!(status.code(), Some(0), "{said}");
-    assert!(said.contains("files=0 delivered_files=0"), "{said}");
+    let (status, output) = profcol(&config).ended();
+    assert_eq!(status.code(), Some(0), "{output}");
+    assert!(output.contains("files=0 delivered_files=0"), "{output}");
 }
 
 #[test]
-fn once_fails_where_something_cannot_be_delivered() {
+fn once_fails_on_undelivered_data() {
     let refusal = Mode::Refuse(Status::new(Code::InvalidArgument, "never"));
     for (mode, options, totals) in [
         (
@@ -132,14 +134,14 @@ fn once_fails_where_something_cannot_be_delivered() {
             "max_interval: 100ms",
             "max_interval: 100ms, max_elapsed_time: 300ms",
         );
-        let (status, said) = profcol(&config).ended();
-        assert_eq!(status.code(), Some(1), "{said}");
-        assert!(said.contains(totals), "{totals} in {said}");
+        let (status, output) = profcol(&config).ended();
+        assert_eq!(status.code(), Some(1), "{output}");
+        assert!(output.contains(totals), "{totals} in {output}");
     }
 }
 
 #[test]
-fn what_becomes_of_a_file_is_as_configured() {
+fn delivered_files_are_handled_as_configured() {
     let folder = recorded("parca/offline-v1");
     fs::remove_file(folder.path().join("1795255569-319-torn.padata")).unwrap();
     let before = names(folder.path());
@@ -174,19 +176,19 @@ fn what_becomes_of_a_file_is_as_configured() {
 }
 
 #[test]
-fn a_file_stays_while_its_profiles_are_not_delivered() {
+fn a_file_stays_until_its_profiles_are_delivered() {
     let folder = recorded("parca/offline-v1");
     let before = names(folder.path());
     let destination = Destination::new(Mode::Refuse(Status::new(Code::Unavailable, "not now")));
     let killed = uploader(folder.path(), &destination, "max_in_flight: 1");
     destination.wait_until_asked(3);
-    // Killed, with nothing delivered.
+    // Killed before delivering anything.
     drop(killed);
     assert!(before.iter().all(|name| folder.path().join(name).exists()));
     destination.set(Mode::Take);
     let _uploader = uploader(folder.path(), &destination, "max_in_flight: 1");
     wait_until("the files to be gone", || names(folder.path()).len() == 1);
-    // The call that was under way when it was killed may have come through.
+    // The call in flight at the kill may have arrived.
     let rows = 59 + 65 + 57 + 59;
     assert!(
         (rows..=rows + 65).contains(&total(&destination)),
@@ -196,7 +198,7 @@ fn a_file_stays_while_its_profiles_are_not_delivered() {
 }
 
 #[test]
-fn a_batch_that_was_refused_before_a_crash_keeps_its_file() {
+fn a_batch_refused_before_a_crash_keeps_its_file() {
     let folder = recorded("parca/offline-v1");
     let name = "1795255569-319.padata";
     for other in names(folder.path()) {
@@ -204,7 +206,7 @@ fn a_batch_that_was_refused_before_a_crash_keeps_its_file() {
             fs::remove_file(folder.path().join(other)).unwrap();
         }
     }
-    // As a crash leaves it right after the first of two batches was refused.
+    // The state after a crash right after the first of two batches was refused.
     let note = folder.path().join(format!(".{name}.progress"));
     fs::write(note, "1\nrefused 0\n").unwrap();
     let destination = Destination::new(Mode::Take);
@@ -217,7 +219,7 @@ fn a_batch_that_was_refused_before_a_crash_keeps_its_file() {
 }
 
 #[test]
-fn a_crash_in_the_middle_delivers_little_twice_and_all_at_least_once() {
+fn a_crash_midway_duplicates_little_and_loses_nothing() {
     let folder = recorded("parca/offline-v2");
     let destination = Destination::new(Mode::Slow(Duration::from_millis(300)));
     let killed = uploader(folder.path(), &destination, "max_in_flight: 1");
@@ -231,7 +233,7 @@ fn a_crash_in_the_middle_delivers_little_twice_and_all_at_least_once() {
     wait_until("the files to be gone", || names(folder.path()).len() == 1);
     let batches = 2 + 3 + 1;
     let delivered = destination.taken().len();
-    // One was on its way at the crash, and one more may have been delivered and not noted.
+    // One was in flight at the crash, and one more may have been delivered but not recorded.
     assert!(
         (batches..=batches + 2).contains(&delivered),
         "{delivered}, {at_crash} at the crash"
@@ -241,8 +243,10 @@ fn a_crash_in_the_middle_delivers_little_twice_and_all_at_least_once() {
 
 pub fn recorder(folder: &Path, options: &str) -> (Process, Client) {
     let mut process = profcol(&recorder_config(folder, options));
-    process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
-    let client = Client::new(backend::endpoint_in(&process.output(), "grpc"));
+    process.wait_for_output("to be ready", |output| {
+        output.contains("Everything is ready")
+    });
+    let client = Client::new(endpoint_in(&process.output(), "grpc"));
     (process, client)
 }
 
@@ -263,7 +267,7 @@ service:
 }
 
 #[test]
-fn what_was_answered_survives_a_crash() {
+fn acknowledged_batches_survive_a_crash() {
     let profiles = profiles();
     for schema in ["v1", "v2"] {
         let folder = tempfile::tempdir().unwrap();
@@ -278,7 +282,7 @@ fn what_was_answered_survives_a_crash() {
         let bytes = fs::read(&path).unwrap();
         assert_eq!(bytes[..8], [0xa6, 0xe7, 0xcc, 0xca, 0, 0, 0, 3]);
         assert_eq!(Reader::new(&bytes[..], 1 << 20).unwrap().count(), 3);
-        // What a crash leaves behind the last batch is nobody's.
+        // A torn batch at the end was never acknowledged.
         fs::write(&path, [&bytes[..], b"torn"].concat()).unwrap();
 
         // The next start completes it.
@@ -286,7 +290,7 @@ fn what_was_answered_survives_a_crash() {
         assert_eq!(names(folder.path()), [format!("{}.zst", plain[0])]);
         client.send(&profiles).unwrap();
 
-        // The one that is being written is left alone.
+        // The file being written is left alone.
         let destination = Destination::new(Mode::Take);
         let _uploader = uploader(folder.path(), &destination, "");
         wait_until("the complete one to be gone", || {
@@ -301,7 +305,7 @@ fn what_was_answered_survives_a_crash() {
 }
 
 #[test]
-fn files_are_rotated_and_the_oldest_dropped() {
+fn rotates_files_and_drops_the_oldest() {
     let profiles = profiles();
     let folder = tempfile::tempdir().unwrap();
     let options = "max_file_bytes: 4096, max_total_bytes: 300000";
@@ -323,5 +327,5 @@ fn files_are_rotated_and_the_oldest_dropped() {
     let refused = (0..200).find_map(|_| client.send(&profiles).err()).unwrap();
     assert_eq!(refused.code, Code::Unavailable, "{refused}");
     assert!(refused.message.contains("120000 bytes"), "{refused}");
-    stopped.wait_for_output("to go on", |_| true);
+    stopped.wait_for_output("to continue", |_| true);
 }

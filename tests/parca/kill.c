@@ -1,5 +1,5 @@
-/* Loaded into a program under test: kills it right before the KILL_AT-th call that changes a file of recordings or what
- * stands beside it. Of a write that is due the first half is done before. */
+/* Preloaded into a program under test: kills it right before the KILL_AT-th call that changes a recording or one of
+ * its companion files. If that call is a write, its first half is done before. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,27 +1,27 @@
-//! A recorder and an uploader that are killed at every step that changes a file: nothing that was answered is lost, and
-//! little comes twice.
+//! A recorder and an uploader that are killed at every file change: no acknowledged batch is lost, and few are
+//! duplicated.
 //!
-//! The kills come from a library that is loaded into the program as it is (`kill.c`), call by call until it is not met any
-//! more.
+//! A preloaded library (`kill.c`) kills the unmodified program at the n-th call, until there are no more calls.
 
-use profcol_component::testkit::profiles;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Client, Destination, Mode, endpoint_in, wait_until};
-use crate::files::{names, recorder, uploader_config};
-use crate::peers::Process;
-use crate::support::skip;
+use profcol_component::testkit::profiles;
+use profcol_test_harness::backend::{Client, Destination, Mode, endpoint_in, wait_until};
+use profcol_test_harness::peers::{Process, profcol};
+use profcol_test_harness::support::skip;
 
-/// Far more than there are; what is never reached is a mistake.
+use crate::files::{names, recorder, uploader_config};
+
+/// Far more than there are; reaching it is a bug.
 const MOST_STEPS: usize = 200;
 
-/// Far beyond what delivering takes.
+/// Far longer than delivery takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How many samples the batches have: each has another number, by which it is known.
+/// The sizes of the batches; the distinct sizes identify them.
 const BATCHES: [usize; 3] = [1, 2, 3];
 
 struct Killer {
@@ -51,7 +51,7 @@ impl Killer {
         })
     }
 
-    /// A profcol that is killed before the `step`-th change of a file.
+    /// Starts a profcol that is killed before the `step`-th file change.
     fn start(&self, step: usize, config: &str) -> Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_profcol"));
         command
@@ -61,7 +61,7 @@ impl Killer {
     }
 }
 
-/// How often each batch was delivered, by its number of samples.
+/// The number of deliveries of each batch, by its number of samples.
 fn delivered(destination: &Destination) -> BTreeMap<usize, usize> {
     let mut delivered = BTreeMap::new();
     for taken in destination.taken() {
@@ -70,10 +70,10 @@ fn delivered(destination: &Destination) -> BTreeMap<usize, usize> {
     delivered
 }
 
-/// Delivers what is in a folder and waits until nothing is left.
+/// Uploads a folder and waits until it is empty.
 fn deliver(folder: &Path, destination: &Destination) {
     let config = uploader_config(folder, destination, "");
-    let _uploader = crate::peers::profcol(&config);
+    let _uploader = profcol(&config);
     let give_up = Instant::now() + PATIENCE;
     while !is_empty(folder) {
         assert!(Instant::now() < give_up, "still there: {:?}", names(folder));
@@ -81,37 +81,39 @@ fn deliver(folder: &Path, destination: &Destination) {
     }
 }
 
-/// Whether no recordings are left, nor notes of them; what never became a recording is not counted.
+/// Whether no recordings and no progress files are left; ignores unfinished files.
 fn is_empty(folder: &Path) -> bool {
     let of_recorder = |name: &String| name.ends_with(".unfinished") && !name.starts_with('.');
     names(folder).iter().all(of_recorder)
 }
 
 #[test]
-fn a_recorder_killed_at_any_step_loses_nothing_that_it_answered() {
+fn a_recorder_killed_at_any_step_loses_no_acknowledged_batch() {
     let Some(killer) = Killer::new() else {
         return;
     };
     for step in 1..MOST_STEPS {
         let folder = tempfile::tempdir().unwrap();
-        // Each file is complete, and compressed, after two batches.
+        // Each file is completed and compressed after two batches.
         let config = crate::files::recorder_config(folder.path(), "max_file_bytes: 6000");
         let mut killed = killer.start(step, &config);
-        killed.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+        killed.wait_for_output("to be ready", |output| {
+            output.contains("Everything is ready")
+        });
         let client = Client::new(endpoint_in(&killed.output(), "grpc"));
         let answered = |samples: &&usize| client.send(&profiles(**samples)).is_ok();
         let answered: Vec<usize> = BATCHES.iter().take_while(answered).copied().collect();
         if answered.len() == BATCHES.len() {
-            // The last file is not compressed before it is complete.
-            let (status, said) = killed.stop();
+            // The last file is only compressed once complete.
+            let (status, output) = killed.stop();
             if status.success() {
-                assert!(step > 12, "only {step} steps: {said}");
+                assert!(step > 12, "only {step} steps: {output}");
                 return;
             }
         } else {
             wait_until("it to be killed", || killed.has_ended());
         }
-        // Half of the times it is the next recorder that finds what is left, and then the uploader.
+        // In half of the cases the next recorder finds the leftovers first, else the uploader.
         if step % 2 == 0 {
             let (next, client) = recorder(folder.path(), "max_file_bytes: 6000");
             client.send(&profiles(50)).unwrap();
@@ -122,7 +124,7 @@ fn a_recorder_killed_at_any_step_loses_nothing_that_it_answered() {
         let delivered = delivered(&destination);
         for samples in BATCHES {
             let times = delivered.get(&samples).copied().unwrap_or(0);
-            // What was on its way may be there, and may not.
+            // Batches in flight may or may not be there.
             let expected = usize::from(answered.contains(&samples));
             let on_its_way = BATCHES.get(answered.len()) == Some(&samples);
             assert!(
@@ -139,7 +141,7 @@ fn a_recorder_killed_at_any_step_loses_nothing_that_it_answered() {
 }
 
 #[test]
-fn an_uploader_killed_at_any_step_delivers_everything_and_little_twice() {
+fn an_uploader_killed_at_any_step_loses_nothing_and_duplicates_little() {
     let Some(killer) = Killer::new() else {
         return;
     };
@@ -155,7 +157,7 @@ fn an_uploader_killed_at_any_step_delivers_everything_and_little_twice() {
         let options = format!("max_in_flight: {MAX_IN_FLIGHT}");
         let config = uploader_config(folder.path(), &destination, &options);
         let mut killed = killer.start(step, &config);
-        wait_until("it to be killed, or done", || {
+        wait_until("it to be killed or to finish", || {
             killed.has_ended() || is_empty(folder.path())
         });
         let is_done = !killed.has_ended();

@@ -1,41 +1,31 @@
-//! The program as a Parca server, as a Parca Agent, and as the one that records and uploads, with what real ones sent
-//! and wrote.
+//! profcol as a Parca server, as a Parca Agent, and as a recorder and uploader, with recordings of real ones.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "what is unwrapped wrongly fails the test, as it should"
-)]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
-#[path = "../backend/mod.rs"]
-mod backend;
 mod deadly;
 mod debuginfo;
 mod dialogue;
 mod disk;
 mod files;
 mod kills;
-#[path = "../peers/mod.rs"]
-mod peers;
 mod pyarrow;
 mod script;
-#[path = "../support/mod.rs"]
-mod support;
 mod upload;
 
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use backend::{Destination, Mode};
-use peers::{Process, profcol};
 use profcol_profile::{Profiles, Validation};
-use support::golden;
+use profcol_test_harness::backend::{Destination, Mode};
+use profcol_test_harness::peers::{Process, profcol};
+use profcol_test_harness::support::golden;
 
-/// A profcol that takes what Parca Agents send.
+/// A profcol with a `parca` receiver.
 struct Server {
     process: Process,
     address: SocketAddr,
-    /// Where it sends that.
+    /// The destination of its exports.
     destination: Destination,
 }
 
@@ -44,7 +34,7 @@ impl Server {
         Self::with("127.0.0.1:0", "")
     }
 
-    /// Listens on `endpoint`; `options` are further ones of the receiver.
+    /// Listens on `endpoint`; `options` are further options of the receiver.
     fn with(endpoint: &str, options: &str) -> Self {
         let destination = Destination::new(Mode::Take);
         let mut process = profcol(&format!(
@@ -60,9 +50,11 @@ service:
 ",
             destination.address
         ));
-        process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
-        let said = process.output();
-        let line = said
+        process.wait_for_output("to be ready", |output| {
+            output.contains("Everything is ready")
+        });
+        let output = process.output();
+        let line = output
             .lines()
             .find(|line| line.contains("Parca server"))
             .unwrap();
@@ -74,7 +66,7 @@ service:
         }
     }
 
-    /// The sum of all values that it passed on.
+    /// The sum of all forwarded values.
     fn total(&self) -> i64 {
         total(&self.destination)
     }
@@ -103,7 +95,7 @@ fn profiles() -> Profiles {
     received.profiles
 }
 
-/// The messages of a recorded call: whether the client sent it, and its bytes.
+/// The messages of a recorded call: whether the client sent each, and its bytes.
 fn messages(path: &Path) -> Vec<(bool, Vec<u8>)> {
     let bytes = fs::read(path).unwrap();
     let mut rest = &bytes[..];

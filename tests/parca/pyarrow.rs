@@ -1,12 +1,13 @@
-//! What we record is read by Arrow's own library, which is not ours.
+//! Recordings are readable by Arrow's own library.
 
 use std::process::Command;
 
+use profcol_test_harness::support::{root, skip};
+
 use crate::files::{names, recorder};
 use crate::profiles;
-use crate::support::{root, skip};
 
-/// `PYTHON` may name one that has pyarrow.
+/// A Python with pyarrow; `PYTHON` may name it.
 fn python() -> Option<Command> {
     let name = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
     let found = Command::new(&name).args(["-c", "import pyarrow"]).output();
@@ -18,7 +19,7 @@ fn python() -> Option<Command> {
 }
 
 #[test]
-fn every_record_that_is_written_is_read_by_pyarrow() {
+fn pyarrow_reads_every_written_record() {
     let profiles = profiles();
     let model = profiles.model();
     let samples = model.profiles().flat_map(|profile| profile.samples.iter());
@@ -29,7 +30,7 @@ fn every_record_that_is_written_is_read_by_pyarrow() {
         })
         .sum();
     for schema in ["v1", "v2"] {
-        // One file of several batches that is not compressed yet, and complete ones.
+        // One uncompressed file with several batches, and completed files.
         for (options, batches) in [("max_file_bytes: 67108864", 3), ("max_file_bytes: 1", 1)] {
             let Some(mut python) = python() else {
                 return;

@@ -1,4 +1,4 @@
-//! A Parca server that does as it is told, and remembers what it was sent.
+//! A scripted Parca server that records what it receives.
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener};
@@ -7,39 +7,38 @@ use std::sync::{Arc, Mutex};
 use ::http::HeaderMap;
 use bytes::Bytes;
 use profcol_net::grpc::{Code, Status};
-use profcol_net::{GrpcConversation, GrpcRequest, GrpcService, unknown_method};
+use profcol_net::{GrpcRequest, GrpcServerStream, GrpcService, unknown_method};
 use profcol_parca::service::{WRITE, WRITE_ARROW, WRITE_RAW, record, request};
-use profcol_parca::v1::{self, Stacks, encode_wanted};
+use profcol_parca::v1::{self, Stacks, encode_stack_request};
 use profcol_parca::{Samples, StackRefs, ipc, raw, to_model, v2};
 use profcol_pprof::Limits;
 use profcol_profile::Profiles;
+use profcol_test_harness::backend::{Serving, wait_until};
 
-use crate::backend::{Serving, wait_until};
-
-/// What it does with a call.
+/// Its behaviour for a call.
 #[derive(Clone, Debug)]
 pub enum Answer {
     Take,
-    /// Says so before anything else.
+    /// Responds with this before reading anything.
     Refuse(Status),
-    /// Says so when everything has come.
+    /// Responds with this after the client has sent everything.
     RefuseAtEnd(Status),
-    /// Reads the samples and then nothing happens.
+    /// Reads the samples and never responds.
     NeverAsk,
-    /// Is content with the samples.
+    /// Closes successfully after the samples.
     CloseEarly,
     AskWithGarbage,
-    /// Asks for a stack that was never sent, and looks whether there is something about it.
+    /// Also requests an unknown stack, and checks the response.
     AskAlsoForUnknown,
-    /// As Parca before 0.27.
+    /// Like Parca before 0.27.
     RefuseColumns,
-    /// Says this, whatever it was sent.
+    /// Responds with this to any message.
     Say(Vec<u8>),
-    /// Reads nothing and says nothing.
+    /// Reads nothing and never responds.
     Hang,
 }
 
-/// Dropped, it is gone with all its connections.
+/// Dropping it closes all connections.
 pub struct Script {
     pub address: SocketAddr,
     state: Arc<Mutex<State>>,
@@ -79,7 +78,7 @@ impl Script {
     }
 
     fn with(address: SocketAddr, state: Arc<Mutex<State>>) -> Self {
-        // One that was there before may take a moment to go.
+        // A previous server may need a moment to close.
         wait_until("the port to be free", || TcpListener::bind(address).is_ok());
         let serving = Serving::on(address, Service(Arc::clone(&state)));
         Self {
@@ -89,7 +88,7 @@ impl Script {
         }
     }
 
-    /// What it does with the next calls; with those after them all is well.
+    /// Sets the behaviour for the next calls; later ones succeed.
     pub fn next(&self, answers: impl IntoIterator<Item = Answer>) {
         self.state.lock().unwrap().answers.extend(answers);
     }
@@ -106,7 +105,7 @@ impl Script {
         self.state.lock().unwrap().most_bytes = bytes;
     }
 
-    /// From samples with this text on nobody gets an answer, until all connections end.
+    /// After samples with this text no call gets a response, until all connections are closed.
     pub fn dies_of(&self, text: &'static str) {
         self.state.lock().unwrap().deadly = Some(text);
     }
@@ -115,7 +114,7 @@ impl Script {
         self.state.lock().unwrap().is_dead
     }
 
-    /// Ends all connections; what it took it remembers.
+    /// Closes all connections; keeps its recorded data.
     pub fn revived(self) -> Self {
         let (address, state) = (self.address, Arc::clone(&self.state));
         drop(self);
@@ -131,22 +130,22 @@ impl Script {
         crate::sum(&self.state.lock().unwrap().taken)
     }
 
-    /// How many batches it has taken.
+    /// The number of accepted batches.
     pub fn taken(&self) -> usize {
         self.state.lock().unwrap().taken.len()
     }
 
-    /// The methods that were called.
+    /// The called methods.
     pub fn paths(&self) -> Vec<String> {
         self.state.lock().unwrap().paths.clone()
     }
 
-    /// Of each record of stacks, whether lines had columns.
+    /// For each record of stacks, whether lines had columns.
     pub fn has_columns(&self) -> Vec<bool> {
         self.state.lock().unwrap().has_columns.clone()
     }
 
-    /// The messages of the last call that was answered with [`Answer::Say`].
+    /// The messages of the last call with [`Answer::Say`].
     pub fn heard(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.state.lock().unwrap().heard)
     }
@@ -160,7 +159,7 @@ impl Service {
         next.unwrap_or(Answer::Take)
     }
 
-    /// As grpc-go says it.
+    /// With grpc-go's error message.
     fn check_length(&self, message: &[u8]) -> Result<(), Status> {
         let (bytes, limit) = (message.len(), self.0.lock().unwrap().most_bytes);
         if bytes <= limit {
@@ -170,7 +169,7 @@ impl Service {
         Err(Status::new(Code::ResourceExhausted, message))
     }
 
-    /// Whether it is dead, maybe of this.
+    /// Whether it has crashed, possibly on this message.
     fn dies(&self, message: &[u8]) -> bool {
         let mut state = self.0.lock().unwrap();
         let has = |text: &str| {
@@ -235,11 +234,11 @@ impl GrpcService for Service {
         Ok(Bytes::new())
     }
 
-    fn is_conversation(&self, path: &str) -> bool {
+    fn is_streaming(&self, path: &str) -> bool {
         path == WRITE || path.ends_with("/Upload")
     }
 
-    async fn converse(&self, mut call: GrpcConversation) -> Result<(), Status> {
+    async fn stream(&self, mut call: GrpcServerStream) -> Result<(), Status> {
         let answer = self.answer();
         if let Answer::Refuse(status) = answer {
             return Err(status);
@@ -271,7 +270,7 @@ impl GrpcService for Service {
                 if matches!(answer, Answer::AskAlsoForUnknown) {
                     asked.push(b"sixteen unknown!");
                 }
-                let asked = encode_wanted(asked.iter().copied()).unwrap();
+                let asked = encode_stack_request(asked.iter().copied()).unwrap();
                 call.send(request(&asked)).await?;
             }
         }

@@ -11,13 +11,13 @@ use ::http::HeaderMap;
 use bytes::Bytes;
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{GrpcRequest, GrpcService};
+use profcol_test_harness::backend::{ClosedPort, Serving, wait_until};
+use profcol_test_harness::support::{Ended, NOBODY, is_root, path, profcol, run, skip};
 
 use crate::Server;
-use crate::backend::{Nobody, Serving};
 use crate::files::{names, recorded};
-use crate::support::{Ended, NOBODY, is_root, path, profcol, run, skip};
 
-/// What the recordings in `parca/offline-v1` and `parca/offline-v2` have, but for the torn one.
+/// The rows of the recordings in `parca/offline-v1` and `parca/offline-v2`, without the torn ones.
 const ROWS_V1: i64 = 57 + 59 + 65;
 const ROWS_V2: i64 = 40 + 61 + 10 + 48 + 63;
 const TORN_V1: &str = "1795255569-319-torn.padata";
@@ -44,34 +44,34 @@ fn whole(layout: &str, torn: &str) -> tempfile::TempDir {
 }
 
 #[test]
-fn uploads_everything_and_ends() {
-    for (layout, torn, rows, told) in [
+fn uploads_everything_and_exits() {
+    for (layout, torn, rows, summary) in [
         (
             "parca/offline-v1",
             TORN_V1,
             ROWS_V1,
-            "Uploaded 3 batches, 2 files as a whole.",
+            "Uploaded 3 batches, 2 complete files.",
         ),
         (
             "parca/offline-v2",
             TORN_V2,
             ROWS_V2,
-            "Uploaded 5 batches, 2 files as a whole.",
+            "Uploaded 5 batches, 2 complete files.",
         ),
     ] {
         let folder = whole(layout, torn);
         let server = Server::new();
-        check(&upload(folder.path(), server.address, &[]), 0, &[told]);
+        check(&upload(folder.path(), server.address, &[]), 0, &[summary]);
         assert_eq!(names(folder.path()), [""; 0]);
-        crate::backend::wait_until("all to arrive", || server.total() >= rows);
+        wait_until("all to arrive", || server.total() >= rows);
         assert_eq!(server.total(), rows, "{layout}");
         let nothing = upload(folder.path(), server.address, &[]);
-        check(&nothing, 0, &["Uploaded 0 batches, 0 files as a whole."]);
+        check(&nothing, 0, &["Uploaded 0 batches, 0 complete files."]);
     }
 }
 
 #[test]
-fn root_uploads_what_another_user_recorded() {
+fn root_uploads_recordings_of_another_user() {
     if !is_root() {
         skip("only root can give files away");
         return;
@@ -85,12 +85,12 @@ fn root_uploads_what_another_user_recorded() {
     }
     let server = Server::new();
     let said = upload(folder.path(), server.address, &[]);
-    check(&said, 0, &["Uploaded 5 batches, 2 files as a whole."]);
+    check(&said, 0, &["Uploaded 5 batches, 2 complete files."]);
     assert_eq!(names(folder.path()), [""; 0]);
 }
 
 #[test]
-fn a_dry_run_says_what_is_there_and_changes_nothing() {
+fn a_dry_run_lists_recordings_and_changes_nothing() {
     let folder = recorded("parca/offline-v1");
     let before = names(folder.path());
     let ended = run(&["upload", path(folder.path()), "--dry-run"]);
@@ -108,34 +108,34 @@ fn a_dry_run_says_what_is_there_and_changes_nothing() {
 }
 
 #[test]
-fn what_cannot_be_delivered_is_left_and_delivered_the_next_time() {
+fn undelivered_recordings_stay_and_are_delivered_next_time() {
     let folder = whole("parca/offline-v1", TORN_V1);
     let before = names(folder.path());
-    let nobody = Nobody::new();
+    let nobody = ClosedPort::reserve();
     let ended = upload(folder.path(), nobody.address, &["--give-up-after", "300ms"]);
     check(
         &ended,
         1,
         &[
-            "Uploaded 0 batches, 0 files as a whole.",
+            "Uploaded 0 batches, 0 complete files.",
             "Left: 1795255549-319.padata.zst: 0 of 1 batches uploaded",
             "Left: 1795255569-319.padata: 0 of 2 batches uploaded",
             "the exporters gave up",
         ],
     );
     assert_eq!(names(folder.path()), before);
-    // As if the first of two had been delivered before a crash.
+    // The state after a crash following the first of two batches.
     let note = folder.path().join(".1795255569-319.padata.progress");
     fs::write(note, "1\n").unwrap();
     let server = Server::new();
     let ended = upload(folder.path(), server.address, &[]);
-    check(&ended, 0, &["Uploaded 2 batches, 2 files as a whole."]);
-    crate::backend::wait_until("all to arrive", || server.total() >= 57 + 65);
+    check(&ended, 0, &["Uploaded 2 batches, 2 complete files."]);
+    wait_until("all to arrive", || server.total() >= 57 + 65);
     assert_eq!(server.total(), 57 + 65);
     assert_eq!(names(folder.path()), [""; 0]);
 }
 
-/// A server that wants a token that nobody has; it notes what headers it gets.
+/// A server that rejects every token, and records the headers.
 #[derive(Clone, Default)]
 struct Closed(Arc<Mutex<HeaderMap>>);
 
@@ -151,7 +151,7 @@ impl GrpcService for Closed {
 }
 
 #[test]
-fn what_is_refused_for_ever_stays_and_may_be_offered_again() {
+fn permanently_refused_recordings_stay_and_can_be_retried() {
     let folder = whole("parca/offline-v1", TORN_V1);
     let before = names(folder.path());
     let seen = Closed::default();
@@ -176,7 +176,7 @@ fn what_is_refused_for_ever_stays_and_may_be_offered_again() {
             "Left: 1795255549-319.padata.zst: 0 of 1 batches uploaded, 1 refused by the server",
             "Left: 1795255569-319.padata: 0 of 2 batches uploaded, 2 refused by the server",
             "no such token",
-            "2 files were not delivered as a whole",
+            "2 files were not fully delivered",
         ],
     );
     drop(closed);
@@ -186,24 +186,24 @@ fn what_is_refused_for_ever_stays_and_may_be_offered_again() {
 
     let server = Server::new();
     let ended = upload(folder.path(), server.address, &["--keep"]);
-    check(&ended, 0, &["Uploaded 3 batches, 2 files as a whole."]);
-    crate::backend::wait_until("all to arrive", || server.total() >= ROWS_V1);
-    // What is kept is marked, and not sent again.
+    check(&ended, 0, &["Uploaded 3 batches, 2 complete files."]);
+    wait_until("all to arrive", || server.total() >= ROWS_V1);
+    // Kept recordings are marked, and not sent again.
     let again = upload(folder.path(), server.address, &[]);
     check(&again, 0, &["Uploaded 0 batches"]);
     assert_eq!(server.total(), ROWS_V1);
-    let told = run(&["upload", path(folder.path()), "--dry-run"]);
-    check(&told, 0, &["57 rows", "; uploaded, and kept"]);
+    let listing = run(&["upload", path(folder.path()), "--dry-run"]);
+    check(&listing, 0, &["57 rows", "; uploaded, and kept"]);
 }
 
-/// What answers every connection as a web server does that speaks no HTTP/2.
+/// Responds to every connection like a web server without HTTP/2.
 fn web_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for connection in listener.incoming() {
             let mut connection = connection.unwrap();
-            // Whoever went away already gets no answer.
+            // The client may have disconnected.
             let _ = connection.read(&mut [0; 1024]);
             let _ = connection.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
         }
@@ -212,15 +212,15 @@ fn web_server() -> SocketAddr {
 }
 
 #[test]
-fn says_once_what_keeps_it_from_uploading() {
+fn reports_an_upload_error_once() {
     let folder = whole("parca/offline-v1", TORN_V1);
     let before = names(folder.path());
-    let nobody = Nobody::new();
+    let nobody = ClosedPort::reserve();
     let closed = Serving::new(Closed::default());
     let web_server = web_server();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = silent.local_addr().unwrap();
-    // No name is so long, which needs no name server to be known.
+    // The name is too long, so it fails without a DNS query.
     let no_name = "x".repeat(64);
     for (to, reason) in [
         (
@@ -239,7 +239,7 @@ fn says_once_what_keeps_it_from_uploading() {
         (format!("grpc://{}", closed.address), "no such token"),
         (
             format!("grpc://{silent}"),
-            "has not answered for 3 seconds; check the address",
+            "for 3 seconds; check the address",
         ),
     ] {
         let arguments = ["upload", path(folder.path()), "--to", &to];
@@ -256,9 +256,9 @@ fn says_once_what_keeps_it_from_uploading() {
 }
 
 #[test]
-fn a_signal_ends_it_and_what_is_left_is_told() {
+fn a_signal_stops_it_and_it_reports_what_is_left() {
     let folder = whole("parca/offline-v1", TORN_V1);
-    // It takes connections, and says nothing.
+    // It accepts connections, and never responds.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = format!("grpc://{}", silent.local_addr().unwrap());
     let command = profcol(&["upload", path(folder.path()), "--to", &to])
@@ -268,8 +268,8 @@ fn a_signal_ends_it_and_what_is_left_is_told() {
         .spawn()
         .unwrap();
     let _connection = silent.accept().unwrap();
-    let told = Command::new("kill").arg(command.id().to_string()).status();
-    assert!(told.unwrap().success());
+    let killed = Command::new("kill").arg(command.id().to_string()).status();
+    assert!(killed.unwrap().success());
     let output = command.wait_with_output().unwrap();
     assert!(!output.status.success(), "{output:?}");
     let said = String::from_utf8(output.stdout).unwrap();
@@ -279,7 +279,7 @@ fn a_signal_ends_it_and_what_is_left_is_told() {
     );
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(
-        said.ends_with("Error: 2 files were not uploaded as a whole\n"),
+        said.ends_with("Error: 2 files were not uploaded completely\n"),
         "{said}"
     );
     assert!(!said.contains("Dropping"), "{said}");
@@ -287,7 +287,7 @@ fn a_signal_ends_it_and_what_is_left_is_told() {
 }
 
 #[test]
-fn what_cannot_be_read_is_left_under_another_name() {
+fn unreadable_recordings_are_renamed() {
     let folder = recorded("parca/offline-v1");
     let server = Server::new();
     let ended = upload(folder.path(), server.address, &[]);
@@ -296,8 +296,8 @@ fn what_cannot_be_read_is_left_under_another_name() {
         &ended,
         1,
         &[
-            "Uploaded 4 batches, 2 files as a whole.",
-            &format!("Left: {damaged}: not everything in it can be read"),
+            "Uploaded 4 batches, 2 complete files.",
+            &format!("Left: {damaged}: partly unreadable"),
             "the file ends at byte 71333, within batch 2 of 2",
         ],
     );
@@ -305,7 +305,7 @@ fn what_cannot_be_read_is_left_under_another_name() {
 }
 
 #[test]
-fn wrong_command_lines_are_told() {
+fn reports_wrong_command_lines() {
     let check = |arguments: &[&str], says: &str| {
         let ended = run(&[&["upload"], arguments].concat());
         assert_eq!(ended.code, Some(2), "{ended:?}");
@@ -314,16 +314,16 @@ fn wrong_command_lines_are_told() {
     check(&["."], "--to <SERVER>");
     check(
         &[".", "--to", "http://parca:7070"],
-        "\"http\" is not a scheme of a Parca server",
+        "unsupported scheme \"http\"",
     );
-    check(&[".", "--to", "grpc://"], "it names no host");
+    check(&[".", "--to", "grpc://"], "host is missing");
     check(
         &[".", "--to", "grpcs://p:1", "--insecure"],
-        "--insecure is plaintext",
+        "--insecure means plaintext",
     );
     check(
         &[".", "--to", "p:1", "--header", "name"],
-        "has to be name=value",
+        "must be name=value",
     );
     check(
         &[".", "--to", "p:1", "--give-up-after", "soon"],

@@ -1,4 +1,4 @@
-//! A profcol with a live view that has seen some seconds of two programs.
+//! A profcol with a live view of some seconds of two programs.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,13 +8,12 @@ use profcol_profile::{
     Function, Interner, KeyValue, Line, Location, LocationIdx, LocationRef, Model, Profile,
     Profiles, Resource, ResourceProfiles, SampleRef, Samples, ScopeProfiles, ValueType,
 };
-
-use crate::peers::{Process, free_address, post_profiles, profcol};
+use profcol_test_harness::peers::{Process, free_address, post_profiles, profcol};
 
 pub const CPU: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
 pub const SECONDS: u64 = 10;
 
-/// Stacks of a second, with nanoseconds of CPU.
+/// Stacks of one second, with CPU nanoseconds.
 pub const WEB: [(&str, u64); 3] = [
     ("main;render;template", 300_000_000),
     ("main;accept", 200_000_000),
@@ -25,10 +24,10 @@ pub const DATABASE: [(&str, u64); 2] = [
     ("main;vacuum", 90_000_000),
 ];
 
-/// Of the database's deep stack.
+/// CPU nanoseconds of the database's deep stack.
 const DEEP: u64 = 1_000_000;
 
-/// So deep that an answer with it is worth compressing.
+/// Deep enough that the response is compressed.
 fn deep() -> String {
     let levels: Vec<String> = (0..100).map(|level| format!("level_{level}")).collect();
     levels.join(";")
@@ -75,13 +74,13 @@ service:
         Self {
             page,
             start: first * 1000,
-            // The end of a step of 15 s, and of one of 2 s.
+            // The end of both a 15 s and a 2 s step.
             end: (first + 30) * 1000,
             _profcol: profcol,
         }
     }
 
-    /// What a program took in all.
+    /// The total value of a program.
     pub fn total(&self, program: &str) -> u64 {
         let sum = |stacks: &[(&str, u64)]| stacks.iter().map(|it| it.1).sum::<u64>();
         let second = match program {
@@ -92,7 +91,7 @@ service:
     }
 }
 
-/// Status and body of an answer. A header `x-host` stands for the name of the host.
+/// Status and body of a response. The header `x-host` replaces the host name.
 pub fn http(
     to: SocketAddr,
     method: &str,
@@ -111,7 +110,7 @@ pub fn http(
     );
     let mut stream = TcpStream::connect(to).unwrap();
     stream.write_all(head.as_bytes()).unwrap();
-    // Who refuses by the head need not read the rest.
+    // A server that refuses by the headers need not read the body.
     let _ = stream.write_all(body);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -122,7 +121,7 @@ pub fn http(
     (status.parse().unwrap(), body)
 }
 
-/// As a part of a URL.
+/// Percent-encoded for a URL.
 pub fn encoded(text: &str) -> String {
     let bytes = text.bytes().map(|byte| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' => char::from(byte).to_string(),
@@ -131,7 +130,7 @@ pub fn encoded(text: &str) -> String {
     bytes.collect()
 }
 
-/// A second of two programs: one says which service it is, and what it allocates.
+/// One second of two programs: one of them has a service name and allocations.
 fn profiles(second: u64) -> Profiles {
     let mut rows = Interner::new();
     let cpu = value_type(&mut rows, "cpu", "nanoseconds");

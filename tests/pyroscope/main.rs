@@ -1,17 +1,10 @@
-//! Pyroscope's query API, asked by the client that Grafana uses and by `curl`, shows what the page shows.
+//! Pyroscope's query API, through Grafana's client and `curl`, returns the same data as the page.
 //!
-//! The client is a program in Go (`client/`) with what Pyroscope generates from its definitions.
+//! The client is a Go program (`client/`) with Pyroscope's generated code.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "what is unwrapped wrongly fails the test, as it should"
-)]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod host;
-#[path = "../peers/mod.rs"]
-mod peers;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -19,10 +12,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use profcol_test_harness::support::{root, skip};
 use serde_json::{Value, json};
 
 use self::host::{CPU, Host, SECONDS, http};
-use self::support::{root, skip};
 
 const SPACE: &str = "memory:alloc_space:bytes:space:bytes";
 
@@ -37,7 +30,7 @@ fn call(method: &'static str, request: Value) -> Call {
     Call { method, request }
 }
 
-/// The client, built once; `None` where there is no Go.
+/// The client, built once; `None` without Go.
 fn client() -> Option<&'static PathBuf> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let build = || {
@@ -61,7 +54,7 @@ fn client() -> Option<&'static PathBuf> {
     BUILT.get_or_init(build).as_ref()
 }
 
-/// What the server answers to the client, one outcome per call.
+/// The server's responses to the client, one per call.
 fn ask(to: SocketAddr, authorization: &str, codec: &str, calls: &[Call]) -> Option<Vec<Value>> {
     let mut child = Command::new(client()?)
         .arg(format!("http://{to}"))
@@ -100,7 +93,7 @@ fn get(to: SocketAddr, path: &str) -> Value {
     serde_json::from_slice(&body).unwrap_or_else(|error| panic!("{path}: {error}: {text}"))
 }
 
-/// The questions that Grafana's data source and its app ask.
+/// The queries of Grafana's data source and app.
 fn questions(host: &Host) -> Vec<Call> {
     let [start, end] = [host.start, host.end].map(|it| it.to_string());
     let of = |selector: &str, more: Value| {
@@ -171,8 +164,8 @@ fn questions(host: &Host) -> Vec<Call> {
     ]
 }
 
-/// Both codecs, and compressed requests: the client reads the same from each, and what it writes as JSON is what the server
-/// says in JSON by itself.
+/// Both codecs, and compressed requests: the client reads the same from each, and its JSON equals the server's
+/// own JSON.
 #[test]
 fn grafanas_client_reads_the_same_in_each_codec() {
     let host = Host::start("");
@@ -206,7 +199,7 @@ fn grafanas_client_reads_the_same_in_each_codec() {
 }
 
 #[test]
-fn grafanas_client_gets_what_the_page_shows() {
+fn grafanas_client_gets_the_same_data_as_the_page() {
     let host = Host::start("");
     let calls = questions(&host);
     let Some(outcomes) = ask(host.page, "", "proto", &calls) else {
@@ -278,7 +271,7 @@ fn grafanas_client_gets_what_the_page_shows() {
         );
     }
 
-    // CPU of all, and by service, over time.
+    // Total CPU, and CPU by service, over time.
     let whole = page("profile", "");
     let total = whole["total"].as_u64().unwrap();
     assert_eq!(total, host.total("webserver") + host.total("database"));
@@ -302,7 +295,7 @@ fn grafanas_client_gets_what_the_page_shows() {
         SECONDS / 2
     );
 
-    // The flame graph: each function has what the page's table says.
+    // The flame graph: each function has the values of the page's table.
     let graph = &next()["flamegraph"];
     assert_eq!(number(&graph["total"]), total);
     assert_eq!(number(&graph["levels"][0]["values"][1]), total);
@@ -312,7 +305,7 @@ fn grafanas_client_gets_what_the_page_shows() {
     table.sort();
     assert_eq!(own, table);
 
-    // pprof, in either way.
+    // pprof, from both endpoints.
     let pprof = &next()["pprof"]["profile"];
     assert_eq!(*next(), json!({}), "no flame graph of nobody");
     assert_eq!(pprof, next());
@@ -325,9 +318,9 @@ fn grafanas_client_gets_what_the_page_shows() {
     assert_eq!(number(&diff["rightTicks"]), host.total("database"));
 }
 
-/// The client asks for gzip and unpacks it; so what it reads elsewhere here came compressed.
+/// The client requests gzip, so the other tests here also cover compressed responses.
 #[test]
-fn large_answers_are_compressed_for_who_takes_that() {
+fn large_responses_are_compressed_on_request() {
     let host = Host::start("");
     let request = json!({
         "profileTypeID": CPU, "labelSelector": "{}", "start": host.start, "end": host.end,
@@ -355,7 +348,7 @@ fn large_answers_are_compressed_for_who_takes_that() {
 
 /// Stacks below a function, the average of a step, several selectors, another type.
 #[test]
-fn stacks_types_and_selectors_choose_what_is_shown() {
+fn stacks_types_and_selectors_filter_the_result() {
     let host = Host::start("");
     let ask = |method, request: Value| {
         let (status, answer) = post(
@@ -427,7 +420,7 @@ fn stacks_types_and_selectors_choose_what_is_shown() {
     );
     assert_eq!(values(json!(["{__profile_type__=\"x\"}"])), "");
 
-    // Cut to the largest: what is left out is no function.
+    // Truncated to the largest: the remainder is not a function.
     let mut few = of(CPU, "{}");
     few["maxNodes"] = json!(2);
     let few = ask("SelectMergeStacktraces", few);
@@ -438,7 +431,7 @@ fn stacks_types_and_selectors_choose_what_is_shown() {
 }
 
 #[test]
-fn the_older_endpoints_answer_in_one_json() {
+fn the_legacy_endpoints_return_a_single_json() {
     let host = Host::start("");
     let (from, until) = (host.start, host.end);
     let query = |selector: &str| host::encoded(&format!("{CPU}{selector}"));
@@ -507,7 +500,7 @@ fn the_older_endpoints_answer_in_one_json() {
 }
 
 #[test]
-fn what_cannot_be_answered_says_why() {
+fn failed_queries_state_the_reason() {
     let host = Host::start("");
     let whole = json!({
         "profileTypeID": CPU, "labelSelector": "{}",
@@ -526,14 +519,14 @@ fn what_cannot_be_answered_says_why() {
             "{".to_owned(),
             400,
             "invalid_argument",
-            "the request cannot be read",
+            "invalid request",
         ),
         (
             stacktraces,
             "{}".to_owned(),
             400,
             "invalid_argument",
-            "\"\" is not a profile type such as",
+            "invalid profile type \"\", expected",
         ),
         (
             stacktraces,
@@ -582,7 +575,7 @@ fn what_cannot_be_answered_says_why() {
             with("start", json!("18446744073709551615")),
             400,
             "invalid_argument",
-            "integer of 64 bits",
+            "64-bit integer",
         ),
         (
             stacktraces,
@@ -758,7 +751,7 @@ fn what_cannot_be_answered_says_why() {
         b"{}",
     );
     assert_eq!(found, 404);
-    // A name that a stranger's page made point here.
+    // A foreign host name that resolves to this server (DNS rebinding).
     let evil = format!("{json_type}x-host: evil.example\r\n");
     let (found, _) = http(host.page, "POST", types, &evil, b"{}");
     assert_eq!(found, 421);
@@ -779,7 +772,7 @@ fn what_cannot_be_answered_says_why() {
 }
 
 #[test]
-fn only_who_may_see_the_page_may_ask() {
+fn queries_need_the_same_authentication_as_the_page() {
     let host = Host::start("auth: {authenticator: basicauth}");
     let calls = [call("ProfileTypes", json!({}))];
     // user:password
@@ -803,7 +796,7 @@ fn only_who_may_see_the_page_may_ask() {
     assert_eq!(status, 401);
 }
 
-/// Each `curl` of the README, against this host.
+/// Runs each `curl` of the README against this host.
 #[test]
 fn the_examples_of_the_readme_work() {
     if !Command::new("curl")
@@ -840,7 +833,7 @@ fn the_examples_of_the_readme_work() {
     }
 }
 
-/// `1.0` and `1` are the same double.
+/// Makes `1.0` and `1` equal.
 fn as_doubles(value: &Value) -> Value {
     match value {
         Value::Number(number) => json!(number.as_f64()),
@@ -865,12 +858,12 @@ fn strings(list: &Value) -> Vec<&str> {
     list.iter().filter_map(Value::as_str).collect()
 }
 
-/// Protobuf's JSON has numbers of 64 bits as text.
+/// Protobuf's JSON encodes 64-bit numbers as strings.
 fn number(value: &Value) -> u64 {
     value.as_str().unwrap_or("0").parse().unwrap()
 }
 
-/// What each function has for itself, in a flame graph.
+/// The self value of each function in a flame graph.
 fn own_values(graph: &Value, stride: usize) -> Vec<(String, u64)> {
     let names = strings(&graph["names"]);
     let mut own = std::collections::BTreeMap::new();

@@ -1,32 +1,18 @@
-//! A host that a real systemd runs: profcol is installed there as `deploy/systemd` says, and has to tell of each process its
-//! unit and which run of it this is, through restarts of systemd and of itself.
+//! A host with a real systemd: profcol is installed there according to `deploy/systemd`, and must report the unit and
+//! the invocation ID of each process, across restarts of systemd and of itself.
 //!
 //! `cargo xtask systemd` makes such a system, and runs this. It needs root and the right to load BPF programs.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "what is unwrapped wrongly fails the test, as it should"
-)]
-
-mod host;
-#[allow(dead_code, reason = "each test uses its part")]
-#[path = "../ebpf/programs.rs"]
-mod programs;
-#[path = "../support/mod.rs"]
-mod support;
-#[allow(dead_code, reason = "each test uses its part")]
-#[path = "../ebpf/toolchain.rs"]
-mod toolchain;
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
 use profcol_profile::{Attributes, json};
-
-use crate::host::Host;
-use crate::support::root;
-use crate::toolchain::Workshop;
+use profcol_test_harness::support::root;
+use profcol_test_harness::systemd::Host;
+use profcol_test_harness::toolchain::Workshop;
 
 /// Set by `cargo xtask systemd`: the archive of a system.
 const SYSTEM: &str = "PROFCOL_SYSTEMD";
@@ -51,7 +37,7 @@ service:
 
 const PROFILES: &str = "var/lib/profcol/profiles.jsonl";
 
-/// The names under which the one program runs.
+/// The names under which the test program runs.
 const PROGRAMS: [&str; 9] = [
     "demo",
     "odd",
@@ -65,8 +51,8 @@ const PROGRAMS: [&str; 9] = [
 ];
 
 #[test]
-#[expect(clippy::print_stdout, reason = "a skip is told")]
-fn tells_units_and_runs_under_a_real_systemd() {
+#[expect(clippy::print_stdout, reason = "reports skips")]
+fn reports_units_and_invocations_under_a_real_systemd() {
     let Some(system) = std::env::var_os(SYSTEM) else {
         println!("skipped: `cargo xtask systemd` runs this");
         return;
@@ -96,19 +82,19 @@ fn tells_units_and_runs_under_a_real_systemd() {
     );
     host.boot();
     let ran = Ran(host.wait_for("trial/told", "@done"));
-    assert!(ran.0.contains("@done"), "it did not end:\n{}", ran.0);
+    assert!(ran.0.contains("@done"), "it did not exit:\n{}", ran.0);
     assert!(!ran.0.contains("@missed"), "{}", ran.0);
     check_service(&ran);
     check_attributes(&ran, &host.at(PROFILES));
     check_command(&ran);
 }
 
-/// What the script told.
+/// The report of the script.
 struct Ran(String);
 
 impl Ran {
     /// All under a name.
-    fn told(&self, name: &str) -> String {
+    fn reported(&self, name: &str) -> String {
         let begin = format!("@{name} ");
         let lines = self.0.lines();
         let lines: Vec<&str> = lines.filter_map(|line| line.strip_prefix(&begin)).collect();
@@ -117,9 +103,9 @@ impl Ran {
     }
 }
 
-/// The unit that is handed out does what it says.
+/// Checks the shipped unit.
 fn check_service(ran: &Ran) {
-    let said = ran.told("said");
+    let output = ran.reported("output");
     for (name, expected) in [
         ("started", "active dynamic"),
         ("killed", "active"),
@@ -129,11 +115,11 @@ fn check_service(ran: &Ran) {
         ("stopped", "success 0"),
         ("wrong", "78 0"),
     ] {
-        assert_eq!(ran.told(name), expected, "{name}: {said}");
+        assert_eq!(ran.reported(name), expected, "{name}: {output}");
     }
-    assert!(!said.contains("is missing"), "{said}");
-    assert!(said.contains("Watchdog timeout"), "{said}");
-    let status = ran.told("status");
+    assert!(!output.contains("is missing"), "{output}");
+    assert!(output.contains("Watchdog timeout"), "{output}");
+    let status = ran.reported("status");
     let is_exact = status.starts_with("notify ebpf_cpu: ") && status.contains("; file: ");
     assert!(is_exact, "{status}");
 }
@@ -141,33 +127,33 @@ fn check_service(ran: &Ran) {
 type Texts = HashMap<String, String>;
 
 fn check_attributes(ran: &Ran, profiles: &Path) {
-    let session = ran.told("session");
+    let session = ran.reported("session");
     let scope = format!("session-{session}.scope");
     let system = ("slice", "system.slice");
     let user = [("slice", "user-1000.slice"), ("owner_uid", "1000")];
     let runs = runs(ran);
-    let told = told(profiles);
+    let attributes = systemd_attributes(profiles);
     let check = |program: &str, enough: usize, expected: &[(&str, &str)]| {
         let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
         let mut expected: Texts = expected.iter().map(own).collect();
-        expected.insert("machine_id".to_owned(), ran.told("machine"));
+        expected.insert("machine_id".to_owned(), ran.reported("machine"));
         let mut exact = 0;
         for ((_, pid), id) in runs.iter().filter(|((name, _), _)| name == program) {
-            let told = told.get(&(program.to_owned(), *pid));
-            for mut told in told.into_iter().flatten().cloned() {
-                let run = told.remove("invocation_id");
-                // Of one that is gone there may be none, but no other.
+            let found = attributes.get(&(program.to_owned(), *pid));
+            for mut found in found.into_iter().flatten().cloned() {
+                let run = found.remove("invocation_id");
+                // A finished run may have no ID, but no wrong one.
                 assert!(
                     run.as_ref().is_none_or(|run| run == id),
                     "{program} {pid}: {run:?}, not {id}"
                 );
-                assert_eq!(told, expected, "{program} {pid}");
+                assert_eq!(found, expected, "{program} {pid}");
                 exact += usize::from(run.is_some());
             }
         }
         assert!(
             exact >= enough,
-            "{program}: {exact} in {told:?}, of {runs:?}"
+            "{program}: {exact} in {attributes:?}, of {runs:?}"
         );
     };
     let demo = [("unit", "demo.service"), ("slice", "my\\x2dshop.slice")];
@@ -180,7 +166,7 @@ fn check_attributes(ran: &Ran, profiles: &Path) {
     for (program, enough, unit) in [
         ("delegated", 1, "delegated.service"),
         ("again", 2, "again.service"),
-        // Most of its runs end before their profiles come by.
+        // Most of its runs end before their profiles are processed.
         ("timed", 0, "timed.service"),
         ("moved", 1, "moved.scope"),
         ("late", 1, "late.service"),
@@ -197,9 +183,9 @@ fn check_attributes(ran: &Ran, profiles: &Path) {
     check("mine", 1, &[&user[..], &mine].concat());
 }
 
-/// `profcol processes` says the same.
+/// `profcol processes` reports the same.
 fn check_command(ran: &Ran) {
-    let shown = ran.told("shown");
+    let shown = ran.reported("shown");
     let shown: HashMap<i64, HashMap<String, serde_json::Value>> =
         serde_json::from_str(&shown).unwrap();
     let runs = runs(ran);
@@ -212,21 +198,21 @@ fn check_command(ran: &Ran) {
     }
 }
 
-/// Of each program and process the id of its run.
+/// The invocation ID of each program and process.
 fn runs(ran: &Ran) -> HashMap<(String, i64), String> {
     let run = |line: &str| {
         let mut words = line.split(' ').map(str::to_owned);
         let mut next = || words.next().unwrap();
         ((next(), next().parse().unwrap()), next())
     };
-    ran.told("run").lines().map(run).collect()
+    ran.reported("run").lines().map(run).collect()
 }
 
-/// What the profiles say of systemd, by program and process.
-fn told(profiles: &Path) -> HashMap<(String, i64), Vec<Texts>> {
-    let mut told: HashMap<_, Vec<Texts>> = HashMap::new();
+/// The systemd attributes in the profiles, by program and process.
+fn systemd_attributes(profiles: &Path) -> HashMap<(String, i64), Vec<Texts>> {
+    let mut attributes: HashMap<_, Vec<Texts>> = HashMap::new();
     let text = fs::read_to_string(profiles).unwrap();
-    // When it was killed a line may have been under way.
+    // A kill may leave an incomplete line.
     for model in text
         .lines()
         .filter_map(|line| json::decode(line.as_bytes()).ok())
@@ -244,12 +230,13 @@ fn told(profiles: &Path) -> HashMap<(String, i64), Vec<Texts>> {
                 name.value.as_str().unwrap().to_owned(),
                 pid.value.as_int().unwrap(),
             );
-            told.entry(key)
+            attributes
+                .entry(key)
                 .or_default()
                 .push(of_systemd(&resource.attributes));
         }
     }
-    told
+    attributes
 }
 
 fn of_systemd(attributes: &Attributes) -> Texts {

@@ -1,4 +1,4 @@
-//! Runs the commands of the guides, each page in a folder of its own, in the order in which they stand there.
+//! Runs the commands of the guides, in page order, each page in its own folder.
 
 use std::fs;
 use std::net::TcpListener;
@@ -8,16 +8,17 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::page::{Page, guides_and_readme};
-use crate::support::{root, run, skip};
+use profcol_test_harness::support::{root, run, skip};
 
-/// What the guides call by names of others, in the place of which something busy runs.
+use crate::page::{Page, guides_and_readme};
+
+/// A busy replacement for the third-party programs in the guides.
 const SHORT: &str = "#!/bin/sh\ni=0; while [ $i -lt 300000 ]; do i=$((i+1)); done\n";
 const ENDLESS: &str = "#!/bin/sh\nwhile :; do :; done\n";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
-fn commands_do_what_they_are_said_to_do() {
+fn commands_work_as_described() {
     let doctor = run(&["doctor"]);
     if doctor.code != Some(0) {
         skip("profcol may not profile this host");
@@ -31,7 +32,7 @@ fn commands_do_what_they_are_said_to_do() {
     let pages: Vec<_> = pages.iter().map(|page| (page, of_page(page))).collect();
     let count: usize = pages.iter().map(|(_, commands)| commands.len()).sum();
     assert!(count > 15, "{count}");
-    // Most of the time they wait.
+    // They mostly wait.
     thread::scope(|scope| {
         for (page, commands) in pages.iter().filter(|(_, commands)| !commands.is_empty()) {
             scope.spawn(|| Stage::new(page).run(commands));
@@ -47,11 +48,11 @@ fn commands_of(block: &str) -> Vec<String> {
             .unwrap_or_else(|| panic!("not a command: {line}"))
             .replace("target/release/", "")
     });
-    // What builds profcol has run before any test.
+    // Build commands have run before the tests.
     commands.filter(|it| !it.starts_with("cargo ")).collect()
 }
 
-/// Where a page is acted out.
+/// The environment in which a page runs.
 struct Stage<'a> {
     page: &'a Page,
     folder: tempfile::TempDir,
@@ -71,7 +72,7 @@ impl<'a> Stage<'a> {
             fs::write(at(program), script).unwrap();
             fs::set_permissions(at(program), fs::Permissions::from_mode(0o755)).unwrap();
         }
-        // What earlier runs of the same commands left.
+        // The results of earlier runs of the same commands.
         fs::create_dir(at("recordings")).unwrap();
         for profile in ["before.pb.gz", "after.pb.gz"] {
             fs::write(at(profile), "main;work 100\nmain;rest 50\n").unwrap();
@@ -83,7 +84,7 @@ impl<'a> Stage<'a> {
         {
             fs::write(at("profcol.yaml"), inside(configuration)).unwrap();
         }
-        // Where something is to be seen. Not on each page: they share the CPUs.
+        // Only for pages that need a busy process, since the pages share the CPUs.
         let is_watched = ["4711", "profcol record -d", "profcol top"];
         let is_watched = is_watched.iter().any(|it| page.text.contains(it));
         let busy = is_watched.then(|| Command::new(at("postgres")).spawn().unwrap());
@@ -100,7 +101,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The command in this place: shorter, with a process that is here, and to nobody outside.
+    /// The adapted command: shorter, with an existing process, and without network access.
     fn adapted(&self, command: &str) -> String {
         let pid = self.busy.as_ref().map(|it| it.id().to_string());
         let adapted = inside(command)
@@ -153,7 +154,7 @@ impl<'a> Stage<'a> {
         let output = self.shell(adapted).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         let code = output.status.code();
-        // Two runs of a short command may differ by that much.
+        // Two runs of a short command may differ by this much.
         let may_differ = command.contains("--fail-over") && code == Some(1);
         assert!(
             code == Some(0) || may_differ,
@@ -162,11 +163,11 @@ impl<'a> Stage<'a> {
         );
     }
 
-    /// One that goes on while the next commands run.
+    /// Starts a command that runs in the background of the next ones.
     fn start(&mut self, command: &str, adapted: &str) {
         let has_page = command == "profcol";
         let own_page = format!("--set exporters.live_view.endpoint={}", self.address);
-        // There is no backend: what it did not take is given up soon.
+        // There is no backend, so shutdown gives up early.
         let soon = "--set service.shutdown_timeout=3s";
         let adapted = format!(
             "exec env {adapted} {}",
@@ -199,7 +200,7 @@ impl<'a> Stage<'a> {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// What was started runs until it is told to end.
+    /// Stops the background commands.
     fn end(&mut self) {
         for (command, mut agent) in std::mem::take(&mut self.agents) {
             let ended = agent.try_wait().unwrap();
@@ -219,7 +220,7 @@ impl<'a> Stage<'a> {
                 }
                 thread::sleep(Duration::from_millis(20));
             };
-            // What nobody took is told by 1.
+            // Undelivered data gives exit code 1.
             let has_backend = ["BACKEND=", "PARCA=", "profcol.yaml"];
             let has_backend = has_backend.iter().any(|it| command.contains(it));
             let expected: &[i32] = if has_backend { &[0, 1] } else { &[0] };
@@ -246,7 +247,7 @@ impl Drop for Stage<'_> {
     }
 }
 
-/// Nothing is written outside of the folder, and nobody outside is asked.
+/// Replaces paths and hosts outside the environment.
 fn inside(text: &str) -> String {
     text.replace("/var/lib/profcol/recordings", "recordings")
         .replace("/var/lib/profcol", "profiles")
@@ -255,14 +256,14 @@ fn inside(text: &str) -> String {
         .replace("collector.example:4317", "127.0.0.1:9")
 }
 
-/// The service, not one of its commands.
+/// Whether it is the service, not one of its commands.
 fn is_agent(command: &str) -> bool {
     let words = command.split(' ').skip_while(|word| word.contains('='));
     let mut words = words.skip_while(|word| *word != "profcol").skip(1);
     command.contains("profcol") && words.next().is_none_or(|word| word == "--config")
 }
 
-/// The files that commands say they write.
+/// The output files of the commands.
 fn written(commands: &[String]) -> Vec<String> {
     let outputs = commands.iter().filter_map(|command| {
         let of_option = command.split_once(" -o ").map(|(_, rest)| rest);

@@ -1,26 +1,21 @@
-//! What the guides say is so: links lead somewhere, configurations are valid, options are there, doctor says what it is quoted
-//! with, and commands do what they are said to do.
+//! Checks the guides: links resolve, configurations are valid, options exist, quotes of doctor are exact, and commands
+//! work as described.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "what is unwrapped wrongly fails the test, as it should"
-)]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod commands;
 mod page;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use profcol_config::{Sources, yaml};
+use profcol_test_harness::support::{file, path, root, run};
 
 use self::page::{Page, all_pages, guides, guides_and_readme, quoted};
-use self::support::{file, path, root, run};
 
 #[test]
-fn links_lead_somewhere() {
+fn links_resolve() {
     let mut wrong = Vec::new();
     for page in all_pages() {
         let folder = page.path.parent().unwrap();
@@ -66,7 +61,7 @@ fn configurations_are_valid() {
 
 /// `ebpf_cpu::frequency` is in the table of options of `ebpf_cpu`.
 #[test]
-fn options_are_there() {
+fn options_exist() {
     let mut found = 0;
     for page in guides() {
         for code in page.codes() {
@@ -92,9 +87,9 @@ fn options_are_there() {
     assert!(found > 20, "{found}");
 }
 
-/// Each `- doctor: …` names checks and quotes what the code says.
+/// Each `- doctor: …` names existing checks and quotes the code exactly.
 #[test]
-fn doctor_says_what_it_is_quoted_with() {
+fn quotes_of_doctor_are_exact() {
     let sources = sources();
     let page = guides()
         .into_iter()
@@ -121,18 +116,22 @@ fn doctor_says_what_it_is_quoted_with() {
             assert!(is_there, "no check {check}: {line}");
         }
         for quote in quoted(line) {
-            assert!(sources.contains(&quote), "nothing says {quote:?}: {line}");
+            assert!(
+                sources.contains(&quote),
+                "no source contains {quote:?}: {line}"
+            );
             quotes += 1;
         }
     }
     assert!(quotes > 20, "{quotes}");
 }
 
-/// All code that a check may speak from, with texts over several lines put together.
+/// All code with texts of checks; joins string literals over several lines.
 fn sources() -> String {
     let mut all = String::new();
     for folder in [
         "components",
+        "ebpf/interpreters/src",
         "ebpf/loader/src",
         "src",
         "pipeline/component/src",

@@ -1,16 +1,16 @@
-//! A Markdown file, and what is in it.
+//! A Markdown file and its contents.
 
 use std::fs;
 use std::path::PathBuf;
 
-use crate::support::root;
+use profcol_test_harness::support::root;
 
 pub struct Page {
     pub path: PathBuf,
     pub text: String,
 }
 
-/// What people read first: their commands are run.
+/// The guides, whose commands are run.
 pub fn guides() -> Vec<Page> {
     let mut pages = of_folder("docs/recipes");
     pages.extend(["docs/quick-start.md", "docs/troubleshooting.md"].map(read));
@@ -18,14 +18,14 @@ pub fn guides() -> Vec<Page> {
     pages
 }
 
-/// The guides, and the page that leads to them.
+/// The guides, and the README.
 pub fn guides_and_readme() -> Vec<Page> {
     let mut pages = guides();
     pages.push(read("README.md"));
     pages
 }
 
-/// Everything whose links are followed.
+/// All pages whose links are checked.
 pub fn all_pages() -> Vec<Page> {
     let mut pages = guides();
     pages.extend(["README.md", "CONTRIBUTING.md"].map(read));
@@ -78,7 +78,7 @@ impl Page {
         path.display().to_string()
     }
 
-    /// What is fenced as this language, without what it is indented by.
+    /// The code blocks of this language, without their indentation.
     pub fn blocks(&self, language: &str) -> Vec<String> {
         let mut blocks = Vec::new();
         let mut lines = self.text.lines();
@@ -94,7 +94,7 @@ impl Page {
         blocks
     }
 
-    /// The text without what is fenced.
+    /// The text without code blocks.
     fn prose(&self) -> String {
         let mut is_fenced = false;
         let mut prose = String::new();
@@ -109,7 +109,7 @@ impl Page {
         prose
     }
 
-    /// To places in this repository.
+    /// The links into this repository.
     pub fn links(&self) -> Vec<String> {
         let prose = self.prose();
         let targets = prose
@@ -122,7 +122,7 @@ impl Page {
             .collect()
     }
 
-    /// By which GitHub finds headings.
+    /// GitHub's anchors of the headings.
     pub fn anchors(&self) -> impl Iterator<Item = String> {
         let prose = self.prose();
         let headings = prose.lines().filter_map(|line| line.strip_prefix('#'));
@@ -138,7 +138,7 @@ impl Page {
         anchors.into_iter()
     }
 
-    /// What stands between backticks.
+    /// The text between backticks.
     pub fn codes(&self) -> Vec<String> {
         Self::codes_of(&self.prose())
     }
@@ -149,7 +149,7 @@ impl Page {
     }
 }
 
-/// What stands between double quotes.
+/// The text between double quotes.
 pub fn quoted(line: &str) -> Vec<String> {
     let parts = line.split('"').skip(1).step_by(2);
     parts.map(str::to_owned).collect()

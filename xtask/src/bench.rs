@@ -1,17 +1,17 @@
-//! Whole programs measured as users run them: the release build of profcol, looked at by a program of `benches/`.
+//! Benchmarks of whole programs: the release build of profcol, measured by a program in `benches/`.
 
 use anyhow::{Result, bail};
 
 use crate::process;
 use crate::workspace::Workspace;
 
-/// What can be measured; the rest of the command line is for the program that does it.
+/// Benchmarks; the remaining arguments are passed to their program.
 const SUBJECTS: [&str; 1] = ["ebpf"];
 
 pub fn run(workspace: &Workspace, subject: &str, options: &[&str]) -> Result<()> {
     if !SUBJECTS.contains(&subject) {
         bail!(
-            "no such bench: `{subject}` (there is {})",
+            "unknown bench `{subject}` (available: {})",
             SUBJECTS.join(", ")
         );
     }

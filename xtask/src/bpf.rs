@@ -1,8 +1,8 @@
-//! The BPF programs of `ebpf/programs`, built into the objects that are committed in `ebpf/objects`, so that `cargo build`
-//! needs no BPF toolchain. The same sources give the same bytes wherever the clone is: only then can a check build tell
-//! that the committed objects are made from the committed sources.
+//! Builds the BPF programs of `ebpf/programs` into the objects committed in `ebpf/objects`, so that `cargo build` needs
+//! no BPF toolchain. Builds are reproducible in any directory, so that a check build can verify that the committed
+//! objects match the committed sources.
 //!
-//! The bytes depend on the compiler, so its version is fixed; docs/testing.md lists Debian's packages.
+//! The bytes depend on the compiler, so its version is pinned; docs/testing.md lists the Debian packages.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +20,7 @@ const MANIFEST: &str = "ebpf/Cargo.toml";
 const OBJECTS: &str = "ebpf/objects";
 const TARGET: &str = "bpfel-unknown-none";
 
-/// The release, and what its `-vV` says of LLVM: the linker reads what the compiler wrote, and optimizes it.
+/// The release and its LLVM version as printed by `-vV`: the linker reads and optimizes the compiler's bitcode.
 const RUSTC: &str = "1.96.0";
 const LLVM: &str = "22";
 const CORE_SOURCES: &str = "/usr/src/rustc-1.96.0/library/core";
@@ -29,23 +29,23 @@ const LINKER: &str = "bpf-linker";
 const LINKER_VERSION: &str = "0.13.0";
 
 const FLAGS: [&str; 4] = [
-    // Programs for Linux 5.10 and later know this instruction set.
+    // Supported by Linux 5.10 and later.
     "-Ctarget-cpu=v3",
-    // Types: the kernel verifies a function on its own, and once, only where it knows the types of its arguments.
+    // BTF: the kernel verifies a global function separately, and once, only if it knows its argument types.
     "-Clink-arg=--btf",
     "-Cdebuginfo=full",
     "-Dwarnings",
 ];
 
-/// One of the objects that the same sources give.
+/// One of the objects built from the sources.
 struct Object {
     name: &'static str,
-    /// The registers of a sample are those of the machine that the object is for, not of the one that builds it.
+    /// Sample registers are those of the target machine, not of the build machine.
     machine: &'static str,
     features: &'static str,
 }
 
-/// Kernels without arenas need blocks.
+/// Kernels without arenas need the blocks variant.
 const ALL: [Object; 4] = [
     Object {
         name: "x86_64.o",
@@ -84,7 +84,7 @@ pub fn write(workspace: &Workspace, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The lints, and whether the committed object is what the sources give.
+/// Lints, and checks that the committed objects match the sources.
 pub fn check(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let Some(toolchain) = Toolchain::find(workspace, report)? else {
         return Ok(());
@@ -96,7 +96,7 @@ pub fn check(workspace: &Workspace, report: &mut Report) -> Result<()> {
         let built = toolchain.build(workspace, object)?;
         if read(&built)? != read(&workspace.root.join(OBJECTS).join(object.name))? {
             bail!(
-                "{OBJECTS}/{} is not what its sources give ({}); run `cargo xtask bpf` and commit the object",
+                "{OBJECTS}/{} does not match its sources ({}); run `cargo xtask bpf` and commit the object",
                 object.name,
                 built.display()
             );
@@ -113,7 +113,8 @@ struct Toolchain {
 }
 
 impl Toolchain {
-    /// Builds the linker where only that is missing. None where something else is, each with a line in the report.
+    /// Finds the toolchain, and builds the linker if only that is missing. If anything else is missing, reports each
+    /// and returns `None`.
     fn find(workspace: &Workspace, report: &mut Report) -> Result<Option<Self>> {
         let tools = workspace.target.join("tools");
         let toolchain = Self {
@@ -130,7 +131,7 @@ impl Toolchain {
         let mut complete = true;
         let mut need = |there: bool, what: &str, packages: &str| {
             if !there {
-                let why = format!("no {what} here; on Debian `apt-get install {packages}`");
+                let why = format!("{what} not found; on Debian `apt-get install {packages}`");
                 report.skip("the BPF programs", &why);
                 complete = false;
             }
@@ -140,7 +141,7 @@ impl Toolchain {
             &format!("rustc {RUSTC} on LLVM {LLVM} with the core library of {TARGET}"),
             "rustc-web libstd-rust-web-dev-bpf",
         );
-        // The line information quotes the core library where its sources are there.
+        // The line information includes core library sources if they are installed.
         need(
             Path::new(CORE_SOURCES).is_dir(),
             &format!("sources of the core library in {CORE_SOURCES}"),
@@ -182,7 +183,7 @@ impl Toolchain {
         process::run(&mut self.cargo(workspace, "build", object)?)?;
         let target = workspace.target.join("bpf");
         let built = target.join(object.name);
-        // Of the debug information only what the kernel reads: types and lines, which are sections of their own.
+        // Keep only the debug information read by the kernel: BTF types and lines, in separate sections.
         process::run(
             Command::new(&self.strip)
                 .arg("--strip-debug")
@@ -197,7 +198,7 @@ impl Toolchain {
         let mut flags: Vec<String> = FLAGS.iter().map(|&flag| flag.to_owned()).collect();
         flags.push(format!("--cfg=bpf_target_arch=\"{}\"", object.machine));
         flags.extend(remapped_paths(workspace)?);
-        let flags = serde_json::to_string(&flags).context("failed to write a list of flags")?;
+        let flags = serde_json::to_string(&flags).context("failed to serialize the flags")?;
         let mut cargo = workspace.cargo(&[command, "--quiet", "--release", "--locked"]);
         cargo
             .args(["--manifest-path", MANIFEST, "--target", TARGET])
@@ -210,13 +211,13 @@ impl Toolchain {
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
             .env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", &self.linker)
             .env("RUSTC", &self.rustc)
-            // Inline assembly for BPF is not stable yet.
+            // Inline assembly for BPF is unstable.
             .env("RUSTC_BOOTSTRAP", "1");
         Ok(cargo)
     }
 }
 
-/// Flags that give the folders of this machine, which the line information names, the same names everywhere.
+/// Flags that remap local paths in the line information to machine-independent ones.
 fn remapped_paths(workspace: &Workspace) -> Result<Vec<String>> {
     #[derive(Deserialize)]
     struct Metadata {
@@ -225,7 +226,7 @@ fn remapped_paths(workspace: &Workspace) -> Result<Vec<String>> {
     #[derive(Deserialize)]
     struct Package {
         manifest_path: PathBuf,
-        /// None for a crate of this repository.
+        /// `None` for crates of this repository.
         source: Option<String>,
     }
     let arguments = [
@@ -237,14 +238,14 @@ fn remapped_paths(workspace: &Workspace) -> Result<Vec<String>> {
     ];
     let text = process::output(&mut workspace.cargo(&arguments))?;
     let metadata: Metadata =
-        serde_json::from_str(&text).context("failed to read the answer of `cargo metadata`")?;
+        serde_json::from_str(&text).context("failed to parse the output of `cargo metadata`")?;
     let registries: BTreeSet<&Path> = metadata
         .packages
         .iter()
         .filter(|package| package.source.is_some())
         .filter_map(|package| package.manifest_path.parent()?.parent())
         .collect();
-    // The last one that fits counts, and cargo's home may be inside of the clone.
+    // The last match wins, and cargo's home may be inside the clone.
     let mut folders = vec![(workspace.root.as_path(), "/profcol")];
     folders.extend(registries.into_iter().map(|folder| (folder, "/crates")));
     let flag =
@@ -252,20 +253,20 @@ fn remapped_paths(workspace: &Workspace) -> Result<Vec<String>> {
     Ok(folders.into_iter().map(flag).collect())
 }
 
-/// Whether it is the release that the object is made by, and can compile for BPF.
+/// Whether this is the pinned release and can compile for BPF.
 fn is_the_compiler(rustc: &str) -> bool {
     let version = process::output(Command::new(rustc).arg("-vV")).unwrap_or_default();
     let says = |key: &str, value: &str| {
         version
             .lines()
             .filter_map(|line| line.strip_prefix(key))
-            .any(|said| said.trim().starts_with(value))
+            .any(|line| line.trim().starts_with(value))
     };
     says("release:", RUSTC) && says("LLVM version:", LLVM) && process::has_target(rustc, TARGET)
 }
 
 fn is_version(program: &Path, version: &str) -> bool {
-    process::output(Command::new(program).arg("--version")).is_ok_and(|said| said.contains(version))
+    process::output(Command::new(program).arg("--version")).is_ok_and(|line| line.contains(version))
 }
 
 fn install_linker(workspace: &Workspace, tools: &Path) -> Result<()> {

@@ -1,4 +1,4 @@
-//! `cargo xtask check`: everything beside the tests that must hold, cheapest first.
+//! `cargo xtask check`: all checks except tests, cheapest first.
 
 use anyhow::{Result, bail};
 
@@ -16,12 +16,12 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     bpf::check(workspace, report)
 }
 
-/// The program without default features. `cargo xtask features` tries all others.
+/// The binary without default features. `cargo xtask features` covers the others.
 fn forwarder(workspace: &Workspace) -> Result<()> {
     process::run(&mut workspace.cargo(&["check", "--no-default-features", "--package", "profcol"]))
 }
 
-/// That they compile; `cargo xtask nightly` runs them.
+/// Compiles the fuzz targets; `cargo xtask nightly` runs them.
 fn fuzz_targets(workspace: &Workspace) -> Result<()> {
     let check = ["check", "--manifest-path", "fuzz/Cargo.toml"];
     process::run(
@@ -53,21 +53,22 @@ pub fn clippy(workspace: &Workspace) -> Result<()> {
 }
 
 pub fn layers(workspace: &Workspace) -> Result<()> {
-    println!("$ dependency direction, and no component that names a sibling");
+    println!("$ dependency direction, and no references between sibling components");
     let mut problems = direction::violations(&direction::edges(workspace));
     problems.extend(siblings::violations(&workspace.root.join("components"))?);
+    problems.extend(siblings::binary_violations(&workspace.root.join("src"))?);
     refuse(
         &problems,
-        "violation(s) of the layout (docs/architecture.md says why it is so)",
+        "layout violation(s) (see docs/architecture.md for the reasons)",
     )
 }
 
 pub fn unused(workspace: &Workspace) -> Result<()> {
-    println!("$ dependencies that nothing uses");
+    println!("$ unused dependencies");
     let problems = dependencies::violations(workspace)?;
     refuse(
         &problems,
-        "unused dependencies; what is needed for its features alone is listed in xtask/src/unused.rs",
+        "unused dependencies; list those needed only for their features in xtask/src/unused.rs",
     )
 }
 

@@ -1,8 +1,8 @@
-//! A build for aarch64, so that the other architecture does not rot between releases, and for the tests that run it
-//! under qemu: linked statically, so that it needs no library there.
+//! A build for aarch64, so that it does not rot between releases, and for tests under qemu: linked statically, so that
+//! it needs no libraries there.
 //!
-//! rustup's own toolchain serves where the target was added to it. Else Debian's packages do, which put the standard
-//! library of a second architecture beside the system's rustc. The C code of some dependencies needs a cross compiler.
+//! Uses rustup's toolchain if the target is installed, else Debian's packages, which add a foreign standard library to
+//! the system's rustc. The C code of some dependencies needs a cross compiler.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,7 +16,8 @@ use crate::workspace::Workspace;
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const C_COMPILER: &str = "aarch64-linux-gnu-gcc";
 
-/// What would only take time: nobody debugs it, and instructions of x86-64 are not looked at there.
+/// Profile overrides that save build time: no debug information, and no optimized iced-x86, as x86-64 code is not
+/// decoded there.
 const PROFILE: [&str; 4] = [
     "--config",
     "profile.dev.debug=false",
@@ -24,7 +25,7 @@ const PROFILE: [&str; 4] = [
     "profile.dev.package.iced-x86.opt-level=0",
 ];
 
-/// `cargo xtask cross`. Returns the binary; None where something is missing, with a line in the report.
+/// `cargo xtask cross`. Returns the binary; `None` if a tool is missing, which is reported.
 pub fn build(workspace: &Workspace, report: &mut Report) -> Result<Option<PathBuf>> {
     let what = format!("the build for {TARGET}");
     let Some(rustc) = ["rustc", "/usr/bin/rustc"]
@@ -34,7 +35,7 @@ pub fn build(workspace: &Workspace, report: &mut Report) -> Result<Option<PathBu
         report.skip(
             &what,
             &format!(
-                "no rustc here has that target; `rustup target add {TARGET}`, or on Debian \
+                "no rustc with that target found; `rustup target add {TARGET}`, or on Debian \
                  `dpkg --add-architecture arm64 && apt-get update && apt-get install rustc-web libstd-rust-web-dev:arm64`"
             ),
         );
@@ -43,11 +44,11 @@ pub fn build(workspace: &Workspace, report: &mut Report) -> Result<Option<PathBu
     if !process::succeeds(Command::new(C_COMPILER).arg("--version")) {
         report.skip(
             &what,
-            &format!("no `{C_COMPILER}` here (package gcc-aarch64-linux-gnu)"),
+            &format!("`{C_COMPILER}` not found (package gcc-aarch64-linux-gnu)"),
         );
         return Ok(None);
     }
-    // A folder of its own: the compiler may be another one, and would rebuild what the others left in `target`.
+    // A separate target directory: the compiler may differ, and would invalidate other builds in `target`.
     let folder = workspace.target.join("cross");
     process::run(
         workspace

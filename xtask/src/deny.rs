@@ -1,5 +1,5 @@
-//! Licences, sources and bans of every dependency, by cargo-deny and `deny.toml`. Its advisory database is left out: it
-//! has to be fetched, and then the same commit could pass today and fail tomorrow.
+//! Licences, sources and bans of every dependency, by cargo-deny and `deny.toml`. Advisories are not checked: their
+//! database must be fetched, so the same commit could pass today and fail tomorrow.
 
 use anyhow::Result;
 
@@ -20,7 +20,7 @@ pub fn run(workspace: &Workspace) -> Result<()> {
     if process::succeeds(&mut workspace.cargo(&["deny", "--version"])) {
         return process::run(workspace.cargo(&["deny"]).args(checks));
     }
-    // Into the target folder, so that a check changes nothing outside of the clone.
+    // Installed into the target directory, so that a check changes nothing outside the clone.
     let tools = workspace.target.join("tools");
     let deny = tools.join("bin/cargo-deny");
     if !deny.exists() {

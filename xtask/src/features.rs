@@ -1,5 +1,5 @@
-//! Each crate builds alone without default features, and with each of its features alone. A build of the whole
-//! workspace would hide a missing feature of a dependency, because another crate asks for it.
+//! Builds each crate alone without default features, and with each of its features alone. Workspace builds unify
+//! features and so hide a missing feature of a dependency.
 
 use anyhow::Result;
 

@@ -1,8 +1,8 @@
-//! Runs the fuzz targets of `fuzz/` for a while each, from the seeds that are committed there.
+//! Runs each fuzz target of `fuzz/` for some time, starting from the committed seeds.
 //!
-//! libFuzzer wants code that reports which branches were taken. LLVM's pass for that can be had from a stable compiler
-//! by flags, so neither a nightly one nor cargo-fuzz is needed. What the fuzzer finds new and interesting stays in
-//! `target/fuzz/corpus` for the next run; an input that breaks something is left in `target/fuzz/artifacts`.
+//! libFuzzer needs coverage instrumentation. A stable compiler enables LLVM's pass by flags, so neither nightly nor
+//! cargo-fuzz is needed. New corpus inputs are kept in `target/fuzz/corpus` for the next run; failing inputs are
+//! written to `target/fuzz/artifacts`.
 
 use std::fs;
 use std::process::Command;
@@ -16,14 +16,14 @@ use crate::workspace::Workspace;
 const MANIFEST: &str = "fuzz/Cargo.toml";
 const SEEDS: &str = "fuzz/seeds";
 
-/// One input may take this long and the process this much memory before that counts as a finding: inputs come from
-/// outside, and none may cost more than its size justifies.
+/// Time per input and memory of the process before it counts as a finding: inputs are untrusted, and their cost must be
+/// proportional to their size.
 const LIMITS: [&str; 3] = ["-timeout=5", "-rss_limit_mb=512", "-max_len=65536"];
 
-/// With the sanitizer memory that was freed is kept for a while, and each byte has a shadow.
+/// The address sanitizer delays frees and shadows each byte, so limits are higher.
 const LIMITS_WITH_ADDRESS: [&str; 3] = ["-timeout=20", "-rss_limit_mb=2048", LIMITS[2]];
 
-/// The target of the walk leaks what the programs read from maps: they hold it as long as they run.
+/// The `walk` target leaks map contents on purpose: the programs hold them as long as they run.
 const SANITIZER: (&str, &str) = ("ASAN_OPTIONS", "detect_leaks=0");
 
 const FLAGS: &str = "--cfg fuzzing \
@@ -33,18 +33,18 @@ const FLAGS: &str = "--cfg fuzzing \
     -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// Checks each access to memory. Compilers with a stable release come with it, but count it as unstable.
+/// The address sanitizer. Stable compilers ship it but treat the flag as unstable.
 const ADDRESS: &str = " -Zsanitizer=address";
 
 pub struct Options {
     seconds: u32,
     address: bool,
-    /// All of them, where none is named.
+    /// `None` runs all targets.
     target: Option<String>,
 }
 
 impl Options {
-    /// Every target, for so long each.
+    /// All targets, each for this long.
     pub fn all(seconds: u32) -> Self {
         Self {
             seconds,
@@ -72,7 +72,7 @@ impl Options {
                     let number = words.next().context("--seconds needs a number")?;
                     options.seconds = number
                         .parse()
-                        .with_context(|| format!("--seconds {number}: no number"))?;
+                        .with_context(|| format!("--seconds {number}: not a number"))?;
                 }
                 "--address" => options.address = true,
                 target if options.target.is_none() && !target.starts_with('-') => {
@@ -87,14 +87,14 @@ impl Options {
 
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     let mut targets = targets(workspace)?;
-    if let Some(wanted) = &options.target {
-        targets.retain(|target| target == wanted);
+    if let Some(selected) = &options.target {
+        targets.retain(|target| target == selected);
         if targets.is_empty() {
-            bail!("no fuzz target `{wanted}` in {MANIFEST}");
+            bail!("fuzz target `{selected}` not found in {MANIFEST}");
         }
     }
     let home = workspace.target.join("fuzz");
-    // Named even though it is this machine's: then the flags are not for build scripts and macros.
+    // Pass the host target explicitly, so that the flags do not apply to build scripts and proc macros.
     let machine = process::output(Command::new("rustc").args(["--print", "host-tuple"]))?;
     let machine = machine.trim();
     let build = ["build", "--quiet", "--release", "--manifest-path", MANIFEST];
@@ -136,7 +136,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The programs of the fuzz crate.
+/// The binaries of the fuzz crate.
 fn targets(workspace: &Workspace) -> Result<Vec<String>> {
     #[derive(Deserialize)]
     struct Metadata {
@@ -159,7 +159,7 @@ fn targets(workspace: &Workspace) -> Result<Vec<String>> {
     ];
     let text = process::output(&mut workspace.cargo(&arguments))?;
     let metadata: Metadata =
-        serde_json::from_str(&text).context("failed to read the answer of `cargo metadata`")?;
+        serde_json::from_str(&text).context("failed to parse the output of `cargo metadata`")?;
     let targets = metadata
         .packages
         .into_iter()
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_read_in_any_order_and_nothing_else_is() {
+    fn parses_options_in_any_order_and_rejects_others() {
         for (words, expected) in [
             (&[][..], Some((20, false, None))),
             (&["--seconds", "5"], Some((5, false, None))),

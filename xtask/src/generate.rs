@@ -1,8 +1,8 @@
-//! `cargo xtask gen` rewrites every file of the repository that is made from another one.
+//! `cargo xtask gen` rewrites all generated files of the repository.
 //!
-//! There is no list of them here. Each generated file has a test, in a module or function named `generated…`, that makes
-//! the content and compares it with the file; with `UPDATE=1` it writes the file instead. So `cargo test` says that a
-//! file is stale, and this says it to all of them at once. They stand in two of the binary's tests, which keeps this quick.
+//! There is no list of them. Each generated file has a test, in a module or function named `generated…`, that generates
+//! the content and compares it with the file; with `UPDATE=1` it writes the file instead. So `cargo test` detects stale
+//! files, and this command updates all of them. They are in two integration tests of the binary, which keeps this fast.
 
 use anyhow::Result;
 

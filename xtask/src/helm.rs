@@ -1,7 +1,8 @@
-//! `cargo xtask helm`: what the chart and the manifests say is what Kubernetes takes, and their configuration what profcol
-//! takes.
+//! `cargo xtask helm`: checks the chart and the manifests against Kubernetes' schemas, and their configurations with
+//! profcol.
 //!
-//! Helm and kubectl-validate, which has the schemas of Kubernetes built in, come from their Go modules into `target/peers`.
+//! Helm and kubectl-validate, which embeds the schemas of Kubernetes, are built from their Go modules into
+//! `target/peers`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,15 +19,15 @@ const WHAT: &str = "the Helm chart";
 const HELM: (&str, &str, &str) = ("helm", "helm.sh/helm/v3/cmd/helm", "v3.22.0");
 const VALIDATE: (&str, &str, &str) = ("kubectl-validate", "sigs.k8s.io/kubectl-validate", "v0.0.4");
 
-/// The newest that this kubectl-validate knows; the objects of the chart are older.
+/// The newest version supported by this kubectl-validate; the chart uses older APIs.
 const KUBERNETES: &str = "1.29";
 
-/// What no object may say: an agent has capabilities instead.
+/// Forbidden in all objects: an agent uses capabilities instead.
 const FORBIDDEN: &str = "privileged: true";
 
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     if !process::succeeds(Command::new("go").arg("version")) {
-        report.skip(WHAT, "no go here (Debian: golang)");
+        report.skip(WHAT, "go not found (Debian: golang)");
         return Ok(());
     }
     let peers = workspace.target.join("peers");
@@ -35,7 +36,7 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let profcol = workspace.target.join("debug/profcol");
     let chart = workspace.root.join("deploy/helm/profcol");
     let rendered = workspace.target.join("helm");
-    fs::create_dir_all(&rendered).context("failed to make a folder")?;
+    fs::create_dir_all(&rendered).context("failed to create a directory")?;
 
     let mut lint = Command::new(&helm);
     lint.args(["lint", "--strict", "--set", "backend=backend:4317"]);
@@ -50,7 +51,7 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
         );
         let name = values.file_name().unwrap_or_default();
         let file = rendered.join(name);
-        fs::write(&file, &objects).context("failed to write what was rendered")?;
+        fs::write(&file, &objects).context("failed to write the rendered objects")?;
         process::run(against_schemas(&validate).arg(&file))?;
         if let Some(configuration) = configuration(&objects) {
             let file = rendered.join("config.yaml");
@@ -69,7 +70,10 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
         "{configurations} configurations in the chart's cases"
     );
     for (settings, reason) in [
-        ("mode=daemonset", "`backend` says where the profiles go"),
+        (
+            "mode=daemonset",
+            "set `backend` to the destination of the profiles",
+        ),
         ("mode=statefulset", "values don't meet the specifications"),
         (
             "resorces.limits.memory=1Gi",
@@ -105,33 +109,33 @@ fn against_schemas(validate: &Path) -> Command {
 
 fn refuses(command: &mut Command, reason: &str) -> Result<()> {
     match process::output(command) {
-        Ok(_) => bail!("{command:?} is taken; expected: {reason}"),
+        Ok(_) => bail!("{command:?} succeeded; expected: {reason}"),
         Err(error) if error.to_string().contains(reason) => Ok(()),
         Err(error) => Err(error.context(format!("expected: {reason}"))),
     }
 }
 
-/// What the ConfigMap holds, without its indentation.
+/// The configuration in the ConfigMap, unindented.
 fn configuration(objects: &str) -> Option<String> {
     let (_, rest) = objects.split_once("\n  config.yaml: |\n")?;
     let lines = rest.lines().map_while(|line| line.strip_prefix("    "));
     Some(lines.map(|line| format!("{line}\n")).collect())
 }
 
-/// Builds a program, unless it is there in this version.
+/// Builds a program, unless this version exists.
 fn install(peers: &Path, (name, package, version): (&str, &str, &str)) -> Result<PathBuf> {
     let program = peers.join(format!("{name}-{version}"));
     if program.exists() {
         return Ok(program);
     }
-    fs::create_dir_all(peers).context("failed to make a folder")?;
+    fs::create_dir_all(peers).context("failed to create a directory")?;
     let package = format!("{package}@{version}");
     process::run(
         Command::new("nice")
             .args(["go", "install", &package])
             .env("GOBIN", peers),
     )?;
-    fs::rename(peers.join(name), &program).context("failed to rename what was built")?;
+    fs::rename(peers.join(name), &program).context("failed to rename the built program")?;
     Ok(program)
 }
 
@@ -150,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_the_configuration_out_of_its_object() {
+    fn extracts_the_configuration_from_its_object() {
         let objects =
             "kind: ConfigMap\ndata:\n  config.yaml: |\n    a:\n      b: c\n---\nkind: Service\n";
         assert_eq!(configuration(objects).as_deref(), Some("a:\n  b: c\n"));

@@ -1,7 +1,7 @@
-//! `cargo xtask kernels`: profcol on Debian's kernels, each in a machine of its own (`tests/kernels`).
+//! `cargo xtask kernels`: tests profcol on Debian's kernels, each in its own virtual machine (`tests/kernels`).
 //!
-//! Only the kernel's image is taken out of a package; nothing is installed. What was fetched is kept in
-//! `target/kernels` until the distribution has a newer one.
+//! Only the kernel image is extracted from a package; nothing is installed. Downloads are kept in `target/kernels`
+//! until the distribution has a newer version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,25 +13,25 @@ use crate::report::Report;
 use crate::workspace::Workspace;
 use crate::{cross, process};
 
-/// Machines of one architecture, and what it takes to run them.
+/// The virtual machines of one architecture, and their requirements.
 struct Machines {
     what: &'static str,
-    /// In `target/kernels`.
+    /// Subdirectory of `target/kernels`.
     folder: &'static str,
     files: &'static [Packaged],
-    /// Programs that the tests run, and the packages that have them.
+    /// Programs needed by the tests, and their packages.
     tools: &'static [(&'static str, &'static str)],
 }
 
-/// One file of a package.
+/// A file of a package.
 struct Packaged {
-    /// What the tests call it.
+    /// Name used by the tests.
     name: &'static str,
     /// The package, or one that depends on the newest kernel.
     package: &'static str,
-    /// How its path begins.
+    /// Prefix of its path.
     path: &'static str,
-    /// The release of Debian that has it, where that is not this machine's.
+    /// The Debian release that has it, if not this machine's.
     release: Option<&'static str>,
 }
 
@@ -86,7 +86,7 @@ const AARCH64: Machines = Machines {
 
 const TESTS: [&str; 4] = ["test", "--test", "kernels", "--"];
 
-/// What `--quick` runs: the oldest kernel and the newest.
+/// The tests of `--quick`: the oldest and the newest kernel.
 const QUICK_TESTS: [&str; 3] = ["--exact", "samples_on_linux_5_10", "samples_on_linux_6_12"];
 
 pub fn quick(workspace: &Workspace, report: &mut Report) -> Result<()> {
@@ -109,7 +109,7 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     process::run(&mut tests)
 }
 
-/// The tests with the kernels of x86-64. None where those are missing, with a line in the report.
+/// The tests with x86-64 kernels; `None` if these are missing, which is reported.
 fn tests(workspace: &Workspace, report: &mut Report) -> Option<Command> {
     let folder = folder(workspace);
     let is_there = X86_64.get(&folder, report);
@@ -125,7 +125,7 @@ fn folder(workspace: &Workspace) -> PathBuf {
 }
 
 impl Machines {
-    /// Fetches the kernels. Whether all is there; if not there is a line in the report.
+    /// Fetches the kernels; returns whether all are available, and reports missing ones.
     fn get(&self, folder: &Path, report: &mut Report) -> bool {
         let missing: Vec<&str> = self
             .tools
@@ -151,11 +151,11 @@ impl Machines {
     }
 }
 
-/// Puts the file at `path`.
+/// Downloads the file to `path`.
 fn fetch(path: &Path, file: &Packaged) -> Result<()> {
     let stamp = path.with_extension("package");
     let apt = match file.release {
-        // It does not change any more.
+        // A pinned release does not change.
         Some(_) if path.exists() && stamp.exists() => return Ok(()),
         Some(release) => AptArchive::of_release(&path.with_extension("apt"), release)?,
         None => AptArchive::default(),
@@ -190,13 +190,13 @@ fn fetch(path: &Path, file: &Packaged) -> Result<()> {
     )?;
     fs::rename(find(&folder.join(file.path))?, path)
         .with_context(|| format!("failed to move {} of {newest}", file.path))?;
-    // Modules are most of it.
+    // Kernel modules take most of the space.
     fs::remove_dir_all(&folder)
         .with_context(|| format!("failed to remove {}", folder.display()))?;
     fs::write(&stamp, newest).with_context(|| format!("failed to write {}", stamp.display()))
 }
 
-/// The release of Debian that this machine has, and where it has it from.
+/// This machine's Debian release and its archive URL.
 pub fn archive() -> Result<(String, String)> {
     let fields = "$(ORIGIN) $(RELEASE) $(REPO_URI)";
     let known =
@@ -205,18 +205,18 @@ pub fn archive() -> Result<(String, String)> {
         .lines()
         .filter_map(|line| line.strip_prefix("Debian ")?.split_once(' '))
         .find(|(release, _)| !release.contains('-'))
-        .context("apt knows no archive of Debian")?;
+        .context("apt has no Debian archive configured")?;
     Ok((release.to_owned(), archive.to_owned()))
 }
 
-/// This machine's apt, or one with lists of its own.
+/// This machine's apt, or one with separate lists.
 #[derive(Default)]
 struct AptArchive {
     options: Vec<String>,
 }
 
 impl AptArchive {
-    /// With the packages of another release, from where this machine has those of its own.
+    /// The packages of another release from this machine's archive.
     fn of_release(folder: &Path, release: &str) -> Result<Self> {
         let (_, archive) = archive()?;
         for part in ["lists/partial", "cache/archives/partial"] {
@@ -248,10 +248,10 @@ impl AptArchive {
     }
 }
 
-/// The file whose path begins so.
+/// Finds the file with this path prefix.
 fn find(begin: &Path) -> Result<PathBuf> {
     let (Some(folder), Some(name)) = (begin.parent(), begin.file_name()) else {
-        bail!("{} is no file", begin.display());
+        bail!("{} is not a file", begin.display());
     };
     let name = name.to_string_lossy();
     let entries =
@@ -261,5 +261,5 @@ fn find(begin: &Path) -> Result<PathBuf> {
             return Ok(entry.path());
         }
     }
-    bail!("there is no {name} in {}", folder.display())
+    bail!("{name} not found in {}", folder.display())
 }

@@ -1,7 +1,7 @@
-//! `cargo xtask kubernetes-test`: profcol beside a real Kubernetes API server (`tests/kubernetes`).
+//! `cargo xtask kubernetes-test`: tests profcol with a real Kubernetes API server (`tests/kubernetes`).
 //!
-//! The server is built from its published modules into `target/peers`; that takes too long for CI, which replays what
-//! the server answered here (`UPDATE=1` writes it down anew).
+//! The server is built from its published modules into `target/peers`; that takes too long for CI, which replays
+//! recorded responses (`UPDATE=1` records them again).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::workspace::Workspace;
 
 const VERSION: &str = "34.4";
 
-/// Modules that the server's own repository replaces by folders of it.
+/// Modules that the server's repository replaces with local directories.
 const STAGING: &str = "api apiextensions-apiserver apimachinery apiserver cli-runtime client-go cloud-provider \
     cluster-bootstrap code-generator component-base component-helpers controller-manager cri-api cri-client \
     csi-translation-lib dynamic-resource-allocation endpointslice externaljwt kube-aggregator \
@@ -43,8 +43,8 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     ] {
         if !process::succeeds(Command::new("which").arg(program)) {
             report.skip(
-                "the tests beside a Kubernetes API server",
-                &format!("no {program} here (Debian: {package})"),
+                "the tests with a Kubernetes API server",
+                &format!("{program} not found (Debian: {package})"),
             );
             return Ok(());
         }
@@ -66,7 +66,7 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     )
 }
 
-/// Builds the server, unless it is there from the same recipe.
+/// Builds the server, unless it exists from the same recipe.
 fn build(peers: &Path) -> Result<PathBuf> {
     let program = peers.join("kube-apiserver");
     let stamp = peers.join("kube-apiserver.stamp");

@@ -1,6 +1,6 @@
-//! The project's chores, as `cargo xtask <command>`, so that a person and the CI run the very same thing.
+//! Development tasks as `cargo xtask <command>`, the same for developers and CI.
 //!
-//! `test` and `check` are all there is to run before sending a change. Each part of `check` is a command of its own.
+//! Run `test` and `check` before submitting a change. Each part of `check` is also a separate command.
 
 #![expect(
     clippy::print_stdout,
@@ -42,35 +42,35 @@ use crate::workspace::Workspace;
 const HELP: &str = "\
 usage: cargo xtask <command>
 
-  test       [--quick]   run every test, also those against real peers, which it builds first (kept in target/peers);
-             with --quick, in about three minutes, those that prove the most: unit tests, components, command line
-  check      fmt, layers, unused, clippy, a build without default features, and bpf --check: what must pass beside the tests
-  nightly    what takes too long for each change: deny, features, cross, all kernels, kubernetes-test, helm, the
+  test       [--quick]   run all tests, including those against real peers, which it builds first (kept in target/peers);
+             with --quick, the most important ones in about three minutes: unit tests, components, command line
+  check      all checks except tests: fmt, layers, unused, clippy, a build without default features, and bpf --check
+  nightly    checks too slow for each change: deny, features, cross, all kernels, kubernetes-test, helm, the
              packages, the longest tests and long fuzzing (some two hours; --list prints it)
-  fmt        formatting
+  fmt        check formatting
   clippy     clippy, warnings denied
-  layers     dependency direction between crates, and no component that names a sibling
-  unused     dependencies that nothing uses
+  layers     dependency direction between crates, and no references between sibling components
+  unused     unused dependencies
   deny       licences, sources and bans of the dependencies (cargo-deny)
   features   each crate alone without default features, and with each of its features alone
   cross      a build for aarch64-unknown-linux-gnu
-  bpf        [--check]   build the BPF programs anew into ebpf/objects, or lint them and compare
+  bpf        [--check]   rebuild the BPF programs into ebpf/objects, or lint and compare them
   kernels    [--quick]   profile a program on other kernels under qemu (kept in target/kernels); with --quick on the
-             oldest and the newest alone, and not on aarch64
+             oldest and the newest only, and not on aarch64
   systemd    profile a host that a real systemd runs, as root (kept in target/systemd)
-  helm       render the Helm chart and check it and the manifests against the schemas of Kubernetes, with tools that it builds
+  helm       render the Helm chart and check it and the manifests against the schemas of Kubernetes, with tools it builds
              first (some ten minutes; kept in target/peers)
-  kubernetes-test   run the tests beside a real Kubernetes API server, which it builds first (some ten minutes; kept in target/peers)
-  dist       [x86_64|aarch64] [--binary FILE] [--test]   make the static binary, or take this one, and of it Debian package, RPM,
-             image, SBOM and checksums (target/packages); with --test install, start, upgrade and remove them, as root
-  bench      ebpf [options]   measure what the eBPF receiver costs, as root (bench ebpf --help)
-  gen        rewrite every generated file
-  new        exporter NAME   write and register an exporter that builds and passes the tests for every component
+  kubernetes-test   run the tests with a real Kubernetes API server, which it builds first (some ten minutes; kept in target/peers)
+  dist       [x86_64|aarch64] [--binary FILE] [--test]   build the static binary, or use this one, and package it: Debian package, RPM,
+             image, SBOM and checksums (target/packages); with --test, also test installing and upgrading, as root
+  bench      ebpf [options]   measure the overhead of the eBPF receiver, as root (bench ebpf --help)
+  gen        rewrite all generated files
+  new        exporter NAME   create and register an exporter that builds and passes the tests for all components
   fuzz       [--seconds N] [--address] [target]   run the fuzz targets, each for N seconds (default 20),
              with --address under the address sanitizer
-  peers      build the real peers for tests and benches, and print where they are
+  peers      build the real peers for tests and benches, and print their paths
 
-With CI=true in the environment, whatever cannot be run here is a failure instead of a line in the report.
+With CI=true in the environment, anything that cannot be run here fails instead of being reported as skipped.
 ";
 
 fn main() -> ExitCode {
@@ -125,7 +125,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ("gen", []) => generate::run(&workspace)?,
         ("peers", []) => peers::build(&workspace, &mut report)?,
         _ => bail!(
-            "no such command: `{}` (see `cargo xtask help`)",
+            "unknown command `{}` (see `cargo xtask help`)",
             arguments.join(" ")
         ),
     }

@@ -1,4 +1,5 @@
-//! `cargo xtask new exporter NAME`: a component that builds, is registered and passes the tests for every component.
+//! `cargo xtask new exporter NAME`: creates a component that builds, is registered and passes the tests for all
+//! components.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +36,7 @@ pub fn exporter(workspace: &Workspace, name: &str) -> Result<()> {
     process::run(&mut workspace.cargo(&["fmt", "--package", "profcol-exporters"]))?;
     generate::run(workspace)?;
     println!(
-        "Wrote components/exporters/{name} and registered it.\n\
+        "Created components/exporters/{name} and registered it.\n\
          Next: `cargo test -p profcol-exporters {name}`, then `cargo test --test registry`."
     );
     Ok(())
@@ -47,7 +48,7 @@ fn check_name(name: &str) -> Result<()> {
             .chars()
             .all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '_');
     if !is_word {
-        bail!("`{name}` is not a name for a component: use lower-case letters, digits and `_`");
+        bail!("invalid component name `{name}`: use lower-case letters, digits and `_`");
     }
     Ok(())
 }
@@ -58,7 +59,7 @@ fn filled_in(template: &str, name: &str) -> String {
         .replace("exporter_name", name)
 }
 
-/// `my_exporter` is `MyExporter`.
+/// Converts `my_exporter` to `MyExporter`.
 fn type_name(name: &str) -> String {
     let words = name.split('_').filter_map(|word| word.split_at_checked(1));
     words
@@ -66,7 +67,7 @@ fn type_name(name: &str) -> String {
         .collect()
 }
 
-/// Adds the module and its entry to the lists, which are sorted.
+/// Adds the module and its entry to the sorted lists.
 fn registered(text: &str, name: &str) -> Option<String> {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     insert(&mut lines, "mod ", format!("mod {name};"))?;
@@ -75,7 +76,7 @@ fn registered(text: &str, name: &str) -> Option<String> {
     Some(lines.join("\n") + "\n")
 }
 
-/// Before the first line with that beginning that is greater, or behind the last.
+/// Inserts before the first greater line with this prefix, or after the last.
 fn insert(lines: &mut Vec<String>, beginning: &str, line: String) -> Option<()> {
     let of_list = |it: &&(usize, &String)| it.1.starts_with(beginning);
     let list: Vec<_> = lines.iter().enumerate().filter(|it| of_list(&it)).collect();
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_module_name() {
+    fn rejects_invalid_module_names() {
         for name in ["", "My", "a-b", "1st", "../x"] {
             assert!(check_name(name).is_err(), "{name}");
         }

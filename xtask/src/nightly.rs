@@ -1,6 +1,6 @@
-//! `cargo xtask nightly`: what takes too long for each change, and seldom finds what a shorter run does not.
+//! `cargo xtask nightly`: checks that are too slow for each change and rarely find more than shorter runs.
 //!
-//! A part that fails does not keep the others from running: a night is too long to learn of one failure alone.
+//! A failing part does not stop the others, so that one night reports all failures.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::report::Report;
 use crate::workspace::Workspace;
 use crate::{cross, deny, dist, features, fuzz, helm, kernels, kubernetes, test};
 
-/// For each fuzz target.
+/// Per fuzz target.
 const FUZZ_SECONDS: u32 = 60;
 
 struct Part {
@@ -42,17 +42,17 @@ const PARTS: &[Part] = &[
     },
     Part {
         command: "test, the longest",
-        proves: "the unwind tables of every ELF file of this machine are what readelf says",
+        proves: "the unwind tables of every ELF file of this machine match readelf",
         run: |workspace, _| test::longest(workspace),
     },
     Part {
         command: "kubernetes-test",
-        proves: "names from a real Kubernetes API server",
+        proves: "metadata from a real Kubernetes API server",
         run: kubernetes::run,
     },
     Part {
         command: "helm",
-        proves: "the Helm chart and the manifests are what Kubernetes takes",
+        proves: "the Helm chart and the manifests match Kubernetes' schemas",
         run: helm::run,
     },
     Part {
@@ -62,12 +62,12 @@ const PARTS: &[Part] = &[
     },
     Part {
         command: "fuzz --seconds 60",
-        proves: "no input panics, hangs or eats memory",
+        proves: "no input panics, hangs or exhausts memory",
         run: |workspace, _| fuzz::run(workspace, &fuzz::Options::all(FUZZ_SECONDS)),
     },
     Part {
         command: "fuzz --seconds 60 --address walk",
-        proves: "the one target with unsafe code accesses no memory outside of its own",
+        proves: "the target with unsafe code has no invalid memory accesses",
         run: |workspace, _| fuzz::run(workspace, &fuzz::Options::all(FUZZ_SECONDS).address("walk")),
     },
 ];

@@ -1,10 +1,11 @@
-//! The real programs that profcol is tested and measured against, built from their published sources into
-//! `target/peers`:
+//! The real programs used to test and measure profcol, built from their published sources into `target/peers`:
 //!
-//! * `otelcol`: the OpenTelemetry Collector, by its own builder from `tests/peers/otelcol.yaml`;
-//! * `pprof`: the one that comes with Go.
+//! * `otelcol`: the OpenTelemetry Collector, built by its builder from `tests/peers/otelcol.yaml`;
+//! * `pprof`: the one shipped with Go;
+//! * `grpc` and `h2spec`: an OTLP peer on grpc-go, and the HTTP/2 conformance suite, from the Go module `tests/peers`.
+//! * `forward-client`: the load generator of `benches/forward`, on grpc-go, not needed by tests.
 //!
-//! Each is built once and kept as long as a stamp beside it says that it was made from the same recipe.
+//! Each is built once and kept while its stamp matches the recipe.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -18,9 +19,12 @@ use crate::report::Report;
 use crate::workspace::Workspace;
 
 const MANIFEST: &str = "tests/peers/otelcol.yaml";
+/// Our programs around third-party libraries.
+const MODULE: &str = "tests/peers";
 const BUILDER: &str = "go.opentelemetry.io/collector/cmd/builder@v0.162.0";
+const CLIENT: &str = "benches/forward/client";
 
-/// What is to be built; nothing, where there is no Go.
+/// The programs to build; empty without Go.
 pub struct Plan {
     folder: PathBuf,
     peers: Vec<Peer>,
@@ -28,17 +32,22 @@ pub struct Plan {
 
 struct Peer {
     name: &'static str,
-    /// Everything that the result depends on; the stamp holds it.
+    /// All inputs of the build, stored in the stamp.
     recipe: String,
-    /// Arguments of `go`, run in the folder.
+    /// Arguments of `go`, run in the directory.
     build: Vec<String>,
-    /// Where the build leaves the program, relative to the folder.
-    result: &'static str,
+    /// Path of the built program, relative to the directory.
+    result: String,
 }
 
 /// `cargo xtask peers`.
 pub fn build(workspace: &Workspace, report: &mut Report) -> Result<()> {
-    let plan = Plan::new(workspace, report);
+    let mut plan = Plan::new(workspace, report);
+    if !plan.peers.is_empty() {
+        let module = workspace.root.join(CLIENT);
+        let client = Peer::of_module("forward-client", &module, "", &plan.folder);
+        plan.peers.push(client);
+    }
     plan.build()?;
     for peer in &plan.peers {
         println!("{}", plan.folder.join(peer.name).display());
@@ -53,7 +62,7 @@ impl Plan {
         let Ok(go) = go else {
             report.skip(
                 "the tests against real peers",
-                "no Go here to build them with (`go version` failed)",
+                "Go not found (`go version` failed)",
             );
             return Self {
                 folder,
@@ -70,24 +79,27 @@ impl Plan {
         };
         let mut run_builder = words(&["run", BUILDER, "--config"]);
         run_builder.push(manifest.to_string_lossy().into_owned());
+        let module = workspace.root.join(MODULE);
         let peers = vec![
+            Peer::of_module("grpc", &module, "grpc", &folder),
+            Peer::of_module("h2spec", &module, "h2spec", &folder),
             Peer {
                 name: "otelcol",
                 recipe: format!("{BUILDER}\n{manifest_text}"),
                 build: run_builder,
-                result: "otelcol-build/otelcol",
+                result: "otelcol-build/otelcol".to_owned(),
             },
             Peer {
                 name: "pprof",
                 recipe: go,
                 build: words(&["build", "-o", "pprof-build/pprof", "cmd/pprof"]),
-                result: "pprof-build/pprof",
+                result: "pprof-build/pprof".to_owned(),
             },
         ];
         Self { folder, peers }
     }
 
-    /// Builds what is missing or stale. Answers whether there are peers to test against.
+    /// Builds what is missing or stale; returns whether peers are available.
     pub fn build(&self) -> Result<bool> {
         for peer in &self.peers {
             peer.build(&self.folder)?;
@@ -96,7 +108,41 @@ impl Plan {
     }
 }
 
+/// The sources of a program of the module.
+fn sources(module: &Path, name: &str) -> String {
+    let files = fs::read_dir(module.join(name)).into_iter().flatten();
+    let mut files: Vec<PathBuf> = files.filter_map(|file| Some(file.ok()?.path())).collect();
+    files.sort();
+    let sums = ["go.mod", "go.sum"].map(|file| module.join(file));
+    let texts = files.iter().chain(&sums);
+    texts
+        .map(|file| fs::read_to_string(file).unwrap_or_default())
+        .collect()
+}
+
 impl Peer {
+    /// A program of one of our Go modules.
+    fn of_module(name: &'static str, module: &Path, package: &str, folder: &Path) -> Self {
+        let result = format!("{name}-build/{name}");
+        let module_path = module.to_string_lossy();
+        let output = folder.join(&result);
+        let build = [
+            "build",
+            "-C",
+            &*module_path,
+            "-buildvcs=false",
+            "-o",
+            &*output.to_string_lossy(),
+            &format!("./{package}"),
+        ];
+        Self {
+            name,
+            recipe: sources(module, package),
+            build: build.map(str::to_owned).to_vec(),
+            result,
+        }
+    }
+
     fn build(&self, folder: &Path) -> Result<()> {
         let program = folder.join(self.name);
         let stamp = folder.join(format!("{}.stamp", self.name));
@@ -125,8 +171,8 @@ impl Peer {
             .status()
             .context("failed to start `nice go`")?;
         if !status.success() {
-            let said = fs::read_to_string(&log_path).unwrap_or_default();
-            let tail: Vec<&str> = said.lines().rev().take(10).collect();
+            let log_text = fs::read_to_string(&log_path).unwrap_or_default();
+            let tail: Vec<&str> = log_text.lines().rev().take(10).collect();
             let tail: Vec<&str> = tail.into_iter().rev().collect();
             bail!(
                 "failed to build {} ({status}); the end of {}:\n{}",
@@ -135,8 +181,8 @@ impl Peer {
                 tail.join("\n")
             );
         }
-        fs::rename(folder.join(self.result), &program)
-            .with_context(|| format!("the build left no {}", self.result))?;
+        fs::rename(folder.join(&self.result), &program)
+            .with_context(|| format!("the build did not create {}", self.result))?;
         fs::write(&stamp, &self.recipe)
             .with_context(|| format!("failed to write {}", stamp.display()))?;
         println!(

@@ -1,4 +1,4 @@
-//! Running other programs: echoed before, timed after, and an error that repeats the command line.
+//! Runs other programs: echoes the command line, prints the duration, and names the command in errors.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,26 +21,26 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs `command` and returns what it printed.
+/// Runs `command` and returns its stdout.
 pub fn output(command: &mut Command) -> Result<String> {
     let line = command_line(command);
     let output = command
         .output()
         .with_context(|| format!("failed to start `{line}`"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("`{line}` failed ({}): {}", output.status, said.trim());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        bail!("`{line}` failed ({}): {}", output.status, stderr.trim());
     }
     String::from_utf8(output.stdout)
         .with_context(|| format!("`{line}` printed text that is not UTF-8"))
 }
 
-/// Whether `command` can be started and says yes.
+/// Whether `command` starts and exits successfully.
 pub fn succeeds(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// Whether that compiler has the standard library of `target`.
+/// Whether the compiler has the standard library for `target`.
 pub fn has_target(rustc: &str, target: &str) -> bool {
     output(Command::new(rustc).args(["--print", "target-libdir", "--target", target]))
         .is_ok_and(|folder| Path::new(folder.trim()).is_dir())

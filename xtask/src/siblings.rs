@@ -1,5 +1,5 @@
-//! A component names no sibling: what two of them need moves to `shared/` of their kind, or below into `pipeline/`.
-//! Cargo cannot hold this inside one crate, so the text of the sources is read.
+//! Components must not reference siblings: shared code belongs in `shared/` of their kind, or in `pipeline/`. Cargo
+//! cannot enforce this within a crate, so the source text is checked.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,10 +7,19 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The folder of a kind that every component of it may use.
+/// The directory that every component of a kind may use.
 const SHARED: &str = "shared";
 
-/// Looks through `components/<kind>/<component>/**/*.rs`.
+/// The component crates, and the file of the binary that lists them.
+const KINDS: &[&str] = &[
+    "profcol_receivers",
+    "profcol_processors",
+    "profcol_exporters",
+    "profcol_extensions",
+];
+const REGISTRY: &str = "components.rs";
+
+/// Checks `components/<kind>/<component>/**/*.rs`.
 pub fn violations(components: &Path) -> Result<Vec<String>> {
     let mut problems = Vec::new();
     for kind in folders(components)? {
@@ -29,7 +38,10 @@ pub fn violations(components: &Path) -> Result<Vec<String>> {
                     .with_context(|| format!("failed to read {}", file.display()))?;
                 for named in crate_names(&text) {
                     if named != own && named != SHARED && names.contains(named) {
-                        problems.push(format!("{} names its sibling `{named}`", file.display()));
+                        problems.push(format!(
+                            "{} references its sibling `{named}`",
+                            file.display()
+                        ));
                     }
                 }
             }
@@ -38,8 +50,24 @@ pub fn violations(components: &Path) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// The first name after each `crate::`, and those after `crate::{`. A path by `super::` out of the own folder would get
-/// past this, so such a path counts as naming what follows, too.
+/// Only one file of the binary may name component crates: the command line shares libraries with components.
+pub fn binary_violations(src: &Path) -> Result<Vec<String>> {
+    let mut problems = Vec::new();
+    for file in sources(src)? {
+        if file.file_name().is_some_and(|name| name == REGISTRY) {
+            continue;
+        }
+        let text = fs::read_to_string(&file)
+            .with_context(|| format!("failed to read {}", file.display()))?;
+        for kind in KINDS.iter().filter(|kind| text.contains(*kind)) {
+            problems.push(format!("{} names `{kind}`", file.display()));
+        }
+    }
+    Ok(problems)
+}
+
+/// The first name after each `crate::`, and those in `crate::{`. A `super::super::` path could leave the component's
+/// directory, so the name after it counts too.
 fn crate_names(text: &str) -> BTreeSet<&str> {
     let mut names = BTreeSet::new();
     for root in ["crate::", "super::"] {
@@ -92,7 +120,7 @@ fn folders(path: &Path) -> Result<Vec<PathBuf>> {
         .collect())
 }
 
-/// Every Rust file below a folder.
+/// All Rust files below a directory.
 pub fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in entries(folder)? {
@@ -132,7 +160,18 @@ mod tests {
     }
 
     #[test]
-    fn a_component_may_use_itself_and_shared_but_no_sibling() {
+    fn the_binary_names_component_crates_in_one_file() {
+        let src = tempfile::tempdir().unwrap();
+        let write = |name, text| fs::write(src.path().join(name), text).unwrap();
+        write("components.rs", "profcol_exporters::ALL");
+        write("top.rs", "use profcol_history::Recent;");
+        assert_eq!(binary_violations(src.path()).unwrap(), [""; 0]);
+        write("top.rs", "use profcol_exporters::live_view::Recent;");
+        assert_eq!(binary_violations(src.path()).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_component_may_use_itself_and_shared_but_not_siblings() {
         check("use crate::shared::listen;", true);
         check("use crate::otlp::config::Config;", true);
         check("use crate::{otlp, shared::{listen, pprof}};", true);

@@ -1,6 +1,6 @@
-//! `cargo xtask systemd`: profcol on a host that a real systemd runs (`tests/systemd`).
+//! `cargo xtask systemd`: tests profcol on a host with a real systemd (`tests/systemd`).
 //!
-//! That host is a small system in an archive, kept in `target/systemd` until the distribution has another systemd.
+//! The host is a small root filesystem archive, kept in `target/systemd` until the distribution has a newer systemd.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::{kernels, process};
 
 const WHAT: &str = "the test under a real systemd";
 
-/// What a system needs beyond the least for systemd to run it, with a bus, users that log in, and what the test calls.
+/// Packages for systemd with D-Bus and user sessions, and the tools called by the test.
 const PACKAGES: &str = "systemd,systemd-sysv,dbus,libpam-systemd,busybox-static";
 
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
@@ -25,7 +25,7 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     process::run(test.env("PROFCOL_SYSTEMD", system))
 }
 
-/// The archive of a system that systemd runs; None where it cannot be made, with a line in the report.
+/// The archive of a system with systemd; `None` if it cannot be built, which is reported.
 pub fn system(workspace: &Workspace, report: &mut Report) -> Result<Option<PathBuf>> {
     if !process::succeeds(Command::new("which").arg("mmdebstrap")) {
         report.skip(WHAT, "on Debian `apt-get install mmdebstrap`");
@@ -36,19 +36,22 @@ pub fn system(workspace: &Workspace, report: &mut Report) -> Result<Option<PathB
         .with_context(|| format!("failed to create {}", folder.display()))?;
     let system = folder.join("system.tar");
     if let Err(error) = install(&system) {
-        report.skip(WHAT, &format!("no system with systemd: {error:#}"));
+        report.skip(
+            WHAT,
+            &format!("failed to build a system with systemd: {error:#}"),
+        );
         return Ok(None);
     }
     Ok(Some(system))
 }
 
-/// Puts a system of this machine's release at `path`, so that what was linked here runs there.
+/// Builds a system of this machine's release at `path`, so that binaries linked here run there.
 fn install(path: &Path) -> Result<()> {
     let policy = process::output(Command::new("apt-cache").args(["policy", "systemd"]))?;
     let newest = policy
         .lines()
         .find_map(|line| line.trim().strip_prefix("Candidate: "))
-        .context("apt knows no systemd")?;
+        .context("apt has no package systemd")?;
     let stamp = path.with_extension("packages");
     let is_new = format!("{PACKAGES} {newest}");
     if path.exists() && fs::read_to_string(&stamp).is_ok_and(|kept| kept == is_new) {

@@ -1,9 +1,10 @@
-//! `cargo xtask test`: the one command that runs every test on a fresh machine.
+//! `cargo xtask test`: runs all tests, even on a fresh machine.
 //!
-//! Tests that need a real peer are marked `#[ignore]`, so that a plain `cargo test` stays quick and
-//! says that it left them out. Building the peers takes minutes, so it runs at low priority beside
-//! the other tests.
+//! Tests that need a real peer are `#[ignore]`d, so that plain `cargo test` stays fast and reports them as ignored.
+//! Building the peers takes minutes, so it runs at low priority in parallel with the other tests.
 
+use std::fs;
+use std::path::Path;
 use std::thread;
 
 use anyhow::{Result, anyhow};
@@ -12,21 +13,24 @@ use crate::report::Report;
 use crate::workspace::Workspace;
 use crate::{peers, process};
 
-/// Ignored for another reason than the peers: it takes minutes.
-const LONG: &str = "every_row_of_every_file_is_what_readelf_says";
+/// The file to which tests append their skips: `LIST` of `tests/skip`.
+const SKIPS: &str = "PROFCOL_TEST_SKIPS";
 
-/// The whole way from the kernel to names on a terminal and files.
+/// Ignored because it takes minutes, not because of the peers.
+const LONG: &str = "every_row_of_every_file_matches_readelf";
+
+/// End to end, from the kernel to symbolized profiles on a terminal and in files.
 const LIVE: &str = "without_a_configuration_the_host_is_profiled_with_names";
 
-/// What `--quick` runs, with what it proves. All of the whole workspace: cargo would build the
-/// libraries anew, with the features of fewer crates, for tests of one package.
+/// The commands of `--quick`, with a description. All use the whole workspace: for a single package cargo would rebuild
+/// libraries with fewer features.
 const QUICK_TESTS: &[(&str, &[&str])] = &[
     (
         "unit tests of every crate",
         &["test", "--quiet", "--workspace", "--lib", "--bins"],
     ),
     (
-        "what every component has to pass, the command line, answers to broken configurations, generated files",
+        "tests for all components, command line, errors for broken configurations, generated files",
         &[
             "test",
             "--quiet",
@@ -40,16 +44,16 @@ const QUICK_TESTS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "one live profile of this host (skipped without the right to load BPF programs)",
+        "one live profile of this host (skipped without permission to load BPF programs)",
         &["test", "--quiet", "--workspace", "--test", "ebpf", LIVE],
     ),
 ];
 
-/// The tests that prove the most in little time.
+/// The most important tests.
 pub fn quick(workspace: &Workspace) -> Result<()> {
     println!(
-        "The quick part of the tests: about three minutes on 2 CPUs once everything is built, some ten before.\n\
-         No Go, no network and no root is needed. `cargo xtask test` runs every test."
+        "The quick tests: about three minutes on 2 CPUs after the build, some ten including it.\n\
+         Needs no Go, network or root. `cargo xtask test` runs all tests."
     );
     for (position, (proves, _)) in QUICK_TESTS.iter().enumerate() {
         println!("  {}. {proves}", position + 1);
@@ -60,7 +64,7 @@ pub fn quick(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// The tests that take many minutes, compiled with optimizations.
+/// The tests that take many minutes, in release mode.
 pub fn longest(workspace: &Workspace) -> Result<()> {
     process::run(&mut workspace.cargo(&[
         "test",
@@ -77,16 +81,32 @@ pub fn longest(workspace: &Workspace) -> Result<()> {
 
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     println!(
-        "Every test: some 28 minutes of one CPU beside the build, which takes as long on a fresh clone.\n\
-         `cargo xtask test --quick` proves the most in about three minutes.\n  \
-         1. `cargo test --workspace`, and beside it the peers are built from their Go modules (kept in target/peers)\n  \
+        "All tests: some 28 minutes of one CPU plus the build, which takes as long on a fresh clone.\n\
+         `cargo xtask test --quick` runs the most important ones in about three minutes.\n  \
+         1. `cargo test --workspace`, while the peers are built from their Go modules (kept in target/peers)\n  \
          2. the tests that need these peers\n\
-         What is missing here is skipped with one line; as root more is run."
+         Missing requirements are reported and skipped; root runs more tests."
     );
+    let skips = workspace.root.join("target/test-skips");
+    // Those of an earlier run.
+    let _ = fs::remove_file(&skips);
+    let tested = run_all(workspace, report, &skips);
+    for why in fs::read_to_string(&skips).unwrap_or_default().lines() {
+        report.skip("a test", why);
+    }
+    tested
+}
+
+fn run_all(workspace: &Workspace, report: &mut Report, skips: &Path) -> Result<()> {
+    let cargo = |arguments: &[&str]| {
+        let mut cargo = workspace.cargo(arguments);
+        cargo.env(SKIPS, skips);
+        process::run(&mut cargo)
+    };
     let plan = peers::Plan::new(workspace, report);
     let ready = thread::scope(|scope| -> Result<bool> {
         let peers = scope.spawn(|| plan.build());
-        process::run(&mut workspace.cargo(&["test", "--workspace", "--no-fail-fast"]))?;
+        cargo(&["test", "--workspace", "--no-fail-fast"])?;
         peers
             .join()
             .map_err(|_| anyhow!("the thread that builds the peers panicked"))?
@@ -101,7 +121,7 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
             "--skip",
             LONG,
         ];
-        process::run(&mut workspace.cargo(&ignored))?;
+        cargo(&ignored)?;
     }
     Ok(())
 }

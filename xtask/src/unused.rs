@@ -1,7 +1,7 @@
-//! Dependencies that nothing uses: each that a `Cargo.toml` names has to be named in the sources of that crate, too, and each
-//! of the workspace's by a crate.
+//! Unused dependencies: each dependency in a `Cargo.toml` must be named in the crate's sources, and each workspace
+//! dependency must be used by a crate.
 //!
-//! The text of the sources is read, so a module with the name of a crate hides that nothing uses the crate.
+//! This checks the source text, so a module named like a crate hides an unused dependency.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,10 +12,10 @@ use anyhow::{Context, Result};
 use crate::siblings::sources;
 use crate::workspace::{Package, Workspace};
 
-/// Dependencies that no source names, and what they are there for.
+/// Dependencies not named in sources, with the reason.
 const NEEDED: &[(&str, &str)] = &[(
     "k8s-openapi",
-    "its feature says which version of the API kube's objects are of",
+    "its feature selects the API version of kube's objects",
 )];
 
 pub fn violations(workspace: &Workspace) -> Result<Vec<String>> {
@@ -39,14 +39,12 @@ pub fn violations(workspace: &Workspace) -> Result<Vec<String>> {
     let manifest = workspace.root.join("Cargo.toml");
     let manifest = read(&manifest)?;
     for name in shared(&manifest).filter(|name| !used.contains(name)) {
-        problems.push(format!(
-            "no crate uses `{name}`, which the workspace has for all of them"
-        ));
+        problems.push(format!("no crate uses the workspace dependency `{name}`"));
     }
     Ok(problems)
 }
 
-/// The code of a crate, its tests and benches with it, without comments.
+/// The code of a crate including tests and benches, without comments.
 fn text(package: &Package) -> Result<String> {
     let files = package.targets.iter().map(|target| target.path.as_path());
     let folders: BTreeSet<&Path> = files.filter_map(Path::parent).collect();
@@ -68,7 +66,7 @@ fn read(file: &Path) -> Result<String> {
     fs::read_to_string(file).with_context(|| format!("failed to read {}", file.display()))
 }
 
-/// Whether a path begins with this crate, or it is imported as a whole.
+/// Whether a path starts with this crate, or it is imported as a whole.
 fn names(text: &str, name: &str) -> bool {
     text.match_indices(name).any(|(at, _)| {
         let before = text.get(..at).unwrap_or_default();
@@ -101,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crate_is_named_by_a_path_or_an_import() {
+    fn detects_paths_and_imports() {
         for (text, is_named) in [
             ("use http::Uri;", true),
             ("use http;", true),
@@ -118,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_the_workspace_has_for_all() {
+    fn reads_workspace_dependencies() {
         let manifest = "[package]\nname = \"a\"\n\n[workspace.dependencies]\na = \"1\"\n\n# Why.\n\
                         b-c = { version = \"2\" }\n\n[features]\nd = []\n";
         assert_eq!(shared(manifest).collect::<Vec<_>>(), ["a", "b-c"]);

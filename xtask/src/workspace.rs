@@ -1,4 +1,4 @@
-//! What `cargo metadata` says about this workspace.
+//! This workspace's `cargo metadata`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub struct Package {
     pub targets: Vec<Target>,
 }
 
-/// A library, program, test, bench or example.
+/// A library, binary, test, bench or example.
 #[derive(Deserialize)]
 pub struct Target {
     #[serde(rename = "src_path")]
@@ -37,9 +37,9 @@ pub struct Target {
 #[derive(Deserialize)]
 pub struct Dependency {
     pub name: String,
-    /// The name that the crate has in the sources, where that is another one.
+    /// The name in the sources, if renamed.
     pub rename: Option<String>,
-    /// Set for dependencies inside the workspace, which have no version.
+    /// Set for workspace members, which have no version.
     pub path: Option<PathBuf>,
 }
 
@@ -50,7 +50,7 @@ impl Workspace {
             "--format-version=1",
             "--no-deps",
         ]))?;
-        serde_json::from_str(&text).context("failed to read the answer of `cargo metadata`")
+        serde_json::from_str(&text).context("failed to parse the output of `cargo metadata`")
     }
 
     /// `cargo <arguments>` in the workspace root.
@@ -61,7 +61,7 @@ impl Workspace {
     }
 }
 
-/// The cargo that runs this task, so that `cargo +toolchain xtask` stays with that toolchain.
+/// The cargo that runs this task, so that `cargo +toolchain xtask` keeps that toolchain.
 fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }

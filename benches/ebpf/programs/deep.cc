@@ -1,4 +1,4 @@
-// Stacks of 26 to 73 frames without frame pointers, in frames of several shapes, busy in the innermost one.
+// Stacks of 26 to 73 frames without frame pointers, with frames of several shapes, busy in the innermost one.
 
 #include <alloca.h>
 #include <cstdint>
@@ -23,7 +23,7 @@ __attribute__((noinline)) uint64_t leaf(uint64_t state) {
   return state;
 }
 
-// Spills most of the registers that a call keeps.
+// Spills most of the callee-saved registers.
 __attribute__((noinline)) uint64_t registers(int depth, uint64_t v) {
   if (depth <= 0) return leaf(v);
   uint64_t a = v * 3, b = v ^ 5, c = v + 7, d = v * 11, e = v ^ 13, f = v + 17;
@@ -40,7 +40,7 @@ __attribute__((noinline)) uint64_t array(int depth, uint64_t v) {
   return r + words[v % Words];
 }
 
-// The size of this frame is not known before it runs.
+// The size of this frame is only known at run time.
 __attribute__((noinline)) uint64_t variable(int depth, uint64_t v) {
   if (depth <= 0) return leaf(v);
   size_t bytes = 32 + (v & 127);
@@ -66,13 +66,13 @@ Frame const frames[8] = {registers, array<4>, smallest, array<12>, variable, arr
 
 int main(int argc, char **argv) {
   double seconds = argc > 1 ? atof(argv[1]) : 1.0;
-  // Without it there are as many different stacks as rounds.
+  // Without it every round has a different stack.
   uint64_t stacks = argc > 2 ? strtoull(argv[2], nullptr, 10) : UINT64_MAX;
   timespec start, now;
   clock_gettime(CLOCK_MONOTONIC, &start);
   uint64_t round = 0;
   do {
-    // Below these stand leaf, main and two or three frames of the C library.
+    // The stack also contains leaf, main and two or three C library frames.
     uint64_t stack = round % stacks;
     sink = next(22 + stack % 48, stack * 0x9e3779b97f4a7c15);
     round++;

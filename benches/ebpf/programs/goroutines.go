@@ -1,4 +1,4 @@
-// 512 goroutines that take turns, in stacks of some ten frames.
+// 512 goroutines that take turns, with stacks of about ten frames.
 package main
 
 import (

@@ -1,4 +1,4 @@
-//! Maps, strings and sorting, below some frames of recursion.
+//! Maps, strings and sorting, called through recursion.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-"""JSON and regular expressions, below some frames of Python."""
+"""JSON and regular expressions, called through several Python frames."""
 
 import json
 import re

@@ -1,6 +1,6 @@
-//! The long form: the tables of the dictionary, then every sample with all that it refers to.
+//! The detailed form: the tables of the dictionary, then every sample with everything it refers to.
 //!
-//! Row 0 of each table means "not set" and is left out.
+//! Row 0 of each table means "not set" and is skipped.
 
 use std::fmt;
 
@@ -281,7 +281,7 @@ impl Page<'_> {
         stack.iter().try_for_each(|&index| self.write_frame(index))
     }
 
-    /// One line per function, the innermost of an inlined chain first.
+    /// One line per function, the innermost function of an inlined chain first.
     fn write_frame(&mut self, index: LocationIdx) -> fmt::Result {
         let LocationRef {
             location, lines, ..

@@ -1,4 +1,4 @@
-//! Shows what passes through a pipeline: in the log, or as text on the terminal or in files.
+//! Shows the profiles of a pipeline: in the log, or as text on the terminal or in files.
 
 mod config;
 mod detailed;
@@ -28,7 +28,7 @@ pub struct Debug {
     id: ComponentId,
     config: DebugConfig,
     sampling: Sampling,
-    /// Set at start, unless the log is written to.
+    /// Set at startup, unless the internal logger is used.
     output: OnceLock<Arc<Output>>,
 }
 
@@ -89,8 +89,7 @@ impl Exporter for Debug {
 
     async fn start(&self) -> Result<(), StartError> {
         if !self.config.use_internal_logger {
-            let output = Output::open(&self.config.output_paths)
-                .map_err(|error| StartError(error.to_string()))?;
+            let output = Output::open(&self.config.output_paths).map_err(StartError::new)?;
             self.output.get_or_init(|| Arc::new(output));
         }
         Ok(())
@@ -123,7 +122,7 @@ impl Exporter for Debug {
     }
 }
 
-/// The line that the Collector writes: a message, a tab and its fields.
+/// The Collector's line: a message, a tab and the fields.
 fn headline(profiles: &Profiles) -> String {
     format!(
         "Profiles\t{{\"resource profiles\": {}, \"sample records\": {}}}\n",

@@ -1,17 +1,17 @@
-//! Where plain text goes: the terminal and files.
+//! The outputs for plain text: the terminal and files.
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use profcol_component::files;
 
 pub(super) struct Output {
-    places: Vec<Place>,
+    places: Vec<Destination>,
 }
 
-/// Text of several batches must not mix, so each is written under a lock.
-enum Place {
+/// Each batch is written under a lock, so that batches do not mix.
+enum Destination {
     Stdout,
     Stderr,
     File { path: String, file: Mutex<File> },
@@ -28,10 +28,10 @@ pub(super) enum OutputError {
 impl Output {
     pub(super) fn open(paths: &[String]) -> Result<Self, OutputError> {
         if paths.is_empty() {
-            let places = vec![Place::Stdout];
+            let places = vec![Destination::Stdout];
             return Ok(Self { places });
         }
-        let places = paths.iter().map(|path| Place::open(path));
+        let places = paths.iter().map(|path| Destination::open(path));
         Ok(Self {
             places: places.collect::<Result<_, _>>()?,
         })
@@ -42,7 +42,7 @@ impl Output {
     }
 }
 
-impl Place {
+impl Destination {
     fn open(path: &str) -> Result<Self, OutputError> {
         Ok(match path {
             "stdout" => Self::Stdout,
@@ -65,7 +65,7 @@ impl Place {
         let (path, written) = match self {
             Self::Stdout => ("stdout", write_to(io::stdout().lock(), text)),
             Self::Stderr => ("stderr", write_to(io::stderr().lock(), text)),
-            Self::File { path, file } => (path.as_str(), write_to(&mut *lock(file), text)),
+            Self::File { path, file } => (path.as_str(), write_to(&mut *file.lock(), text)),
         };
         written.map_err(|source| OutputError::Write {
             path: path.to_owned(),
@@ -77,8 +77,4 @@ impl Place {
 fn write_to(mut destination: impl Write, text: &str) -> io::Result<()> {
     destination.write_all(text.as_bytes())?;
     destination.flush()
-}
-
-fn lock(file: &Mutex<File>) -> MutexGuard<'_, File> {
-    file.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,8 @@
-//! Which batches are shown: the first ones of each second, then every so many-th.
+//! Selects the batches to show: the first ones of each second, then every Nth.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 const WINDOW: Duration = Duration::from_secs(1);
 
@@ -26,7 +27,7 @@ impl Sampling {
     }
 
     pub(super) fn admits(&self, now: Instant) -> bool {
-        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.window.lock();
         let current = match window.take() {
             Some(window) if now.duration_since(window.began) < WINDOW => window,
             _ => Window {

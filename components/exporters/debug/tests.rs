@@ -1,8 +1,8 @@
 use std::fs;
 use std::io;
-use std::sync::Mutex;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use profcol_component::testkit::{batch, context, profiles};
 use profcol_profile::KeyValue;
 
@@ -97,7 +97,7 @@ async fn detailed_resolves_tables_types_and_frames() {
 }
 
 #[tokio::test]
-async fn no_name_acts_on_the_terminal_or_adds_a_line() {
+async fn control_characters_are_escaped() {
     for verbosity in ["normal", "detailed"] {
         let written = Written::with(&format!("verbosity: {verbosity}")).await;
         let mut batch = batch(1);
@@ -119,7 +119,7 @@ async fn no_name_acts_on_the_terminal_or_adds_a_line() {
 }
 
 #[test]
-fn what_is_escaped_is_cut_at_the_limit_too() {
+fn escaped_text_is_truncated_at_the_limit_too() {
     let text = text::Text::filled_by(9, |out| {
         use std::fmt::Write;
         out.write_str("ab")?;
@@ -129,7 +129,7 @@ fn what_is_escaped_is_cut_at_the_limit_too() {
 }
 
 #[test]
-fn text_is_cut_at_its_limit_between_characters_and_says_so() {
+fn text_is_truncated_between_characters() {
     use std::fmt::Write;
     let text = text::Text::filled_by(5, |out| {
         out.write_str("abcä")?;
@@ -143,7 +143,7 @@ fn text_is_cut_at_its_limit_between_characters_and_says_so() {
 }
 
 #[test]
-fn shows_the_first_batches_of_a_second_and_then_every_so_many_th() {
+fn shows_the_first_batches_of_a_second_and_then_every_nth() {
     let check = |(initial, thereafter), expected: &str| {
         let sampling = Sampling::new(initial, thereafter);
         let now = Instant::now();
@@ -171,7 +171,7 @@ async fn batches_that_are_not_shown_count_as_delivered() {
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_the_batch_for_now() {
+async fn a_full_disk_is_a_retryable_refusal() {
     let options = load("{use_internal_logger: false, output_paths: [/dev/full]}").unwrap();
     let exporter = Debug::new(&options, &context("debug"));
     exporter.start().await.unwrap();
@@ -186,7 +186,7 @@ async fn a_full_disk_refuses_the_batch_for_now() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_opened_is_an_error_at_start() {
+async fn startup_fails_if_a_file_cannot_be_opened() {
     let options = load("{use_internal_logger: false, output_paths: [/nonexistent/out]}").unwrap();
     let error = Debug::new(&options, &context("debug"))
         .start()
@@ -205,7 +205,7 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -227,7 +227,7 @@ async fn writes_to_the_log_with_the_collectors_fields() {
     let exporter = Debug::new(&load("verbosity: normal").unwrap(), &context("debug/here"));
     exporter.start().await.unwrap();
     exporter.export(&batch(3)).await.unwrap();
-    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let text = String::from_utf8(log.0.lock().clone()).unwrap();
     let mut lines = text.lines();
     let line = lines.next().unwrap();
     for part in [
@@ -260,7 +260,7 @@ fn has_the_collectors_defaults() {
 }
 
 #[test]
-fn has_a_queue_only_when_asked_for_one() {
+fn has_a_queue_only_if_configured() {
     let check = |options: &str, expected: Option<i64>| {
         let delivery = load::<DebugConfig>(options).unwrap().delivery();
         assert_eq!(
@@ -276,7 +276,7 @@ fn has_a_queue_only_when_asked_for_one() {
 }
 
 #[test]
-fn says_what_is_wrong_with_the_options() {
+fn validates_the_options() {
     let check = |options: &str, expected: &str| {
         assert_eq!(load::<DebugConfig>(options).unwrap_err(), expected);
     };

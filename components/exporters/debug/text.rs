@@ -1,4 +1,4 @@
-//! Text of bounded length, the words for values, and the short form: a line per profile.
+//! Text of bounded length, formatting of values, and the normal form: a line per profile.
 
 use std::fmt::{self, Display, Write};
 
@@ -6,11 +6,11 @@ use profcol_profile::{
     AttributeIdx, Attributes, Dictionary, KeyValue, Model, Profile, Scope, Value,
 };
 
-/// One batch is shown in no more text than this.
+/// Maximum length of the text for one batch.
 pub(super) const MAX_TEXT: usize = 1 << 20;
 
-/// Text that stops growing at its limit. What is written to it is escaped, so that a name can
-/// neither act on a terminal nor end a line; lines end by [`Text::end_line`].
+/// Text with a maximum length. Content is escaped, so that a name can neither control a terminal nor break a line;
+/// lines end with [`Text::end_line`].
 pub(super) struct Text {
     text: String,
     limit: usize,
@@ -19,7 +19,7 @@ pub(super) struct Text {
 /// A value with its type, such as `Int(3)`.
 pub(super) struct Typed<'a>(pub(super) &'a Value);
 
-/// A value alone, such as `3`.
+/// A value without its type, such as `3`.
 pub(super) struct Plain<'a>(pub(super) &'a Value);
 
 pub(super) struct Hex<'a>(pub(super) &'a [u8]);
@@ -89,7 +89,7 @@ fn write_profile(out: &mut Text, tables: &Dictionary, profile: &Profile) -> fmt:
         .try_for_each(|(key, value)| write!(out, " {key}={}", Plain(value)))
 }
 
-/// The attributes that `indices` name.
+/// The attributes at `indices`.
 pub(super) fn named<'a>(
     tables: &'a Dictionary,
     indices: &'a [AttributeIdx],
@@ -103,7 +103,7 @@ pub(super) fn named<'a>(
 // === impl Text ===
 
 impl Text {
-    /// What `write` writes, cut at `limit` bytes with a last line that says so.
+    /// The text written by `write`, truncated at `limit` bytes with a last line that says so.
     pub(super) fn filled_by(limit: usize, write: impl FnOnce(&mut Self) -> fmt::Result) -> String {
         let mut out = Self {
             text: String::new(),
@@ -143,7 +143,7 @@ impl Text {
 
 impl Write for Text {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        // No text gets shorter by being escaped.
+        // Escaping never shortens a text.
         let room = self.limit.saturating_sub(self.text.len());
         let (shown, rest) = text.split_at(text.floor_char_boundary(room));
         self.push(&profcol_printable::line(shown))?;

@@ -1,4 +1,4 @@
-//! Files that are full: how they are named, and how many are kept.
+//! The names of rotated files, and how many are kept.
 //!
 //! `data.json` becomes `data-2026-08-01T12-30-00.000.json`, as in the Collector.
 
@@ -11,7 +11,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
-/// Two files of the same millisecond get different names; so many tries find a free one.
+/// Number of attempts to find a free name, for files rotated in the same millisecond.
 const MAX_TRIES: i64 = 1000;
 
 #[derive(Clone, Debug)]
@@ -26,12 +26,12 @@ pub(super) struct Backups {
 struct Name<'a> {
     directory: &'a Path,
     stem: &'a str,
-    /// With the dot; empty where there is none.
+    /// With the dot; empty if there is none.
     extension: String,
 }
 
 impl Backups {
-    /// Renames the file to the present time; returns its new name.
+    /// Renames the file by the current time; returns its new name.
     pub(super) fn set_aside(&self, path: &Path) -> io::Result<PathBuf> {
         let name = Name::of(path)?;
         let now = Timestamp::now().as_millisecond();
@@ -46,7 +46,7 @@ impl Backups {
         Err(io::Error::new(io::ErrorKind::AlreadyExists, message))
     }
 
-    /// Deletes what is too old or too many. Failure is not worth losing data for.
+    /// Deletes files that are too old or too many. Errors are only logged.
     pub(super) fn prune(&self, path: &Path) {
         if let Err(error) = self.try_prune(path) {
             tracing::warn!(path = %path.display(), %error, "Failed to remove rotated files.");

@@ -151,7 +151,7 @@ impl Config for FileConfig {
 }
 
 impl FileConfig {
-    /// `group_by`, if it is on.
+    /// `group_by`, if enabled.
     pub(super) fn grouping(&self) -> Option<&GroupBy> {
         self.group_by.as_ref().filter(|group_by| group_by.enabled)
     }

@@ -11,13 +11,13 @@ use super::record_file::{FileRules, RecordFile};
 
 pub(super) struct Files {
     rules: FileRules,
-    /// Empty the first file instead of appending to it.
+    /// Truncate the first file instead of appending to it.
     truncate: bool,
-    /// The permissions of missing directories; `None` leaves them missing.
+    /// The permissions of directories to create; `None` creates none.
     create_directories: Option<u32>,
     max_open: usize,
     open: HashMap<PathBuf, Open>,
-    /// Counts uses, to find the file that was used longest ago.
+    /// Counts uses, to find the least recently used file.
     clock: u64,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct WriteError {
 }
 
 impl WriteError {
-    /// Whether it is the path that cannot be written to, ever.
+    /// Whether the path itself is invalid, so that a retry cannot help.
     pub(super) fn is_bad_path(&self) -> bool {
         matches!(
             self.source.kind(),
@@ -60,19 +60,19 @@ impl Files {
         }
     }
 
-    /// Appends a record to the file at `path`; returns where it begins.
+    /// Appends a record to the file at `path`; returns its start.
     pub(super) fn append(&mut self, path: &Path, record: &[u8]) -> Result<u64, WriteError> {
         self.close_if_moved(path);
         let rules = self.rules.clone();
         self.with(path, |file| file.append(record, &rules))
     }
 
-    /// Takes back a record that [`append`](Self::append) has put at `start`.
+    /// Removes a record that [`append`](Self::append) wrote at `start`.
     pub(super) fn take_back(&mut self, path: &Path, start: u64) -> Result<(), WriteError> {
         self.with(path, |file| file.cut(start))
     }
 
-    /// Opens the file, so that what is wrong with it is known.
+    /// Opens the file early, so that errors are reported at startup.
     pub(super) fn open(&mut self, path: &Path) -> Result<(), WriteError> {
         self.with(path, |_| Ok(()))
     }
@@ -81,7 +81,7 @@ impl Files {
         self.create_directories.is_some()
     }
 
-    /// Creates the directory of a file that is written to later.
+    /// Creates the directory of a file that is written later.
     pub(super) fn prepare(&self, path: &Path) -> Result<(), WriteError> {
         self.create_directory_of(path).map_err(|source| WriteError {
             path: path.to_owned(),
@@ -89,7 +89,7 @@ impl Files {
         })
     }
 
-    /// The files in which something has not been forced to the disk.
+    /// The files with data that is not synced.
     pub(super) fn take_unsynced(&mut self) -> Vec<(PathBuf, Arc<File>)> {
         let unsynced = self.open.iter_mut().filter_map(|(path, open)| {
             let file = open.file.take_unsynced()?;
@@ -136,7 +136,7 @@ impl Files {
         RecordFile::append_to(path.to_owned(), &self.rules)
     }
 
-    /// Others may move a file away or remove it at any time, as `logrotate` does.
+    /// Other programs, such as `logrotate`, may move or remove a file at any time.
     fn close_if_moved(&mut self, path: &Path) {
         let open = self.open.get(path);
         if open.is_none_or(|open| open.file.is_at_its_path()) {

@@ -1,4 +1,4 @@
-//! Which resources go to which file.
+//! Assigns resources to files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,11 +22,11 @@ pub(super) struct Groups {
     suffix: String,
 }
 
-/// What is to be written where.
+/// The parts of a batch, by file.
 #[derive(Default)]
 pub(super) struct Parts {
     pub(super) parts: Vec<(PathBuf, Profiles)>,
-    /// What belongs to no file.
+    /// Resources without a file.
     pub(super) dropped: Dropped,
 }
 
@@ -109,7 +109,7 @@ impl Groups {
         found.value.as_str()
     }
 
-    /// Whatever the segment says, the path begins with the prefix.
+    /// The path starts with the prefix, whatever the segment contains.
     pub(super) fn path(&self, segment: &str) -> PathBuf {
         let segment = match segment {
             segment if segment.starts_with("./") => &segment[1..],
@@ -139,7 +139,7 @@ impl Dropped {
     }
 }
 
-/// The shortest path that means the same, by its text alone.
+/// The shortest equivalent path, lexically.
 fn clean(path: &str) -> String {
     let rooted = path.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();

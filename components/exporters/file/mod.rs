@@ -1,7 +1,7 @@
 //! Writes profiles to files, as records that the `otlp_file` receiver reads back.
 //!
-//! A batch is answered when it was handed to the operating system as a whole; it is forced to the
-//! disk within `flush_interval`. Encoding and writing happen on threads for blocking work.
+//! A batch is accepted once all of it was handed to the operating system; it is synced to
+//! disk within `flush_interval`. Encoding and writing run on blocking threads.
 
 mod backups;
 mod config;
@@ -12,11 +12,12 @@ mod record_file;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use profcol_component::{
     Batch, BuildContext, BuildError, Capabilities, Check, ComponentStatus, Delivered, Delivery,
     Exporter, Factory, IntCounter, Refusal, RunError, Stability, StartError, Status, Stop,
@@ -127,12 +128,12 @@ impl Exporter for File {
     }
 
     async fn start(&self) -> Result<(), StartError> {
-        let mut files = self.shared.lock_files();
+        let mut files = self.shared.files.lock();
         let opened = match &self.shared.layout {
             Layout::Single(path) => files.open(path),
             Layout::Grouped(groups) => files.prepare(&groups.path("any")),
         };
-        opened.map_err(|error| StartError(error.to_string()))
+        opened.map_err(StartError::new)
     }
 
     async fn check(&self) -> Vec<Check> {
@@ -140,7 +141,7 @@ impl Exporter for File {
             Layout::Single(path) => path.clone(),
             Layout::Grouped(groups) => groups.path("any"),
         };
-        let is_created = self.shared.lock_files().creates_directories();
+        let is_created = self.shared.files.lock().creates_directories();
         place::of_file(&file, is_created).await
     }
 
@@ -182,14 +183,14 @@ impl Shared {
             let record = self.format.encode(&part).map_err(refusal_of_record)?;
             records.push((path, part, record));
         }
-        let mut files = self.lock_files();
+        let mut files = self.files.lock();
         let mut written = Vec::with_capacity(records.len());
         for (path, part, record) in &records {
             match files.append(path, record) {
                 Ok(start) => written.push((path, start)),
                 Err(error) if error.is_bad_path() && self.may_drop(&error) => dropped.add_all(part),
                 Err(error) => {
-                    // The batch is sent again as a whole: what was written of it must not stay.
+                    // The whole batch is sent again, so nothing of it may stay in the files.
                     for (path, start) in written {
                         if let Err(error) = files.take_back(path, start) {
                             tracing::error!(%error, "Failed to undo a partial write; the file contains part of a refused batch.");
@@ -205,7 +206,7 @@ impl Shared {
         Ok(self.delivered(dropped))
     }
 
-    /// One resource with an impossible name must not keep the others from being written.
+    /// A resource with an invalid file name must not block the others.
     fn may_drop(&self, error: &WriteError) -> bool {
         let grouped = matches!(self.layout, Layout::Grouped(_));
         if grouped {
@@ -228,7 +229,7 @@ impl Shared {
     }
 
     fn sync(&self) {
-        let unsynced = self.lock_files().take_unsynced();
+        let unsynced = self.files.lock().take_unsynced();
         for (path, file) in unsynced {
             if let Err(source) = file.sync_data() {
                 let error = WriteError { path, source };
@@ -252,10 +253,6 @@ impl Shared {
         if self.failing.swap(false, Ordering::Relaxed) {
             self.status.set(Status::Ok);
         }
-    }
-
-    fn lock_files(&self) -> MutexGuard<'_, Files> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

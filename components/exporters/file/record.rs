@@ -1,14 +1,14 @@
-//! How a batch stands in a file.
+//! The encoding of a batch in a file.
 //!
-//! Plain JSON is a line. Everything else is bytes preceded by their number, four bytes with the
-//! most significant first, so that a reader knows where a record ends.
+//! Uncompressed JSON is a line. Other records are preceded by their length, four bytes big-endian,
+//! so that a reader finds their end.
 
 use profcol_profile::Profiles;
 use profcol_profile::json::{self, ResourceAttrEncoding};
 
 use super::config::{Compression, Format};
 
-/// Bytes before each record that is not a line.
+/// Length of the prefix of records that are not lines.
 pub(super) const PREFIX: usize = 4;
 
 #[derive(Clone, Copy, Debug)]

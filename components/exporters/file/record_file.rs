@@ -1,8 +1,8 @@
 //! One file of records.
 //!
-//! A record is in it whole or not at all: what a failed write left behind is cut off before
-//! anything else is written. The file is opened for appending and its length is asked for before
-//! each write, so that it may be emptied by others (`copytruncate`) at any time.
+//! A record is in it completely or not at all: the remains of a failed write are cut off before
+//! the next write. The file is opened for appending and its length is read before
+//! each write, so other programs may truncate it (`copytruncate`) at any time.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -22,19 +22,19 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) struct RecordFile {
     path: PathBuf,
     file: Arc<File>,
-    /// Whether something was written since it was last forced to the disk.
+    /// Whether something was written since the last sync.
     unsynced: bool,
-    /// Where a failed write began that could not be cut off.
+    /// Start of a failed write that could not be cut off.
     torn_at: Option<u64>,
     began: SystemTime,
 }
 
-/// What all files of one exporter have in common.
+/// Shared by all files of an exporter.
 #[derive(Clone, Debug)]
 pub(super) struct FileRules {
     pub(super) format: RecordFormat,
     pub(super) rotation: Option<RotationRules>,
-    /// Also names files that had to be set aside.
+    /// Also names files that were set aside.
     pub(super) backups: Backups,
 }
 
@@ -59,15 +59,15 @@ impl RotationRules {
 }
 
 impl RecordFile {
-    /// Opens an empty file; what stood in it is gone.
+    /// Creates the file, or truncates an existing one.
     pub(super) fn create(path: PathBuf) -> io::Result<Self> {
         let file = open(&path)?;
         file.set_len(0)?;
         Ok(Self::new(path, file, SystemTime::now()))
     }
 
-    /// Opens a file to append to. A record that was cut short, as by a crash, must not spoil those
-    /// that follow: a line is ended, and a file of other records is set aside under another name.
+    /// Opens a file for appending. A record truncated by a crash, say, must not corrupt those
+    /// that follow: a line is terminated, and a file of other records is renamed.
     pub(super) fn append_to(path: PathBuf, rules: &FileRules) -> io::Result<Self> {
         let mut file = open(&path)?;
         let metadata = file.metadata()?;
@@ -89,7 +89,7 @@ impl RecordFile {
         ))
     }
 
-    /// False where the file was moved away or removed: nobody would look for a record there.
+    /// False if the file was moved or removed: no reader would find a record there.
     pub(super) fn is_at_its_path(&self) -> bool {
         match (fs::metadata(&self.path), self.file.metadata()) {
             (Ok(found), Ok(file)) => (found.dev(), found.ino()) == (file.dev(), file.ino()),
@@ -101,7 +101,7 @@ impl RecordFile {
         }
     }
 
-    /// Leaves the file as whole records on the disk.
+    /// Leaves only complete, synced records.
     pub(super) fn close(mut self) -> io::Result<()> {
         self.cut_torn_record()?;
         match self.take_unsynced() {
@@ -110,7 +110,7 @@ impl RecordFile {
         }
     }
 
-    /// Appends a record; returns where it begins.
+    /// Appends a record; returns its start.
     pub(super) fn append(&mut self, record: &[u8], rules: &FileRules) -> io::Result<u64> {
         self.cut_torn_record()?;
         let mut start = self.file.metadata()?.len();
@@ -120,20 +120,20 @@ impl RecordFile {
         }
         self.unsynced = true;
         if let Err(error) = (&*self.file).write_all(record) {
-            // If this fails too, it is tried again before the next record.
+            // If this fails too, it is retried before the next record.
             let _ = self.cut(start);
             return Err(error);
         }
         Ok(start)
     }
 
-    /// Takes back everything from `start` on.
+    /// Removes everything from `start` on.
     pub(super) fn cut(&mut self, start: u64) -> io::Result<()> {
         self.torn_at = Some(start);
         self.cut_torn_record()
     }
 
-    /// The file, if something in it has not been forced to the disk.
+    /// The file, if something in it is not synced.
     pub(super) fn take_unsynced(&mut self) -> Option<Arc<File>> {
         std::mem::take(&mut self.unsynced).then(|| Arc::clone(&self.file))
     }
@@ -150,7 +150,7 @@ impl RecordFile {
 
     fn cut_torn_record(&mut self) -> io::Result<()> {
         if let Some(start) = self.torn_at {
-            // Setting a length beyond the end would fill the file with zeros.
+            // Setting a length beyond the end would append zeros.
             if self.file.metadata()?.len() > start {
                 self.file.set_len(start)?;
             }
@@ -159,7 +159,7 @@ impl RecordFile {
         Ok(())
     }
 
-    /// A record that alone is larger than a file may be gets a file of its own.
+    /// A record larger than the maximum gets a file of its own.
     fn is_full(&self, length: u64, record: u64, rules: &FileRules) -> bool {
         let Some(rotation) = rules.rotation else {
             return false;
@@ -174,7 +174,7 @@ impl RecordFile {
         let file = match open(&self.path) {
             Ok(file) => file,
             Err(error) => {
-                // Back to where it was, or the next try would find nothing to rename.
+                // Undo the rename, or the next attempt would find no file to rename.
                 let _ = fs::rename(&backup, &self.path);
                 return Err(error);
             }
@@ -205,7 +205,7 @@ fn ends_with_newline(file: &File, length: u64) -> io::Result<bool> {
     Ok(byte == *b"\n")
 }
 
-/// Goes from length to length through the file.
+/// Skips from record to record by their lengths.
 fn ends_with_record(file: &File, length: u64) -> io::Result<bool> {
     let mut position = 0;
     while position + (PREFIX as u64) <= length {

@@ -1,3 +1,5 @@
+use profcol_component::StatusBoard;
+use profcol_test_skip::skip;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +12,7 @@ use tokio::task::JoinSet;
 use super::*;
 use profcol_component::testkit::load;
 
-/// An exporter that was started, and where it writes.
+/// A started exporter, and its path.
 struct Started {
     exporter: Arc<File>,
     context: BuildContext,
@@ -39,7 +41,7 @@ fn directory() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// Samples of each line of OTLP JSON.
+/// Number of samples in each line of OTLP JSON.
 fn lines(path: &Path) -> Vec<usize> {
     let text = fs::read(path).unwrap();
     assert!(text.is_empty() || text.ends_with(b"\n"));
@@ -54,7 +56,7 @@ fn lines(path: &Path) -> Vec<usize> {
         .collect()
 }
 
-/// The records that are preceded by their lengths.
+/// The length-prefixed records.
 fn records(path: &Path) -> Vec<Vec<u8>> {
     let bytes = fs::read(path).unwrap();
     let mut rest = bytes.as_slice();
@@ -100,7 +102,7 @@ async fn json_is_a_line_per_batch() {
 }
 
 #[tokio::test]
-async fn every_other_format_is_records_with_their_length_before_them() {
+async fn other_formats_are_length_prefixed_records() {
     let directory = directory();
     let unpack = |record: &[u8]| zstd::bulk::decompress(record, 1 << 20).unwrap();
     let from_wire = |wire: Vec<u8>| Profiles::from_wire(wire.into(), Validation::Reject);
@@ -135,7 +137,7 @@ async fn every_other_format_is_records_with_their_length_before_them() {
 }
 
 #[tokio::test]
-async fn starts_with_an_empty_file_unless_told_to_append() {
+async fn truncates_the_file_unless_configured_to_append() {
     let directory = directory();
     let check = async |options: &str, expected: &[usize]| {
         let path = directory.path().join("out");
@@ -149,7 +151,7 @@ async fn starts_with_an_empty_file_unless_told_to_append() {
     check("append: false", &[1]).await;
 }
 
-/// What others do with a file that is written to.
+/// What another program does with the file.
 enum Change {
     Move,
     Remove,
@@ -159,7 +161,7 @@ enum Change {
 }
 
 #[tokio::test]
-async fn goes_on_at_its_path_whatever_others_do_with_the_file() {
+async fn continues_at_its_path_when_the_file_is_moved_or_truncated() {
     let check = async |options: &str, change: Change, moved: &[usize], found: &[usize]| {
         let directory = directory();
         let path = directory.path().join("profiles/out.jsonl");
@@ -200,7 +202,7 @@ async fn goes_on_at_its_path_whatever_others_do_with_the_file() {
 }
 
 #[tokio::test]
-async fn refuses_for_now_while_its_directory_is_gone() {
+async fn refusal_is_retryable_while_the_directory_is_missing() {
     let parent = directory();
     let directory = parent.path().join("profiles");
     fs::create_dir(&directory).unwrap();
@@ -216,7 +218,7 @@ async fn refuses_for_now_while_its_directory_is_gone() {
 }
 
 #[tokio::test]
-async fn each_group_goes_on_at_its_path_when_its_file_is_moved() {
+async fn groups_continue_at_their_paths_when_files_are_moved() {
     let directory = directory();
     let options = "group_by: {enabled: true, resource_attribute: service.name}";
     let file = Started::at(directory.path().join("*.jsonl"), options)
@@ -236,7 +238,7 @@ async fn each_group_goes_on_at_its_path_when_its_file_is_moved() {
 }
 
 #[tokio::test]
-async fn ends_a_torn_line_before_it_appends() {
+async fn terminates_a_truncated_line_before_appending() {
     let directory = directory();
     let path = directory.path().join("out");
     fs::write(&path, "{\"resourceProf").unwrap();
@@ -249,7 +251,7 @@ async fn ends_a_torn_line_before_it_appends() {
 }
 
 #[tokio::test]
-async fn sets_a_file_with_a_torn_record_aside() {
+async fn renames_a_file_with_a_truncated_record() {
     let directory = directory();
     let path = directory.path().join("out.bin");
     let torn = [&[0, 0, 0, 1, 7][..], &[0, 0, 0, 9, 7]].concat();
@@ -264,7 +266,7 @@ async fn sets_a_file_with_a_torn_record_aside() {
 }
 
 #[tokio::test]
-async fn goes_on_in_a_file_of_whole_records() {
+async fn appends_to_a_file_of_complete_records() {
     let directory = directory();
     let path = directory.path().join("out.bin");
     fs::write(&path, [0, 0, 0, 1, 7]).unwrap();
@@ -300,7 +302,7 @@ fn write_lines(path: &Path, rules: FileRules, texts: &[&str]) {
 }
 
 #[test]
-fn starts_a_new_file_before_one_gets_too_large_and_keeps_the_last_few() {
+fn rotates_by_size_and_keeps_max_backups() {
     let check = |max_bytes, max_backups, texts: &[&str], expected: &[&str]| {
         let directory = directory();
         let path = directory.path().join("out.jsonl");
@@ -337,7 +339,7 @@ fn starts_a_new_file_before_one_gets_too_large_and_keeps_the_last_few() {
 }
 
 #[test]
-fn starts_a_new_file_when_one_is_too_old_and_deletes_old_ones() {
+fn rotates_and_deletes_by_age() {
     let directory = directory();
     let path = directory.path().join("out.jsonl");
     let kept = directory.path().join("out-2999-01-01T00-00-00.000.jsonl");
@@ -360,7 +362,7 @@ fn starts_a_new_file_when_one_is_too_old_and_deletes_old_ones() {
 }
 
 #[test]
-fn a_segment_never_leads_out_of_the_directory() {
+fn a_segment_cannot_escape_the_directory() {
     let check = |path: &str, segment: &str, expected: &str| {
         let (prefix, suffix) = path.split_once('*').unwrap();
         let groups = layout::Groups::new("service.name", prefix, suffix);
@@ -408,7 +410,7 @@ async fn writes_each_group_to_its_own_file_with_one_open_at_a_time() {
 }
 
 #[tokio::test]
-async fn drops_and_counts_what_names_no_file() {
+async fn drops_and_counts_resources_without_a_file_name() {
     let directory = directory();
     let options = "group_by: {enabled: true, resource_attribute: service.name}";
     let file = Started::at(directory.path().join("*.jsonl"), options)
@@ -429,7 +431,7 @@ async fn drops_and_counts_what_names_no_file() {
 }
 
 #[tokio::test]
-async fn a_missing_directory_is_an_error_at_start_unless_it_may_be_created() {
+async fn startup_fails_for_a_missing_directory_unless_created() {
     use std::os::unix::fs::PermissionsExt;
     let directory = directory();
     let path = directory.path().join("a/b/out");
@@ -448,7 +450,7 @@ async fn a_missing_directory_is_an_error_at_start_unless_it_may_be_created() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forces_to_the_disk_after_the_interval_and_at_the_end() {
+async fn syncs_after_the_interval_and_at_the_end() {
     let directory = directory();
     let file = Started::at(directory.path().join("out"), "flush_interval: 3s")
         .await
@@ -456,10 +458,10 @@ async fn forces_to_the_disk_after_the_interval_and_at_the_end() {
     let stop = Stop::new();
     let mut running = JoinSet::new();
     running.spawn(Arc::clone(&file.exporter).run(stop.clone()));
-    let unsynced = || file.exporter.shared.lock_files().take_unsynced().len();
+    let unsynced = || file.exporter.shared.files.lock().take_unsynced().len();
     file.export(1).await.unwrap();
     tokio::time::sleep(Duration::from_secs(10)).await;
-    // The sync runs on a thread of its own, which the paused clock does not wait for.
+    // The sync runs on its own thread, which the paused clock does not wait for.
     while Arc::strong_count(&file.exporter.shared) > 1 {
         tokio::task::yield_now().await;
     }
@@ -470,11 +472,10 @@ async fn forces_to_the_disk_after_the_interval_and_at_the_end() {
     assert_eq!(unsynced(), 0);
 }
 
-/// A file system of 64 KiB, or none where this process may not mount one.
+/// A file system of 64 KiB, or none without permission to mount one.
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
-    #[expect(clippy::print_stderr, reason = "a skipped test says so")]
     fn new() -> Option<Self> {
         let directory = directory();
         let mounted = Command::new("mount")
@@ -484,8 +485,7 @@ impl SmallDisk {
         if mounted.is_ok_and(|output| output.status.success()) {
             return Some(Self(directory));
         }
-        assert!(std::env::var("CI").is_err(), "CI can mount file systems");
-        eprintln!("skipped: only root can mount a small file system");
+        skip("only root can mount a small file system");
         None
     }
 
@@ -501,7 +501,7 @@ impl Drop for SmallDisk {
 }
 
 #[tokio::test]
-async fn a_full_disk_tears_no_record_and_writing_goes_on_when_there_is_room() {
+async fn a_full_disk_leaves_no_partial_record_and_writing_resumes() {
     let Some(disk) = SmallDisk::new() else { return };
     let ballast = disk.path().join("ballast");
     fs::write(&ballast, vec![0; 40 << 10]).unwrap();
@@ -518,7 +518,7 @@ async fn a_full_disk_tears_no_record_and_writing_goes_on_when_there_is_room() {
     assert!(refusal.is_retryable(), "{refusal}");
     assert!(taken > 0);
     assert_eq!(records(&file.path).len(), taken);
-    let status = || file.context.board.snapshot()["file"].clone();
+    let status = || file.context.shared.get::<StatusBoard>().snapshot()["file"].clone();
     assert!(
         matches!(status(), Status::RecoverableError(_)),
         "{:?}",
@@ -532,7 +532,7 @@ async fn a_full_disk_tears_no_record_and_writing_goes_on_when_there_is_room() {
 }
 
 #[tokio::test]
-async fn a_batch_that_does_not_fit_into_all_its_files_stays_in_none() {
+async fn a_batch_is_written_to_all_of_its_files_or_none() {
     let Some(disk) = SmallDisk::new() else { return };
     let options = "group_by: {enabled: true, resource_attribute: service.name, max_open_files: 1}";
     let file = Started::at(disk.path().join("*.jsonl"), options)
@@ -571,7 +571,7 @@ fn has_the_collectors_defaults() {
 }
 
 #[test]
-fn says_what_is_wrong_with_the_options() {
+fn validates_the_options() {
     let check = |options: &str, expected: &str| {
         assert_eq!(
             load::<FileConfig>(options).unwrap_err(),

@@ -1,32 +1,33 @@
-//! The page, the answers to what it asks, and to what Grafana asks.
+//! The HTTP server: the page, its API, and Pyroscope's for Grafana.
 
 use std::future::Future;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HOST, IF_NONE_MATCH};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use parking_lot::RwLock;
 use profcol_net::grpc::{self, Status};
 use profcol_net::{HttpRequest, HttpService, response};
-use profcol_pyroscope::{Code, Failure, Method as Connect};
+use profcol_pyroscope::{Code, ConnectError, Method as Connect};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
 use super::assets::{self, Asset};
-use super::history::History;
 use super::hosts::AllowedHosts;
 use super::parameters::Parameters;
 use super::pyroscope::{Call, Querier, RENDER_PATHS};
 use super::questions::{PATHS, Questions};
 use super::reply::{JSON, Reply, TEXT, encoded, failed, guarded, only, takes_gzip, unread};
 use super::service::{self, Service};
+use profcol_history::History;
 
-/// Queries that are worked on at once; others wait.
+/// Maximum number of concurrent queries; others wait.
 const MAX_QUERIES: usize = 2;
 
-/// Answers browsers, and Grafana.
+/// Answers browsers and Grafana.
 pub(super) struct Api {
     questions: Arc<Questions>,
     service: Arc<Service>,
@@ -72,7 +73,7 @@ impl Api {
         encoded(response, takes_gzip && !is_known)
     }
 
-    /// Answers when it is its turn, on a thread of its own.
+    /// Runs the query on a blocking thread, within the limit of concurrent queries.
     async fn in_turn(
         &self,
         answer: impl FnOnce() -> Response<Bytes> + Send + 'static,
@@ -81,12 +82,12 @@ impl Api {
             return response(StatusCode::SERVICE_UNAVAILABLE, TEXT, "stopping\n");
         };
         let answer = tokio::task::spawn_blocking(move || {
-            // A client that hangs up ends the waiting, not the work.
+            // If the client disconnects, the work goes on and keeps its permit.
             let _permit = permit;
             answer()
         });
         answer.await.unwrap_or_else(|error| {
-            failed(&Failure {
+            failed(&ConnectError {
                 code: Code::Internal,
                 message: error.to_string(),
             })
@@ -142,7 +143,7 @@ impl Api {
 
 impl HttpService for Api {
     fn admit(&self, head: &Parts) -> Result<(), Response<Bytes>> {
-        // HTTP/2 says it in the URI.
+        // HTTP/2 has the host in the URI.
         let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
         let host = host.or(head.uri.host()).unwrap_or("");
         if !self.hosts.contains(host) {
@@ -190,7 +191,7 @@ impl HttpService for Api {
         })
     }
 
-    /// For people, as the page has it, and for clients of Connect.
+    /// Readable for users of the page and for Connect clients.
     fn refusal(&self, _: &HeaderMap, http: StatusCode, status: &Status) -> Response<Bytes> {
         let code = match status.code {
             grpc::Code::InvalidArgument => Code::InvalidArgument,
@@ -207,7 +208,7 @@ impl HttpService for Api {
     }
 }
 
-/// Who waits no longer is told so; the answer is worked on until it is there.
+/// Answers with an error after the client's timeout; the query itself runs on.
 async fn within(
     timeout: Option<Duration>,
     answer: impl Future<Output = Response<Bytes>>,
@@ -217,9 +218,9 @@ async fn within(
     };
     let answer = tokio::time::timeout(timeout, answer).await;
     answer.unwrap_or_else(|_| {
-        failed(&Failure {
+        failed(&ConnectError {
             code: Code::DeadlineExceeded,
-            message: format!("no answer within {timeout:?}; ask for a shorter time"),
+            message: format!("no answer within {timeout:?}; use a shorter time range"),
         })
     })
 }
@@ -229,13 +230,13 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_no_longer_is_told_so() {
+    async fn answers_an_error_after_the_timeout() {
         let late = within(Some(Duration::from_secs(1)), std::future::pending()).await;
         assert_eq!(late.status(), StatusCode::GATEWAY_TIMEOUT);
         let text = String::from_utf8(late.into_body().to_vec()).unwrap();
         assert_eq!(
             text,
-            r#"{"code":"deadline_exceeded","message":"no answer within 1s; ask for a shorter time"}"#
+            r#"{"code":"deadline_exceeded","message":"no answer within 1s; use a shorter time range"}"#
         );
         let soon = async { response(StatusCode::OK, TEXT, "") };
         let soon = within(Some(Duration::from_secs(1)), soon).await;

@@ -1,4 +1,4 @@
-//! The files of the page, as they are sent.
+//! The files of the page, ready to send.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, ETAG};
@@ -62,7 +62,7 @@ impl Asset {
         self.content_type.clone()
     }
 
-    /// Asked again each time: a newer profcol has a newer page.
+    /// The files are revalidated on each request, since a newer profcol has a newer page.
     pub fn add_headers(&self, response: &mut Response<Bytes>) {
         let headers = response.headers_mut();
         headers.insert(ETAG, self.tag.clone());

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct LiveViewConfig {
-    /// Serve the page. `false` is for programs that look at the profiles without one, as `profcol top` does.
+    /// Serve the page. `false` is for embedding programs that read the profiles themselves, like `profcol top`.
     pub page: bool,
     /// Address of the page: `host:port`. If the default port is in use, another one is taken.
     pub endpoint: String,
@@ -33,9 +33,9 @@ pub struct LiveViewConfig {
 }
 
 pub(super) const DEFAULT_ENDPOINT: &str = "127.0.0.1:7071";
-/// Enough for some people with some tabs each.
+/// Enough for several users with several tabs.
 const MAX_CONNECTIONS: usize = 64;
-/// A question is in the URL, or a small message.
+/// Queries are in the URL or a small message.
 const MAX_BODY: usize = 64 << 10;
 
 impl Default for LiveViewConfig {
@@ -60,7 +60,7 @@ impl Config for LiveViewConfig {
         if self.auth.is_none() && !is_loopback(&self.endpoint) {
             problems.add(
                 "endpoint",
-                "profiles of a host are not for everybody: listen on a loopback address such as 127.0.0.1:7071, or set `auth`",
+                "profiles must not be public: listen on a loopback address such as 127.0.0.1:7071, or set `auth`",
             );
         }
         let resolution = std::time::Duration::from(self.resolution);

@@ -1,7 +1,7 @@
-//! Which names the page may be reached under.
+//! The names under which the page may be reached.
 //!
-//! A page of a stranger cannot read what this server answers, unless it makes its own name point here ("DNS
-//! rebinding"): then the browser says that name as `Host`.
+//! Another site's page cannot read the answers of this server, unless it resolves its own name to this address ("DNS
+//! rebinding"): then the browser sends that name as `Host`.
 
 use std::net::IpAddr;
 
@@ -14,15 +14,19 @@ impl AllowedHosts {
         Self(hosts)
     }
 
-    /// `host` is what a client sends, with or without a port.
+    /// `host` is the client's header, with or without a port.
     pub fn contains(&self, host: &str) -> bool {
         let host = name(host);
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
-        address.is_ok() || self.0.iter().any(|known| known.eq_ignore_ascii_case(host))
+        address.is_ok()
+            || self
+                .0
+                .iter()
+                .any(|allowed| allowed.eq_ignore_ascii_case(host))
     }
 }
 
-/// Without the port.
+/// The host without the port.
 fn name(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|it| it.is_ascii_digit()) => name,
@@ -35,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_of_a_stranger_is_refused() {
+    fn refuses_foreign_host_names() {
         let allowed = AllowedHosts::new("profiles.internal:7071", &["proxy.example".to_owned()]);
         for host in [
             "localhost:7071",

@@ -1,26 +1,23 @@
-//! Shows what this process has seen lately: profiles of the last hour in memory, and a page that draws them.
+//! Keeps the profiles of the last hour in memory, and serves a page that shows them.
 
 mod api;
 mod assets;
 mod config;
-mod history;
 mod hosts;
 mod parameters;
 mod pyroscope;
 mod questions;
-mod recent;
 mod reply;
 mod service;
-#[cfg(test)]
-mod tests;
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::{Mutex, RwLock};
 use profcol_component::{
     Batch, BuildContext, BuildError, Capabilities, Delivered, Delivery, Exporter, Factory, Gauge,
-    Handles, Refusal, RunError, Stability, StartError, Stop,
+    Handles, RecentLog, Refusal, RunError, Stability, StartError, Stop,
 };
 use profcol_net::auth::ServerAuth;
 use profcol_net::{HttpServer, ServerError};
@@ -28,12 +25,11 @@ use profcol_net::{HttpServer, ServerError};
 use self::api::Api;
 use self::config::DEFAULT_ENDPOINT;
 pub use self::config::LiveViewConfig;
-use self::history::{History, Limits};
 use self::hosts::AllowedHosts;
-pub use self::recent::{Group, Look, ProcessGroup, Recent};
 use self::service::Service;
+use profcol_history::{Extent, History, Limits, Recent};
 
-/// How long an answer may still take after a stop was asked for.
+/// How long requests in flight may take after a stop.
 const GRACE: Duration = Duration::from_secs(1);
 
 pub struct LiveView {
@@ -42,7 +38,7 @@ pub struct LiveView {
     service: Arc<Service>,
     auth: Option<Arc<dyn ServerAuth>>,
     telemetry: Telemetry,
-    /// Between start and run.
+    /// Set between start and run.
     server: Mutex<Option<HttpServer>>,
 }
 
@@ -75,7 +71,7 @@ impl Factory for LiveView {
             None => None,
         };
         if config.page {
-            context.log.keep();
+            context.shared.get::<RecentLog>().keep();
         }
         let limits = Limits {
             max_age: config.max_age.into(),
@@ -95,11 +91,7 @@ impl Factory for LiveView {
 }
 
 impl LiveView {
-    fn server(&self) -> std::sync::MutexGuard<'_, Option<HttpServer>> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The default port gives way to another one where it is taken; one that the user chose does not.
+    /// If the default port is in use, another one is taken; a configured port is not replaced.
     fn bind(&self) -> Result<HttpServer, ServerError> {
         let mut settings = self.config.server();
         match HttpServer::bind(&settings, self.auth.clone()) {
@@ -123,7 +115,7 @@ impl LiveView {
 #[async_trait]
 impl Exporter for LiveView {
     fn delivery(&self) -> Delivery {
-        // What is added up is small, so nothing is queued.
+        // Aggregated profiles are small, so nothing is queued.
         Delivery::inline()
     }
 
@@ -135,24 +127,24 @@ impl Exporter for LiveView {
         if !self.config.page {
             return Ok(());
         }
-        let server = self.bind().map_err(|error| StartError(error.to_string()))?;
+        let server = self.bind().map_err(StartError::new)?;
         tracing::info!(endpoint = %server.local_addr(), "Serving the live view.");
-        *self.server() = Some(server);
+        *self.server.lock() = Some(server);
         Ok(())
     }
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
-        let (batch, history) = (batch.without_finalizers(), Arc::clone(&self.history));
+        let (batch, history) = (batch.detached(), Arc::clone(&self.history));
         let add = move || {
             let model = batch.profiles.model();
-            let mut history = history.write().unwrap_or_else(PoisonError::into_inner);
+            let mut history = history.write();
             history.add(model, &batch.deferred_symbols);
             history.extent()
         };
-        // A query may hold the history for some milliseconds.
+        // A query may hold the lock of the history for some milliseconds.
         match tokio::task::spawn_blocking(add).await {
             Ok(extent) => {
-                self.telemetry.tell(&extent);
+                self.telemetry.report(&extent);
                 Ok(Delivered::default())
             }
             Err(error) => Err(Refusal::permanent(format!(
@@ -162,7 +154,7 @@ impl Exporter for LiveView {
     }
 
     async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
-        let Some(server) = self.server().take() else {
+        let Some(server) = self.server.lock().take() else {
             stop.cancelled().await;
             return Ok(());
         };
@@ -200,7 +192,7 @@ impl Telemetry {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-    fn tell(&self, extent: &history::Extent) {
+    fn report(&self, extent: &Extent) {
         self.memory.set(extent.bytes as f64);
         self.samples.set(extent.samples as f64);
         self.evicted.set(extent.evicted_samples as f64);

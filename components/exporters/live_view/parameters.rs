@@ -1,10 +1,10 @@
-//! What is asked for in a URL.
+//! The parameters of a URL.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::history::{Query, Selector};
+use profcol_history::{Query, Selector};
 
-/// Without `from`, so much is shown.
+/// The time range without `from`.
 const DEFAULT_SPAN: u64 = 15 * 60 * 1000;
 const DEFAULT_NODES: usize = 100_000;
 const MAX_NODES: usize = 2_000_000;
@@ -14,7 +14,7 @@ const MAX_ROWS: usize = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct Parameters(Vec<(String, String)>);
 
-/// Why a question cannot be answered.
+/// Why a request is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BadRequest {
     #[error("the parameter `{0}` is missing")]
@@ -26,9 +26,9 @@ pub(super) enum BadRequest {
     #[error("`{name}`: {error}")]
     Selector {
         name: &'static str,
-        error: super::history::SelectorError,
+        error: profcol_history::SelectorError,
     },
-    #[error("the profile cannot be written: {0}")]
+    #[error("failed to encode the profile: {0}")]
     Write(#[from] profcol_files::WriteError),
     #[error("unknown format {0:?}: use pprof, folded, svg, html or speedscope")]
     Format(String),
@@ -70,15 +70,15 @@ impl Parameters {
     }
 
     pub fn max_nodes(&self) -> Result<usize, BadRequest> {
-        let wanted = self.number("max_nodes")?;
-        Ok(wanted
+        let requested = self.number("max_nodes")?;
+        Ok(requested
             .map_or(DEFAULT_NODES, |it| usize::try_from(it).unwrap_or(MAX_NODES))
             .clamp(1, MAX_NODES))
     }
 
     pub fn limit(&self, default: usize) -> Result<usize, BadRequest> {
-        let wanted = self.number("limit")?;
-        Ok(wanted
+        let requested = self.number("limit")?;
+        Ok(requested
             .map_or(default, |it| usize::try_from(it).unwrap_or(MAX_ROWS))
             .min(MAX_ROWS))
     }
@@ -88,7 +88,7 @@ impl Parameters {
         self.query_named(kind, "from", "until", "query")
     }
 
-    /// What is compared with, where there is a comparison.
+    /// The baseline of a comparison, if there is one.
     pub fn base(&self) -> Result<Option<Query>, BadRequest> {
         let names = ["base_from", "base_until", "base_query"];
         if names.iter().all(|name| self.text(name).is_none()) {
@@ -97,7 +97,7 @@ impl Parameters {
         let own = self.query()?;
         let mut base =
             self.query_named(own.kind.as_deref(), "base_from", "base_until", "base_query")?;
-        // Another selection of the same time.
+        // Another selection of the same time range.
         if self.text("base_from").is_none() {
             (base.from, base.until) = (own.from, own.until);
         }
@@ -130,7 +130,7 @@ impl Parameters {
     }
 }
 
-/// Milliseconds of Unix time.
+/// Unix time in milliseconds.
 pub(super) fn now() -> u64 {
     let elapsed = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -138,7 +138,7 @@ pub(super) fn now() -> u64 {
     u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Percent-encoded text; what is not UTF-8 is replaced.
+/// Percent-decodes text; invalid UTF-8 is replaced.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -175,11 +175,11 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_answered_says_why() {
+    fn invalid_requests_return_the_reason() {
         let error = |query| {
             let parameters = Parameters::parse(Some(query));
-            let asked = parameters.query().and_then(|_| parameters.base());
-            asked.map_or_else(|error| error.to_string(), |_| String::new())
+            let parsed = parameters.query().and_then(|_| parameters.base());
+            parsed.map_or_else(|error| error.to_string(), |_| String::new())
         };
         assert_eq!(error("from=x"), "`from` is not a number: \"x\"");
         assert_eq!(error("from=5&until=5"), "`from` must be before `until`");

@@ -1,15 +1,16 @@
-//! What the page asks of the history.
+//! The page's queries of the history.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use http::HeaderValue;
+use parking_lot::RwLock;
 use profcol_files::Format;
 use profcol_flamegraph::{Document, Sandwich};
 use serde_json::json;
 
-use super::history::{Answer, History};
 use super::parameters::{BadRequest, Parameters, now};
 use super::reply::{BINARY, JSON, Reply, TEXT};
+use profcol_history::{History, QueryResult};
 
 pub(super) const PATHS: [&str; 8] = [
     "/api/v1/status",
@@ -22,7 +23,7 @@ pub(super) const PATHS: [&str; 8] = [
     "/api/v1/download",
 ];
 
-/// What is asked of the history.
+/// Answers the page's queries.
 pub(super) struct Questions {
     history: Arc<RwLock<History>>,
     max_memory: usize,
@@ -88,7 +89,7 @@ impl Questions {
 
     fn profile(&self, parameters: &Parameters) -> Result<Reply, BadRequest> {
         let max_nodes = parameters.max_nodes()?;
-        let Answer { tree, source } = self.tree(parameters)?;
+        let QueryResult { tree, source } = self.tree(parameters)?;
         Ok(Reply::json(&Document::new(&tree, &source, max_nodes)))
     }
 
@@ -98,7 +99,7 @@ impl Questions {
             parameters.text("binary").unwrap_or(""),
         );
         let max_nodes = parameters.max_nodes()?;
-        let Answer { tree, source } = self.tree(parameters)?;
+        let QueryResult { tree, source } = self.tree(parameters)?;
         let sides = match tree.find(name, binary) {
             Some(function) => tree.sandwich(function),
             None => Default::default(),
@@ -110,7 +111,7 @@ impl Questions {
 
     fn download(&self, parameters: &Parameters) -> Result<Reply, BadRequest> {
         let format = parameters.required("format")?;
-        let Answer { tree, source } = self.tree(parameters)?;
+        let QueryResult { tree, source } = self.tree(parameters)?;
         let title = format!("{} on {}", source.sample_type.name, host_name());
         let (format, content_type, extension) = match format {
             "pprof" => (Format::Pprof, BINARY, "pb.gz"),
@@ -132,17 +133,14 @@ impl Questions {
         })
     }
 
-    fn tree(&self, parameters: &Parameters) -> Result<Answer, BadRequest> {
+    fn tree(&self, parameters: &Parameters) -> Result<QueryResult, BadRequest> {
         let (query, base) = (parameters.query()?, parameters.base()?);
-        self.history
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .resolve_symbols();
+        self.history.write().resolve_symbols();
         Ok(self.read(|it| it.call_tree(&query, base.as_ref())))
     }
 
     fn read<T>(&self, ask: impl FnOnce(&History) -> T) -> T {
-        ask(&self.history.read().unwrap_or_else(PoisonError::into_inner))
+        ask(&self.history.read())
     }
 }
 

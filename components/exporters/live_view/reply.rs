@@ -1,4 +1,4 @@
-//! What is sent.
+//! HTTP responses.
 
 use bytes::Bytes;
 use http::header::{
@@ -7,30 +7,30 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use profcol_net::response;
-use profcol_pyroscope::Failure;
+use profcol_pyroscope::ConnectError;
 use serde::Serialize;
 use serde_json::json;
 
 use super::pyroscope::{ACCEPT_POST, Unreadable};
 
-/// Smaller answers are sent as they are.
+/// Smaller responses are not compressed.
 const MIN_COMPRESSED: usize = 1024;
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
 pub(super) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// Nothing from elsewhere, no script in the page's text, no frame of others around it.
+/// No external resources, no inline scripts, no framing by other pages.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 
-/// What is sent, before it is compressed.
+/// A response before compression.
 pub(super) struct Reply {
     pub content_type: HeaderValue,
     pub body: Vec<u8>,
-    /// The name under which a browser saves it.
+    /// The file name for downloads.
     pub file_name: Option<String>,
 }
 
@@ -62,7 +62,7 @@ impl Reply {
     }
 }
 
-pub(super) fn failed(failure: &Failure) -> Response<Bytes> {
+pub(super) fn failed(failure: &ConnectError) -> Response<Bytes> {
     let status = StatusCode::from_u16(failure.code.http_status());
     let body = json!({"code": failure.code.name(), "message": failure.message});
     response(
@@ -76,7 +76,7 @@ pub(super) fn unread(unreadable: &Unreadable) -> Response<Bytes> {
     let why = match unreadable {
         Unreadable::Headers(failure) => return failed(failure),
         Unreadable::ContentType => {
-            Failure::invalid("the content type must be application/proto or application/json")
+            ConnectError::invalid("the content type must be application/proto or application/json")
         }
     };
     let mut refused = failed(&why);
@@ -86,7 +86,7 @@ pub(super) fn unread(unreadable: &Unreadable) -> Response<Bytes> {
     refused
 }
 
-/// The answer to other methods than these.
+/// The response to other methods than these.
 pub(super) fn only(methods: &'static str) -> Response<Bytes> {
     let text = format!("use {methods}\n");
     let mut refused = response(StatusCode::METHOD_NOT_ALLOWED, TEXT, text);

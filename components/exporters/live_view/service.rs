@@ -1,4 +1,4 @@
-//! What the page asks of the service itself: its pipelines, how they do, and what they say.
+//! The state of the service for the page: its pipelines, component states, configuration and log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) struct Service {
 #[derive(Serialize)]
 struct Pipelines<'a> {
     pipelines: &'a [PipelineInfo],
-    /// By kind and id, such as `exporter otlp_grpc/backend`.
+    /// By kind and ID, such as `exporter otlp_grpc/backend`.
     components: BTreeMap<String, ComponentState>,
     metrics: Vec<Series>,
 }
@@ -38,10 +38,10 @@ struct ComponentState {
 impl Service {
     pub fn new(context: &BuildContext) -> Self {
         Self {
-            info: Arc::clone(&context.service),
-            board: context.board.clone(),
+            info: context.shared.get(),
+            board: context.shared.get(),
             meter: context.meter.clone(),
-            log: context.log.clone(),
+            log: context.shared.get(),
         }
     }
 

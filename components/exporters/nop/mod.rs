@@ -1,4 +1,4 @@
-//! Takes everything and does nothing with it: for tests, and to measure what a pipeline costs.
+//! Discards everything: for tests, and to measure the cost of a pipeline.
 
 use async_trait::async_trait;
 use profcol_component::{

@@ -14,7 +14,7 @@ use profcol_component::{
 };
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
-use profcol_net::grpc::{Code, Status};
+use profcol_net::grpc::Status;
 use profcol_net::{Encoding, GrpcCall, GrpcClient, retry};
 use profcol_profile::service::{GRPC_PATH, PartialSuccess};
 
@@ -24,7 +24,7 @@ use crate::shared::otlp::{
     Protobuf, SizeLimit, USER_AGENT, client_auth, delivered, not_started, refusal,
 };
 
-/// What to do where a destination has no service for profiles.
+/// The fix if a destination has no profiles service.
 const NO_PROFILES: &str = "choose a destination that takes OTLP profiles; a Collector does only with \
     `--feature-gates=service.profilesSupport` and a pipeline `profiles`";
 
@@ -87,7 +87,7 @@ impl Exporter for OtlpGrpc {
         };
         let call = GrpcCall {
             path: GRPC_PATH,
-            message: &handshake::nothing(),
+            message: &handshake::empty_message(),
             headers: HeaderMap::new(),
             timeout: Some(handshake::TIMEOUT),
         };
@@ -121,23 +121,9 @@ impl Exporter for OtlpGrpc {
 impl OtlpGrpc {
     fn refused(&self, bytes: usize, status: &Status) -> Refusal {
         let reason = status.to_string();
-        if status.code == Code::ResourceExhausted && status.message.contains("larger than max") {
-            return self
-                .limit
-                .learn(bytes, named_limit(&status.message), reason);
+        if let Some(too_large) = status.message_too_large() {
+            return self.limit.learn(bytes, too_large.limit, reason);
         }
         refusal(retry::of_grpc(status), reason)
     }
-}
-
-/// The limit in gRPC's words for a message that is too large: `… larger than max (5000 vs. 4096)`, or
-/// `… after decompression larger than max 4096`.
-fn named_limit(message: &str) -> Option<usize> {
-    let (_, numbers) = message.rsplit_once("larger than max ")?;
-    let limit = match numbers.rsplit_once(" vs. ") {
-        Some((_, limit)) => limit,
-        None => numbers,
-    };
-    let digits: String = limit.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().ok()
 }

@@ -3,6 +3,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use profcol_component::testkit::{self, batch};
 use profcol_net::Encoding;
+use profcol_net::grpc::Code;
 use profcol_profile::Profiles;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
@@ -19,7 +20,7 @@ async fn exporter(address: &str, options: &str) -> Box<dyn Exporter> {
     exporter
 }
 
-/// What becomes of a batch that the destination answers with `status`.
+/// The refusal for a batch that the destination answers with `status`.
 async fn answered(backend: &GrpcBackend, status: Status) -> Refusal {
     let exporter = exporter(&backend.address, "").await;
     backend.answer(Err(status));
@@ -27,7 +28,7 @@ async fn answered(backend: &GrpcBackend, status: Status) -> Refusal {
 }
 
 #[tokio::test]
-async fn every_code_is_acted_on_as_the_specification_says() {
+async fn handles_every_code_as_specified() {
     let backend = backend::grpc();
     for (code, retryable) in [
         (Code::Cancelled, true),
@@ -60,7 +61,7 @@ async fn every_code_is_acted_on_as_the_specification_says() {
 }
 
 #[tokio::test]
-async fn the_wait_that_the_destination_asks_for_is_passed_on() {
+async fn passes_on_the_retry_delay_of_the_destination() {
     let backend = backend::grpc();
     let wait = Duration::from_millis(1500);
     for (code, expected) in [
@@ -69,16 +70,16 @@ async fn the_wait_that_the_destination_asks_for_is_passed_on() {
         (Code::Internal, None),
     ] {
         let status = Status::new(code, "busy").with_retry_delay(wait);
-        let asked = match answered(&backend, status).await {
+        let delay = match answered(&backend, status).await {
             Refusal::Retry { after, .. } => after,
             _ => None,
         };
-        assert_eq!(asked, expected, "{code}");
+        assert_eq!(delay, expected, "{code}");
     }
 }
 
 #[tokio::test]
-async fn answers_of_something_that_speaks_no_grpc_are_acted_on_by_their_status() {
+async fn responses_without_grpc_are_handled_by_http_status() {
     let proxy = backend::http();
     for (status, retryable) in [
         (400, false),
@@ -117,7 +118,7 @@ async fn a_partial_success_is_a_success_with_a_message() {
 }
 
 #[tokio::test]
-async fn a_message_that_is_too_large_is_refused_with_the_limit_that_was_named() {
+async fn a_message_that_is_too_large_is_refused_with_the_reported_limit() {
     let backend = backend::grpc();
     let bytes = testkit::profiles(2).encoded_len();
     for (message, expected) in [
@@ -145,7 +146,7 @@ async fn a_message_that_is_too_large_is_refused_with_the_limit_that_was_named() 
 }
 
 #[tokio::test]
-async fn a_limit_is_asked_for_once() {
+async fn a_limit_is_learned_once() {
     let backend = backend::grpc();
     let exporter = exporter(&backend.address, "").await;
     let message = "grpc: received message larger than max (5000 vs. 100)";
@@ -172,31 +173,31 @@ async fn a_limit_is_asked_for_once() {
 }
 
 #[tokio::test]
-async fn a_batch_leaves_in_the_bytes_in_which_it_came() {
+async fn unchanged_batches_keep_their_bytes() {
     let backend = backend::grpc();
-    for (came, leaves) in [
+    for (input, output) in [
         (Encoding::Gzip, "gzip"),
         (Encoding::Zstd, "zstd"),
         (Encoding::Gzip, "zstd"),
         (Encoding::Zstd, "snappy"),
         (Encoding::Gzip, "none"),
     ] {
-        let exporter = exporter(&backend.address, &format!("compression: {leaves}")).await;
-        let (mut batch, compressed) = received(50, came);
+        let exporter = exporter(&backend.address, &format!("compression: {output}")).await;
+        let (mut batch, compressed) = received(50, input);
         let whole = batch.profiles.heap_size();
         batch
             .profiles
             .keep_for(exporter.delivery().passthrough_encoding);
-        assert!(batch.profiles.heap_size() < whole, "{came} {leaves}");
+        assert!(batch.profiles.heap_size() < whole, "{input} {output}");
         exporter.export(&batch).await.unwrap();
-        assert!(batch.profiles.heap_size() < whole, "{came} {leaves}");
+        assert!(batch.profiles.heap_size() < whole, "{input} {output}");
         let sent = backend.seen().pop().unwrap();
         assert_eq!(sent.body.plain, batch.profiles.to_wire());
         match sent.body.compressed {
-            None => assert_eq!(leaves, "none"),
-            Some(sent) if came.name() == leaves => assert_eq!(sent.bytes, compressed),
+            None => assert_eq!(output, "none"),
+            Some(sent) if input.name() == output => assert_eq!(sent.bytes, compressed),
             Some(sent) => {
-                assert_ne!(sent.encoding, came);
+                assert_ne!(sent.encoding, input);
                 assert_ne!(sent.bytes, compressed);
             }
         }
@@ -204,7 +205,7 @@ async fn a_batch_leaves_in_the_bytes_in_which_it_came() {
 }
 
 #[tokio::test]
-async fn headers_authentication_and_name_go_along() {
+async fn sends_headers_authentication_and_user_agent() {
     let backend = backend::grpc();
     let options = "headers: {x-tenant: db}\nauth: {authenticator: word}";
     let exporter = exporter(&backend.address, options).await;
@@ -222,7 +223,7 @@ async fn headers_authentication_and_name_go_along() {
 }
 
 #[test]
-fn an_authenticator_that_does_not_run_is_named() {
+fn an_error_names_a_missing_authenticator() {
     let config = load::<OtlpGrpcConfig>("endpoint: x:1\nauth: {authenticator: nobody}").unwrap();
     let error = OtlpGrpc::build(&config, &context("otlp_grpc"))
         .err()
@@ -231,7 +232,7 @@ fn an_authenticator_that_does_not_run_is_named() {
 }
 
 #[tokio::test]
-async fn a_destination_that_is_away_hangs_or_hangs_up_is_tried_again_later() {
+async fn missing_and_hanging_destinations_are_retryable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let silent = exporter(&address, "timeout: 50ms").await;
@@ -249,7 +250,7 @@ async fn a_destination_that_is_away_hangs_or_hangs_up_is_tried_again_later() {
     let one = batch(1);
     let refusal = tokio::select! {
         answer = impatient.export(&one) => answer.unwrap_err(),
-        () = hang_up => unreachable!("it goes on for ever"),
+        () = hang_up => unreachable!("runs forever"),
     };
     assert!(refusal.is_retryable(), "{refusal}");
 

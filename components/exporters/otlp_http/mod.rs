@@ -26,7 +26,7 @@ pub use self::config::OtlpHttpConfig;
 use self::config::{AttributeEncoding, HttpEncoding};
 use crate::shared::handshake;
 use crate::shared::otlp::{
-    Protobuf, SizeLimit, USER_AGENT, client_auth, delivered, not_started, refusal, said,
+    Protobuf, SizeLimit, USER_AGENT, client_auth, delivered, not_started, refusal, truncated,
 };
 
 pub struct OtlpHttp {
@@ -66,7 +66,7 @@ impl Exporter for OtlpHttp {
             HttpEncoding::Json => None,
         };
         Delivery {
-            // The client keeps the time, so that it can say which part took too long.
+            // The HTTP client enforces the timeout, so that its error names the phase.
             timeout: None,
             retry: self.config.retry_on_failure.clone(),
             queue: self
@@ -94,7 +94,7 @@ impl Exporter for OtlpHttp {
             return Vec::new();
         };
         let empty = match self.config.encoding {
-            HttpEncoding::Proto => handshake::nothing(),
+            HttpEncoding::Proto => handshake::empty_message(),
             HttpEncoding::Json => Message::from(Bytes::from_static(b"{}")),
         };
         let call = HttpCall {
@@ -183,7 +183,7 @@ fn partial_success(reply: &HttpReply) -> PartialSuccess {
     }
 }
 
-/// What the destination says of an error: a `google.rpc.Status`, or the beginning of a text.
+/// The destination's error message: from a `google.rpc.Status`, or the start of the text.
 fn details(reply: &HttpReply) -> String {
     let message = if is_json(reply) {
         let status: serde_json::Value = serde_json::from_slice(&reply.body).unwrap_or_default();
@@ -198,7 +198,7 @@ fn details(reply: &HttpReply) -> String {
         let text = String::from_utf8_lossy(&reply.body);
         text.trim().to_owned()
     });
-    match said(message) {
+    match truncated(message) {
         message if message.is_empty() => message,
         message => format!(", Message={message}"),
     }

@@ -20,7 +20,7 @@ async fn exporter(address: &str, options: &str) -> Box<dyn Exporter> {
     exporter
 }
 
-/// What becomes of a batch to which the destination answers like that.
+/// The result of exporting a batch to which the destination answers like that.
 async fn answered(
     backend: &HttpBackend,
     status: u16,
@@ -33,7 +33,7 @@ async fn answered(
 }
 
 #[tokio::test]
-async fn every_status_is_acted_on_as_the_specification_says() {
+async fn handles_every_status_as_specified() {
     let backend = backend::http();
     for status in [200, 201, 202] {
         let answer = answered(&backend, status, &[], "").await;
@@ -74,7 +74,7 @@ async fn every_status_is_acted_on_as_the_specification_says() {
 }
 
 #[tokio::test]
-async fn the_wait_that_the_destination_asks_for_is_passed_on() {
+async fn passes_on_the_retry_delay_of_the_destination() {
     let backend = backend::http();
     for (status, value, seconds) in [
         (429, "7", Some(7)),
@@ -85,37 +85,37 @@ async fn the_wait_that_the_destination_asks_for_is_passed_on() {
         (500, "7", None),
     ] {
         let refusal = answered(&backend, status, &[("retry-after", value)], "").await;
-        let asked = match refusal.unwrap_err() {
+        let delay = match refusal.unwrap_err() {
             Refusal::Retry { after, .. } => after,
             _ => None,
         };
-        assert_eq!(asked, seconds.map(Duration::from_secs), "{status} {value}");
+        assert_eq!(delay, seconds.map(Duration::from_secs), "{status} {value}");
     }
 }
 
 #[tokio::test]
-async fn the_words_of_the_destination_are_told() {
+async fn reports_the_message_of_the_destination() {
     let backend = backend::http();
     let status = Status::new(Code::InvalidArgument, "stack 3 is bad");
     let long = "x".repeat(2000);
     let long_status = Status::new(Code::InvalidArgument, &*long);
-    let long_told = format!(", Message={}", "x".repeat(MAX_REASON_LEN));
+    let long_message = format!(", Message={}", "x".repeat(MAX_REASON_LEN));
     let proto = [("content-type", "application/x-protobuf")];
     let json = [("content-type", "application/json")];
     let html = [("content-type", "text/html")];
-    let told = ", Message=stack 3 is bad";
+    let message = ", Message=stack 3 is bad";
     let in_json = "{\"code\":3,\"message\":\"stack 3 is bad\"}".into();
     for (kind, body, expected) in [
-        (&proto, status.to_protobuf(), told),
-        (&json, in_json, told),
+        (&proto, status.to_protobuf(), message),
+        (&json, in_json, message),
         (&json, b"{]".into(), ", Message={]"),
         (
             &html,
             b" <html>no</html>\n".into(),
             ", Message=<html>no</html>",
         ),
-        (&html, long.into_bytes(), &*long_told),
-        (&proto, long_status.to_protobuf(), &*long_told),
+        (&html, long.into_bytes(), &*long_message),
+        (&proto, long_status.to_protobuf(), &*long_message),
         (&proto, b"\xff\xfe".into(), ", Message=\u{fffd}\u{fffd}"),
         (&html, Vec::new(), ""),
     ] {
@@ -153,7 +153,7 @@ async fn a_partial_success_is_a_success_with_a_message() {
 }
 
 #[tokio::test]
-async fn payload_too_large_halves_what_is_sent() {
+async fn payload_too_large_halves_the_batch() {
     let backend = backend::http();
     let bytes = testkit::profiles(2).encoded_len();
     let refusal = answered(&backend, 413, &[], "").await.unwrap_err();
@@ -164,36 +164,36 @@ async fn payload_too_large_halves_what_is_sent() {
 }
 
 #[tokio::test]
-async fn a_batch_leaves_in_the_bytes_in_which_it_came() {
+async fn unchanged_batches_keep_their_bytes() {
     let backend = backend::http();
-    for (came, leaves) in [
+    for (input, output) in [
         (Encoding::Gzip, "gzip"),
         (Encoding::Zstd, "zstd"),
         (Encoding::Gzip, "zstd"),
         (Encoding::Zstd, "lz4"),
         (Encoding::Gzip, "none"),
     ] {
-        let exporter = exporter(&backend.address, &format!("compression: {leaves}")).await;
-        let (mut batch, compressed) = received(50, came);
+        let exporter = exporter(&backend.address, &format!("compression: {output}")).await;
+        let (mut batch, compressed) = received(50, input);
         let whole = batch.profiles.heap_size();
         batch
             .profiles
             .keep_for(exporter.delivery().passthrough_encoding);
-        assert!(batch.profiles.heap_size() < whole, "{came} {leaves}");
+        assert!(batch.profiles.heap_size() < whole, "{input} {output}");
         exporter.export(&batch).await.unwrap();
-        assert!(batch.profiles.heap_size() < whole, "{came} {leaves}");
+        assert!(batch.profiles.heap_size() < whole, "{input} {output}");
         let sent = backend.seen().pop().unwrap();
         assert_eq!(sent.body.plain, batch.profiles.to_wire());
         match sent.body.compressed {
-            None => assert_eq!(leaves, "none"),
-            Some(sent) if came.name() == leaves => assert_eq!(sent.bytes, compressed),
-            Some(sent) => assert_eq!(sent.encoding.name(), leaves),
+            None => assert_eq!(output, "none"),
+            Some(sent) if input.name() == output => assert_eq!(sent.bytes, compressed),
+            Some(sent) => assert_eq!(sent.encoding.name(), output),
         }
     }
 }
 
 #[tokio::test]
-async fn json_says_the_same_as_protobuf() {
+async fn json_is_equivalent_to_protobuf() {
     let backend = backend::http();
     for options in [
         "encoding: json",
@@ -217,7 +217,7 @@ async fn json_says_the_same_as_protobuf() {
 }
 
 #[tokio::test]
-async fn profiles_go_where_their_own_endpoint_says() {
+async fn profiles_endpoint_overrides_endpoint() {
     let backend = backend::http();
     let address = &backend.address;
     for (endpoint, options, path) in [
@@ -244,7 +244,7 @@ async fn profiles_go_where_their_own_endpoint_says() {
 }
 
 #[tokio::test]
-async fn headers_authentication_and_name_go_along() {
+async fn sends_headers_authentication_and_user_agent() {
     let backend = backend::http();
     let options = "headers: {x-tenant: db}\nauth: {authenticator: word}";
     let exporter = exporter(&backend.address, options).await;
@@ -262,14 +262,14 @@ async fn headers_authentication_and_name_go_along() {
 }
 
 #[tokio::test]
-async fn a_destination_that_is_away_hangs_or_hangs_up_is_tried_again_later() {
+async fn missing_and_hanging_destinations_are_retryable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let silent = exporter(&address, "timeout: 50ms").await;
     let refusal = silent.export(&batch(1)).await.unwrap_err();
     assert!(refusal.is_retryable(), "{refusal}");
 
-    // An answer that ends in its middle.
+    // A truncated response.
     let impatient = exporter(&address, "").await;
     let hang_up = async {
         loop {
@@ -283,7 +283,7 @@ async fn a_destination_that_is_away_hangs_or_hangs_up_is_tried_again_later() {
     let one = batch(1);
     let refusal = tokio::select! {
         answer = impatient.export(&one) => answer.unwrap_err(),
-        () = hang_up => unreachable!("it goes on for ever"),
+        () = hang_up => unreachable!("runs forever"),
     };
     assert!(refusal.is_retryable(), "{refusal}");
 
@@ -295,7 +295,7 @@ async fn a_destination_that_is_away_hangs_or_hangs_up_is_tried_again_later() {
 }
 
 #[test]
-fn endpoints_that_cannot_be_are_refused() {
+fn validates_the_endpoints() {
     for (options, expected) in [
         ("{}", "at least one endpoint must be specified"),
         ("endpoint: localhost:4318", "is not a URL"),

@@ -1,7 +1,7 @@
-//! The files that are complete: compressed, counted, and dropped where there are too many.
+//! The complete files: compressed, counted, and dropped at the limit.
 //!
-//! One recorder at a time has a folder; an uploader may take files out of it meanwhile. Whoever works
-//! on a file holds its lock, so that none is compressed and delivered at once.
+//! A directory has one recorder at a time; an uploader may take files out of it meanwhile. Each of them locks the file
+//! it works on, so that none is compressed and delivered at the same time.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read};
@@ -10,50 +10,50 @@ use std::path::{Path, PathBuf};
 
 use profcol_component::files;
 use profcol_parca::ipc;
-use profcol_parca::padata::{BadFile, Delivered, Reader, begun, note_of};
+use profcol_parca::padata::{BadFile, Delivered, Reader, created_seconds, progress_file};
 
 const PLAIN: &str = "padata";
 const COMPRESSED: &str = "padata.zst";
-/// A file that is not yet what it is going to be called.
+/// Suffix of temporary files.
 pub const UNFINISHED: &str = "padata.unfinished";
 
 /// Locked by the process that records into the directory.
 const LOCK: &str = ".recorder.lock";
 
-/// A header is all that is read here.
+/// Only headers are read here.
 const MAX_HEADER_RECORD: u32 = 0;
-/// The longest record of a file whose samples are counted.
+/// Maximum size of a record in a file whose samples are counted.
 const MAX_RECORD: u32 = 256 << 20;
 
 pub struct RecordingDirectory {
     path: PathBuf,
     level: i32,
     lock: File,
-    /// The oldest first.
+    /// Oldest first.
     complete: Vec<CompleteFile>,
 }
 
 struct CompleteFile {
     path: PathBuf,
     bytes: u64,
-    /// None where another process has written it.
+    /// `None` if another process wrote it.
     samples: Option<u64>,
 }
 
-/// What dropping the oldest file has come to.
+/// The result of dropping the oldest file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropOutcome {
     File {
-        /// Those that were not delivered.
+        /// Samples that were not delivered.
         samples: u64,
     },
-    /// Uploaders have all there are.
+    /// Uploaders are using all files.
     InUse,
     Nothing,
 }
 
 impl RecordingDirectory {
-    /// Makes the folder where there is none, and completes what was left behind in it.
+    /// Creates the directory if it is missing, and completes the files left by earlier runs.
     pub fn open(path: &Path, level: i32) -> io::Result<Self> {
         files::create_directories(path)?;
         let lock = files::options()
@@ -73,7 +73,7 @@ impl RecordingDirectory {
             lock,
             complete: Vec::new(),
         };
-        let mut left = Vec::new();
+        let mut leftovers = Vec::new();
         for entry in fs::read_dir(path)? {
             let path = entry?.path();
             match kind(&path) {
@@ -86,20 +86,20 @@ impl RecordingDirectory {
                         samples: None,
                     });
                 }
-                Some(PLAIN) => left.push(path),
+                Some(PLAIN) => leftovers.push(path),
                 _ => {}
             }
         }
-        left.sort_by_key(|path| (begun(path), path.clone()));
-        for path in left {
+        leftovers.sort_by_key(|path| (created_seconds(path), path.clone()));
+        for path in leftovers {
             directory.add(&path, None);
         }
         let files = &mut directory.complete;
-        files.sort_by_key(|file| (begun(&file.path), file.path.clone()));
+        files.sort_by_key(|file| (created_seconds(&file.path), file.path.clone()));
         Ok(directory)
     }
 
-    /// False where the folder, or the lock in it, was removed or replaced: somebody else may record there.
+    /// False if the directory or its lock file was removed or replaced: another process may record there.
     pub fn is_lock_held(&self) -> bool {
         let (Ok(lock), Ok(found)) = (self.lock.metadata(), self.path.join(LOCK).metadata()) else {
             return false;
@@ -111,14 +111,14 @@ impl RecordingDirectory {
         self.complete.iter().map(|file| file.bytes).sum()
     }
 
-    /// Compresses a complete file, or keeps it as it is where that is not possible. It is there under
-    /// one of its two names at any moment.
+    /// Compresses a complete file, or keeps it uncompressed if that fails. The file always exists under
+    /// one of its two names.
     pub fn add(&mut self, plain: &Path, samples: Option<u64>) {
         let path = match self.compress(plain) {
             Ok(Some(compressed)) => compressed,
             Ok(None) => return,
             Err(error) => {
-                // It is only in the way.
+                // A leftover of the failed compression.
                 let _ = fs::remove_file(plain.with_extension(UNFINISHED));
                 tracing::warn!(path = %plain.display(), %error, "Failed to compress a complete file; retrying at the next start.");
                 plain.to_owned()
@@ -133,13 +133,13 @@ impl RecordingDirectory {
         });
     }
 
-    /// None where nothing is left to keep, or somebody else has the file.
+    /// `None` if there is nothing to keep, or another process has the file.
     fn compress(&self, plain: &Path) -> io::Result<Option<PathBuf>> {
         let mut source = match File::open(plain) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened?,
         };
-        // An uploader; it removes the file when it is done.
+        // An uploader has it; it removes the file when done.
         if source.try_lock().is_err() {
             return Ok(None);
         }
@@ -166,7 +166,7 @@ impl RecordingDirectory {
         Ok(Some(compressed))
     }
 
-    /// Drops the oldest file that nobody delivers: removing one that is open makes no room.
+    /// Drops the oldest file that is not in use: removing an open file frees no space.
     pub fn drop_oldest(&mut self) -> io::Result<DropOutcome> {
         let mut place = 0;
         while let Some(oldest) = self.complete.get(place) {
@@ -195,16 +195,16 @@ impl RecordingDirectory {
         })
     }
 
-    /// Forgets files that others removed.
+    /// Removes entries of files that other processes removed.
     pub fn forget_removed(&mut self) {
         self.complete.retain(|file| file.path.exists());
     }
 }
 
 impl CompleteFile {
-    /// How many of its samples nobody has delivered; `file` stays locked meanwhile.
+    /// Number of samples in it that were not delivered; `file` stays locked meanwhile.
     fn undelivered(&self, file: &File) -> u64 {
-        let note = fs::read_to_string(note_of(&self.path)).unwrap_or_default();
+        let note = fs::read_to_string(progress_file(&self.path)).unwrap_or_default();
         let settled = match (Delivered::parse(&note), self.samples) {
             (Delivered::Everything, _) => return 0,
             (Delivered::Batches { settled: 0, .. }, Some(samples)) => return samples,
@@ -217,7 +217,7 @@ impl CompleteFile {
         samples
     }
 
-    /// Adds up the rows of all batches but the first `settled`; none of them is decoded.
+    /// Adds up the rows of all batches but the first `settled`, without decoding them.
     fn count_rows(&self, file: &File, settled: u16, rows: &mut u64) -> Result<(), BadFile> {
         let file = file
             .try_clone()

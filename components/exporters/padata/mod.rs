@@ -1,11 +1,11 @@
 //! Records profiles in Parca Agent's offline files.
 //!
 //! ```text
-//! export ──► Recording (fsync, then the count) ──(interval, or large)──► Folder: zstd, quota
+//! export ──► Recording (fsync, then the count) ──(interval, or size)──► RecordingDirectory: zstd, quota
 //! ```
 //!
-//! A batch is answered when it is on the disk. All work on files happens on threads for blocking
-//! work, one batch at a time.
+//! A batch is accepted when it is on disk. All file operations run on blocking threads, one batch
+//! at a time.
 
 mod config;
 mod directory;
@@ -13,6 +13,7 @@ mod recording;
 #[cfg(test)]
 mod tests;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,7 @@ use profcol_component::{
 use profcol_parca::LabelRules;
 use profcol_profile::Profiles;
 use tokio::sync::Mutex;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinError, spawn_blocking};
 
 pub use self::config::PadataConfig;
 use self::config::WhenFull;
@@ -33,7 +34,7 @@ use self::directory::{DropOutcome, RecordingDirectory};
 use self::recording::{Recording, WriteError};
 use crate::shared::place;
 
-/// How often it is looked whether the file is complete.
+/// How often to check whether the file is complete.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub struct Padata {
@@ -44,18 +45,18 @@ pub struct Padata {
 struct Recorder {
     config: PadataConfig,
     rules: LabelRules,
-    /// None before the start.
+    /// `None` before the start.
     directory: Option<RecordingDirectory>,
-    /// None before the first batch of a file.
+    /// `None` before the first batch of a file.
     recording: Option<Recording>,
     telemetry: Telemetry,
 }
 
-/// How a try to record a batch has ended.
+/// The result of an attempt to record a batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Attempt {
     Done,
-    /// There is more room, or another file to begin.
+    /// Retry: space was freed, or a new file is needed.
     Again,
 }
 
@@ -96,16 +97,26 @@ impl Factory for Padata {
     }
 }
 
+#[derive(Debug, thiserror::Error)]
+#[error("recording failed: {0}")]
+struct TaskFailed(#[source] JoinError);
+
+#[derive(Debug, thiserror::Error)]
+#[error("storage_path {}: {error}", path.display())]
+struct DirectoryError {
+    path: PathBuf,
+    #[source]
+    error: io::Error,
+}
+
 impl Padata {
     async fn with_recorder<T: Send + 'static>(
         &self,
         act: impl FnOnce(&mut Recorder) -> T + Send + 'static,
-    ) -> Result<T, String> {
+    ) -> Result<T, TaskFailed> {
         let mut recorder = Arc::clone(&self.recorder).lock_owned().await;
         let acting = spawn_blocking(move || act(&mut recorder));
-        acting
-            .await
-            .map_err(|error| format!("recording failed: {error}"))
+        acting.await.map_err(TaskFailed)
     }
 }
 
@@ -117,7 +128,7 @@ impl Exporter for Padata {
 
     async fn start(&self) -> Result<(), StartError> {
         let opened = self.with_recorder(Recorder::open).await;
-        opened.map_err(StartError)?.map_err(StartError)
+        opened.map_err(StartError::new)?.map_err(StartError::new)
     }
 
     async fn check(&self) -> Vec<Check> {
@@ -145,32 +156,34 @@ impl Exporter for Padata {
                 () = tokio::time::sleep(CHECK_INTERVAL) => {}
             }
             let rotated = self.with_recorder(Recorder::rotate_if_complete).await;
-            rotated.map_err(RunError)?;
+            rotated.map_err(RunError::new)?;
         }
-        // The last file stays as it is: whoever uploads reads it, and a start completes it.
+        // The last file is left as it is: uploaders can read it, and the next start completes it.
         let closed = self.with_recorder(|recorder| recorder.recording = None);
-        closed.await.map_err(RunError)
+        closed.await.map_err(RunError::new)
     }
 }
 
 impl Recorder {
-    fn open(&mut self) -> Result<(), String> {
+    fn open(&mut self) -> Result<(), DirectoryError> {
         let path = Path::new(&self.config.storage_path);
         let opened = RecordingDirectory::open(path, self.config.compression_level);
-        let directory =
-            opened.map_err(|error| format!("storage_path {}: {error}", path.display()))?;
+        let directory = opened.map_err(|error| DirectoryError {
+            path: path.to_owned(),
+            error,
+        })?;
         self.directory = Some(directory);
-        self.tell_bytes();
+        self.report_bytes();
         Ok(())
     }
 
     fn record(&mut self, profiles: &Profiles) -> Result<(), Refusal> {
         self.rotate_if_complete();
-        let gone = self.recording.take_if(|recording| !recording.is_there());
-        if let Some(gone) = gone {
-            tracing::error!(path = %gone.path().display(), samples = gone.samples(), "The active file was removed and its samples are lost; creating a new one.");
+        let removed = self.recording.take_if(|recording| !recording.is_there());
+        if let Some(removed) = removed {
+            tracing::error!(path = %removed.path().display(), samples = removed.samples(), "The active file was removed and its samples are lost; creating a new one.");
         }
-        // Each further try has one file less in its way.
+        // Each attempt has one file less to drop.
         while self.try_record(profiles)? == Attempt::Again {}
         Ok(())
     }
@@ -187,7 +200,7 @@ impl Recorder {
         };
         let encoded = recording
             .encode(profiles.model(), &self.rules, self.config.schema)
-            .map_err(|error| Refusal::permanent(error.to_string()))?;
+            .map_err(Refusal::permanent)?;
         let Some(encoded) = encoded else {
             return Ok(Attempt::Done);
         };
@@ -199,14 +212,14 @@ impl Recorder {
             return Err(Refusal::retry("no file is open"));
         };
         if let Err(error) = recording.write(encoded) {
-            // What stands behind the last batch that counts is nobody's.
+            // Bytes after the last counted batch are garbage.
             if !error.is_of_full_disk() || recording.cut().is_err() {
                 self.rotate();
             }
             return self.after(&error);
         }
         self.telemetry.written_bytes.inc_by(bytes);
-        self.tell_bytes();
+        self.report_bytes();
         Ok(Attempt::Done)
     }
 
@@ -220,7 +233,7 @@ impl Recorder {
         Ok(Recording::begin(Path::new(&self.config.storage_path)))
     }
 
-    /// A disk that is full before the quota is reached counts as one that has reached it.
+    /// A disk that is full below the quota is handled like a reached quota.
     fn after(&mut self, error: &WriteError) -> Result<Attempt, Refusal> {
         self.telemetry.failed_writes.inc();
         if !error.is_of_full_disk() || self.config.when_full == WhenFull::Stop {
@@ -242,7 +255,7 @@ impl Recorder {
         }
         while self.total_bytes() + bytes > limit {
             if self.config.when_full == WhenFull::Stop {
-                let reason = format!("the files have {limit} bytes, which is all they may have");
+                let reason = format!("the files have reached `max_total_bytes` ({limit} bytes)");
                 return Err(Refusal::retry(reason));
             }
             match self.drop_oldest()? {
@@ -308,7 +321,7 @@ impl Recorder {
         }
         drop(recording);
         directory.add(&path, Some(samples));
-        self.tell_bytes();
+        self.report_bytes();
     }
 
     fn total_bytes(&self) -> u64 {
@@ -317,7 +330,7 @@ impl Recorder {
         written + complete
     }
 
-    fn tell_bytes(&self) {
+    fn report_bytes(&self) {
         #[expect(clippy::cast_precision_loss, reason = "disks are far below 2^52 bytes")]
         self.telemetry.bytes.set(self.total_bytes() as f64);
     }
@@ -339,14 +352,14 @@ impl Telemetry {
             context.meter.counter(&name, help, &labels)
         };
         Self {
-            written_bytes: counter("written_bytes", "Bytes that were written, not compressed."),
-            complete_files: counter("complete_files", "Files that were completed."),
-            dropped_files: counter("dropped_files", "Old files that were dropped for new ones."),
+            written_bytes: counter("written_bytes", "Bytes written, before compression."),
+            complete_files: counter("complete_files", "Files completed."),
+            dropped_files: counter("dropped_files", "Old files dropped to make room."),
             dropped_samples: counter(
                 "dropped_profile_samples",
                 "Undelivered samples in dropped files.",
             ),
-            failed_writes: counter("failed_writes", "Tries to write that failed."),
+            failed_writes: counter("failed_writes", "Failed writes."),
             bytes: context.meter.gauge(
                 "otelcol_exporter_padata_bytes",
                 "Total size of all files in bytes.",

@@ -1,7 +1,7 @@
-//! The file that is being written.
+//! The file being written.
 //!
-//! A batch counts when it has reached the disk, and only then the number at the front is raised: a
-//! reader that trusts the number sees whole batches, whenever the power goes.
+//! The batch count in the header is raised only after a batch is on disk: a reader that trusts the count sees
+//! complete batches, even after a power failure.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -20,8 +20,8 @@ use profcol_profile::{Model, StackIdx};
 use super::config::Schema;
 use super::directory::UNFINISHED;
 
-/// Stacks that are known to stand in the file. When there are more, all are forgotten and written
-/// once more: that costs bytes, not samples.
+/// Maximum number of stacks remembered as written to the file. Beyond it all are forgotten and written
+/// again: that costs bytes, not samples.
 const MAX_STACKS: usize = 1 << 17;
 
 pub struct Recording {
@@ -60,7 +60,7 @@ impl WriteError {
     }
 }
 
-/// A batch as it will stand in the file.
+/// An encoded batch.
 pub struct Encoded {
     bytes: Vec<u8>,
     samples: u64,
@@ -74,8 +74,8 @@ impl Encoded {
 }
 
 impl Recording {
-    /// Begins a file in `directory`. It is locked as long as it is written to, so that nobody takes it
-    /// for one that was left behind.
+    /// Creates a file in `directory`. It is locked while it is written, so that no process takes it
+    /// for a leftover.
     pub fn begin(directory: &Path) -> Result<Self, WriteError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_or(0, |now| now.as_secs());
@@ -109,7 +109,7 @@ impl Recording {
         self.samples
     }
 
-    /// False where somebody took the file away, or the folder with it.
+    /// False if the file or its directory was removed or moved.
     pub fn is_there(&self) -> bool {
         let (Ok(file), Ok(found)) = (self.file.metadata(), self.path.metadata()) else {
             return false;
@@ -121,7 +121,7 @@ impl Recording {
         self.begun.elapsed() >= interval || self.bytes >= max_bytes || self.batches == MAX_BATCHES
     }
 
-    /// None where there is nothing to write.
+    /// `None` if there is nothing to write.
     pub fn encode(
         &self,
         model: &Model,
@@ -162,12 +162,12 @@ impl Recording {
         }))
     }
 
-    /// Gives back the room of a batch that could not be written.
+    /// Truncates the remains of a failed write.
     pub fn cut(&self) -> io::Result<()> {
         self.file.set_len(self.bytes)
     }
 
-    /// Writes a batch and waits until it is on the disk. What fails is not in the file.
+    /// Writes a batch and syncs it. On failure the batch is not in the file.
     pub fn write(&mut self, batch: Encoded) -> Result<(), WriteError> {
         let batches = self.batches + 1;
         let failed = |action| {
@@ -197,7 +197,7 @@ impl Recording {
     }
 }
 
-/// A file without batches, locked. An uploader must not meet it before it is, so it gets its name last.
+/// Creates a locked file without batches. It gets its name last, so that uploaders never see it unlocked.
 fn create(path: &Path) -> io::Result<File> {
     let unfinished = path.with_extension(UNFINISHED);
     let created = (|| {
@@ -214,15 +214,15 @@ fn create(path: &Path) -> io::Result<File> {
         Ok(file)
     })();
     if created.is_err() {
-        // It is only in the way.
+        // A leftover.
         let _ = fs::remove_file(&unfinished);
     }
     created
 }
 
-/// A name that nothing in the folder has anything to do with: no other file, compressed, damaged or
-/// refused, no note of how far one was delivered. The clock may go back, and two files may be begun
-/// in a second.
+/// A name without any related file in the directory: no other recording, whether compressed, damaged or
+/// refused, and no progress file. The clock may go back, and two files may be created in the same
+/// second.
 pub fn free_name(directory: &Path, now: u64) -> io::Result<String> {
     let process = std::process::id();
     let mut taken = HashSet::new();

@@ -1,4 +1,4 @@
-//! Names of files, and which of them go.
+//! The names of files, and which of them are dropped.
 
 use std::fs::{self, File};
 
@@ -9,7 +9,7 @@ use super::recording::free_name;
 use super::*;
 
 #[test]
-fn no_name_is_taken_twice_whatever_the_clock_says() {
+fn names_are_unique_whatever_the_clock() {
     let process = std::process::id();
     let check = |there: &[&str], now: u64, expected: u64| {
         let directory = tempfile::tempdir().unwrap();
@@ -26,7 +26,7 @@ fn no_name_is_taken_twice_whatever_the_clock_says() {
     check(&["7-PID.padata.zst", "8-PID.padata", "10-PID.padata"], 7, 9);
     check(&["7-PID.padata.zst.damaged"], 7, 8);
     check(&["7-PID.padata.refused"], 7, 8);
-    // A note would say of a new file that it was delivered.
+    // A progress file would mark the new file as delivered.
     check(&[".7-PID.padata.progress"], 7, 8);
     check(&["7-PID.padata.unfinished"], 7, 8);
     let crowd: Vec<String> = (0..1500)
@@ -39,7 +39,7 @@ fn no_name_is_taken_twice_whatever_the_clock_says() {
 const NOTHING_COUNTED: DropOutcome = DropOutcome::File { samples: 0 };
 
 #[test]
-fn the_oldest_file_goes_that_nobody_delivers() {
+fn drops_the_oldest_file_that_is_not_in_use() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     for name in ["1-1.padata.zst", "2-1.padata.zst", "3-1.padata.zst"] {
@@ -58,7 +58,7 @@ fn the_oldest_file_goes_that_nobody_delivers() {
 }
 
 #[test]
-fn a_folder_is_ours_as_long_as_our_lock_is_in_it() {
+fn the_lock_is_held_until_it_is_removed() {
     let parent = tempfile::tempdir().unwrap();
     let path = parent.path().join("recordings");
     let directory = RecordingDirectory::open(&path, 1).unwrap();
@@ -69,7 +69,7 @@ fn a_folder_is_ours_as_long_as_our_lock_is_in_it() {
     assert!(other.is_lock_held() && !directory.is_lock_held());
 }
 
-/// Records a file for each of the numbers of samples, and stops.
+/// Records a file for each of the numbers of samples, then stops.
 async fn record(directory: &Path, options: &str, samples: &[usize]) -> u64 {
     let options = format!("{{storage_path: \"{}\", {options}}}", directory.display());
     let context = context("padata");
@@ -83,7 +83,7 @@ async fn record(directory: &Path, options: &str, samples: &[usize]) -> u64 {
     dropped.get()
 }
 
-/// The bytes of a file with one batch, before it is compressed.
+/// The size of a file with one batch, before compression.
 async fn bytes_of_file(options: &str, samples: usize) -> u64 {
     let directory = tempfile::tempdir().unwrap();
     record(directory.path(), options, &[samples]).await;
@@ -92,13 +92,13 @@ async fn bytes_of_file(options: &str, samples: usize) -> u64 {
 }
 
 #[tokio::test]
-async fn what_is_dropped_is_counted_in_samples_whoever_recorded_it() {
+async fn dropped_samples_are_counted_for_files_of_any_run() {
     for schema in ["v1", "v2"] {
         let directory = tempfile::tempdir().unwrap();
         let options = format!("schema: {schema}, max_file_bytes: 1");
         let dropped = record(directory.path(), &options, &[30, 40]).await;
         assert_eq!(dropped, 0, "{schema}");
-        // There is room for one file and a half: those of the earlier run go, and then some of this one.
+        // Room for one and a half files: those of the earlier run are dropped, then some of this one.
         let room = bytes_of_file(&options, 100).await * 3 / 2;
         let bounded = format!("{options}, max_total_bytes: {room}");
         let dropped = record(directory.path(), &bounded, &[100; 20]).await;
@@ -109,15 +109,15 @@ async fn what_is_dropped_is_counted_in_samples_whoever_recorded_it() {
 }
 
 #[tokio::test]
-async fn what_was_delivered_before_its_file_is_dropped_is_not_counted() {
+async fn delivered_samples_of_dropped_files_are_not_counted() {
     let check = async |note: &str, expected: u64| {
         let directory = tempfile::tempdir().unwrap();
         record(directory.path(), "", &[30, 40, 50]).await;
-        // A start completes the file.
+        // Opening the directory completes the file.
         let opened = RecordingDirectory::open(directory.path(), 1).unwrap();
         drop(opened);
         let [name] = recordings(directory.path()).try_into().unwrap();
-        fs::write(profcol_parca::padata::note_of(&name), note).unwrap();
+        fs::write(profcol_parca::padata::progress_file(&name), note).unwrap();
         let mut opened = RecordingDirectory::open(directory.path(), 1).unwrap();
         let dropped = DropOutcome::File { samples: expected };
         assert_eq!(opened.drop_oldest().unwrap(), dropped, "{note:?}");
@@ -137,7 +137,7 @@ fn recordings(directory: &Path) -> Vec<PathBuf> {
     paths.filter(is_recording).collect()
 }
 
-/// The rows of all recordings of a folder.
+/// The rows of all recordings in a folder.
 fn kept_samples(directory: &Path) -> u64 {
     let rows = |path: PathBuf| {
         let file = File::open(&path).unwrap();

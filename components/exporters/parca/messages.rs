@@ -1,7 +1,7 @@
-//! A batch as the messages that say it.
+//! Encodes a batch as messages.
 //!
-//! All of it is encoded before a call begins: Parca's server ends a call after five seconds, and
-//! has so far asked for every stack of every call.
+//! Everything is encoded before a call starts: Parca's server ends a call after five seconds, and
+//! so far has requested every stack in every call.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use profcol_parca::ipc::NotEncoded;
 use profcol_parca::service::{WRITE_ARROW, WRITE_RAW, request};
 use profcol_parca::v1::{encode_samples, encode_stacks, encode_stacks_without_columns};
 use profcol_parca::{Frames, LabelRules, StackId, StackIds, Table, raw, v2};
-use profcol_pprof::Refused;
+use profcol_pprof::AddProfilesError;
 use profcol_profile::{Profiles, StackIdx};
 use tokio::task::spawn_blocking;
 
-/// The three ways in which servers take profiles.
+/// The three schemas of servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schema {
     V1,
@@ -23,7 +23,7 @@ pub enum Schema {
     Pprof,
 }
 
-/// What a server knows of the lines of stacks.
+/// The server's support for lines in stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lines {
     WithColumns,
@@ -31,7 +31,7 @@ pub enum Lines {
     WithoutColumns,
 }
 
-/// How a batch is to be said.
+/// How to encode a batch.
 #[derive(Clone)]
 pub struct EncodeOptions {
     pub rules: Arc<LabelRules>,
@@ -44,30 +44,30 @@ pub enum Messages {
     WriteStream(Box<WriteStream>),
 }
 
-/// The samples, and what to answer when stacks are asked for.
+/// The samples, and the response to requests for stacks.
 pub struct WriteStream {
     pub samples: Bytes,
-    /// All of them.
+    /// The message with all stacks.
     pub stacks: Bytes,
     known: HashMap<StackId, StackIdx>,
     profiles: Profiles,
     lines: Lines,
 }
 
-/// Why a batch cannot be said.
+/// Why a batch cannot be encoded.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
     #[error(transparent)]
     Record(#[from] NotEncoded),
     #[error("failed to encode a pprof: {0}")]
-    Pprof(#[from] Refused),
+    Pprof(#[from] AddProfilesError),
     #[error("the encoding task failed: {0}")]
     Broken(String),
-    #[error("the server requested {asked} stacks, {known} are known")]
-    TooManyAsked { asked: usize, known: usize },
+    #[error("the server requested {requested} stacks, {known} are known")]
+    TooManyRequested { requested: usize, known: usize },
 }
 
-/// Stacks of which a server may ask in vain.
+/// Maximum number of unknown stacks that a server may request.
 const MAX_UNKNOWN: usize = 1024;
 
 impl Messages {
@@ -88,7 +88,7 @@ impl Messages {
                 let known = stacks.map(|&stack| (ids.id(stack), stack)).collect();
                 let write_stream = WriteStream {
                     samples: request(&samples),
-                    stacks: told(&frames, &all(&known), options.lines)?,
+                    stacks: stacks_message(&frames, &all(&known), options.lines)?,
                     known,
                     profiles: profiles.clone(),
                     lines: options.lines,
@@ -114,7 +114,7 @@ impl Messages {
         }
     }
 
-    /// The bytes of the longest message.
+    /// The size of the longest message.
     pub fn longest(&self) -> usize {
         match self {
             Self::One { message, .. } => message.len(),
@@ -126,40 +126,40 @@ impl Messages {
 }
 
 impl WriteStream {
-    /// Whatever is asked for is answered, also what was never sent: a server refuses a call in
-    /// which that is missing.
-    pub async fn answer(&self, asked: Vec<StackId>) -> Result<Bytes, EncodeError> {
-        let is_all = asked.len() == self.known.len();
-        if is_all && asked.iter().all(|id| self.known.contains_key(id)) {
+    /// Answers every requested ID, even if it was never sent: a server fails a call in
+    /// which one is missing.
+    pub async fn answer(&self, requested: Vec<StackId>) -> Result<Bytes, EncodeError> {
+        let is_all = requested.len() == self.known.len();
+        if is_all && requested.iter().all(|id| self.known.contains_key(id)) {
             return Ok(self.stacks.clone());
         }
         let known = self.known.len();
-        if asked.len() > known + MAX_UNKNOWN {
-            let asked = asked.len();
-            return Err(EncodeError::TooManyAsked { asked, known });
+        if requested.len() > known + MAX_UNKNOWN {
+            let requested = requested.len();
+            return Err(EncodeError::TooManyRequested { requested, known });
         }
-        let stacks = asked.into_iter();
+        let stacks = requested.into_iter();
         let stacks: Vec<_> = stacks
             .map(|id| (id, self.known.get(&id).copied()))
             .collect();
         let (profiles, lines) = (self.profiles.clone(), self.lines);
-        blocking(move || told(&Frames::new(profiles.model()), &stacks, lines)).await
+        blocking(move || stacks_message(&Frames::new(profiles.model()), &stacks, lines)).await
     }
 }
 
-type Answer = Vec<(StackId, Option<StackIdx>)>;
+type KnownStacks = Vec<(StackId, Option<StackIdx>)>;
 
-fn all(known: &HashMap<StackId, StackIdx>) -> Answer {
-    let mut all: Answer = known
+fn all(known: &HashMap<StackId, StackIdx>) -> KnownStacks {
+    let mut all: KnownStacks = known
         .iter()
         .map(|(&id, &stack)| (id, Some(stack)))
         .collect();
-    // Side by side what was found together, which is alike.
+    // Neighbors in the batch are similar, which compresses better.
     all.sort_unstable_by_key(|(_, stack)| stack.map(StackIdx::get));
     all
 }
 
-fn told(
+fn stacks_message(
     frames: &Frames<'_>,
     stacks: &[(StackId, Option<StackIdx>)],
     lines: Lines,
@@ -171,7 +171,7 @@ fn told(
     Ok(request(&record))
 }
 
-/// Encoding takes milliseconds, in which other calls go on.
+/// Encoding takes milliseconds, so it runs on a blocking thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, EncodeError> + Send + 'static,
 ) -> Result<T, EncodeError> {

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! batch ─► Messages (encoded, measured) ─► turn ─► call ─► answer
-//!             │ too long                              │        └ the method is not known: the next schema
-//!             └ the engine sends pieces               └ alone, where a connection ended under it
+//!             │ too long                              │        └ unimplemented: try the next schema
+//!             └ the engine splits it                  └ retried alone, if the connection was lost
 //! ```
 
 mod config;
@@ -54,20 +54,20 @@ pub struct Parca {
     limit: SizeLimit,
     schema: SchemaNegotiation,
     poison_detector: PoisonDetector,
-    /// The server has taken lines without columns, and not those with them.
+    /// Whether the server accepts lines only without columns.
     omits_columns: AtomicBool,
     status: ComponentStatus,
     given_up_samples: IntCounter,
 }
 
-/// A message of up to this size takes seconds only where the server is busy, and is not cut for it.
+/// A message up to this size is slow only if the server is busy, so it is not split after a timeout.
 const SPLIT_ON_TIMEOUT_BYTES: usize = 1 << 20;
 
-/// What to do where a server does not know Parca's calls.
+/// The fix if a server does not implement Parca's calls.
 const NO_PARCA: &str = "set `endpoint` to the gRPC address of a Parca server, by default port 7070";
 
-/// A piece of a batch is not made smaller than this in one step: what is written of it need not be
-/// as long as the limit makes it look, and a sample that does not fit into a piece is lost.
+/// Minimum size of the pieces of a batch in one step: the encoded size may be smaller than
+/// the limit suggests, and a sample that does not fit into a piece is lost.
 const MIN_SPLIT_BYTES: usize = 1 << 20;
 
 impl Factory for Parca {
@@ -79,7 +79,7 @@ impl Factory for Parca {
     fn capabilities(config: &ParcaConfig) -> Capabilities {
         let mut needed = Capabilities::to_connect(&config.client.endpoint);
         if config.debuginfo.upload {
-            // Debug files are looked for below the root of their process.
+            // Debug files are looked up below the root directory of the process.
             needed |= Capabilities::SYS_PTRACE;
         }
         if !config.debuginfo.state_directory.is_empty() {
@@ -129,7 +129,7 @@ impl Parca {
 #[async_trait]
 impl Exporter for Parca {
     fn delivery(&self) -> Delivery {
-        // Each call is limited here, so that one that takes too long can be made of smaller messages.
+        // Each call has its own timeout, so that a slow one can be split into smaller messages.
         Delivery {
             timeout: None,
             ..self.config.delivery.delivery()
@@ -150,19 +150,19 @@ impl Exporter for Parca {
         let Some(client) = self.client.get() else {
             return Vec::new();
         };
-        let ask = |path| async move {
+        let call = |path| async move {
             let call = GrpcCall {
                 path,
-                message: &handshake::nothing(),
+                message: &handshake::empty_message(),
                 headers: HeaderMap::new(),
                 timeout: Some(handshake::TIMEOUT / 2),
             };
             client.unary(call).await
         };
-        // Servers have the one or the other, or both.
-        let mut answer = ask(WRITE_RAW).await;
+        // Servers support one of them or both.
+        let mut answer = call(WRITE_RAW).await;
         if matches!(&answer, Err(status) if status.code == Code::Unimplemented) {
-            answer = ask(WRITE_ARROW).await;
+            answer = call(WRITE_ARROW).await;
         }
         let endpoint = &self.config.client.endpoint;
         let mut checks = vec![handshake::of_grpc(endpoint, answer, NO_PARCA)];
@@ -185,7 +185,7 @@ impl Exporter for Parca {
         let delivered = self.deliver(&batch.profiles).await;
         match &delivered {
             Ok(()) => self.status.set(profcol_component::Status::Ok),
-            // Its pieces follow.
+            // The pieces follow.
             Err(Refusal::TooLarge { .. }) => {}
             Err(refusal) => {
                 let reason = refusal.to_string();
@@ -228,18 +228,18 @@ impl Parca {
             }
         }
         let status = unsupported.map_or_else(String::new, |status| status.to_string());
-        let reason = format!("the server takes profiles in none of the three schemas: {status}");
+        let reason = format!("the server supports none of the three schemas: {status}");
         Err(Refusal::permanent(reason))
     }
 
-    /// One on which nothing is compressed.
+    /// A client without compression.
     fn uncompressed_client(&self) -> Result<GrpcClient, RunError> {
         let settings = GrpcClientSettings {
             compression: Compression::None,
             ..self.config.client.clone()
         };
         GrpcClient::new(&settings, self.auth.clone(), USER_AGENT)
-            .map_err(|error| RunError(not_started(&self.id, error).0))
+            .map_err(|error| RunError::new(not_started(&self.id, error)))
     }
 
     async fn deliver_in(
@@ -270,7 +270,7 @@ impl Parca {
         options.lines = Lines::WithoutColumns;
         match self.encode_and_send(client, profiles, &options).await {
             Ok(()) => {}
-            // That is not the reason, and the first answer says more.
+            // Columns are not the reason, and the first answer is more specific.
             Err(SendError::Refused { status, .. }) if may_reject_columns(&status) => return sent,
             Err(failure) => return Err(failure),
         }
@@ -313,14 +313,13 @@ impl Parca {
 
     fn refused_by(&self, status: &Status, bytes: usize, profiles: &Profiles) -> Refusal {
         let reason = status.to_string();
-        if status.code == Code::ResourceExhausted && status.message.contains("larger than") {
+        if status.message_too_large().is_some() {
             let refusal = self.limit.learn(bytes, None, reason);
             return in_pieces(refusal, bytes, profiles);
         }
-        // The server reads for five seconds.
-        let is_slow = status.code == Code::DeadlineExceeded
-            || status.code == Code::Unavailable && status.message.contains("i/o timeout");
-        if is_slow && bytes > SPLIT_ON_TIMEOUT_BYTES && profiles.sample_count() > 1 {
+        // The server reads for at most five seconds.
+        if status.is_read_timeout() && bytes > SPLIT_ON_TIMEOUT_BYTES && profiles.sample_count() > 1
+        {
             let limit_bytes = bytes / 2;
             let refusal = Refusal::TooLarge {
                 reason,
@@ -332,7 +331,7 @@ impl Parca {
     }
 }
 
-/// How a server refuses fields that it does not know, among other things.
+/// Whether the status may be the server's error for unknown fields.
 fn may_reject_columns(status: &Status) -> bool {
     matches!(
         status.code,
@@ -340,8 +339,8 @@ fn may_reject_columns(status: &Status) -> bool {
     )
 }
 
-/// The limit of a message as one of the batch, which the engine cuts: what is written of a batch
-/// may be ten times as long as the batch is there, or shorter.
+/// Converts the limit of a message to that of a batch, which the engine splits: the encoded
+/// message may be ten times as large as the batch, or smaller.
 fn in_pieces(refusal: Refusal, message_bytes: usize, profiles: &Profiles) -> Refusal {
     let Refusal::TooLarge {
         reason,

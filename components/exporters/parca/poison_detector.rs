@@ -1,21 +1,21 @@
-//! Gives up batches that the server dies of.
+//! Drops batches that crash the server.
 //!
-//! Some records crash Parca's server, and retries of such a batch would crash it repeatedly. A batch under which a
-//! connection was lost is sent again alone. If connections are lost under it then, too, although the server answers
-//! other calls in between, the batch is given up. If the server answers nothing, it is down, and no batch is to blame.
+//! Some records crash Parca's server, and retries of such a batch would crash it repeatedly. A batch during which a
+//! connection was lost is retried alone. If connections are lost again, although the server answers
+//! other calls in between, the batch is dropped. If the server answers nothing, it is down, and no batch is to blame.
 
 use std::hash::{DefaultHasher, Hasher};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use profcol_net::grpc::Code;
 use tokio::sync::RwLock;
 
 use super::write_stream::SendError;
 
-/// So many connections may be lost under a batch that is sent alone.
+/// Maximum number of connections lost while a batch is sent alone.
 const MAX_LOST: u32 = 3;
 
-/// More than the number of concurrent exports.
+/// Higher than the number of concurrent exports.
 const MAX_SUSPECTS: usize = 256;
 
 #[derive(Default)]
@@ -25,24 +25,24 @@ pub struct PoisonDetector {
     suspects: Mutex<Vec<Suspect>>,
 }
 
-/// A batch under which a connection was lost.
+/// A batch during which a connection was lost.
 struct Suspect {
     fingerprint: u64,
-    /// Connections that were lost while it was sent alone.
+    /// Connections lost while it was sent alone.
     lost: u32,
-    /// The server has answered a call since the last one was.
+    /// Whether the server has answered a call since the last one was lost.
     is_server_alive: bool,
 }
 
 impl PoisonDetector {
-    /// Sends the batch with this first message, alone if it is suspected.
+    /// Sends the batch with this first message, alone if it is a suspect.
     pub async fn send(
         &self,
         message: &[u8],
         sending: impl Future<Output = Result<(), SendError>>,
     ) -> Result<(), SendError> {
         let fingerprint = fingerprint(message);
-        let is_suspect = (self.suspects().iter()).any(|it| it.fingerprint == fingerprint);
+        let is_suspect = (self.suspects.lock().iter()).any(|it| it.fingerprint == fingerprint);
         let sent = if is_suspect {
             let _alone = self.turn.write().await;
             sending.await
@@ -67,7 +67,7 @@ impl PoisonDetector {
     }
 
     fn answered(&self, fingerprint: u64, is_alone: bool) {
-        let mut suspects = self.suspects();
+        let mut suspects = self.suspects.lock();
         if is_alone {
             suspects.retain(|suspect| suspect.fingerprint != fingerprint);
         }
@@ -76,9 +76,9 @@ impl PoisonDetector {
         }
     }
 
-    /// Whether the batch is to be given up.
+    /// Whether to drop the batch.
     fn connection_lost(&self, fingerprint: u64, is_alone: bool) -> bool {
-        let mut suspects = self.suspects();
+        let mut suspects = self.suspects.lock();
         let place = suspects.iter().position(|it| it.fingerprint == fingerprint);
         let mut suspect = match place {
             Some(place) => suspects.remove(place),
@@ -101,13 +101,9 @@ impl PoisonDetector {
         }
         is_poison
     }
-
-    fn suspects(&self) -> MutexGuard<'_, Vec<Suspect>> {
-        self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// Whether it is the server that says so, and not somebody on the way to it, or nobody.
+/// Whether the status comes from the server itself, not from a proxy or a failed connection.
 fn is_of_server(code: Code) -> bool {
     !matches!(
         code,
@@ -131,7 +127,7 @@ mod tests {
         detector.send(message, async { Ok(()) }).await.unwrap();
     }
 
-    /// Sends a batch under which the connection is lost: whether it is alone, and whether it is given up.
+    /// Sends a batch and loses the connection: returns whether it is sent alone, and whether it is dropped.
     async fn lose(detector: &PoisonDetector, message: &[u8]) -> (bool, bool) {
         let mut is_alone = false;
         let sent = detector.send(message, async {
@@ -145,14 +141,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn gives_up_what_the_server_answers_others_beside() {
+    async fn drops_a_batch_if_the_server_answers_other_calls() {
         let detector = PoisonDetector::default();
         for expected in [
             (false, false),
             (true, false),
             (true, false),
             (true, true),
-            // It is forgotten.
+            // Its record is removed.
             (false, false),
         ] {
             answer(&detector, b"other").await;
@@ -161,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn blames_nothing_while_the_server_is_away() {
+    async fn drops_nothing_while_the_server_is_down() {
         let detector = PoisonDetector::default();
         for round in 0..10 {
             assert_eq!(lose(&detector, b"batch").await, (round > 0, false));
@@ -171,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_is_an_answer_and_an_absent_server_gives_none() {
+    async fn a_refusal_is_an_answer_and_a_failed_connection_is_not() {
         for (code, is_answer) in [
             (Code::InvalidArgument, true),
             (Code::Unavailable, false),
@@ -194,14 +190,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn remembers_only_so_many() {
+    async fn the_number_of_suspects_is_bounded() {
         let detector = PoisonDetector::default();
         for number in 0..=MAX_SUSPECTS {
             let lost = lose(&detector, &number.to_be_bytes()).await;
             assert_eq!(lost, (false, false));
         }
-        assert_eq!(detector.suspects().len(), MAX_SUSPECTS);
+        assert_eq!(detector.suspects.lock().len(), MAX_SUSPECTS);
         let first = lose(&detector, &0_usize.to_be_bytes()).await;
-        assert_eq!(first, (false, false), "it was forgotten");
+        assert_eq!(first, (false, false), "evicted");
     }
 }

@@ -1,23 +1,23 @@
-//! Which schema a server is sent, where that is left open.
+//! Detects the schema that a server supports.
 //!
-//! Every Parca of the last years knows `v1` and shows all names of it; `v2` is for servers that are
-//! not Parca's, since Parca loses the names of symbolized frames in it; `pprof` is what the oldest
-//! know. See decision 12.
+//! Every recent Parca supports `v1` with all symbols; `v2` is for servers other than
+//! Parca, since Parca loses the symbols of frames in it; `pprof` is for the oldest
+//! versions. See decision 12.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use profcol_net::grpc::Status;
 
 use super::config::SchemaChoice;
 use super::messages::Schema;
 
-/// In this order they are tried.
+/// In the order in which they are tried.
 const ALL: [Schema; 3] = [Schema::V1, Schema::V2, Schema::Pprof];
 
-/// What was found out of a server.
+/// What is known about a server.
 pub struct SchemaNegotiation {
     configured: Option<Schema>,
-    /// None before the first batch was taken.
+    /// `None` before the first accepted batch.
     detected: Mutex<Option<Schema>>,
 }
 
@@ -34,19 +34,19 @@ impl SchemaNegotiation {
         }
     }
 
-    /// The schemas to try, the likeliest first.
+    /// The schemas to try, most likely first.
     pub fn candidates(&self) -> Vec<Schema> {
         if let Some(configured) = self.configured {
             return vec![configured];
         }
-        let detected = *self.detected.lock().unwrap_or_else(PoisonError::into_inner);
+        let detected = *self.detected.lock();
         let others = ALL.into_iter().filter(|schema| Some(*schema) != detected);
         detected.into_iter().chain(others).collect()
     }
 
-    /// The server took a batch.
+    /// The server accepted a batch.
     pub fn accepted(&self, schema: Schema) {
-        let mut detected = self.detected.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut detected = self.detected.lock();
         if detected.replace(schema) != Some(schema) {
             tracing::info!(
                 schema = schema.name(),
@@ -55,10 +55,10 @@ impl SchemaNegotiation {
         }
     }
 
-    /// The server does not know the method.
+    /// The server does not implement the method.
     pub fn unsupported(&self, schema: Schema, status: &Status) {
-        let detected = *self.detected.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another schema that is tried on the way is no news.
+        let detected = *self.detected.lock();
+        // Do not log other schemas tried on the way.
         if detected.is_none_or(|detected| detected == schema) {
             let schema = schema.name();
             tracing::info!(schema, %status, "The server does not support this schema.");

@@ -1,4 +1,4 @@
-//! What is counted of batches that are not sent.
+//! Counts of batches that are not sent.
 
 use profcol_component::testkit::{batch, context, load};
 use profcol_net::grpc::{Code, Status};
@@ -6,7 +6,7 @@ use profcol_net::grpc::{Code, Status};
 use super::*;
 
 #[test]
-fn counts_the_samples_of_batches_that_it_gives_up() {
+fn counts_the_samples_of_dropped_batches() {
     let context = context("parca");
     let config = load("{endpoint: \"http://127.0.0.1:1\"}").unwrap();
     let parca = Parca::new(&config, &context).unwrap();

@@ -9,7 +9,7 @@ use profcol_net::auth::{ClientAuth, ClientAuthError};
 #[derive(Debug)]
 pub enum Token {
     Known(Secret),
-    /// Read for each call, so that a new one counts at once.
+    /// Read for each call, so that a new token is used at once.
     File(String),
 }
 

@@ -1,4 +1,4 @@
-//! Sending a batch: in one message, or samples first and then the stacks that the server asks for.
+//! Sends a batch: in one message, or the samples first and then the stacks that the server requests.
 
 use std::time::Duration;
 
@@ -7,29 +7,29 @@ use profcol_component::Refusal;
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{GrpcCall, GrpcClient, GrpcStream, Message};
 use profcol_parca::service::{WRITE, record};
-use profcol_parca::v1::read_wanted;
+use profcol_parca::v1::read_stack_request;
 use profcol_parca::{StackId, ipc};
 
 use super::messages::{EncodeError, Messages, WriteStream};
 
-/// A record with the ids of all stacks of a batch; it is one of ours that comes back.
+/// A record with the IDs of all stacks of a batch: the server returns one of ours.
 const MAX_RESPONSE: usize = 64 << 20;
 
-/// Why a batch was not taken.
+/// Why a batch was not accepted.
 #[derive(Debug)]
 pub enum SendError {
-    /// The server says so, or the way to it, of a message of that many bytes.
+    /// Refused by the server or a proxy, with the size of the message.
     Refused {
         status: Status,
         bytes: usize,
     },
-    /// A message of that many bytes, which is not sent.
+    /// A message of this size, which was not sent.
     TooLarge {
         refusal: Refusal,
         bytes: usize,
     },
     EncodeError(EncodeError),
-    /// Connections ended under it, again and again.
+    /// Connections were repeatedly lost during this batch.
     Poisoned {
         status: Status,
     },
@@ -41,7 +41,7 @@ impl From<EncodeError> for SendError {
     }
 }
 
-/// Sends a batch; the call may take as long as `timeout`.
+/// Sends a batch; the call may take up to `timeout`.
 pub async fn send(
     client: &GrpcClient,
     messages: &Messages,
@@ -91,10 +91,10 @@ async fn converse(
         .map_err(refused)?;
     let sent = stream.send(write_stream.samples.clone(), false).await;
     sent.map_err(refused)?;
-    let Some(asked) = asked(&mut stream).await.map_err(refused)? else {
+    let Some(requested) = requested_stacks(&mut stream).await.map_err(refused)? else {
         return Ok(());
     };
-    let stacks = write_stream.answer(asked).await?;
+    let stacks = write_stream.answer(requested).await?;
     let bytes = stacks.len();
     let refused = |status| SendError::Refused { status, bytes };
     stream.send(stacks, true).await.map_err(refused)?;
@@ -102,8 +102,8 @@ async fn converse(
     Ok(())
 }
 
-/// The ids of the stacks that the server wants; none where it has said that all is well.
-async fn asked(stream: &mut GrpcStream) -> Result<Option<Vec<StackId>>, Status> {
+/// The IDs of the stacks that the server requests; `None` if it needs no more.
+async fn requested_stacks(stream: &mut GrpcStream) -> Result<Option<Vec<StackId>>, Status> {
     let Some(answer) = stream.receive().await? else {
         return Ok(None);
     };
@@ -119,7 +119,7 @@ async fn asked(stream: &mut GrpcStream) -> Result<Option<Vec<StackId>>, Status> 
     let Some(batch) = batch else {
         return Ok(None);
     };
-    let ids = read_wanted(&batch).map_err(|error| bad(error.to_string()))?;
+    let ids = read_stack_request(&batch).map_err(|error| bad(error.to_string()))?;
     let ids = ids.iter().map(|id| {
         let is_ours: Result<StackId, _> = (**id).try_into();
         is_ours.map_err(|_| bad(format!("id with invalid length {}", id.len())))

@@ -1,17 +1,17 @@
-//! Profiles that wait to be written, added up per file.
+//! Buffered profiles, aggregated per file.
 
 use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 use profcol_component::DeferredSymbols;
-use profcol_pprof::{LabelSelection, ProfileSet, Refused, gzip, sets};
+use profcol_pprof::{AddProfilesError, LabelSelection, ProfileSet, gzip, sets};
 use profcol_profile::{Dictionary, Model, ResourceProfiles, Value};
 use tokio::time::Instant;
 
 use super::name::Parts;
 use crate::shared::pprof_builder::PprofBuilder;
 
-/// What goes into which file.
+/// Assigns profiles to files.
 #[derive(Clone, Debug)]
 pub(super) struct Grouping {
     pub(super) keys: Vec<String>,
@@ -27,7 +27,7 @@ pub(super) struct ProfileBuffer {
     since: Option<Instant>,
 }
 
-/// Profiles of one file: nothing in which they differ could be told from the sums.
+/// The profiles of one file agree in these fields, which cannot be recovered from the sums.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct FileKey {
     group: Group,
@@ -38,9 +38,9 @@ struct FileKey {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Group {
-    /// The values of the attributes, where the resource has them.
+    /// The values of the attributes, if the resource has them.
     Values(Vec<Option<String>>),
-    /// All that came after there were too many.
+    /// All groups beyond the limit.
     Other,
 }
 
@@ -51,12 +51,12 @@ struct OpenFile {
     size: usize,
 }
 
-/// A file to write.
+/// An encoded file.
 #[derive(Debug)]
 pub(super) struct EncodedFile {
     pub(super) parts: Parts,
     pub(super) bytes: Vec<u8>,
-    /// As many as came in, before they were added up.
+    /// Number of samples before aggregation.
     pub(super) samples: u64,
 }
 
@@ -65,23 +65,23 @@ pub(super) enum AddError {
     #[error("more than {MAX_FILES} profile types and groups")]
     TooManyFiles,
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Profiles(#[from] AddProfilesError),
 }
 
-/// A batch, and where it goes.
+/// A batch and its target files.
 struct Plan<'a> {
     sets: Vec<(FileKey, ProfileSet<'a>)>,
     new_groups: HashSet<Group>,
 }
 
-/// What an open file takes beside what it holds.
+/// Memory of an open file besides its content.
 const BYTES_PER_FILE: usize = 1024 + size_of::<OpenFile>();
-/// Sample types may be anything, so somebody could ask for as many files as a batch has profiles.
+/// Sample types are arbitrary, so a batch could request as many files as it has profiles.
 const MAX_FILES: usize = 4096;
 
 impl ProfileBuffer {
-    /// Adds a batch; returns how many of its samples had to go to the group of all others. Where
-    /// there would be too many files nothing is added.
+    /// Adds a batch; returns how many of its samples went to the group `other`. Adds nothing
+    /// if there would be too many files.
     pub(super) fn add(
         &mut self,
         model: &Model,
@@ -140,7 +140,7 @@ impl ProfileBuffer {
         deferred_symbols: &DeferredSymbols,
         key: FileKey,
         grouping: &Grouping,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), AddError> {
         let bytes = &mut self.bytes;
         let key_size = key.text_len() + BYTES_PER_FILE;
         let file = self.files.entry(key).or_insert_with(|| {
@@ -160,12 +160,12 @@ impl ProfileBuffer {
         self.bytes
     }
 
-    /// When the first profiles came.
+    /// When the first profile arrived.
     pub(super) fn since(&self) -> Option<Instant> {
         self.since
     }
 
-    /// Makes the files, one at a time, with the names that have come by now.
+    /// Encodes the files, one at a time, with the symbols available by now.
     pub(super) fn finish(self) -> impl Iterator<Item = EncodedFile> {
         self.files.into_iter().map(|(key, open)| EncodedFile {
             parts: Parts {
@@ -201,7 +201,7 @@ impl FileKey {
         }
     }
 
-    /// What is counted, and what it was sampled by where that is something else: `samples.cpu`.
+    /// The sample type, and the period type if it differs: `samples.cpu`.
     fn kind(&self) -> String {
         let mut kinds: Vec<&str> = Vec::new();
         for (kind, _) in self.sample_types.iter().chain(&self.period_type) {
@@ -241,7 +241,7 @@ impl Group {
     }
 }
 
-/// Nothing is made of values that are not plain.
+/// `None` for composite values.
 fn value_of(resource: &ResourceProfiles, key: &str) -> Option<String> {
     let attributes = &resource.resource.as_ref()?.attributes;
     let found = attributes.iter().find(|attribute| &*attribute.key == key)?;

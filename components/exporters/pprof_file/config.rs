@@ -46,7 +46,7 @@ pub struct Retention {
 }
 
 pub(super) const DEFAULT_FILE_NAME: &str = "{type}-{group}-{time}-{sequence}.pb.gz";
-/// The largest file that can be built in one piece.
+/// Maximum size of a file that can be built in memory.
 const MAX_BUFFERED_MIB: usize = 1024;
 
 // === defaults ===

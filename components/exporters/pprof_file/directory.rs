@@ -1,9 +1,9 @@
-//! The directory of the files: it holds whole files, or nothing of them.
+//! The output directory: it has complete files only.
 //!
-//! A file is written under a hidden name, forced to the disk and only then given its name, so that
-//! whoever sees it sees all of it, after a power cut too. What a crash left behind is removed at
-//! start. The directory is locked, because removing leftovers and old files is only right while
-//! nobody else writes there. It is made again where others removed it or moved it away.
+//! A file is written under a hidden name, synced and then renamed, so that readers
+//! only see complete files, also after a power failure. Leftovers of a crash are removed at
+//! startup. The directory is locked, because removing leftovers and old files is only safe with
+//! a single writer. It is recreated if it was removed or moved.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -21,9 +21,9 @@ pub(super) struct Directory {
     path: PathBuf,
     template: Template,
     retention: Option<Rules>,
-    /// The number of the next file.
+    /// The sequence number of the next file.
     sequence: u64,
-    /// The directory itself, locked where its file system can. `None` before it is opened.
+    /// The directory, locked if its file system supports that. `None` before it is opened.
     opened: Option<File>,
 }
 
@@ -48,7 +48,7 @@ pub(super) enum DirectoryError {
     NoFreeName(PathBuf),
 }
 
-/// One of our files.
+/// A file written by this exporter.
 struct Kept {
     sequence: u64,
     path: PathBuf,
@@ -56,7 +56,7 @@ struct Kept {
     modified: SystemTime,
 }
 
-/// Numbers that are taken are skipped; so many tries find a free one.
+/// Number of attempts to find an unused number.
 const MAX_TRIES: u64 = 1000;
 
 impl Directory {
@@ -74,8 +74,8 @@ impl Directory {
         }
     }
 
-    /// Creates and locks the directory, removes what a crash left behind, and goes on counting
-    /// where the files end.
+    /// Creates and locks the directory, removes leftovers of a crash, and continues the sequence
+    /// of the existing files.
     pub(super) fn open(&mut self) -> Result<(), DirectoryError> {
         files::create_directories(&self.path).map_err(|error| self.failed("create", error))?;
         let opened = self.try_lock()?;
@@ -99,12 +99,12 @@ impl Directory {
         Ok(())
     }
 
-    /// Lets others use it.
+    /// Releases the lock.
     pub(super) fn close(&mut self) {
         self.opened = None;
     }
 
-    /// Writes a file: all of it or nothing. Its name is safe after the next [`sync`](Self::sync).
+    /// Writes a file atomically. Its name is durable after the next [`sync`](Self::sync).
     pub(super) fn write(&mut self, file: &EncodedFile) -> Result<PathBuf, DirectoryError> {
         if !self.is_there() {
             self.open()?;
@@ -124,14 +124,14 @@ impl Directory {
         Ok(path)
     }
 
-    /// Forces the names of the files to the disk.
+    /// Syncs the names of the files.
     pub(super) fn sync(&self) -> Result<(), DirectoryError> {
         let synced = File::open(&self.path).and_then(|directory| directory.sync_all());
         synced.map_err(|error| self.failed("sync the directory", error))
     }
 
-    /// Removes what is too old or too much, or would be with the file that comes next; returns how many
-    /// files. Failure is not worth losing data for.
+    /// Removes files that are too old or too many, also counting the next file; returns how many
+    /// were removed. Errors are only logged.
     pub(super) fn prune(&self, next: Option<&EncodedFile>) -> u64 {
         let Some(rules) = self.retention else {
             return 0;
@@ -145,7 +145,7 @@ impl Directory {
         }
     }
 
-    /// False where another directory, or none, stands at the path of the one that was opened.
+    /// False if the path no longer refers to the opened directory.
     fn is_there(&self) -> bool {
         let Some(opened) = &self.opened else {
             return false;
@@ -173,7 +173,7 @@ impl Directory {
         }
     }
 
-    /// Finds out whether files can be written at all. A full disk may have room again later.
+    /// Checks whether files can be written at all. A full disk is no error, since space may be freed.
     fn probe(&self) -> Result<(), DirectoryError> {
         let path = self.path.join(temporary("probe"));
         let probed = create(&path);
@@ -197,7 +197,7 @@ impl Directory {
         Err(DirectoryError::NoFreeName(self.path.clone()))
     }
 
-    /// Our files, oldest first.
+    /// The files of this exporter, oldest first.
     fn kept(&self) -> io::Result<Vec<Kept>> {
         let mut kept = Vec::new();
         for entry in fs::read_dir(&self.path)? {
@@ -206,7 +206,7 @@ impl Directory {
             let sequence = name
                 .to_str()
                 .and_then(|name| self.template.sequence_in(name));
-            // Others may move files away at any time.
+            // Other programs may move files at any time.
             let (Some(sequence), Ok(metadata)) = (sequence, entry.metadata()) else {
                 continue;
             };
@@ -289,7 +289,7 @@ fn write_and_sync(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Never follows a link that somebody has put there.
+/// Does not follow symlinks.
 fn create(path: &Path) -> io::Result<File> {
     remove_if_there(path);
     files::options().write(true).create_new(true).open(path)

@@ -1,18 +1,17 @@
-//! Adds profiles up over an interval and writes them to pprof files.
+//! Aggregates profiles over an interval and writes them to pprof files.
 //!
 //! ```text
-//! export ──► Held: a builder per type and group ──(interval, or full)──► Outbox ──► Directory
+//! export ──► ProfileBuffer: a builder per type and group ──(interval, or full)──► WriteQueue ──► Directory
 //! ```
 //!
-//! A batch is answered when it has been added. What the disk does not take waits in the outbox,
-//! and counts to the same bound; when that is reached, batches are refused. With an interval of
-//! zero nothing is held: a batch is answered when its files are on the disk.
+//! A batch is accepted when it has been added. Files that cannot be written wait in the write queue,
+//! and count towards the same limit; beyond it, batches are refused. With an interval of
+//! zero nothing is buffered: a batch is accepted when its files are on disk.
 //!
-//! All work on profiles and files happens on threads for blocking work. Whoever writes holds the
-//! lock of the outbox until it is done, even if nobody waits for it any more, so that the end of
-//! the last write is the end of all.
+//! Profiles and files are processed on blocking threads. A writer holds the lock of the write queue
+//! until it is done, even if its caller was cancelled, so that the end of the last write is the end of all.
 //!
-//! Names of code that come after their batch are asked for when a file is made.
+//! Deferred symbols are resolved when a file is encoded.
 
 mod buffer;
 mod config;
@@ -46,7 +45,7 @@ use self::telemetry::Telemetry;
 use self::write_queue::WriteQueue;
 use crate::shared::place;
 
-/// After a failure the disk is tried again at the latest after this long.
+/// Maximum time between two attempts to write after a failure.
 const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 pub struct PprofFile {
@@ -57,12 +56,12 @@ pub struct PprofFile {
 struct Shared {
     grouping: Grouping,
     interval: Duration,
-    /// How many bytes may be held, in builders and in the outbox.
+    /// Limit for buffered bytes, in builders and in the write queue.
     limit: usize,
     state: Mutex<State>,
-    /// Lets as many batches be decoded at once as can be; the others wait without a thread.
+    /// Limits the number of batches decoded concurrently; others wait without occupying a thread.
     adders: Arc<Semaphore>,
-    /// Tells [`Exporter::run`] that there is something to write, or more than enough.
+    /// Wakes [`Exporter::run`] when there is something to write, or the buffer is full.
     work: Notify,
     telemetry: Telemetry,
     status: ComponentStatus,
@@ -71,20 +70,20 @@ struct Shared {
 #[derive(Default)]
 struct State {
     buffer: ProfileBuffer,
-    /// Bytes of what is being written or waits in the outbox.
+    /// Bytes being written or in the write queue.
     unwritten: usize,
-    /// How often was written, to know whether somebody else has done so.
+    /// Number of writes, to detect concurrent ones.
     writes: u64,
-    failure: Option<Failure>,
+    failure: Option<WriteFailure>,
 }
 
-/// What the disk said last, if it did not take everything.
-struct Failure {
+/// The last error of the disk, if it did not accept everything.
+struct WriteFailure {
     reason: String,
     retry_at: Instant,
 }
 
-/// What of a batch goes into files.
+/// The parts of a batch to be written.
 struct Input {
     profiles: Profiles,
     deferred_symbols: DeferredSymbols,
@@ -92,7 +91,7 @@ struct Input {
 
 enum Offer {
     Taken,
-    /// There is no room before something has been written, for the next time after `writes`.
+    /// There is no room until something is written after `writes`.
     Full {
         writes: u64,
     },
@@ -120,7 +119,7 @@ impl Factory for PprofFile {
 impl PprofFile {
     fn new(config: &PprofFileConfig, context: &BuildContext) -> Result<Self, BuildError> {
         let template = Template::parse(&config.file_name);
-        let template = template.map_err(|error| BuildError(error.to_string()))?;
+        let template = template.map_err(BuildError::new)?;
         let path = Path::new(&config.directory);
         let directory = Directory::new(path, template, config.retention.as_ref());
         let telemetry = Telemetry::new(context);
@@ -156,7 +155,7 @@ impl PprofFile {
         adding.await.map_err(|error| broken(&error))?
     }
 
-    /// Writes, unless somebody else has done so since there were `writes`.
+    /// Writes, unless another task has done so since `writes`.
     async fn make_room(&self, writes: u64) -> Result<(), Refusal> {
         let mut write_queue = Arc::clone(&self.write_queue).lock_owned().await;
         let shared = Arc::clone(&self.shared);
@@ -185,13 +184,12 @@ impl PprofFile {
         }
     }
 
-    /// Writes the rest; an error says what could not be written.
+    /// Writes the rest; the error says what was lost.
     async fn write_last(&self) -> Result<(), RunError> {
         let mut write_queue = Arc::clone(&self.write_queue).lock_owned().await;
         let shared = Arc::clone(&self.shared);
         let writing = spawn_blocking(move || shared.write_last(&mut write_queue));
-        let written = writing.await.map_err(|error| RunError(error.to_string()))?;
-        written.map_err(RunError)
+        writing.await.map_err(RunError::new)?
     }
 }
 
@@ -208,10 +206,8 @@ impl Exporter for PprofFile {
             write_queue.prune();
             Ok(())
         });
-        let opened: Result<(), DirectoryError> = opening
-            .await
-            .map_err(|error| StartError(error.to_string()))?;
-        opened.map_err(|error| StartError(error.to_string()))
+        let opened: Result<(), DirectoryError> = opening.await.map_err(StartError::new)?;
+        opened.map_err(StartError::new)
     }
 
     async fn check(&self) -> Vec<Check> {
@@ -226,7 +222,7 @@ impl Exporter for PprofFile {
         if let Offer::Full { writes } = self.offer(batch).await? {
             self.make_room(writes).await?;
             if let Offer::Full { .. } = self.offer(batch).await? {
-                let reason = "profiles come faster than they can be written to files";
+                let reason = "profiles arrive faster than they can be written to files";
                 return Err(Refusal::retry(reason));
             }
         }
@@ -265,7 +261,7 @@ impl Shared {
             profiles,
             deferred_symbols,
         } = input;
-        // Decoding needs no lock.
+        // Decode outside of the lock.
         let model = profiles.model();
         let mut state = self.state.blocking_lock();
         let was_empty = state.is_empty();
@@ -325,7 +321,7 @@ impl Shared {
         self.note(&mut state, &written);
     }
 
-    fn write_last(&self, write_queue: &mut WriteQueue) -> Result<(), String> {
+    fn write_last(&self, write_queue: &mut WriteQueue) -> Result<(), RunError> {
         self.write(write_queue);
         write_queue.directory.close();
         let lost = write_queue.pending_samples();
@@ -335,10 +331,12 @@ impl Shared {
         self.telemetry.lost_samples.inc_by(lost);
         let state = self.state.blocking_lock();
         let reason = state.failure.as_ref().map_or("", |failure| &failure.reason);
-        Err(format!("{lost} samples were not written: {reason}"))
+        Err(RunError::new(format!(
+            "{lost} samples were not written: {reason}"
+        )))
     }
 
-    /// Remembers and tells how the last write went.
+    /// Records and logs the result of the last write.
     fn note(&self, state: &mut State, written: &Result<(), DirectoryError>) {
         let Err(error) = written else {
             if state.failure.take().is_some() {
@@ -352,13 +350,13 @@ impl Shared {
             tracing::error!(%error, "Failed to write profiles; retrying.");
         }
         self.status.set(Status::RecoverableError(reason.clone()));
-        state.failure = Some(Failure {
+        state.failure = Some(WriteFailure {
             reason,
             retry_at: Instant::now() + self.interval.min(MAX_RETRY_INTERVAL),
         });
     }
 
-    /// When there is something to write; `None` while nothing is held.
+    /// When to write next; `None` while nothing is buffered.
     async fn due(&self) -> Option<Instant> {
         let state = self.state.lock().await;
         if state.is_empty() {
@@ -389,7 +387,7 @@ impl State {
         self.bytes() >= limit
     }
 
-    /// The answer where there is no room: waiting helps only while files can be written.
+    /// The answer if there is no room: waiting helps only if files can be written.
     fn refuse_or_wait(&self, limit: usize) -> Result<Offer, Refusal> {
         let Some(failure) = &self.failure else {
             let writes = self.writes;
@@ -415,8 +413,8 @@ fn refusal_of_add(error: &AddError, profiles: &Profiles) -> Refusal {
             reason,
             limit_bytes: profiles.encoded_len() / 2,
         },
-        // Types decide on the file, and a file ends long before it is too large: a defect.
-        AddError::Refused(_) => Refusal::permanent(reason),
+        // Files are separated by type and written long before they are too large, so this is a bug.
+        AddError::Profiles(_) => Refusal::permanent(reason),
     }
 }
 

@@ -1,15 +1,15 @@
-//! How files are named, and which files in a directory are named so.
+//! File names, and which files in a directory match them.
 //!
-//! Names are made from what anybody may send, so everything but letters, digits, `.`, `_` and `-`
-//! is replaced, and each part is bounded: a name never leads out of the directory and always fits.
-//! Where a text had to be changed, a checksum of the whole keeps it apart from others.
+//! Names contain untrusted text, so all characters but letters, digits, `.`, `_` and `-`
+//! are replaced, and each part is bounded: a name never leaves the directory and always fits.
+//! Changed text gets a checksum of the original, so that different texts stay different.
 
 use std::fmt::Write;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// `{type}-{group}-{time}-{sequence}.pb.gz` and the like.
+/// A template such as `{type}-{group}-{time}-{sequence}.pb.gz`.
 #[derive(Clone, Debug)]
 pub(super) struct Template(Vec<Piece>);
 
@@ -22,7 +22,7 @@ enum Piece {
     Sequence,
 }
 
-/// What a name is made from.
+/// The values of the placeholders.
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
     pub(super) kind: String,
@@ -50,7 +50,7 @@ pub(super) enum TemplateError {
     TooLong,
 }
 
-// Together these stay below the 255 bytes of a name, with the marks of a temporary file.
+// Together with the affixes of temporary files they stay below the 255 bytes of a name.
 const MAX_LITERAL: usize = 64;
 const MAX_TYPE: usize = 60;
 const MAX_GROUP: usize = 80;
@@ -121,12 +121,12 @@ impl Template {
         name
     }
 
-    /// The number in a name of this form; `None` of all other names.
+    /// The sequence number in a matching name; `None` for other names.
     pub(super) fn sequence_in(&self, name: &str) -> Option<u64> {
         find(&self.0, name)
     }
 
-    /// Whether this is the name of a file that was not finished.
+    /// Whether this is the name of an incomplete file.
     pub(super) fn is_temporary(&self, name: &str) -> bool {
         let inner = name
             .strip_prefix(TEMPORARY_PREFIX)
@@ -147,12 +147,12 @@ impl Piece {
     }
 }
 
-/// What a file is called until it is complete: hidden, and not what anybody looks for.
+/// The hidden name of a file until it is complete.
 pub(super) fn temporary(name: &str) -> String {
     format!("{TEMPORARY_PREFIX}{name}{TEMPORARY_SUFFIX}")
 }
 
-/// Reads `rest` as `pieces`, and finds the sequence number; 0 where these have none.
+/// Matches `rest` with `pieces` and returns the sequence number; 0 if there is none.
 fn find(pieces: &[Piece], rest: &str) -> Option<u64> {
     let Some((piece, later)) = pieces.split_first() else {
         return rest.is_empty().then_some(0);
@@ -176,7 +176,7 @@ fn find(pieces: &[Piece], rest: &str) -> Option<u64> {
 
 fn find_after_text(later: &[Piece], rest: &str, max: usize) -> Option<u64> {
     let length = rest.chars().take_while(|&c| is_clean(c)).count().min(max);
-    // Only ASCII has been counted.
+    // Only ASCII was counted.
     (1..=length)
         .rev()
         .find_map(|length| find(later, rest.get(length..)?))
@@ -201,7 +201,7 @@ fn is_clean(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
 }
 
-/// What may stand in a name for `text`.
+/// The text with only the allowed characters.
 fn clean(text: &str, max: usize) -> String {
     const CHECKSUM: usize = "-01234567".len();
     if text.is_empty() {
@@ -223,7 +223,7 @@ fn clean(text: &str, max: usize) -> String {
     cleaned
 }
 
-/// FNV-1a, which will be the same in every version of this program.
+/// FNV-1a, which is the same in every version of profcol.
 fn checksum(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |sum, byte| {
         (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193)
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_holds_what_it_is_made_from_and_never_leads_elsewhere() {
+    fn a_name_contains_its_parts_and_stays_in_the_directory() {
         let template = Template::parse(DEFAULT_FILE_NAME).unwrap();
         #[track_caller]
         fn check(template: &Template, kind: &str, group: &str, expected: &str) {
@@ -276,13 +276,13 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_look_alike_when_cleaned_stay_apart() {
+    fn different_texts_have_different_names() {
         assert_ne!(clean("a/b", 20), clean("a:b", 20));
         assert_ne!(clean(&"x".repeat(30), 20), clean(&"x".repeat(31), 20));
     }
 
     #[test]
-    fn knows_the_names_of_others() {
+    fn recognizes_foreign_names() {
         let template = Template::parse(DEFAULT_FILE_NAME).unwrap();
         for foreign in [
             "",

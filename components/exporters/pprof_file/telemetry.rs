@@ -1,4 +1,4 @@
-//! What the exporter tells of itself.
+//! The exporter's metrics.
 
 use profcol_component::{BuildContext, Gauge, IntCounter};
 

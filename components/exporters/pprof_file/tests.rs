@@ -1,7 +1,7 @@
-#![expect(clippy::print_stderr, reason = "tells that a test was skipped")]
-
 mod go_tool;
 
+use profcol_component::StatusBoard;
+use profcol_test_skip::skip;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use super::*;
 use profcol_component::testkit::load;
 
-/// An exporter that was started, and where it writes.
+/// A started exporter, and its directory.
 struct Started {
     exporter: Arc<PprofFile>,
     context: BuildContext,
@@ -57,7 +57,7 @@ impl Started {
         self.run().stop().await
     }
 
-    /// Waits until the write is over that has begun.
+    /// Waits until the current write is done.
     async fn written(&self) {
         drop(self.exporter.write_queue.lock().await);
     }
@@ -76,21 +76,21 @@ impl Started {
     }
 }
 
-/// The exporter's own task.
+/// The exporter's task.
 struct Running {
     stop: Stop,
     tasks: JoinSet<Result<(), RunError>>,
 }
 
 impl Running {
-    /// Stops it as the engine does.
+    /// Stops it like the engine.
     async fn stop(mut self) -> Result<(), RunError> {
         self.stop.cancel();
         self.tasks.join_next().await.unwrap().unwrap()
     }
 }
 
-/// Name and sum of each file.
+/// Name and total of each file.
 fn files(directory: &Path) -> Vec<(String, i64)> {
     let names = names(directory).into_iter();
     names
@@ -123,7 +123,7 @@ fn read_file(path: &Path) -> Model {
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What all samples add up to, by sample type. An observation without a value counts as one.
+/// The sums of all samples, by sample type. An observation without a value counts as one.
 fn sums(model: &Model) -> BTreeMap<String, i64> {
     let strings = &model.dictionary.strings;
     let mut sums = BTreeMap::new();
@@ -140,7 +140,7 @@ fn sums(model: &Model) -> BTreeMap<String, i64> {
     sums
 }
 
-/// A batch of one resource with these attributes.
+/// A batch with one resource with these attributes.
 fn of(attributes: &[(&str, &str)], samples: usize) -> Batch {
     let mut batch = batch(samples);
     batch.profiles.update_resources(|resource| {
@@ -191,7 +191,7 @@ fn functions(directory: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_file_has_the_names_that_have_come_when_it_is_written() {
+async fn a_file_has_the_symbols_available_when_it_is_written() {
     for (options, is_named, expected) in [
         ("", true, &["inner", "late"][..]),
         ("", false, &[]),
@@ -203,7 +203,7 @@ async fn a_file_has_the_names_that_have_come_when_it_is_written() {
         let mut batch = batch(3);
         batch.deferred_symbols = namer.names();
         let no_lines = |_| Some(std::iter::empty::<NamedLine<'_>>());
-        batch.profiles.model_mut().set_lines(no_lines);
+        batch.profiles.edit(|model| model.set_lines(no_lines));
         if is_named && !options.is_empty() {
             namer.finish();
         }
@@ -218,7 +218,7 @@ async fn a_file_has_the_names_that_have_come_when_it_is_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn writes_when_the_interval_is_over_and_sleeps_while_there_is_nothing() {
+async fn writes_after_the_interval_and_sleeps_while_empty() {
     let directory = directory();
     let exporter = Started::at(directory.path(), "interval: 1m").await.unwrap();
     let running = exporter.run();
@@ -237,7 +237,7 @@ async fn writes_when_the_interval_is_over_and_sleeps_while_there_is_nothing() {
 }
 
 #[tokio::test]
-async fn an_interval_of_zero_writes_before_it_answers() {
+async fn an_interval_of_zero_writes_before_accepting() {
     let directory = directory();
     let exporter = Started::at(directory.path(), "interval: 0s").await.unwrap();
     for samples in [3, 2] {
@@ -290,7 +290,7 @@ async fn a_full_buffer_is_written_even_if_no_batch_follows() {
 // === groups, names ===
 
 #[tokio::test]
-async fn groups_have_files_of_their_own() {
+async fn groups_have_separate_files() {
     let directory = directory();
     let exporter = Started::at(directory.path(), "group_by: [service.name, host.name]")
         .await
@@ -336,7 +336,7 @@ async fn too_many_groups_share_a_file_and_are_counted() {
     assert_eq!(exporter.count("ungrouped_profile_samples"), 12);
 }
 
-/// A batch with as many profile types as it has profiles.
+/// A batch with as many profile types as profiles.
 fn types(names: std::ops::Range<usize>) -> Batch {
     let batch = batch(1);
     let mut model = batch.profiles.model().clone();
@@ -348,7 +348,7 @@ fn types(names: std::ops::Range<usize>) -> Batch {
             let mut profile = template.clone();
             let sample_type = profile.sample_type.as_mut().unwrap();
             sample_type.kind = strings.push(&format!("type_{name}"));
-            // A time of its own keeps it from being taken for one of several types of a file.
+            // Distinct times keep the profiles from being taken for several types of one file.
             profile.time_unix_nano += name as u64;
             Arc::new(profile)
         })
@@ -357,8 +357,8 @@ fn types(names: std::ops::Range<usize>) -> Batch {
 }
 
 #[tokio::test]
-async fn no_batch_makes_more_files_than_can_be_held() {
-    // Thousands of files take long where they are forced to a disk.
+async fn the_number_of_files_per_batch_is_bounded() {
+    // Syncing thousands of files to a disk takes long.
     let memory = tempfile::tempdir_in("/dev/shm");
     let directory = memory.unwrap_or_else(|_| directory());
     let exporter = Started::at(directory.path(), "interval: 1h").await.unwrap();
@@ -402,7 +402,7 @@ async fn hostile_values_stay_in_the_directory() {
 }
 
 #[tokio::test]
-async fn labels_are_those_that_were_chosen() {
+async fn writes_the_configured_labels() {
     let check = async |options: &str, expected: &[&str]| {
         let directory = directory();
         let options = format!("interval: 0s, labels: {{{options}}}");
@@ -425,7 +425,7 @@ async fn labels_are_those_that_were_chosen() {
         let strings = &model.dictionary.strings;
         let attributes = model.dictionary.attributes.rows().iter().skip(1);
         let keys = attributes.map(|it| strings.get(it.key));
-        // Those of the mapping are no labels.
+        // Attributes of the mapping are not labels.
         let mut keys: Vec<&str> = keys.filter(|key| !key.starts_with("pprof.")).collect();
         keys.sort_unstable();
         assert_eq!(keys, expected, "{options}");
@@ -446,8 +446,8 @@ async fn labels_are_those_that_were_chosen() {
 // === retention, restart ===
 
 #[tokio::test]
-async fn the_oldest_files_are_removed_and_those_of_others_stay() {
-    // What stays of six files of the same size, the first two of them a day old.
+async fn retention_removes_the_oldest_files_and_keeps_foreign_ones() {
+    // The remaining ones of six files of equal size, the first two of them a day old.
     let check = async |retention: &str, expected: usize| {
         let directory = directory();
         let path = directory.path();
@@ -493,7 +493,7 @@ async fn the_oldest_files_are_removed_and_those_of_others_stay() {
 }
 
 #[tokio::test]
-async fn files_are_removed_by_their_total_size() {
+async fn retention_limits_the_total_size() {
     let directory = directory();
     let options = "interval: 0s, retention: {max_total_mib: 1}";
     let exporter = Started::at(directory.path(), options).await.unwrap();
@@ -513,7 +513,7 @@ async fn files_are_removed_by_their_total_size() {
 }
 
 #[tokio::test]
-async fn a_restart_removes_what_a_crash_left_and_goes_on_counting() {
+async fn a_restart_removes_leftovers_and_continues_the_sequence() {
     let directory = directory();
     let finished = "samples-all-20260801T123000Z-000041.pb.gz";
     let torn = ".samples-all-20260801T123000Z-000042.pb.gz.partial";
@@ -533,7 +533,7 @@ async fn a_restart_removes_what_a_crash_left_and_goes_on_counting() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_taken_is_not_written_over() {
+async fn existing_files_are_not_overwritten() {
     let directory = directory();
     let options = "interval: 0s, file_name: '{sequence}'";
     let exporter = Started::at(directory.path(), options).await.unwrap();
@@ -544,7 +544,7 @@ async fn a_name_that_is_taken_is_not_written_over() {
 }
 
 #[tokio::test]
-async fn a_directory_has_one_exporter_at_a_time() {
+async fn a_directory_belongs_to_one_exporter() {
     let directory = directory();
     let first = Started::at(directory.path(), "").await.unwrap();
     let second = Started::at(directory.path(), "").await;
@@ -558,7 +558,7 @@ async fn a_directory_has_one_exporter_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_directory_that_cannot_be_is_told_at_start() {
+async fn startup_fails_for_an_impossible_directory() {
     let directory = directory();
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
@@ -570,8 +570,8 @@ async fn a_directory_that_cannot_be_is_told_at_start() {
 
 // === failure ===
 
-/// Takes the directory away and puts a file in its place, so that nothing can be written, and gives it
-/// back.
+/// Replaces the directory with a file, so that nothing can be written, and restores
+/// it.
 struct Outage<'a> {
     path: &'a Path,
     aside: PathBuf,
@@ -592,11 +592,16 @@ impl<'a> Outage<'a> {
 }
 
 fn status(exporter: &Started) -> Option<Status> {
-    exporter.context.board.snapshot().remove("pprof_file")
+    exporter
+        .context
+        .shared
+        .get::<StatusBoard>()
+        .snapshot()
+        .remove("pprof_file")
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_is_kept_up_to_the_bound_and_written_later() {
+async fn unwritten_files_are_kept_up_to_the_limit_and_written_later() {
     let parent = directory();
     let path = parent.path().join("profiles");
     let exporter = Started::at(&path, "interval: 1h, max_buffered_mib: 1")
@@ -610,7 +615,7 @@ async fn what_cannot_be_written_is_kept_up_to_the_bound_and_written_later() {
         Some(Status::RecoverableError(_))
     ));
     assert!(!exporter.is_idle().await);
-    // Still taken: there is room.
+    // Still accepted: there is room.
     exporter.export(20_000).await.unwrap();
     let refusal = exporter.export(1).await.unwrap_err();
     assert!(refusal.is_retryable());
@@ -633,7 +638,7 @@ async fn what_cannot_be_written_is_kept_up_to_the_bound_and_written_later() {
 }
 
 #[tokio::test]
-async fn a_directory_that_others_removed_or_moved_is_made_again() {
+async fn a_removed_or_moved_directory_is_recreated() {
     let check = async |interval: &str, take_away: fn(&Path)| {
         let parent = directory();
         let path = parent.path().join("deep/profiles");
@@ -668,7 +673,7 @@ async fn a_directory_that_others_removed_or_moved_is_made_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tries_again_by_itself() {
+async fn retries_by_itself() {
     let parent = directory();
     let path = parent.path().join("profiles");
     let exporter = Started::at(&path, "interval: 1h").await.unwrap();
@@ -686,7 +691,7 @@ async fn tries_again_by_itself() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_at_the_end_is_counted_as_lost() {
+async fn samples_not_written_at_shutdown_are_counted_as_lost() {
     let parent = directory();
     let path = parent.path().join("profiles");
     let exporter = Started::at(&path, "").await.unwrap();
@@ -701,7 +706,7 @@ async fn what_cannot_be_written_at_the_end_is_counted_as_lost() {
 }
 
 #[tokio::test]
-async fn a_batch_of_several_files_is_written_as_a_whole_or_refused() {
+async fn a_batch_of_several_files_is_written_completely_or_refused() {
     let parent = directory();
     let path = parent.path().join("profiles");
     let options = "interval: 0s, group_by: [service.name], file_name: '{group}-{sequence}'";
@@ -710,7 +715,7 @@ async fn a_batch_of_several_files_is_written_as_a_whole_or_refused() {
         of(&[("service.name", "a")], 1).profiles,
         of(&[("service.name", "b")], 2).profiles,
     ]);
-    // One of the two names cannot be created, and it stays so.
+    // One of the two files can never be created.
     for sequence in 1..=2 {
         fs::create_dir_all(path.join(format!(".b-{sequence:06}.partial/in the way"))).unwrap();
     }
@@ -728,7 +733,7 @@ async fn a_batch_of_several_files_is_written_as_a_whole_or_refused() {
     assert_eq!(exporter.count("written_files"), 2);
 }
 
-/// A file system that is full soon.
+/// A small file system.
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
@@ -741,7 +746,7 @@ impl SmallDisk {
         if mount.is_ok_and(|mount| mount.status.success()) {
             return Some(disk);
         }
-        eprintln!("skipped: only root may mount a small disk");
+        skip("only root can mount a file system");
         None
     }
 }
@@ -753,7 +758,7 @@ impl Drop for SmallDisk {
 }
 
 #[tokio::test]
-async fn a_full_disk_shows_no_half_files_and_costs_no_samples() {
+async fn a_full_disk_leaves_no_partial_files_and_loses_no_samples() {
     let Some(disk) = SmallDisk::mount() else {
         return;
     };
@@ -762,7 +767,7 @@ async fn a_full_disk_shows_no_half_files_and_costs_no_samples() {
     let through = disk.0.path().join("through");
     let through = Started::at(&through, "interval: 0s").await.unwrap();
     let filler = disk.0.path().join("filler");
-    // A page is left, so that a file can be begun and not finished.
+    // One page is free, so that a file can be created but not completed.
     fs::write(&filler, vec![1; 300 << 10]).unwrap_err();
     let length = fs::metadata(&filler).unwrap().len();
     let file = fs::File::options().write(true).open(&filler).unwrap();
@@ -790,7 +795,7 @@ async fn a_full_disk_shows_no_half_files_and_costs_no_samples() {
 
 #[tokio::test]
 async fn retention_makes_room_on_a_full_disk() {
-    // What stays of three files, the first of them a day old, and how many come to stand beside them.
+    // The number of remaining files, of three of which the first is a day old, and of new files.
     let check = async |options: &str, stay: usize, come: usize| {
         let Some(disk) = SmallDisk::mount() else {
             return;
@@ -812,8 +817,8 @@ async fn retention_makes_room_on_a_full_disk() {
         exporter.exporter.write().await;
         let after = names(&path);
         let stayed = before.iter().filter(|name| after.contains(name)).count();
-        let came = after.len() - stayed;
-        assert_eq!((stayed, came), (stay, come), "{options}: {after:?}");
+        let added = after.len() - stayed;
+        assert_eq!((stayed, added), (stay, come), "{options}: {after:?}");
         if options.contains("interval: 0s") {
             assert_eq!(answer.is_ok(), come == 1, "{options}");
         }
@@ -842,7 +847,7 @@ async fn starts_on_a_full_disk() {
 // === options ===
 
 #[test]
-fn options_are_checked() {
+fn validates_the_options() {
     #[track_caller]
     fn check(options: &str, expected: &str) {
         let loaded = load::<PprofFileConfig>(options).map(drop);

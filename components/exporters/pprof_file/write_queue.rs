@@ -1,4 +1,4 @@
-//! Files on their way to the disk, among them those that it did not take.
+//! Files to be written, including those that could not be written before.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ pub(super) struct WriteQueue {
     pruned: Option<Instant>,
 }
 
-/// Looking for old files is work, so that many small batches must not cause it each time.
+/// Listing old files takes time, so many small batches must not do it each time.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(1);
 
 impl WriteQueue {
@@ -29,8 +29,8 @@ impl WriteQueue {
         }
     }
 
-    /// Writes what waits and then `files`; what cannot be written waits for the next time. Old files
-    /// go first: they may be what fills the disk.
+    /// Writes pending files and then `files`; files that cannot be written stay pending. Old files
+    /// are pruned first: they may be what fills the disk.
     pub(super) fn write(
         &mut self,
         files: impl Iterator<Item = EncodedFile>,
@@ -56,7 +56,7 @@ impl WriteQueue {
         self.prune_if_due();
         let mut written = Vec::new();
         if let Err(error) = self.write_files(files, &mut written) {
-            // They are sent again as a whole.
+            // The whole batch is sent again.
             written.iter().for_each(|(path, _)| remove_if_there(path));
             return Err(error);
         }
@@ -90,7 +90,7 @@ impl WriteQueue {
         }
     }
 
-    /// Returns how many files were removed.
+    /// Returns the number of removed files.
     fn prune_before(&mut self, next: Option<&EncodedFile>) -> u64 {
         let removed = self.directory.prune(next);
         self.telemetry.removed_files.inc_by(removed);
@@ -98,7 +98,7 @@ impl WriteQueue {
         removed
     }
 
-    /// On a full disk the file takes the place of those that it would make too many.
+    /// On a full disk, retention makes room for the file first.
     fn write_file(&mut self, file: &EncodedFile) -> Result<PathBuf, DirectoryError> {
         let error = match self.directory.write(file) {
             Ok(path) => return Ok(path),

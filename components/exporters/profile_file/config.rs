@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::shared::pprof_labels::Labels;
 
-/// Adds up everything it gets and writes it to one file when it stops.
+/// Aggregates all profiles and writes them to one file when it stops.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct ProfileFileConfig {
-    /// The file; its ending says the format: `.pb.gz`, `.pprof`, `.otlp`, `.otlp.json`, `.folded`, `.svg`, `.html` or
-    /// `.speedscope.json`. An existing file is replaced.
+    /// The output file; its extension selects the format: `.pb.gz`, `.pprof`, `.otlp`, `.otlp.json`, `.folded`, `.svg`,
+    /// `.html` or `.speedscope.json`. An existing file is replaced.
     pub path: String,
     /// Title of pictures and pages.
     pub title: String,
-    /// Attributes kept as labels of samples; more labels mean more different samples.
+    /// Attributes kept as labels of samples; more labels mean more distinct samples.
     pub labels: Labels,
     /// Maximum memory for the profile; beyond it samples are dropped and counted.
     pub max_memory_mib: usize,
 }
 
-/// The largest profile that can be built in one piece.
+/// Maximum size of a profile that can be built in memory.
 const MAX_MEMORY_MIB: usize = 1024;
 
 impl Default for ProfileFileConfig {

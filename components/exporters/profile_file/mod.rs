@@ -1,13 +1,14 @@
-//! Writes one profile of everything that came: for runs that end.
+//! Writes one profile of all batches when it stops: for runs of limited time.
 
 mod config;
 #[cfg(test)]
 mod tests;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use profcol_component::{
     Batch, BuildContext, BuildError, Check, Delivered, Delivery, Exporter, Factory, Gauge, Refusal,
     RunError, Stability, StartError, Stop, files,
@@ -65,17 +66,13 @@ impl Factory for ProfileFile {
 }
 
 impl ProfileFile {
-    fn profile(&self) -> MutexGuard<'_, PprofBuilder> {
-        self.profile.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn save(&self) -> Result<(), SaveError> {
         let empty = PprofBuilder::new(self.config.labels.selection());
-        let profile = std::mem::replace(&mut *self.profile(), empty);
+        let profile = std::mem::replace(&mut *self.profile.lock(), empty);
         if profile.is_empty() {
             tracing::info!(
                 path = self.config.path,
-                "No sample came; no file is written."
+                "No samples received; no file is written."
             );
             return Ok(());
         }
@@ -105,7 +102,7 @@ impl ProfileFile {
     }
 }
 
-/// Under its name there is the old file or the whole new one.
+/// Replaces the file atomically.
 fn write_whole(path: &Path, content: &[u8]) -> std::io::Result<()> {
     if let Some(directory) = path.parent() {
         files::create_directories(directory)?;
@@ -115,7 +112,7 @@ fn write_whole(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let unfinished = path.with_file_name(name);
     files::write(&unfinished, content)?;
     std::fs::rename(&unfinished, path).inspect_err(|_| {
-        // What is half there helps nobody.
+        // A partial file is useless.
         let _ = std::fs::remove_file(&unfinished);
     })
 }
@@ -129,7 +126,10 @@ impl Exporter for ProfileFile {
     async fn start(&self) -> Result<(), StartError> {
         let path = Path::new(&self.config.path);
         if path.is_dir() {
-            return Err(StartError(format!("{} is a directory", path.display())));
+            return Err(StartError::new(format!(
+                "{} is a directory",
+                path.display()
+            )));
         }
         Ok(())
     }
@@ -146,7 +146,7 @@ impl Exporter for ProfileFile {
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
         let model = batch.profiles.model();
-        let mut profile = self.profile();
+        let mut profile = self.profile.lock();
         let limit = self.config.max_memory_mib << 20;
         if profile.heap_size() >= limit {
             return Err(Refusal::permanent(format!(
@@ -157,7 +157,7 @@ impl Exporter for ProfileFile {
         for set in sets(model).filter(|set| set.sample_count() > 0) {
             profile
                 .add(&set, &model.dictionary, &batch.deferred_symbols)
-                .map_err(|error| Refusal::permanent(error.to_string()))?;
+                .map_err(Refusal::permanent)?;
         }
         Ok(Delivered::default())
     }
@@ -165,7 +165,7 @@ impl Exporter for ProfileFile {
     async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
         stop.cancelled().await;
         let saved = tokio::task::spawn_blocking(move || self.save()).await;
-        let failed = |error: &dyn std::fmt::Display| RunError(error.to_string());
+        let failed = |error: &dyn std::fmt::Display| RunError::new(error.to_string());
         match saved {
             Ok(saved) => saved.map_err(|error| failed(&error)),
             Err(error) => Err(failed(&error)),
@@ -186,7 +186,7 @@ impl Telemetry {
             written_samples: gauge("written_samples", "Samples in the written file."),
             unnamed_samples: gauge(
                 "unnamed_samples",
-                "Samples in the written file whose innermost function has no name.",
+                "Samples in the written file whose innermost frame has no function name.",
             ),
         }
     }
@@ -194,7 +194,7 @@ impl Telemetry {
     fn count(&self, model: &Model) {
         let (mut all, mut unnamed) = (0u64, 0u64);
         let dictionary = &model.dictionary;
-        // Each sample stands in the profile of each sample type; one of them counts.
+        // Each sample is in the profile of every sample type; count one of them.
         let counts = |profile: &&Profile| {
             let unit = profile.sample_type.map(|kind| kind.unit);
             unit.is_some_and(|unit| dictionary.strings.get(unit) == "count")

@@ -1,12 +1,13 @@
-//! Destinations for the tests of what sends OTLP: they answer by a script and remember all.
+//! Scripted destinations for tests of OTLP exporters, which record all requests.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use parking_lot::Mutex;
 use profcol_component::{Batch, BuildContext, Handles, testkit};
 use profcol_net::auth::{ClientAuth, ClientAuthError};
 use profcol_net::compress::{self, Encoding, Level};
@@ -18,15 +19,15 @@ use profcol_net::{
 use profcol_profile::{Compressed, Profiles, Validation};
 use tokio::task::JoinSet;
 
-/// A running destination whose answers are `A`s; success when it was told nothing.
+/// A running destination that answers with scripted `A`s, else with success.
 pub(crate) struct Backend<A> {
     pub address: String,
     script: Arc<Script<A>>,
-    /// Cut off when the test is over.
+    /// Aborted at the end of the test.
     _serving: JoinSet<()>,
 }
 
-/// A request, as it came.
+/// A received request.
 pub(crate) struct Seen {
     pub path: String,
     pub headers: HeaderMap,
@@ -43,12 +44,12 @@ pub(crate) type HttpBackend = Backend<Response<Bytes>>;
 
 impl<A> Backend<A> {
     pub fn answer(&self, answer: A) {
-        self.script.answers.lock().unwrap().push_back(answer);
+        self.script.answers.lock().push_back(answer);
     }
 
-    /// The requests since the last time.
+    /// The requests since the last call.
     pub fn seen(&self) -> Vec<Seen> {
-        std::mem::take(&mut self.script.seen.lock().unwrap())
+        std::mem::take(&mut self.script.seen.lock())
     }
 }
 
@@ -61,8 +62,8 @@ impl<A> Script<A> {
     }
 
     fn take(&self, seen: Seen) -> Option<A> {
-        self.seen.lock().unwrap().push(seen);
-        self.answers.lock().unwrap().pop_front()
+        self.seen.lock().push(seen);
+        self.answers.lock().pop_front()
     }
 }
 
@@ -154,7 +155,7 @@ pub(crate) fn response(
     response
 }
 
-/// A batch as a receiver passes it on, with the bytes in which it came.
+/// A batch as received, and its compressed bytes.
 pub(crate) fn received(samples: usize, encoding: Encoding) -> (Batch, Bytes) {
     let wire = testkit::profiles(samples).to_wire();
     let compressed = compress::compress(encoding, Level(1), &wire);
@@ -169,7 +170,7 @@ pub(crate) fn received(samples: usize, encoding: Encoding) -> (Batch, Bytes) {
     (Batch::new(profiles), compressed)
 }
 
-/// Shows the same word each time.
+/// Always sends the same credentials.
 #[derive(Debug)]
 struct StaticAuth;
 

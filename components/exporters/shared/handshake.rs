@@ -1,5 +1,5 @@
-//! Whether a destination answers, asked with an empty message: no sample is in it, and all that stands between has to work
-//! for an answer, from the name service to the server's list of tokens.
+//! Checks a destination with an empty message: it has no samples, but needs everything from name resolution
+//! to authentication for an answer.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use profcol_component::{Check, StartError};
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{HttpError, HttpReply, Message};
 
-/// Below the time that a check may take, so that it is told what took so long.
+/// Below the time limit of a check, so that the error names the slow step.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(4);
 
 const NOT_DELIVERED: &str =
@@ -21,12 +21,12 @@ const CREDENTIALS: &str =
 const CLIENT: &str = "client_settings";
 const HANDSHAKE: &str = "handshake";
 
-/// A message without anything in it.
-pub(crate) fn nothing() -> Message {
+/// An empty message.
+pub(crate) fn empty_message() -> Message {
     Message::from(bytes::Bytes::new())
 }
 
-/// Of a client that cannot even be made.
+/// The check of a client that cannot be created.
 pub(crate) fn of_settings(error: &StartError) -> Check {
     let error = error.to_string();
     let fix =
@@ -35,10 +35,15 @@ pub(crate) fn of_settings(error: &StartError) -> Check {
     Check::new(CLIENT, found).fail("profcol does not start with this configuration", fix)
 }
 
-/// What `endpoint` says to an empty call. `what` it has to be ready for, and how it gets so: where it does not know the call.
+/// The check of `endpoint` by its response to an empty call. `unknown` is the fix if it does not implement the call.
 pub(crate) fn of_grpc<T>(endpoint: &str, answer: Result<T, Status>, unknown: &str) -> Check {
     let status = match answer {
-        Ok(_) => return Check::new(HANDSHAKE, format!("{endpoint} answers and takes profiles")),
+        Ok(_) => {
+            return Check::new(
+                HANDSHAKE,
+                format!("{endpoint} answers and accepts profiles"),
+            );
+        }
         Err(status) => status,
     };
     match status.code {
@@ -55,16 +60,16 @@ pub(crate) fn of_grpc<T>(endpoint: &str, answer: Result<T, Status>, unknown: &st
         }
         Code::Internal | Code::Unknown => {
             Check::new(HANDSHAKE, format!("{endpoint} answers: {status}")).warn(
-                "the destination may not take profiles",
-                "look at the log of that server, and check that the port is the one for gRPC",
+                "the destination may not accept profiles",
+                "check the server's log, and that the port is the one for gRPC",
             )
         }
-        // It has looked at the message, and does not like an empty one.
+        // The server parsed the message, and rejects an empty one.
         _ => Check::new(HANDSHAKE, format!("{endpoint} answers ({status})")),
     }
 }
 
-/// What a server says to an empty request.
+/// The check of a server by its response to an empty request.
 pub(crate) fn of_http(url: &str, answer: Result<HttpReply, HttpError>) -> Check {
     let reply = match answer {
         Ok(reply) => reply,
@@ -81,12 +86,12 @@ pub(crate) fn of_http(url: &str, answer: Result<HttpReply, HttpError>) -> Check 
         | StatusCode::PROXY_AUTHENTICATION_REQUIRED => check.fail(REFUSED, CREDENTIALS),
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => check.fail(
             REFUSED,
-            "set `profiles_endpoint` to the URL at which the server takes OTLP profiles; a Collector has it only with \
+            "set `profiles_endpoint` to the server's URL for OTLP profiles; a Collector has it only with \
              `--feature-gates=service.profilesSupport` and a pipeline `profiles`",
         ),
         status if status.is_server_error() => check.warn(
-            "profiles wait in the queue until the server is well again",
-            "look at the log of that server, or of the proxy before it",
+            "profiles wait in the queue until the server recovers",
+            "check the log of the server, or of the proxy in front of it",
         ),
         status if status.is_redirection() => check.fail(
             REFUSED,
@@ -96,7 +101,7 @@ pub(crate) fn of_http(url: &str, answer: Result<HttpReply, HttpError>) -> Check 
     }
 }
 
-/// Our errors end with what to do about them.
+/// Errors of profcol end with their fix.
 fn with_fix(place: &str, message: String) -> (String, String) {
     let message = match message.contains(place) {
         true => message,
@@ -131,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_destination_that_takes_profiles_is_well() {
+    fn only_a_destination_that_accepts_profiles_passes() {
         for (answer, expected) in [
             (Ok(()), None),
             (status(Code::InvalidArgument, "empty"), None),
@@ -140,8 +145,12 @@ mod tests {
             (status(Code::Unauthenticated, "x"), Some(Severity::Failure)),
             (status(Code::Unimplemented, "x"), Some(Severity::Failure)),
         ] {
-            let said = format!("{answer:?}");
-            assert_eq!(of_grpc("a:1", answer, "fix").severity(), expected, "{said}");
+            let answered = format!("{answer:?}");
+            assert_eq!(
+                of_grpc("a:1", answer, "fix").severity(),
+                expected,
+                "{answered}"
+            );
         }
         for (answer, expected) in [
             (reply(200), None),
@@ -151,8 +160,12 @@ mod tests {
             (reply(404), Some(Severity::Failure)),
             (reply(503), Some(Severity::Warning)),
         ] {
-            let said = format!("{answer:?}");
-            assert_eq!(of_http("http://a", answer).severity(), expected, "{said}");
+            let answered = format!("{answer:?}");
+            assert_eq!(
+                of_http("http://a", answer).severity(),
+                expected,
+                "{answered}"
+            );
         }
     }
 

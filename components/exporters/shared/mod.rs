@@ -1,4 +1,4 @@
-//! What several exporters use.
+//! Shared by several exporters.
 
 #[cfg(test)]
 pub(crate) mod backend;

@@ -1,4 +1,4 @@
-//! What sending OTLP over gRPC and over HTTP have in common.
+//! Shared by OTLP over gRPC and over HTTP.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,15 +7,15 @@ use bytes::Bytes;
 use profcol_component::{BuildContext, BuildError, Delivered, Refusal, StartError};
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
-use profcol_net::retry::Verdict;
+use profcol_net::retry::RetryDecision;
 use profcol_net::{AuthSettings, Chunks, ClientError, Content, Encoding};
 use profcol_profile::Profiles;
 use profcol_profile::service::PartialSuccess;
 
-/// No text of a destination is quoted at greater length.
+/// Maximum length of quoted text of a destination.
 pub(crate) const MAX_REASON_LEN: usize = 1000;
 
-/// How we introduce ourselves.
+/// The user agent of requests.
 pub(crate) const USER_AGENT: &str = concat!("profcol/", env!("CARGO_PKG_VERSION"));
 
 /// The extension that `auth` names.
@@ -30,16 +30,12 @@ pub(crate) fn client_auth(
     Ok(Some(Arc::clone(&auth)))
 }
 
-/// Why a client could not be set up, with the path of the setting.
+/// Why a client could not be created, with the path of the setting.
 pub(crate) fn not_started(id: &ComponentId, error: ClientError) -> StartError {
-    StartError(match error {
-        ClientError::Endpoint(error) => format!("exporters::{id}::endpoint: {error}"),
-        ClientError::Tls(error) => format!("exporters::{id}::tls: {error}"),
-        ClientError::Settings(error) => format!("exporters::{id}: {error}"),
-    })
+    StartError::new(error.at(format!("exporters::{id}")))
 }
 
-/// Profiles in protobuf, in the compressed bytes that they came in where nothing changed them.
+/// Profiles in protobuf; unchanged ones keep the compressed bytes in which they were received.
 pub(crate) struct Protobuf<'a>(pub(crate) &'a Profiles);
 
 impl Content for Protobuf<'_> {
@@ -53,30 +49,30 @@ impl Content for Protobuf<'_> {
     }
 }
 
-/// What the engine is told of a request that was answered with success.
+/// The outcome of a successful request.
 pub(crate) fn delivered(partial: PartialSuccess) -> Delivered {
     Delivered {
         rejected_profiles: u64::try_from(partial.rejected_profiles).unwrap_or(0),
-        message: said(partial.error_message),
+        message: truncated(partial.error_message),
     }
 }
 
-/// What a destination says, at a length that a log can bear.
-pub(crate) fn said(mut text: String) -> String {
+/// The destination's message, truncated for logs.
+pub(crate) fn truncated(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(MAX_REASON_LEN));
     text
 }
 
-/// What the engine is told of a request that failed.
-pub(crate) fn refusal(verdict: Verdict, reason: String) -> Refusal {
+/// The outcome of a failed request.
+pub(crate) fn refusal(verdict: RetryDecision, reason: String) -> Refusal {
     match verdict {
-        Verdict::Retry => Refusal::retry(reason),
-        Verdict::Throttle(delay) => Refusal::retry_after(reason, delay),
-        Verdict::Permanent => Refusal::permanent(reason),
+        RetryDecision::Retry => Refusal::retry(reason),
+        RetryDecision::Throttle(delay) => Refusal::retry_after(reason, delay),
+        RetryDecision::Permanent => Refusal::permanent(reason),
     }
 }
 
-/// No server that takes profiles is set to less.
+/// No server for profiles has a lower limit.
 const MIN_LEARNED_LIMIT: usize = 64 << 10;
 
 /// Whether a number stands for "not set", and is left out of what is printed.
@@ -88,12 +84,12 @@ pub(crate) fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// The largest message that the destination takes: as configured, or as it has told us since.
+/// The largest message that the destination accepts: as configured or learned.
 #[derive(Debug)]
 pub(crate) struct SizeLimit(AtomicUsize);
 
 impl SizeLimit {
-    /// `mib` as configured; 0 means that it is not known.
+    /// `mib` as configured; 0 means unknown.
     pub(crate) fn new(mib: u32) -> Self {
         let bytes = (mib as usize).saturating_mul(1024 * 1024);
         Self(AtomicUsize::new(if bytes == 0 {
@@ -103,7 +99,7 @@ impl SizeLimit {
         }))
     }
 
-    /// Refuses what the destination would refuse, before it is sent.
+    /// Refuses a message that the destination would refuse.
     pub(crate) fn check(&self, bytes: usize) -> Result<(), Refusal> {
         let limit_bytes = self.0.load(Ordering::Relaxed);
         if bytes <= limit_bytes {
@@ -117,9 +113,9 @@ impl SizeLimit {
         })
     }
 
-    /// The destination found a message of `bytes` too large; `limit` is what it named as its limit.
-    /// Without that, half of what was refused is tried, and a guess that has become too small is not
-    /// kept: a destination that refuses everything for a while must not make us send crumbs for ever.
+    /// Learns that a message of `bytes` was too large; `limit` is the limit that the destination reported.
+    /// Without one, half of the size is tried. A guess below the minimum is not
+    /// kept, so that a destination that refuses everything for a while does not cause tiny messages forever.
     pub(crate) fn learn(&self, bytes: usize, limit: Option<usize>, reason: String) -> Refusal {
         let named = limit.filter(|limit| (1..bytes).contains(limit));
         let limit_bytes = named.unwrap_or(bytes / 2);
@@ -143,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_is_what_was_configured_or_learned() {
+    fn the_limit_is_configured_or_learned() {
         let limit = SizeLimit::new(1);
         assert_eq!(limit.check(1 << 20), Ok(()));
         assert!(matches!(

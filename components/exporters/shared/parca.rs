@@ -1,4 +1,4 @@
-//! What everything that writes Parca's records has in common.
+//! Shared by exporters that write Parca's records.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use profcol_parca::{LabelRules, Pattern, sanitized};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What describes a process, a host or a file in detail, of which Parca Agent makes no labels by
-/// itself.
+/// Detailed attributes of processes, hosts and files, which Parca Agent does not turn into labels by
+/// default.
 const DEFAULT_EXCLUDED: [&str; 8] = [
     "process.*",
     "profcol.*",
@@ -24,9 +24,9 @@ const DEFAULT_EXCLUDED: [&str; 8] = [
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct LabelSettings {
-    /// Labels for every sample that has none of that name.
+    /// Labels added to every sample without a label of that name.
     pub external_labels: BTreeMap<String, String>,
-    /// Attributes that do not become labels, by name or by beginning and `*`.
+    /// Attributes that do not become labels, by name, or by prefix followed by `*`.
     pub leave_out_attributes: Vec<String>,
 }
 

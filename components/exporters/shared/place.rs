@@ -1,4 +1,4 @@
-//! Whether files can be made in a folder, and how much room there is.
+//! Checks whether files can be created in a directory, and the free disk space.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,29 +15,29 @@ const DISK_SPACE: &str = "disk_space";
 
 const LOST: &str = "profcol does not start, or profiles are not written";
 
-/// Less is free than some files of a busy host take.
+/// Some files of a busy host take more.
 const LITTLE: u64 = 256 << 20;
-/// Nothing of use fits into it.
+/// Too small for anything useful.
 const NOTHING: u64 = 1 << 20;
 
-/// A file system that takes longer is one of a network whose server is away.
+/// A slower file system is on a network server that is down.
 const TIMEOUT: Duration = Duration::from_secs(4);
 
-/// A folder in which files are to be made. It is made itself where that `is_created` and it is not there.
+/// Checks a directory for new files. With `is_created` it may be missing.
 pub(crate) async fn of_directory(directory: &Path, is_created: bool) -> Vec<Check> {
     let shown = directory.display().to_string();
     let directory: PathBuf = directory.to_owned();
     let looking = spawn_blocking(move || look_at(&directory, is_created));
     match timeout(TIMEOUT, looking).await {
         Ok(Ok(checks)) => checks,
-        Ok(Err(_)) | Err(_) => vec![Check::new(DIRECTORY, format!("{shown} does not answer")).fail(
+        Ok(Err(_)) | Err(_) => vec![Check::new(DIRECTORY, format!("{shown}: timeout")).fail(
             LOST,
-            format!("look at its file system (`df {shown}`): the server of a network file system may be away"),
+            format!("check its file system (`df {shown}`): the server of a network file system may be down"),
         )],
     }
 }
 
-/// The folder of a file.
+/// Checks the directory of a file.
 pub(crate) async fn of_file(file: &Path, is_created: bool) -> Vec<Check> {
     of_directory(folder(file), is_created).await
 }
@@ -56,34 +56,40 @@ fn look_at(directory: &Path, is_created: bool) -> Vec<Check> {
     let found = |error: io::Error| match existing == directory {
         true => format!("{shown}: {error}"),
         false => format!(
-            "{shown} is not there and cannot be made: {}: {error}",
+            "{shown} does not exist and cannot be created: {}: {error}",
             existing.display()
         ),
     };
     match std::fs::metadata(existing) {
         Ok(metadata) if !metadata.is_dir() => {
-            let fix = format!("move {} away, or choose another folder", existing.display());
+            let fix = format!(
+                "move {} away, or choose another directory",
+                existing.display()
+            );
             return vec![
-                Check::new(DIRECTORY, format!("{} is not a folder", existing.display()))
-                    .fail(LOST, fix),
+                Check::new(
+                    DIRECTORY,
+                    format!("{} is not a directory", existing.display()),
+                )
+                .fail(LOST, fix),
             ];
         }
         Err(error) => {
-            let fix = format!("make it: mkdir -p {shown}, owned by the user of profcol");
+            let fix = format!("create it: mkdir -p {shown}, owned by the user of profcol");
             return vec![Check::new(DIRECTORY, found(error)).fail(LOST, fix)];
         }
         Ok(_) => {}
     }
     if let Err(error) = access(existing, Access::WRITE_OK | Access::EXEC_OK) {
         let fix = format!(
-            "give it to the user of profcol: chown PROFCOL_USER {}, or choose another folder",
+            "give it to the user of profcol: chown PROFCOL_USER {}, or choose another directory",
             existing.display()
         );
         return vec![Check::new(DIRECTORY, found(error.into())).fail(LOST, fix)];
     }
     let there = match existing == directory {
         true => format!("{shown} is writable"),
-        false => format!("{shown} is not there yet and can be made"),
+        false => format!("{shown} does not exist and can be created"),
     };
     let mut checks = vec![Check::new(DIRECTORY, there)];
     if let Ok(disk) = statvfs(existing) {
@@ -97,20 +103,20 @@ fn of_free_space(directory: &Path, free: u64) -> Check {
     let shown = directory.display();
     let check = Check::new(DISK_SPACE, format!("{} MiB free for {shown}", free >> 20));
     let fix = format!(
-        "free space on the file system of {shown} (`df {shown}`), or choose another folder"
+        "free space on the file system of {shown} (`df {shown}`), or choose another directory"
     );
     match free {
         0..NOTHING => check.fail("profiles cannot be written and are dropped", fix),
-        NOTHING..LITTLE => check.warn("the disk is full soon, and profiles are dropped then", fix),
+        NOTHING..LITTLE => check.warn("the disk is almost full; then profiles are dropped", fix),
         _ => check,
     }
 }
 
-/// The folder itself, or the next above it that is there.
+/// The directory, or its nearest existing ancestor.
 fn nearest(directory: &Path) -> &Path {
     let mut folders = directory.ancestors();
     let found = folders.find(|it| it.symlink_metadata().is_ok());
-    // The last of a relative path is empty, and means where we are.
+    // The last ancestor of a relative path is empty, and means the working directory.
     match found {
         Some(found) => found,
         None => Path::new("."),
@@ -128,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_has_to_be_there_unless_it_is_made() {
+    fn a_directory_must_exist_unless_it_is_created() {
         let root = tempfile::tempdir().unwrap();
         let missing = root.path().join("a/b");
         let made = look_at(&missing, true);
         assert_eq!(made[0].severity(), None, "{made:?}");
         assert!(
-            made[0].found.ends_with("not there yet and can be made"),
+            made[0].found.ends_with("does not exist and can be created"),
             "{made:?}"
         );
         let missing = look_at(&missing, false);
@@ -145,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_the_way_is_named() {
+    fn reports_a_file_in_the_way() {
         let root = tempfile::tempdir().unwrap();
         let file = root.path().join("f");
         std::fs::write(&file, "").unwrap();
@@ -157,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_kernel_writes_itself_is_not_writable_for_root_either() {
+    async fn proc_is_not_writable_for_root_either() {
         let checks = of_file(Path::new("/proc/self/profile.html"), false).await;
         assert_eq!(severities(&checks), [Some(Severity::Failure)], "{checks:?}");
     }
@@ -171,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_folder_lies_where_we_are() {
+    fn a_file_without_directory_is_in_the_working_directory() {
         assert_eq!(folder(Path::new("profile.html")), Path::new("."));
         assert_eq!(folder(Path::new("/a/profile.html")), Path::new("/a"));
     }

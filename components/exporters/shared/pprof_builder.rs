@@ -1,19 +1,21 @@
-//! A pprof under construction whose functions may get their names until it is finished.
+//! A pprof under construction, with symbols that may be deferred until it is finished.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use profcol_component::{DeferredSymbol, DeferredSymbols, SymbolFrame, SymbolLookup};
-use profcol_pprof::{Builder, LabelSelection, Options, ProfileSet, Refused, UnnamedLocation};
+use profcol_pprof::{
+    AddProfilesError, Builder, LabelSelection, Options, ProfileSet, UnnamedLocation,
+};
 use profcol_profile::{Dictionary, LocationIdx};
 
 pub(crate) struct PprofBuilder {
     builder: Builder,
-    /// Locations whose names are asked for at the end.
+    /// Locations whose symbols are resolved at the end.
     pending_symbols: HashMap<UnnamedLocation, DeferredSymbol>,
 }
 
-/// What a location without a name takes, with its place in a hash table.
+/// Memory of a deferred symbol, with its slot in the hash table.
 const BYTES_PER_PENDING_SYMBOL: usize = size_of::<(UnnamedLocation, DeferredSymbol)>() * 2;
 
 impl PprofBuilder {
@@ -27,20 +29,20 @@ impl PprofBuilder {
         }
     }
 
-    /// Adds profiles of the same sample types as those before.
+    /// Adds profiles of the same sample types as before.
     pub(crate) fn add(
         &mut self,
         set: &ProfileSet<'_>,
         dictionary: &Dictionary,
         deferred_symbols: &DeferredSymbols,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), AddProfilesError> {
         let pending = &mut self.pending_symbols;
         let mut note = |location: LocationIdx, id| {
             if let Some(symbol) = deferred_symbols.find(dictionary, location) {
                 pending.insert(id, symbol);
             }
         };
-        self.builder.add_and_tell(set, &mut note)
+        self.builder.add_with_unnamed(set, &mut note)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -51,7 +53,7 @@ impl PprofBuilder {
         self.builder.heap_size() + self.pending_symbols.len() * BYTES_PER_PENDING_SYMBOL
     }
 
-    /// The file, not compressed, with the names that have come by now.
+    /// The uncompressed file, with the symbols available by now.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         let mut named: HashMap<UnnamedLocation, Arc<[SymbolFrame]>> = HashMap::new();
         for (id, symbol) in self.pending_symbols {

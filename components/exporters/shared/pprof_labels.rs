@@ -1,4 +1,4 @@
-//! Which attributes become labels in pprof files.
+//! The attributes that become labels in pprof files.
 
 use profcol_pprof::{Keys, LabelSelection};
 use schemars::JsonSchema;

@@ -1,4 +1,4 @@
-//! Prints the hottest functions and processes, for people who watch.
+//! Prints the hottest functions and processes for interactive use.
 
 mod config;
 mod schedule;
@@ -8,10 +8,11 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use profcol_component::{
     Batch, BuildContext, BuildError, Delivered, Delivery, Exporter, Factory, Refusal, RunError,
     Stability, Stop,
@@ -24,14 +25,14 @@ use self::schedule::Schedule;
 use self::screen::Screen;
 use self::tally::Tally;
 
-/// How often the line on a terminal moves until the first table.
+/// How often the progress line on a terminal changes until the first table.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 pub struct Top {
     config: TopConfig,
     screen: Screen,
     tally: Mutex<Tally>,
-    /// Tells the printing task that there is something.
+    /// Wakes the printing task.
     samples_added: Notify,
 }
 
@@ -56,14 +57,14 @@ impl Top {
         }
     }
 
-    /// The text for what came since the last time; `None` where nothing did.
+    /// The text for the samples since the last call; `None` without any.
     fn render(&self) -> Option<String> {
-        let mut tally = std::mem::take(&mut *self.tally());
+        let mut tally = std::mem::take(&mut *self.tally.lock());
         tally.resolve_pending();
         table::text(&tally, self.config.functions, self.config.processes)
     }
 
-    /// Whether there was something to print.
+    /// Returns whether there was something to print.
     async fn print(&self) -> bool {
         let Some(text) = self.render() else {
             return false;
@@ -71,22 +72,18 @@ impl Top {
         self.screen.print(text).await;
         true
     }
-
-    fn tally(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[async_trait]
 impl Exporter for Top {
     fn delivery(&self) -> Delivery {
-        // What is added up is small, so nothing is queued.
+        // Aggregated samples are small, so nothing is queued.
         Delivery::inline()
     }
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
         let model = batch.profiles.model();
-        self.tally().add(model, &batch.deferred_symbols);
+        self.tally.lock().add(model, &batch.deferred_symbols);
         self.samples_added.notify_one();
         Ok(Delivered::default())
     }
@@ -94,7 +91,7 @@ impl Exporter for Top {
     async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
         let began = Instant::now();
         let mut schedule = Schedule::new(self.config.interval.into());
-        // While there is nothing to print, there is no time to wait for.
+        // No deadline while there is nothing to print.
         let mut table_due = None;
         let mut progress_due = self.screen.is_terminal().then_some(began);
         loop {
@@ -110,7 +107,7 @@ impl Exporter for Top {
                     }
                 }
                 () = until(progress_due) => {
-                    let samples = self.tally().samples();
+                    let samples = self.tally.lock().samples();
                     self.screen.show_progress(began.elapsed(), samples).await;
                     progress_due = Some(Instant::now() + PROGRESS_INTERVAL);
                 }

@@ -1,13 +1,13 @@
-//! When tables are printed: at a steady interval, whenever batches come.
+//! When tables are printed: at a steady interval, independent of the arrival of batches.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long after the first batch the first table is printed: a person waits for it.
+/// Delay of the first table after the first batch: a user is waiting for it.
 const FIRST_TABLE_DELAY: Duration = Duration::from_secs(1);
 
-/// The times of the tables, counted from the first one.
+/// The times of the tables, relative to the first one.
 pub(super) struct Schedule {
     interval: Duration,
     first: Option<Instant>,
@@ -21,7 +21,7 @@ impl Schedule {
         }
     }
 
-    /// The next time after `now`, when there is something to print. The first call sets all later ones.
+    /// The next time after `now`, if there is something to print. The first call fixes all later ones.
     pub fn next(&mut self, now: Instant) -> Instant {
         let first = *self
             .first

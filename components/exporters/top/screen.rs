@@ -1,15 +1,17 @@
-//! Where tables are written, and the line that moves until the first one.
+//! The output for tables, and the progress line until the first one.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::config::Output;
 
-/// Clears the line on which the cursor is.
+/// Clears the current line.
 const CLEAR_LINE: &str = "\r\x1b[K";
 
-/// A clone writes to the same place.
+/// Clones write to the same output.
 #[derive(Clone)]
 pub(super) struct Screen {
     output: Arc<Mutex<Box<dyn Write + Send>>>,
@@ -43,8 +45,8 @@ impl Screen {
         self.write(text).await;
     }
 
-    /// Rewrites the line in place. The cursor stays at its start, so that whatever is printed next, a log
-    /// line too, replaces it.
+    /// Rewrites the progress line. The cursor stays at its start, so that the next output, even a log
+    /// line, replaces it.
     pub async fn show_progress(&self, since_start: Duration, samples: u64) {
         let seconds = since_start.as_secs();
         let progress = match samples {
@@ -62,9 +64,9 @@ impl Screen {
 
     async fn write(&self, text: String) {
         let output = Arc::clone(&self.output);
-        // A terminal that is stopped must hold up nothing else.
+        // A stopped terminal must not block anything else.
         let writing = tokio::task::spawn_blocking(move || {
-            let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut output = output.lock();
             output.write_all(text.as_bytes())?;
             output.flush()
         });

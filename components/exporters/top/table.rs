@@ -1,4 +1,4 @@
-//! The text that is printed.
+//! The printed text.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use profcol_printable::line;
 
 use super::tally::{Function, Name, Process, ProcessName, SampleTypeTally, Tally};
 
-/// Names that are longer are cut in their middle.
+/// Longer names are shortened in the middle.
 const WIDTH: usize = 72;
 
-/// `None` where there is nothing to tell.
+/// `None` if there is nothing to show.
 pub(super) fn text(tally: &Tally, functions: usize, processes: usize) -> Option<String> {
     let (first, last) = tally.span?;
     let span = Duration::from_nanos(last.saturating_sub(first));
@@ -69,7 +69,7 @@ fn header(text: &mut String, tally: &SampleTypeTally, span: Duration) {
     let _ = writeln!(text, "\n── {span:.0} s: {samples} samples, {amount}");
 }
 
-fn show_functions(text: &mut String, tally: &SampleTypeTally, most: usize) {
+fn show_functions(text: &mut String, tally: &SampleTypeTally, limit: usize) {
     let mut hottest: Vec<&Function> = tally
         .functions
         .iter()
@@ -83,7 +83,7 @@ fn show_functions(text: &mut String, tally: &SampleTypeTally, most: usize) {
         name,
         self_value,
         all,
-    } in hottest.into_iter().take(most)
+    } in hottest.into_iter().take(limit)
     {
         let Name { function, file } = name;
         let (function, file) = (cell(function), cell(file));
@@ -98,11 +98,11 @@ fn show_functions(text: &mut String, tally: &SampleTypeTally, most: usize) {
     }
 }
 
-fn show_processes(text: &mut String, tally: &SampleTypeTally, most: usize) {
+fn show_processes(text: &mut String, tally: &SampleTypeTally, limit: usize) {
     let mut hottest: Vec<(&ProcessName, &Process)> = tally.processes.iter().collect();
     hottest.sort_by(|a, b| (b.1.sample_weight, a.0).cmp(&(a.1.sample_weight, b.0)));
     let _ = writeln!(text, "        total  process");
-    for (ProcessName { name, of }, process) in hottest.into_iter().take(most) {
+    for (ProcessName { name, of }, process) in hottest.into_iter().take(limit) {
         let name = match name.as_str() {
             "" => "(unknown)",
             name => name,
@@ -128,7 +128,7 @@ fn share(part: u64, whole: u64) -> f64 {
     }
 }
 
-/// A name as it stands in the table: in one line, and not too long.
+/// A name as a table cell: on one line, and not too long.
 fn cell(name: &str) -> String {
     let name = line(name);
     let letters: Vec<char> = name.chars().collect();

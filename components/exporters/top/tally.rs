@@ -1,7 +1,7 @@
 //! Adds up samples by function and by process.
 //!
-//! Stacks with code that is still being named are kept as they are until they are shown: only then it is known
-//! which of their frames are of one function.
+//! Stacks with deferred symbols are kept until they are shown: only then it is known
+//! which of their frames are in the same function.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -11,51 +11,51 @@ use profcol_component::{DeferredSymbol, DeferredSymbols, SymbolLookup};
 use profcol_flamegraph::{Measured, measured};
 use profcol_profile::{Attributes, Dictionary, LocationIdx, Model, StackIdx, Value};
 
-/// How many functions are told apart in one interval; the others are counted together.
+/// Maximum number of distinct functions per interval; others are counted together.
 const MAX_FUNCTIONS: usize = 50_000;
-/// How many processes are.
+/// Maximum number of distinct processes.
 const MAX_PROCESSES: usize = 10_000;
-/// How many types of samples are; those that come later are left out.
+/// Maximum number of sample types; later ones are ignored.
 const MAX_SAMPLE_TYPES: usize = 8;
-/// How many stacks are kept until their code is named, and how much code; the rest counts as not named yet.
+/// Maximum number of stacks with deferred symbols, and of their locations; others count as pending.
 const MAX_PENDING_STACKS: usize = 20_000;
 const MAX_PENDING_LOCATIONS: usize = 50_000;
-/// No name is longer.
+/// Maximum length of a name.
 const MAX_NAME_LEN: usize = 256;
 const OTHER_LABEL: &str = "(others)";
-/// Shown for code whose name is not there yet.
+/// Shown for code whose symbol is still pending.
 const PENDING_LABEL: &str = "naming...";
 
-/// What came in an interval.
+/// The samples of an interval.
 #[derive(Default)]
 pub(super) struct Tally {
-    /// Nanoseconds of Unix time: the first start and the last end of its profiles.
+    /// Start of the first and end of the last profile, in nanoseconds of Unix time.
     pub span: Option<(u64, u64)>,
     pub types: Vec<SampleTypeTally>,
 }
 
-/// Of one type of samples.
+/// The samples of one type.
 #[derive(Default)]
 pub(super) struct SampleTypeTally {
-    /// What is counted, such as `cpu`.
+    /// The name of the type, such as `cpu`.
     pub kind: String,
     pub unit: String,
     pub samples: u64,
     pub total: u64,
-    /// What this very process took of it, which has no place among the others.
+    /// The value of profcol itself, which is not ranked.
     pub self_value: u64,
     names: HashMap<Name, usize>,
     pub functions: Vec<Function>,
     pending: Vec<PendingLocation>,
     pending_indices: HashMap<DeferredSymbol, usize>,
-    /// What was observed in stacks with code that has no name yet.
+    /// The values of stacks with deferred symbols.
     pending_stacks: HashMap<Vec<Frame>, u64>,
     pub processes: HashMap<ProcessName, Process>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Name {
-    /// Empty where it is not known.
+    /// Empty if unknown.
     pub function: String,
     pub file: String,
 }
@@ -63,16 +63,16 @@ pub(super) struct Name {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Function {
     pub name: Name,
-    /// In itself.
+    /// In the function itself.
     pub self_value: u64,
-    /// In itself and in what it calls.
+    /// In the function and its callees.
     pub all: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct ProcessName {
     pub name: String,
-    /// The pod, container or unit that it belongs to.
+    /// Its pod, container or unit.
     pub of: String,
 }
 
@@ -82,23 +82,23 @@ pub(super) struct Process {
     pub pids: BTreeSet<i64>,
 }
 
-/// Code that is being named.
+/// A location with a deferred symbol.
 struct PendingLocation {
     name: DeferredSymbol,
     file: String,
 }
 
-/// A frame, by its number in the tally.
+/// A frame, by its index in the tally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Frame {
     Function(usize),
     PendingLocation(usize),
 }
 
-/// The frames of the locations of one batch.
+/// The frames of the locations in one batch.
 type FrameCache = HashMap<LocationIdx, Vec<Frame>>;
 
-/// A batch's tables, and where to ask for names that are not in them.
+/// The tables of a batch, and its deferred symbols.
 #[derive(Clone, Copy)]
 struct Tables<'a> {
     dictionary: &'a Dictionary,
@@ -137,7 +137,7 @@ impl Tally {
         }
     }
 
-    /// To be called once, when everything was added.
+    /// To be called once, after everything was added.
     pub fn resolve_pending(&mut self) {
         self.types
             .iter_mut()
@@ -227,7 +227,7 @@ impl SampleTypeTally {
         }
     }
 
-    /// `pending` has the functions of each number of code without a name.
+    /// `pending` has the functions of each pending location.
     fn add_frames(&mut self, frames: &[Frame], pending: &[Vec<usize>], value: u64) {
         let mut met: Vec<usize> = Vec::with_capacity(frames.len());
         for frame in frames {
@@ -241,7 +241,7 @@ impl SampleTypeTally {
         if let Some(leaf) = met.first().and_then(|&leaf| self.functions.get_mut(leaf)) {
             leaf.self_value = leaf.self_value.saturating_add(value);
         }
-        // A function that calls itself is there once.
+        // A recursive function counts once.
         met.sort_unstable();
         met.dedup();
         for &number in &met {
@@ -269,7 +269,7 @@ impl SampleTypeTally {
         }
     }
 
-    /// What a frame counts as that cannot be kept until it is named.
+    /// The substitute for a frame that cannot be kept until it is symbolized.
     fn naming(&mut self, frame: Frame) -> Frame {
         let file = match frame {
             Frame::Function(_) => return frame,
@@ -385,12 +385,12 @@ impl SampleTypeTally {
     }
 }
 
-/// By its number and name: a number may be another process's on another host.
+/// By PID and name: on another host the PID may belong to another process.
 fn is_own_process(attributes: &Attributes) -> bool {
     static EXECUTABLE_NAME: LazyLock<Option<String>> = LazyLock::new(|| {
         let path = std::env::current_exe().ok()?;
         let name = path.file_name()?.to_str()?;
-        // So the kernel names it once it was replaced.
+        // The kernel appends this after the executable was replaced.
         Some(name.strip_suffix(" (deleted)").unwrap_or(name).to_owned())
     });
     let pid = find(attributes, "process.pid").and_then(Value::as_int);
@@ -403,7 +403,7 @@ fn find<'a>(attributes: &'a Attributes, key: &str) -> Option<&'a Value> {
     Some(&found.value)
 }
 
-/// The first of these attributes that has a text.
+/// The first of these attributes with a non-empty text.
 fn first(attributes: &Attributes, keys: &[&str]) -> String {
     let mut texts = keys
         .iter()

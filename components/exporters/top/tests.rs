@@ -9,10 +9,10 @@ use profcol_profile::{
 
 use super::*;
 
-/// Samples of a clock of 10 ms: process, stack (leaf first, a frame without name is its file), times.
-type Told<'a> = (&'a str, i64, &'a [&'a str], usize);
+/// Samples at 10 ms: process, PID, stack (leaf first, a frame without symbol is its file), count.
+type SampleSpec<'a> = (&'a str, i64, &'a [&'a str], usize);
 
-fn model(told: &[Told<'_>]) -> Model {
+fn model(specs: &[SampleSpec<'_>]) -> Model {
     let mut rows = Interner::new();
     let mut value_type = |kind, unit| ValueType {
         kind: rows.string(kind),
@@ -22,7 +22,7 @@ fn model(told: &[Told<'_>]) -> Model {
         value_type("samples", "count"),
         value_type("cpu", "nanoseconds"),
     );
-    let resources = told.iter().map(|(process, pid, frames, times)| {
+    let resources = specs.iter().map(|(process, pid, frames, times)| {
         let frames: Vec<_> = frames
             .iter()
             .map(|frame| location(&mut rows, frame))
@@ -67,7 +67,7 @@ fn model(told: &[Told<'_>]) -> Model {
     }
 }
 
-/// A path is a file without symbols, `function@path` is of a source file and in no binary.
+/// A path is a file without symbols; `function@path` has a source file and no binary.
 fn location(rows: &mut Interner, frame: &str) -> LocationIdx {
     if let Some((function, path)) = frame.split_once('@') {
         let (name, filename) = (rows.string(function), rows.string(path));
@@ -116,24 +116,24 @@ fn location(rows: &mut Interner, frame: &str) -> LocationIdx {
     })
 }
 
-fn batch(told: &[Told<'_>]) -> Batch {
-    Batch::new(Profiles::from_model(model(told)))
+fn batch(specs: &[SampleSpec<'_>]) -> Batch {
+    Batch::new(Profiles::from_model(model(specs)))
 }
 
-/// One that prints to nobody.
+/// An exporter that prints nowhere.
 fn mute(options: &str) -> Top {
     Top::new(&load(options).unwrap(), Screen::new(std::io::sink(), false))
 }
 
-async fn shown(options: &str, told: &[Told<'_>]) -> Option<String> {
+async fn shown(options: &str, specs: &[SampleSpec<'_>]) -> Option<String> {
     let top = mute(options);
-    top.export(&batch(told)).await.unwrap();
+    top.export(&batch(specs)).await.unwrap();
     top.render()
 }
 
 #[tokio::test]
-async fn prints_what_is_hottest() {
-    let told: &[Told<'_>] = &[
+async fn prints_the_hottest_functions() {
+    let specs: &[SampleSpec<'_>] = &[
         ("web", 7, &["parse", "serve", "serve", "main"], 60),
         ("web", 8, &["write", "serve", "main"], 25),
         ("db", 9, &["/usr/lib/libdb.so", "main"], 10),
@@ -150,8 +150,8 @@ async fn prints_what_is_hottest() {
         10.0%  db (pid 9)  [x.service]
          5.0%  tool (pid 10)  [x.service]
 ";
-    assert_eq!(shown("functions: 3", told).await.unwrap(), expected);
-    let all = shown("{functions: 9, processes: 0}", told).await.unwrap();
+    assert_eq!(shown("functions: 3", specs).await.unwrap(), expected);
+    let all = shown("{functions: 9, processes: 0}", specs).await.unwrap();
     assert!(
         all.contains("work  [tool.py]") && !all.contains("process"),
         "{all}"
@@ -159,8 +159,8 @@ async fn prints_what_is_hottest() {
 }
 
 #[tokio::test]
-async fn no_name_acts_on_the_terminal_or_adds_a_row() {
-    let told: &[Told<'_>] = &[
+async fn control_characters_are_escaped() {
+    let specs: &[SampleSpec<'_>] = &[
         ("p\n\u{9b}2J", 1, &["/tmp/e\x1b[2Jvil\n", "main"], 2),
         ("q\u{202e}", 2, &["f\r\x1b]0;title\x07"], 1),
     ];
@@ -173,12 +173,12 @@ async fn no_name_acts_on_the_terminal_or_adds_a_row() {
         66.7%  p\n\u{9b}2J (pid 1)  [x.service]
         33.3%  q\u{202e} (pid 2)  [x.service]
 ";
-    assert_eq!(shown("{}", told).await.unwrap(), expected);
+    assert_eq!(shown("{}", specs).await.unwrap(), expected);
 }
 
 #[tokio::test]
-async fn code_is_shown_as_far_as_it_is_named_by_then() {
-    let told: &[Told<'_>] = &[
+async fn shows_deferred_symbols_available_by_then() {
+    let specs: &[SampleSpec<'_>] = &[
         ("db", 9, &["/lib/db.so+1", "/lib/db.so+2", "main"], 60),
         ("tool", 9, &["/bin/stripped", "main"], 40),
     ];
@@ -186,7 +186,7 @@ async fn code_is_shown_as_far_as_it_is_named_by_then() {
  60.0%   60.0%  naming...  [db.so]
  40.0%   40.0%  naming...  [stripped]
 ";
-    // Of a function that is there twice each sample counts once.
+    // A function that is in a stack twice counts once per sample.
     let named = "
  60.0%   60.0%  query  [db.so]
  40.0%   40.0%  (no symbol)  [stripped]
@@ -198,7 +198,7 @@ async fn code_is_shown_as_far_as_it_is_named_by_then() {
         });
         let batch = Batch {
             deferred_symbols: namer.names(),
-            ..batch(told)
+            ..batch(specs)
         };
         let top = mute("processes: 0");
         top.export(&batch).await.unwrap();
@@ -212,16 +212,16 @@ async fn code_is_shown_as_far_as_it_is_named_by_then() {
 }
 
 #[tokio::test]
-async fn this_process_is_told_apart_and_has_no_rank() {
+async fn profcol_itself_is_not_ranked() {
     let path = std::env::current_exe().unwrap();
     let name = path.file_name().unwrap().to_str().unwrap();
     let pid = i64::from(std::process::id());
-    let told: &[Told<'_>] = &[
+    let specs: &[SampleSpec<'_>] = &[
         (name, pid, &["name", "main"], 90),
         (name, pid + 1, &["other", "main"], 6),
         ("another", pid, &["third", "main"], 4),
     ];
-    let text = shown("{}", told).await.unwrap();
+    let text = shown("{}", specs).await.unwrap();
     let expected =
         "── 1 s: 100 samples, 1.00 s of CPU time = 1.00 CPUs, 90.0% of it profcol itself";
     assert!(text.contains(expected), "{text}");
@@ -235,7 +235,7 @@ async fn this_process_is_told_apart_and_has_no_rank() {
 }
 
 #[tokio::test]
-async fn what_is_printed_is_over() {
+async fn printing_resets_the_tally() {
     let top = mute("{}");
     assert_eq!(top.render(), None);
     top.export(&batch(&[("a", 1, &["f"], 1)])).await.unwrap();
@@ -244,7 +244,7 @@ async fn what_is_printed_is_over() {
 }
 
 #[tokio::test]
-async fn long_names_are_cut_in_their_middle() {
+async fn long_names_are_shortened_in_the_middle() {
     let name = format!("begin{}end", "x".repeat(500));
     let text = shown("{}", &[("a", 1, &[&name], 1)]).await.unwrap();
     assert!(text.contains("beginxx") && text.contains("x…x"), "{text}");
@@ -265,7 +265,7 @@ fn refuses_to_show_nothing() {
     }
 }
 
-/// What was written, each piece with the second in which it was.
+/// Everything written, each piece with its second.
 #[derive(Clone)]
 struct Written {
     began: Instant,
@@ -281,10 +281,10 @@ impl Written {
     }
 
     fn pieces(&self) -> Vec<(u64, String)> {
-        self.pieces.lock().unwrap().clone()
+        self.pieces.lock().clone()
     }
 
-    /// The seconds at which tables were.
+    /// The seconds at which tables were printed.
     fn tables(&self) -> Vec<u64> {
         let pieces = self.pieces();
         let tables = pieces.iter().filter(|(_, text)| text.contains("──"));
@@ -296,7 +296,7 @@ impl std::io::Write for Written {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let text = String::from_utf8(bytes.to_vec()).unwrap();
         let second = self.began.elapsed().as_secs();
-        self.pieces.lock().unwrap().push((second, text));
+        self.pieces.lock().push((second, text));
         Ok(bytes.len())
     }
 
@@ -305,7 +305,7 @@ impl std::io::Write for Written {
     }
 }
 
-/// Exports a batch at each of these times, in tenths of a second, and stops at the last one.
+/// Exports a batch at each of these times, in tenths of a second, and stops at `end`.
 async fn printed_while(is_terminal: bool, batches: &[u64], end: u64) -> Written {
     let written = Written::new();
     let screen = Screen::new(written.clone(), is_terminal);
@@ -327,25 +327,25 @@ async fn printed_while(is_terminal: bool, batches: &[u64], end: u64) -> Written 
 }
 
 #[tokio::test(start_paused = true)]
-async fn tables_appear_at_a_steady_interval_whatever_batches_come() {
+async fn tables_have_a_steady_interval() {
     let steady: Vec<u64> = (1..60).map(|second| 10 * second).collect();
     let in_bursts = [10, 49, 151, 152, 203, 204, 205, 290, 333, 471, 509, 598];
     for batches in [&steady[..], &in_bursts] {
         let written = printed_while(false, batches, 600).await;
-        // The last is what came since the one before.
+        // The last table has the samples since the one before.
         assert_eq!(written.tables(), [2, 12, 22, 32, 42, 52, 60], "{batches:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interval_in_which_nothing_came_has_no_table_and_moves_no_other() {
+async fn an_empty_interval_has_no_table_and_delays_no_other() {
     let written = printed_while(false, &[10, 333], 600).await;
     assert_eq!(written.tables(), [2, 42]);
     assert_eq!(written.pieces().len(), 2, "{:?}", written.pieces());
 }
 
 #[tokio::test(start_paused = true)]
-async fn something_moves_on_a_terminal_until_the_first_table() {
+async fn shows_progress_on_a_terminal_until_the_first_table() {
     let written = printed_while(true, &[35, 36, 120], 150).await;
     let shown = written.pieces();
     let lines: Vec<&str> = shown.iter().map(|(_, text)| &**text).collect();
@@ -363,7 +363,7 @@ async fn something_moves_on_a_terminal_until_the_first_table() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_left_of_the_moving_line_at_the_end() {
+async fn clears_the_progress_line_at_the_end() {
     let written = printed_while(true, &[], 5).await;
     let shown = written.pieces();
     assert_eq!(shown.last().unwrap().1, "\r\x1b[K", "{shown:?}");

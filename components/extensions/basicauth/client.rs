@@ -1,4 +1,4 @@
-//! The side of exporters: who we are.
+//! The client side, for exporters: sends credentials.
 
 use std::sync::OnceLock;
 
@@ -11,7 +11,7 @@ use profcol_config::Secret;
 use profcol_net::auth::{ClientAuth, ClientAuthError};
 
 use super::config::ClientAuthSettings;
-use crate::watched_file::WatchedFile;
+use crate::watched_file::{FileError, WatchedFile};
 
 #[derive(Debug)]
 pub(super) struct Client {
@@ -19,7 +19,7 @@ pub(super) struct Client {
     password: Text,
 }
 
-/// A text of the configuration, or that of a file.
+/// A value from the configuration, or from a file.
 #[derive(Debug)]
 enum Text {
     Fixed(Secret),
@@ -37,7 +37,7 @@ impl Client {
         }
     }
 
-    pub(super) fn start(&self) -> Result<(), String> {
+    pub(super) fn start(&self) -> Result<(), FileError> {
         self.username.open()?;
         self.password.open()
     }
@@ -54,10 +54,10 @@ impl Text {
         }
     }
 
-    fn open(&self) -> Result<(), String> {
+    fn open(&self) -> Result<(), FileError> {
         if let Self::File { path, content } = self {
             let trimmed = |text: &str| Ok(Secret::new(text.trim()));
-            let file = WatchedFile::open(path, trimmed).map_err(|error| error.to_string())?;
+            let file = WatchedFile::open(path, trimmed)?;
             content.get_or_init(|| file);
         }
         Ok(())
@@ -68,7 +68,7 @@ impl Text {
             Self::Fixed(text) => Ok(text.clone()),
             Self::File { path, content } => {
                 let content = content.get().map(|file| Secret::clone(&file.current()));
-                content.ok_or_else(|| ClientAuthError(format!("{path} was not read yet")))
+                content.ok_or_else(|| ClientAuthError(format!("{path} has not been read yet")))
             }
         }
     }
@@ -80,12 +80,12 @@ impl ClientAuth for Client {
         let (username, password) = (self.username.current()?, self.password.current()?);
         if username.expose().contains(':') {
             return Err(ClientAuthError(
-                "invalid authorization format: the username holds `:`".to_owned(),
+                "invalid authorization format: the username contains `:`".to_owned(),
             ));
         }
         let plain = format!("{}:{}", username.expose(), password.expose());
         let value = format!("Basic {}", STANDARD.encode(plain));
-        let mut value = HeaderValue::try_from(value).expect("base64 can stand in a header");
+        let mut value = HeaderValue::try_from(value).expect("base64 is valid in a header");
         value.set_sensitive(true);
         Ok(vec![(AUTHORIZATION, value)])
     }

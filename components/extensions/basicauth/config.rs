@@ -1,4 +1,4 @@
-//! The options of `basicauth`, as the Collector has them.
+//! The options of `basicauth`: the Collector's.
 
 use profcol_config::{Config, Present, Problems, Secret};
 use schemars::JsonSchema;
@@ -6,39 +6,39 @@ use serde::{Deserialize, Serialize};
 
 use super::htpasswd::Htpasswd;
 
-/// Asks for a user and a password in each request, or sends them.
+/// Requires a user and password in each request, or sends them.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct BasicAuthConfig {
-    /// For receivers: who may send.
+    /// For receivers: the accepted users.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub htpasswd: Present<HtpasswdSettings>,
-    /// For exporters: who we are.
+    /// For exporters: the credentials to send.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_auth: Present<ClientAuthSettings>,
 }
 
-/// Who may send: lines of `user:hash`, as the `htpasswd` program writes them. A hash is bcrypt
-/// (`htpasswd -B`), `{SHA}` or `{SSHA}`; anything else is the password itself.
+/// The accepted users: lines of `user:hash`, as written by the `htpasswd` program. A hash is bcrypt
+/// (`htpasswd -B`), `{SHA}` or `{SSHA}`; anything else is the plain password.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct HtpasswdSettings {
-    /// A file with such lines, read again when it has changed.
+    /// A file with such lines; reloaded when it changes.
     pub file: String,
-    /// The lines themselves; of a user that stands in both, these count.
+    /// The lines themselves; they take precedence over the file.
     pub inline: Secret,
 }
 
-/// Who we are.
+/// The credentials to send.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct ClientAuthSettings {
     pub username: String,
-    /// A file with the name, read again when it has changed; used instead of `username`.
+    /// A file with the username; reloaded when it changes. Overrides `username`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub username_file: String,
     pub password: Secret,
-    /// A file with the password, read again when it has changed; used instead of `password`.
+    /// A file with the password; reloaded when it changes. Overrides `password`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub password_file: String,
 }
@@ -76,7 +76,7 @@ impl ClientAuthSettings {
         if self.username.contains(':') {
             problems.add(
                 "username",
-                "invalid authorization format: must not hold `:`",
+                "invalid authorization format: must not contain `:`",
             );
         }
     }

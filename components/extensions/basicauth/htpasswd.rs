@@ -1,15 +1,16 @@
-//! Users and the hashes of their passwords.
+//! Users and their password hashes.
 //!
-//! bcrypt takes long on purpose, far too long for every request of every agent. So of each user the
-//! password that was right last is remembered, hashed with a key that this process has made up, and
-//! only a password that differs from it is held to the real hash.
+//! bcrypt is slow on purpose, far too slow for every request of every agent. So the last correct password of
+//! each user is cached, hashed with a random key of this process, and
+//! only a different password is checked against the real hash.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use parking_lot::Mutex;
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA1_OUTPUT_LEN};
 use ring::hmac;
 use ring::rand::SystemRandom;
@@ -36,7 +37,7 @@ enum Hash {
     Plain(String),
 }
 
-/// Hashes that are refused, so that they are not taken for passwords.
+/// Rejected, so that they are not taken for plain passwords.
 const UNSUPPORTED: [(&str, &str); 6] = [
     ("$apr1$", "Apache's MD5"),
     ("$1$", "MD5-crypt"),
@@ -46,24 +47,53 @@ const UNSUPPORTED: [(&str, &str); 6] = [
     ("$argon2", "Argon2"),
 ];
 
-/// The key for what is remembered of passwords.
+/// An invalid line. Never shows the line itself: it may be a password.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HtpasswdError {
+    #[error("line {line}: not of the form user:hash")]
+    Form { line: usize },
+    #[error("line {line}: user {user:?}: {error}")]
+    Hash {
+        line: usize,
+        user: String,
+        #[source]
+        error: HashError,
+    },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HashError {
+    #[error("{0} hashes are not supported; create one with `htpasswd -B`")]
+    Unsupported(&'static str),
+    #[error("the {0} hash is damaged")]
+    Damaged(&'static str),
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("failed to get random bytes from the operating system")]
+pub(super) struct NoRandomBytes;
+
+/// The key for cached passwords.
 pub(super) struct Memory(hmac::Key);
 
 impl Htpasswd {
-    /// Reads lines of `user:hash`; of a user that stands there twice the last counts.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    /// Parses lines of `user:hash`; the last line of a user wins.
+    pub(super) fn parse(text: &str) -> Result<Self, HtpasswdError> {
         let mut users = HashMap::new();
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            // The message must not hold the line: it may be a password.
+            // The message must not contain the line: it may be a password.
             let (name, hash) = line
                 .split_once(':')
-                .ok_or_else(|| format!("line {number}: not of the form user:hash"))?;
-            let hash = Hash::parse(hash)
-                .map_err(|reason| format!("line {number}: user {name:?}: {reason}"))?;
+                .ok_or(HtpasswdError::Form { line: number })?;
+            let hash = Hash::parse(hash).map_err(|error| HtpasswdError::Hash {
+                line: number,
+                user: name.to_owned(),
+                error,
+            })?;
             let remembered = Mutex::new(None);
             users.insert(name.to_owned(), Arc::new(User { hash, remembered }));
         }
@@ -76,26 +106,20 @@ impl Htpasswd {
 }
 
 impl User {
-    /// Whether the password was right before.
+    /// Whether the password was correct before.
     pub(super) fn remembers(&self, password: &str, memory: &Memory) -> bool {
-        let remembered = self
-            .remembered
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let remembered = self.remembered.lock();
         remembered
             .as_ref()
             .is_some_and(|tag| hmac::verify(&memory.0, password.as_bytes(), tag.as_ref()).is_ok())
     }
 
-    /// Whether the password is right. May take a good part of a second.
+    /// Whether the password is correct. May take up to a second.
     pub(super) fn check(&self, password: &str, memory: &Memory) -> bool {
         let right = self.hash.matches(password);
         if right {
             let tag = hmac::sign(&memory.0, password.as_bytes());
-            let mut remembered = self
-                .remembered
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut remembered = self.remembered.lock();
             *remembered = Some(tag);
         }
         right
@@ -103,27 +127,24 @@ impl User {
 }
 
 impl Hash {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, HashError> {
         if let Some((_, kind)) = UNSUPPORTED
             .iter()
             .find(|(prefix, _)| text.starts_with(prefix))
         {
-            return Err(format!(
-                "{kind} hashes are not supported; make one with `htpasswd -B`"
-            ));
+            return Err(HashError::Unsupported(kind));
         }
         if ["$2a$", "$2b$", "$2x$", "$2y$"]
             .iter()
             .any(|prefix| text.starts_with(prefix))
         {
             text.parse::<bcrypt::HashParts>()
-                .map_err(|_| "the bcrypt hash is damaged".to_owned())?;
+                .map_err(|_| HashError::Damaged("bcrypt"))?;
             return Ok(Self::Bcrypt(text.to_owned()));
         }
         let salted = text.strip_prefix("{SSHA}");
         if let Some(encoded) = salted.or_else(|| text.strip_prefix("{SHA}")) {
-            return Self::sha(encoded, salted.is_some())
-                .ok_or_else(|| "the SHA hash is damaged".to_owned());
+            return Self::sha(encoded, salted.is_some()).ok_or(HashError::Damaged("SHA"));
         }
         Ok(Self::Plain(text.to_owned()))
     }
@@ -152,10 +173,10 @@ impl Hash {
 }
 
 impl Memory {
-    pub(super) fn new() -> Result<Self, String> {
+    pub(super) fn new() -> Result<Self, NoRandomBytes> {
         hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())
             .map(Self)
-            .map_err(|_| "failed to get random bytes from the operating system".to_owned())
+            .map_err(|_| NoRandomBytes)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Asks clients of a receiver for a user and a password, or sends them with the requests of an
+//! Requires a user and password from clients of a receiver, or sends them with the requests of an
 //! exporter.
 
 mod client;
@@ -34,16 +34,16 @@ impl Factory for BasicAuth {
     type Component = dyn Extension;
 
     fn build(config: &BasicAuthConfig, _: &BuildContext) -> Result<Box<dyn Extension>, BuildError> {
-        Ok(Box::new(BasicAuth::new(config).map_err(BuildError)?))
+        Ok(Box::new(BasicAuth::new(config)?))
     }
 }
 
 impl BasicAuth {
-    fn new(config: &BasicAuthConfig) -> Result<Self, String> {
+    fn new(config: &BasicAuthConfig) -> Result<Self, BuildError> {
         match (&*config.htpasswd, &*config.client_auth) {
             (Some(settings), _) => Ok(Self(Side::Server(Arc::new(Server::new(settings)?)))),
             (None, Some(settings)) => Ok(Self(Side::Client(Arc::new(Client::new(settings))))),
-            (None, None) => Err("no credential source provided".to_owned()),
+            (None, None) => Err(BuildError::new("no credential source provided")),
         }
     }
 }
@@ -62,6 +62,6 @@ impl Extension for BasicAuth {
             Side::Server(server) => server.start(),
             Side::Client(client) => client.start(),
         }
-        .map_err(StartError)
+        .map_err(StartError::new)
     }
 }

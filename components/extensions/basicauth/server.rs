@@ -1,4 +1,4 @@
-//! The side of receivers: who may send.
+//! The server side, for receivers: checks credentials.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -8,15 +8,16 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use profcol_component::BuildError;
 use profcol_net::auth::{AuthData, ServerAuth};
 use profcol_net::grpc::{Code, Status};
 use tokio::sync::Semaphore;
 
 use super::config::HtpasswdSettings;
 use super::htpasswd::{Htpasswd, Memory, User};
-use crate::watched_file::WatchedFile;
+use crate::watched_file::{FileError, WatchedFile};
 
-/// So many passwords are checked at once: guessing must not take all threads.
+/// Maximum number of concurrent password checks: guessing must not occupy all threads.
 const MAX_CHECKS: usize = 2;
 
 const SCHEME: &[u8] = b"basic ";
@@ -35,20 +36,20 @@ struct Credentials {
 }
 
 impl Server {
-    pub(super) fn new(settings: &HtpasswdSettings) -> Result<Self, String> {
+    pub(super) fn new(settings: &HtpasswdSettings) -> Result<Self, BuildError> {
         Ok(Self {
             filename: (!settings.file.is_empty()).then(|| settings.file.clone()),
-            inline: Htpasswd::parse(settings.inline.expose())?,
+            inline: Htpasswd::parse(settings.inline.expose()).map_err(BuildError::new)?,
             file: OnceLock::new(),
-            memory: Arc::new(Memory::new()?),
+            memory: Arc::new(Memory::new().map_err(BuildError::new)?),
             checks: Semaphore::new(MAX_CHECKS),
         })
     }
 
-    pub(super) fn start(&self) -> Result<(), String> {
+    pub(super) fn start(&self) -> Result<(), FileError> {
         if let Some(filename) = &self.filename {
-            let file = WatchedFile::open(filename, Htpasswd::parse);
-            let file = file.map_err(|error| error.to_string())?;
+            let parse = |text: &str| Htpasswd::parse(text).map_err(Into::into);
+            let file = WatchedFile::open(filename, parse)?;
             self.file.get_or_init(|| file);
         }
         Ok(())

@@ -9,7 +9,7 @@ use super::htpasswd::{Htpasswd, Memory};
 use super::*;
 use profcol_component::testkit::load;
 
-/// `secret`, hashed in each way that is supported.
+/// `secret`, hashed in each supported way.
 const BCRYPT: &str = "$2b$04$";
 const SHA: &str = "{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=";
 
@@ -54,12 +54,12 @@ async fn server(options: &str) -> Arc<Server> {
     let auth = BasicAuth::new(&load(options).unwrap()).unwrap();
     auth.start().await.unwrap();
     let Side::Server(server) = auth.0 else {
-        panic!("{options} is no server's");
+        panic!("{options} has no server side");
     };
     server
 }
 
-/// The name of who was let in, or why nobody was.
+/// The accepted user, or the reason for the refusal.
 async fn answer(server: &Server, header: &str) -> Result<String, String> {
     let mut headers = HeaderMap::new();
     headers.insert(AUTHORIZATION, header.parse().unwrap());
@@ -73,12 +73,12 @@ async fn answer(server: &Server, header: &str) -> Result<String, String> {
 }
 
 #[tokio::test]
-async fn knows_passwords_by_every_supported_hash() {
+async fn checks_passwords_with_every_supported_hash() {
     let (_directory, path) = with_file(&lines());
     let server = server(&format!("htpasswd: {{file: '{path}'}}")).await;
     let check = async |user: &str, password: &str, expected: bool| {
         let header = basic(&format!("{user}:{password}"));
-        // The second time the password may be remembered.
+        // The second time the password may be cached.
         for _ in 0..2 {
             let found = answer(&server, &header).await;
             let expected = if expected {
@@ -105,7 +105,7 @@ async fn knows_passwords_by_every_supported_hash() {
 }
 
 #[tokio::test]
-async fn refuses_headers_that_are_no_basic_authentication() {
+async fn refuses_headers_without_basic_authentication() {
     let server = server("htpasswd: {inline: 'a:b'}").await;
     let check = async |header: &str, expected: &str| {
         assert_eq!(
@@ -131,7 +131,7 @@ async fn refuses_headers_that_are_no_basic_authentication() {
 }
 
 #[tokio::test]
-async fn inline_users_count_before_those_of_the_file() {
+async fn inline_users_override_the_file() {
     let (_directory, path) = with_file("a:file\nb:file\n");
     let server = server(&format!("htpasswd: {{file: '{path}', inline: 'a:inline'}}")).await;
     answer(&server, &basic("a:inline")).await.unwrap();
@@ -140,7 +140,7 @@ async fn inline_users_count_before_those_of_the_file() {
 }
 
 #[test]
-fn a_password_is_remembered_only_when_it_was_right() {
+fn only_correct_passwords_are_cached() {
     let users = Htpasswd::parse("a:b").unwrap();
     let (user, memory) = (users.user("a").unwrap(), Memory::new().unwrap());
     assert!(!user.remembers("b", &memory));
@@ -152,11 +152,11 @@ fn a_password_is_remembered_only_when_it_was_right() {
 }
 
 #[test]
-fn refuses_hashes_that_it_does_not_know_without_showing_them() {
+fn refuses_unsupported_hashes_without_showing_them() {
     let check = |line: &str, expected: &str| {
-        assert_eq!(Htpasswd::parse(line).unwrap_err(), expected);
+        assert_eq!(Htpasswd::parse(line).unwrap_err().to_string(), expected);
     };
-    let advice = "hashes are not supported; make one with `htpasswd -B`";
+    let advice = "hashes are not supported; create one with `htpasswd -B`";
     check(
         "a:$apr1$x$y",
         &format!("line 1: user \"a\": Apache's MD5 {advice}"),
@@ -177,7 +177,7 @@ async fn sent(options: &str) -> Result<String, String> {
     let auth = BasicAuth::new(&load(options).unwrap()).unwrap();
     auth.start().await.map_err(|error| error.to_string())?;
     let Side::Client(client) = auth.0 else {
-        panic!("{options} is no client's");
+        panic!("{options} has no client side");
     };
     let headers = client.headers().await.map_err(|error| error.to_string())?;
     let [(name, value)] = headers.as_slice() else {
@@ -216,7 +216,7 @@ async fn sends_user_and_password_also_from_files() {
 }
 
 #[test]
-fn offers_the_side_it_is_configured_for_and_shows_no_password() {
+fn offers_the_configured_side_and_shows_no_password() {
     let check = |options: &str, is_server: bool| {
         let config: BasicAuthConfig = load(options).unwrap();
         let extension = BasicAuth::build(&config, &context("basicauth")).unwrap();
@@ -235,7 +235,7 @@ fn offers_the_side_it_is_configured_for_and_shows_no_password() {
 }
 
 #[test]
-fn says_what_is_wrong_with_the_options() {
+fn validates_the_options() {
     let check = |options: &str, expected: &str| {
         assert_eq!(load::<BasicAuthConfig>(options).unwrap_err(), expected);
     };
@@ -252,6 +252,6 @@ fn says_what_is_wrong_with_the_options() {
     check("client_auth:", "client_auth::username: must not be empty");
     check(
         "client_auth: {username: 'a:b'}",
-        "client_auth::username: invalid authorization format: must not hold `:`",
+        "client_auth::username: invalid authorization format: must not contain `:`",
     );
 }

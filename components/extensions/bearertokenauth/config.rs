@@ -1,26 +1,26 @@
-//! The options of `bearertokenauth`, as the Collector has them.
+//! The options of `bearertokenauth`: the Collector's.
 
 use http::{HeaderName, HeaderValue};
 use profcol_config::{Config, Problems, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Asks for a token in each request, or sends one.
+/// Requires a token in each request, or sends one.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct BearerTokenAuthConfig {
-    /// The header that holds the token.
+    /// The header with the token.
     pub header: String,
-    /// The word before the token; empty for none.
+    /// The scheme before the token; empty for none.
     pub scheme: String,
     /// The token.
     #[serde(skip_serializing_if = "Secret::is_empty")]
     pub token: Secret,
-    /// Several tokens instead: any of them is accepted, the first is sent.
+    /// Several tokens: any of them is accepted, the first is sent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<Secret>,
-    /// A file with a token in each line, read again when it has changed. With it `token` and
-    /// `tokens` are not used.
+    /// A file with one token per line; reloaded when it changes. Overrides `token` and
+    /// `tokens`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub filename: String,
 }
@@ -50,7 +50,7 @@ impl Config for BearerTokenAuthConfig {
             problems.add("header", message);
         }
         if HeaderValue::from_str(&self.scheme).is_err() {
-            problems.add("scheme", "holds characters that headers cannot carry");
+            problems.add("scheme", "contains characters that are invalid in headers");
         }
         for (key, token) in self.named_tokens() {
             if let Err(reason) = check_token(token.expose()) {
@@ -71,10 +71,10 @@ impl BearerTokenAuthConfig {
 
 pub(super) fn check_token(token: &str) -> Result<(), &'static str> {
     if token.is_empty() {
-        return Err("an empty token would let everybody in");
+        return Err("an empty token would accept every client");
     }
     match HeaderValue::from_str(token) {
         Ok(_) => Ok(()),
-        Err(_) => Err("the token holds characters that headers cannot carry"),
+        Err(_) => Err("the token contains characters that are invalid in headers"),
     }
 }

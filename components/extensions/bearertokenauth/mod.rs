@@ -1,4 +1,4 @@
-//! Asks clients of a receiver for a token, and sends one with the requests of an exporter.
+//! Requires a token from clients of a receiver, and sends one with the requests of an exporter.
 
 mod config;
 #[cfg(test)]
@@ -18,16 +18,16 @@ use subtle::{Choice, ConstantTimeEq};
 
 pub use self::config::BearerTokenAuthConfig;
 use self::config::check_token;
-use crate::watched_file::WatchedFile;
+use crate::watched_file::{Cause, WatchedFile};
 
-/// Debug shows no token: they are `Secret`s, and a file shows its path.
+/// Debug output has no tokens: they are `Secret`s, and a file is shown by its path.
 #[derive(Debug)]
 pub struct BearerTokenAuth {
     header: HeaderName,
     scheme: String,
     tokens: Arc<Vec<Secret>>,
     filename: Option<String>,
-    /// Opened at start.
+    /// Opened at startup.
     file: OnceLock<WatchedFile<Vec<Secret>>>,
 }
 
@@ -48,7 +48,7 @@ impl Factory for BearerTokenAuth {
 impl BearerTokenAuth {
     fn new(config: &BearerTokenAuthConfig) -> Result<Self, BuildError> {
         let header = HeaderName::try_from(&config.header)
-            .map_err(|error| BuildError(format!("header {:?}: {error}", config.header)))?;
+            .map_err(|error| BuildError::new(format!("header {:?}: {error}", config.header)))?;
         let one = (!config.token.is_empty()).then(|| config.token.clone());
         Ok(Self {
             header,
@@ -59,7 +59,7 @@ impl BearerTokenAuth {
         })
     }
 
-    /// None before a file of tokens was read.
+    /// `None` before the file was read.
     fn tokens(&self) -> Option<Arc<Vec<Secret>>> {
         match (&self.filename, self.file.get()) {
             (None, _) => Some(Arc::clone(&self.tokens)),
@@ -75,7 +75,7 @@ impl BearerTokenAuth {
         }
     }
 
-    /// Takes as long whichever token it is, and however much of it is right.
+    /// Constant time, whichever token it is and however much of it matches.
     fn accepts(&self, found: &[u8]) -> bool {
         let tokens = self.tokens().unwrap_or_default();
         let matches = tokens
@@ -85,14 +85,18 @@ impl BearerTokenAuth {
     }
 }
 
-/// A token in each line that is not empty.
-fn parse_tokens(text: &str) -> Result<Vec<Secret>, String> {
+/// One token per non-empty line.
+fn parse_tokens(text: &str) -> Result<Vec<Secret>, Cause> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let tokens: Vec<Secret> = lines
-        .map(|line| check_token(line).map(|()| Secret::new(line)))
+        .map(|line| {
+            check_token(line)
+                .map(|()| Secret::new(line))
+                .map_err(Cause::from)
+        })
         .collect::<Result<_, _>>()?;
     if tokens.is_empty() {
-        return Err("it holds no token".to_owned());
+        return Err("it contains no token".into());
     }
     Ok(tokens)
 }
@@ -111,8 +115,7 @@ impl Extension for BearerTokenAuth {
         if !self.tokens.is_empty() {
             tracing::warn!("a filename is specified. Configured token is ignored!");
         }
-        let file = WatchedFile::open(filename, parse_tokens)
-            .map_err(|error| StartError(error.to_string()))?;
+        let file = WatchedFile::open(filename, parse_tokens).map_err(StartError::new)?;
         self.file.get_or_init(|| file);
         Ok(())
     }
@@ -142,7 +145,7 @@ impl ClientAuth for BearerTokenAuth {
         let tokens = self.tokens().unwrap_or_default();
         let token = tokens
             .first()
-            .ok_or_else(|| ClientAuthError("there is no token yet".to_owned()))?;
+            .ok_or_else(|| ClientAuthError("no token has been read yet".to_owned()))?;
         let mut value = HeaderValue::from_str(&self.header_text(token))
             .map_err(|_| ClientAuthError("the token is not a valid header value".to_owned()))?;
         value.set_sensitive(true);

@@ -25,7 +25,7 @@ async fn answer(auth: &BearerTokenAuth, header: &str, value: &str) -> Result<(),
 }
 
 #[tokio::test]
-async fn lets_in_who_has_one_of_the_tokens() {
+async fn accepts_any_of_the_tokens() {
     let check = async |options: &str, header: &str, value: &str, expected: Result<(), &str>| {
         let auth = started(options).await.unwrap();
         let found = answer(&auth, header, value).await;
@@ -79,7 +79,7 @@ async fn sends_the_first_token_and_marks_it_as_sensitive() {
 }
 
 #[tokio::test]
-async fn takes_tokens_from_a_file_instead() {
+async fn a_file_overrides_the_tokens() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tokens");
     let options = format!("{{filename: '{}', token: ignored}}", path.display());
@@ -87,7 +87,7 @@ async fn takes_tokens_from_a_file_instead() {
     assert!(missing.contains("No such file"), "{missing}");
     fs::write(&path, "\n").unwrap();
     let empty = started(&options).await.unwrap_err().to_string();
-    assert!(empty.ends_with("it holds no token"), "{empty}");
+    assert!(empty.ends_with("it contains no token"), "{empty}");
     fs::write(&path, "abc \n\n xyz\n").unwrap();
     let auth = started(&options).await.unwrap();
     answer(&auth, "authorization", "Bearer abc").await.unwrap();
@@ -98,7 +98,7 @@ async fn takes_tokens_from_a_file_instead() {
 }
 
 #[tokio::test]
-async fn lets_nobody_in_before_the_file_was_read() {
+async fn refuses_everything_before_the_file_was_read() {
     let auth = BearerTokenAuth::new(&load("filename: /nonexistent").unwrap()).unwrap();
     answer(&auth, "authorization", "Bearer ").await.unwrap_err();
     auth.headers().await.unwrap_err();
@@ -116,7 +116,7 @@ fn offers_both_sides_and_shows_no_token() {
 }
 
 #[test]
-fn says_what_is_wrong_with_the_options() {
+fn validates_the_options() {
     let check = |options: &str, expected: &str| {
         assert_eq!(
             load::<BearerTokenAuthConfig>(options).unwrap_err(),
@@ -130,12 +130,12 @@ fn says_what_is_wrong_with_the_options() {
     );
     check(
         "tokens: ['']",
-        "tokens::0: an empty token would let everybody in",
+        "tokens::0: an empty token would accept every client",
     );
     check(
         "{token: \"a\\nb\", header: 'a b', scheme: \"\\n\"}",
         "header: \"a b\" is not a valid header name\n\
-         scheme: holds characters that headers cannot carry\n\
-         token: the token holds characters that headers cannot carry",
+         scheme: contains characters that are invalid in headers\n\
+         token: the token contains characters that are invalid in headers",
     );
 }

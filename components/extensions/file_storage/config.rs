@@ -1,4 +1,4 @@
-//! The options of `file_storage`: the Collector's `directory`, `create_directory` and `fsync`, and how much is kept.
+//! The options of `file_storage`: the Collector's `directory`, `create_directory` and `fsync`, and limits.
 
 use std::borrow::Cow;
 
@@ -11,25 +11,25 @@ use serde::{Deserialize, Deserializer, Serialize};
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 #[schemars(extend("x-refused" = {
-    "compaction": "whole files are removed when their batches are delivered, remove it",
-    "recreate": "damaged batches are left out and counted, remove it",
-    "timeout": "the lock on the directory is not waited for, remove it",
-    "directory_permissions": "directories are made with mode 0750, remove it",
+    "compaction": "files are removed once their batches are delivered; remove it",
+    "recreate": "damaged batches are skipped and counted; remove it",
+    "timeout": "profcol does not wait for the directory lock; remove it",
+    "directory_permissions": "directories are created with mode 0750; remove it",
 }))]
 pub struct FileStorageConfig {
-    /// Directory for the queues; one process at a time can use it.
+    /// Directory for the queues, exclusive to one process.
     pub directory: String,
-    /// Make the directory if it is missing.
+    /// Create the directory if it is missing.
     pub create_directory: bool,
-    /// When batches are made durable: `always` before they are accepted, `interval` within `fsync_interval`, `never` by the
-    /// system alone. The Collector's `true` is `always`, and its `false` is `never`.
+    /// When batches are made durable: `always` before they are accepted, `interval` within `fsync_interval`, `never`
+    /// leaves it to the operating system. The Collector's `true` is `always`, its `false` is `never`.
     pub fsync: Fsync,
-    /// With `fsync: interval`, the longest that a batch may stay in the system's memory alone.
+    /// With `fsync: interval`, the maximum time until a batch is synced.
     pub fsync_interval: Duration,
     /// Maximum size on disk of each exporter's queue.
     pub max_bytes: u64,
-    /// What to do with a batch when a queue has no room for it, by `max_bytes`, `queue_size` or the disk: `block` refuses it,
-    /// or lets its sender wait with `block_on_overflow`; `drop_oldest` drops others that wait; `drop_newest` drops it.
+    /// What to do with a batch when the queue is full, by `max_bytes`, `queue_size` or the disk: `block` refuses it,
+    /// or makes its sender wait with `block_on_overflow`; `drop_oldest` drops older batches; `drop_newest` drops it.
     pub when_full: WhenFull,
 }
 
@@ -90,7 +90,7 @@ impl JsonSchema for Fsync {
     }
 }
 
-/// Less than a few batches make no queue.
+/// Must hold at least some batches.
 const MIN_BYTES: u64 = 1 << 20;
 
 impl Default for FileStorageConfig {

@@ -46,9 +46,7 @@ impl Extension for FileStorage {
     }
 
     async fn start(&self) -> Result<(), StartError> {
-        self.storage
-            .lock()
-            .map_err(|error| StartError(error.to_string()))
+        self.storage.lock().map_err(StartError::new)
     }
 
     async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {

@@ -6,7 +6,7 @@ use profcol_storage::{Fsync, WhenFull};
 use super::FileStorageConfig;
 
 #[test]
-fn takes_its_own_words_for_fsync_and_those_of_the_collector() {
+fn accepts_its_own_fsync_values_and_the_collectors() {
     for (written, expected) in [
         ("{}", Fsync::Interval(Duration::from_secs(1))),
         (
@@ -25,7 +25,7 @@ fn takes_its_own_words_for_fsync_and_those_of_the_collector() {
 }
 
 #[test]
-fn refuses_what_makes_no_queue() {
+fn validates_the_options() {
     for (written, expected) in [
         ("{directory: ''}", "must be set to the directory"),
         ("{max_bytes: 1000}", "must be at least 1048576"),

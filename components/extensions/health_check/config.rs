@@ -1,4 +1,4 @@
-//! The options of `health_check`, as the Collector has them.
+//! The options of `health_check`: the Collector's.
 
 use profcol_config::{Config, Headers, Present, Problems};
 use profcol_net::tls::ServerTls;
@@ -14,23 +14,23 @@ pub struct HealthCheckConfig {
     pub endpoint: String,
     /// `tcp` (both IP versions), `tcp4`, `tcp6` or `unix`.
     pub transport: Transport,
-    /// Without this section connections are not encrypted.
+    /// TLS settings; without this section connections are not encrypted.
     pub tls: Present<ServerTls>,
-    /// Headers to add to every answer.
+    /// Headers to add to every response.
     pub response_headers: Headers,
-    /// The path that is answered; all below it too where it ends with `/`.
+    /// The path of the health check; if it ends with `/`, paths below it too.
     pub path: String,
-    /// Texts to answer with instead of the status as JSON.
+    /// Text to send instead of the status as JSON.
     pub response_body: Present<ResponseBody>,
 }
 
-/// Texts to answer with instead of the status as JSON.
+/// Text to send instead of the status as JSON.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct ResponseBody {
-    /// With status 200.
+    /// Sent with status 200.
     pub healthy: String,
-    /// With status 503.
+    /// Sent with status 503.
     pub unhealthy: String,
 }
 
@@ -74,8 +74,8 @@ impl HealthCheckConfig {
     }
 }
 
-/// A question has no body worth reading.
+/// Request bodies are not used.
 const MAX_BODY: usize = 4096;
 
-/// Enough for every prober, and not enough to be a burden.
+/// Enough for every prober, but bounded.
 const MAX_CONNECTIONS: usize = 128;

@@ -1,10 +1,10 @@
-//! Whether everything runs, and since when.
+//! Whether all components are healthy, and since when.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use profcol_component::{Status, StatusBoard};
 use profcol_config::Duration;
 use serde::Serialize;
@@ -20,7 +20,7 @@ struct Since {
     instant: Instant,
 }
 
-/// The answer, in the form of the Collector's.
+/// The Collector's response.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
@@ -31,7 +31,7 @@ pub(super) struct Report {
     uptime: String,
 }
 
-/// The time that Go shows for none.
+/// Go's zero time.
 const NEVER: &str = "0001-01-01T00:00:00Z";
 
 impl Health {
@@ -42,7 +42,7 @@ impl Health {
         }
     }
 
-    /// Keeps the time of each change to healthy.
+    /// Records the time of each change to healthy.
     pub(super) async fn follow(&self) {
         let mut changes = self.board.subscribe();
         self.report();
@@ -52,7 +52,7 @@ impl Health {
     }
 
     pub(super) fn report(&self) -> Report {
-        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut since = self.since.lock();
         if !is_healthy(&self.board.snapshot()) {
             *since = None;
             return Report {
@@ -75,7 +75,7 @@ impl Health {
     }
 }
 
-/// An error that may pass by itself, such as a full queue, is no reason to be restarted.
+/// Recoverable errors, such as a full queue, must not cause a restart.
 fn is_healthy(statuses: &BTreeMap<String, Status>) -> bool {
     let works = |status: &Status| matches!(status, Status::Ok | Status::RecoverableError(_));
     statuses.values().all(works)

@@ -1,17 +1,18 @@
-//! Answers over HTTP whether everything runs, for Kubernetes' probes and load balancers.
+//! Reports over HTTP whether all components are healthy, for Kubernetes probes and load balancers.
 
 mod config;
 mod health;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use parking_lot::Mutex;
 use profcol_component::{
     BuildContext, BuildError, Capabilities, Extension, Factory, RunError, Stability, StartError,
     Stop,
@@ -22,7 +23,7 @@ use profcol_net::{HttpRequest, HttpServer, HttpService, response};
 pub use self::config::HealthCheckConfig;
 use self::health::Health;
 
-/// How long an answer may still take after a stop was asked for.
+/// How long requests in flight may take after a stop.
 const GRACE: Duration = Duration::from_secs(1);
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -31,7 +32,7 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 pub struct HealthCheck {
     config: HealthCheckConfig,
     health: Arc<Health>,
-    /// Between start and run.
+    /// Set between start and run.
     server: Mutex<Option<HttpServer>>,
 }
 
@@ -57,28 +58,23 @@ impl HealthCheck {
     fn new(config: &HealthCheckConfig, context: &BuildContext) -> Self {
         Self {
             config: config.clone(),
-            health: Arc::new(Health::new(context.board.clone())),
+            health: Arc::new(Health::new(context.shared.get())),
             server: Mutex::new(None),
         }
-    }
-
-    fn server(&self) -> std::sync::MutexGuard<'_, Option<HttpServer>> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[async_trait]
 impl Extension for HealthCheck {
     async fn start(&self) -> Result<(), StartError> {
-        let server = HttpServer::bind(&self.config.server(), None)
-            .map_err(|error| StartError(error.to_string()))?;
+        let server = HttpServer::bind(&self.config.server(), None).map_err(StartError::new)?;
         tracing::info!(endpoint = %server.local_addr(), "Starting health check server.");
-        *self.server() = Some(server);
+        *self.server.lock() = Some(server);
         Ok(())
     }
 
     async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
-        let Some(server) = self.server().take() else {
+        let Some(server) = self.server.lock().take() else {
             return Ok(());
         };
         let answers = Answers {
@@ -132,7 +128,7 @@ impl HttpService for Answers {
             };
             return response(status, TEXT, text.clone());
         }
-        let json = serde_json::to_vec(&report).expect("text can be written as JSON");
+        let json = serde_json::to_vec(&report).expect("strings serialize to JSON");
         response(status, JSON, json)
     }
 

@@ -1,4 +1,5 @@
 use profcol_component::Status as ComponentState;
+use profcol_component::StatusBoard;
 use profcol_component::testkit::context;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -7,7 +8,7 @@ use tokio::task::JoinSet;
 use super::*;
 use profcol_component::testkit::load;
 
-/// A health check that runs.
+/// A running health check.
 struct Running {
     address: String,
     context: BuildContext,
@@ -21,7 +22,8 @@ impl Running {
         let extension = Arc::new(HealthCheck::new(&load(&options).unwrap(), &context));
         extension.start().await.unwrap();
         let address = extension
-            .server()
+            .server
+            .lock()
             .as_ref()
             .unwrap()
             .local_addr()
@@ -37,7 +39,8 @@ impl Running {
 
     fn set(&self, component: &str, state: ComponentState) {
         self.context
-            .board
+            .shared
+            .get::<StatusBoard>()
             .component(component.to_owned())
             .set(state);
     }
@@ -59,7 +62,7 @@ impl Running {
 }
 
 #[tokio::test]
-async fn is_unhealthy_while_anything_starts_stops_or_is_broken() {
+async fn is_unhealthy_while_a_component_starts_stops_or_failed() {
     let running = Running::start("").await;
     let check = async |state: ComponentState, expected: u16| {
         running.set("exporter otlp", state.clone());
@@ -106,7 +109,7 @@ async fn answers_with_the_collectors_json() {
 }
 
 #[tokio::test]
-async fn answers_with_texts_of_ones_own() {
+async fn answers_with_configured_bodies() {
     let running = Running::start("response_body: {healthy: fine, unhealthy: broken}").await;
     let text = "text/plain; charset=utf-8".to_owned();
     assert_eq!(
@@ -119,9 +122,13 @@ async fn answers_with_texts_of_ones_own() {
 
 #[tokio::test]
 async fn answers_at_its_path_only() {
-    let check = async |own: &str, asked: &str, expected: u16| {
+    let check = async |own: &str, requested: &str, expected: u16| {
         let running = Running::start(&format!("path: {own}")).await;
-        assert_eq!(running.get(asked).await.0, expected, "{own} {asked}");
+        assert_eq!(
+            running.get(requested).await.0,
+            expected,
+            "{own} {requested}"
+        );
     };
     check("/", "/any/thing", 200).await;
     check("/health", "/health?verbose", 200).await;
@@ -131,7 +138,7 @@ async fn answers_at_its_path_only() {
 }
 
 #[tokio::test]
-async fn an_address_in_use_is_an_error_at_start_and_a_stop_gives_it_back() {
+async fn startup_fails_if_the_address_is_in_use_and_a_stop_releases_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("health.sock").display().to_string();
     let config = load(&format!("{{transport: unix, endpoint: '{path}'}}")).unwrap();
@@ -150,7 +157,7 @@ async fn an_address_in_use_is_an_error_at_start_and_a_stop_gives_it_back() {
 }
 
 #[test]
-fn says_what_is_wrong_with_the_options() {
+fn validates_the_options() {
     let check = |options: &str, expected: &str| {
         assert_eq!(load::<HealthCheckConfig>(options).unwrap_err(), expected);
     };

@@ -24,12 +24,12 @@ pub struct AttributesConfig {
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Context {
-    /// Of each sample: its thread, say.
+    /// Attributes of each sample, such as its thread.
     #[default]
     Sample,
-    /// Of each profile.
+    /// Attributes of each profile.
     Profile,
-    /// Of each resource: the process, container or host that was profiled.
+    /// Attributes of each resource: the profiled process, container or host.
     Resource,
 }
 
@@ -42,7 +42,7 @@ impl Config for AttributesConfig {
                 if let Some(conditions) = self.context.cannot_know(rule) {
                     problems.add(
                         &format!("{list}::{position}::{conditions}"),
-                        "is about parts of what is changed, of which some may match and others not: change the context",
+                        "matches below this context, where only some may match: change the context",
                     );
                 }
             }
@@ -51,7 +51,7 @@ impl Config for AttributesConfig {
 }
 
 impl Context {
-    /// The conditions that what is changed does not decide alone.
+    /// The conditions of the rule that are below this level, and so may match only in part.
     fn cannot_know(self, rule: &RuleConfig) -> Option<&'static str> {
         let of_sample = !rule.sample_attributes.is_empty() && self != Self::Sample;
         let of_profile = !rule.profile_attributes.is_empty() && self == Self::Resource;

@@ -1,6 +1,6 @@
 //! Changes attributes of samples, profiles or resources: adds, renames, hashes, removes.
 //!
-//! Many samples have the same list of attributes: each list is changed once a batch.
+//! Many samples share a list of attributes: each list is changed once per batch.
 
 mod config;
 #[cfg(test)]
@@ -17,7 +17,7 @@ use profcol_profile::{Model, Profile, Profiles, ResourceProfiles, Samples, gc};
 pub use self::config::{AttributesConfig, Context};
 use crate::shared::actions::Changes;
 use crate::shared::lists::Lists;
-use crate::shared::rules::{Met, Open, Rules, Verdict};
+use crate::shared::rules::{Decision, Met, Open, Rules};
 
 pub struct AttributesProcessor {
     changes: Changes,
@@ -51,12 +51,12 @@ impl AttributesProcessor {
     fn change_resources(&self, profiles: &mut Profiles, metadata: &Metadata) {
         profiles.update_resources(|resource| {
             let attributes = &mut resource.attributes;
-            let is_meant = self.rules.of_resource(attributes).resource_verdict() == Verdict::Keep;
+            let is_meant = self.rules.of_resource(attributes).resource_verdict() == Decision::Keep;
             is_meant && self.changes.apply(attributes, metadata)
         });
     }
 
-    /// The profiles with changed lists of attributes; `None` where no list is different.
+    /// The profiles with changed attribute lists; `None` if nothing changes.
     fn changed(&self, profiles: &Profiles, metadata: &Metadata) -> Option<Model> {
         let model = profiles.model();
         let mut edit = Edit {
@@ -84,7 +84,7 @@ impl Processor for AttributesProcessor {
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
         if self.context == Context::Resource {
             self.change_resources(&mut batch.profiles, &batch.metadata);
-        } else if !self.rules.decide_all(&batch.profiles, Verdict::Drop)
+        } else if !self.rules.decide_all(&batch.profiles, Decision::Drop)
             && let Some(changed) = self.changed(&batch.profiles, &batch.metadata)
         {
             batch = batch.with_profiles(Profiles::from_model(changed));
@@ -93,7 +93,7 @@ impl Processor for AttributesProcessor {
     }
 }
 
-/// One batch being changed.
+/// The state of changing one batch.
 struct Edit<'a, F> {
     context: Context,
     met: Met,
@@ -106,7 +106,7 @@ impl<F: FnMut(&mut profcol_profile::Attributes) -> bool> Edit<'_, F> {
         let attributes = row.resource.as_ref().map_or(&none, |it| &it.attributes);
         let open = rules.of_resource(attributes);
         let mut row = row.clone();
-        if open.resource_verdict() != Verdict::Drop {
+        if open.resource_verdict() != Decision::Drop {
             let profiles = row.scopes.iter_mut().flat_map(|scope| &mut scope.profiles);
             for profile in profiles {
                 self.profile(profile, &open);
@@ -118,7 +118,7 @@ impl<F: FnMut(&mut profcol_profile::Attributes) -> bool> Edit<'_, F> {
     fn profile(&mut self, profile: &mut Arc<Profile>, open: &Open<'_>) {
         let open = open.of_profile(&profile.attributes, self.lists.rows.before);
         let verdict = open.profile_verdict();
-        if verdict == Verdict::Drop {
+        if verdict == Decision::Drop {
             return;
         }
         if self.context == Context::Profile {
@@ -132,7 +132,7 @@ impl<F: FnMut(&mut profcol_profile::Attributes) -> bool> Edit<'_, F> {
         let mut samples = Samples::default();
         let mut any = false;
         for mut sample in profile.samples.iter() {
-            let is_meant = verdict == Verdict::Keep || open.keeps(sample.attributes, &self.met);
+            let is_meant = verdict == Decision::Keep || open.keeps(sample.attributes, &self.met);
             if is_meant && let Some(changed) = self.lists.changed(sample.attributes) {
                 any = true;
                 sample.attributes = changed;

@@ -20,8 +20,8 @@ fn attributes(options: &str) -> AttributesProcessor {
 }
 
 async fn check(options: &str, expected: &[&str]) {
-    let left = processed(&attributes(options), received(&[WEB, DB], 0)).await;
-    assert_eq!(shown(&left[0]), expected, "{options}");
+    let output = processed(&attributes(options), received(&[WEB, DB], 0)).await;
+    assert_eq!(shown(&output[0]), expected, "{options}");
 }
 
 #[tokio::test]
@@ -100,32 +100,32 @@ include: [{resource_attributes: [{key: service.name, value: db}]}]",
 }
 
 #[tokio::test]
-async fn what_is_not_changed_leaves_as_it_came() {
+async fn unchanged_batches_keep_their_bytes() {
     for options in [
         "actions: [{key: other, action: delete}]",
         "actions: [{key: thread.id, action: delete}]
 include: [{resource_attributes: [{key: service.name, value: other}]}]",
         "actions: [{key: thread.id, value: 7, action: update}]",
     ] {
-        let came = received(&[WEB, DB], 0);
-        let wire = came.to_wire();
-        let left = processed(&attributes(options), came).await;
-        assert_eq!(left[0].to_wire(), wire, "{options}");
+        let input = received(&[WEB, DB], 0);
+        let wire = input.to_wire();
+        let output = processed(&attributes(options), input).await;
+        assert_eq!(output[0].to_wire(), wire, "{options}");
     }
 }
 
 #[tokio::test]
-async fn what_was_removed_is_in_no_table() {
+async fn removed_attributes_are_in_no_table() {
     let options = "actions: [{key: thread.id, action: delete}]";
-    let left = processed(&attributes(options), received(&[WEB, DB], 0)).await;
-    let strings = &left[0].model().dictionary.strings;
+    let output = processed(&attributes(options), received(&[WEB, DB], 0)).await;
+    let strings = &output[0].model().dictionary.strings;
     let mut texts =
         (0..strings.len()).map(|row| strings.get(profcol_profile::Idx::new(row as u32)));
     assert!(texts.all(|text| text != "thread.id"));
 }
 
 #[test]
-fn says_what_is_wrong_with_its_options() {
+fn validates_its_options() {
     let check = |options: &str, expected: &str| {
         let problems = load::<AttributesConfig>(options).unwrap_err();
         assert!(problems.contains(expected), "{options}: {problems}");

@@ -1,4 +1,4 @@
-//! The options of `batch`, as the Collector has them.
+//! The options of `batch`: the Collector's.
 
 use profcol_config::{Config, Duration, Problems};
 use schemars::JsonSchema;

@@ -1,10 +1,10 @@
-//! The way of the batches of one kind of source through the processor.
+//! The queue for the batches of one kind of source.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use profcol_component::{
     Accumulator, Answer, Batch, BatchId, BuildContext, Consumer, IntCounter, Limits, Ready,
     Refusal, Source, Stop,
@@ -12,27 +12,27 @@ use profcol_component::{
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How long to wait before offering a refused batch again, unless the refusal says otherwise.
+/// Delay between retries, unless the refusal has one.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How many merged batches may wait for the next consumer before senders have to wait too.
+/// Number of merged batches that may wait for the next consumer before senders have to wait too.
 pub(super) const OUTBOX_LIMIT: usize = 8;
 
 pub(super) struct Lane {
     source: Source,
     held: Mutex<Held>,
-    /// Tells the processor's task that there is something to do.
+    /// Wakes the processor's task.
     work: Notify,
-    /// Tells waiting senders that the outbox has got shorter.
+    /// Wakes senders that wait for room in the outbox.
     room: Notify,
     counters: Counters,
 }
 
 struct Held {
     accumulator: Accumulator,
-    /// Merged batches, oldest first; the first one may be on its way.
+    /// Merged batches, oldest first; the first may be in flight.
     outbox: VecDeque<Batch>,
-    /// When the oldest one may be offered again, after it was refused.
+    /// When the oldest batch may be retried after a refusal.
     retry_at: Option<Instant>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Counters {
     sent_by_size: IntCounter,
     sent_by_timeout: IntCounter,
     dropped: IntCounter,
-    /// As their source counts them.
+    /// As the source counts them.
     dropped_source_samples: AtomicU64,
 }
 
@@ -66,7 +66,7 @@ impl Lane {
             return batch.refuse(refusal);
         }
         let ready = {
-            let mut held = self.lock();
+            let mut held = self.held.lock();
             if !held.accumulator.has_room_for(&batch) {
                 drop(held);
                 let reason = "too many batcher metadata-value combinations";
@@ -85,38 +85,38 @@ impl Lane {
     pub(super) async fn run(&self, next: &dyn Consumer, stop: &Stop) {
         while !stop.is_cancelled() {
             self.deliver(next).await;
-            let due = self.lock().next_work();
+            let due = self.held.lock().next_work();
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = self.work.notified() => {}
                 () = sleep_until(due) => self.flush_due(),
             }
         }
-        let rest = self.lock().accumulator.flush_all();
+        let rest = self.held.lock().accumulator.flush_all();
         rest.into_iter().for_each(|ready| self.put_out(ready));
-        self.lock().retry_at = None;
+        self.held.lock().retry_at = None;
         self.deliver(next).await;
         self.give_up();
     }
 
-    /// What was dropped, and what is still held, which nobody passes on any more.
+    /// Samples that were dropped, and those still held, which are lost now.
     pub(super) fn lost_samples(&self) -> u64 {
-        let held = self.lock();
+        let held = self.held.lock();
         let waiting = held.outbox.iter().map(Batch::source_samples).sum::<u64>();
         let dropped = self.counters.dropped_source_samples.load(Ordering::Relaxed);
         dropped + waiting + held.accumulator.source_samples()
     }
 
-    /// Makes the sender wait while what comes next is slow, and refuses while it refuses.
+    /// Delays the sender while the next consumer is slow, and refuses while it refuses.
     async fn wait_for_room(&self) -> Answer {
         loop {
             let room = self.room.notified();
             {
-                let held = self.lock();
+                let held = self.held.lock();
                 if held.outbox.len() < OUTBOX_LIMIT {
                     return Ok(());
                 }
-                let reason = "what comes after the batch processor refuses";
+                let reason = "the component after the batch processor refuses batches";
                 if let Some(at) = held.retry_at {
                     let wait = at.saturating_duration_since(Instant::now());
                     return Err(Refusal::retry_after(reason, wait));
@@ -130,7 +130,7 @@ impl Lane {
     }
 
     fn flush_due(&self) {
-        let due = self.lock().accumulator.flush_due(Instant::now());
+        let due = self.held.lock().accumulator.flush_due(Instant::now());
         for ready in due {
             self.counters.sent_by_timeout.inc();
             self.put_out(ready);
@@ -139,33 +139,33 @@ impl Lane {
 
     fn put_out(&self, ready: Ready) {
         let batches = ready.combine().into_iter();
-        // From here on it is the processor that offers a batch again.
+        // From here on the processor retries, so the batch gets an ID of its own.
         let batches = batches.map(|batch| batch.with_id(BatchId::unique()));
-        self.lock().outbox.extend(batches);
+        self.held.lock().outbox.extend(batches);
     }
 
-    /// Empties the outbox, until the oldest batch is refused or has to wait for its next try.
+    /// Delivers the outbox until the oldest batch is refused or has to wait for its retry.
     async fn deliver(&self, next: &dyn Consumer) {
         while let Some(batch) = self.oldest() {
             let refused = self.offer(batch, next).await;
-            self.lock().retry_at = refused;
+            self.held.lock().retry_at = refused;
             self.room.notify_waiters();
         }
     }
 
-    /// Those who wait for the batch stay with the one in the outbox.
+    /// A copy of the oldest batch; its finalizers stay in the outbox.
     fn oldest(&self) -> Option<Batch> {
-        let held = self.lock();
+        let held = self.held.lock();
         if held.retry_at.is_some_and(|at| at > Instant::now()) {
             return None;
         }
         let oldest = held.outbox.front()?;
-        Some(oldest.without_finalizers())
+        Some(oldest.detached())
     }
 
-    /// Hands a batch on; where it is refused for now, leaves it and says when to try again.
+    /// Passes a batch on; if it is refused for now, keeps it and returns when to retry.
     async fn offer(&self, mut batch: Batch, next: &dyn Consumer) -> Option<Instant> {
-        let waiting = match self.lock().outbox.front_mut() {
+        let waiting = match self.held.lock().outbox.front_mut() {
             Some(oldest) => std::mem::take(&mut oldest.finalizers),
             None => return None,
         };
@@ -173,7 +173,7 @@ impl Lane {
         batch.finalizers = handed;
         let refusal = match next.consume(batch).await {
             Ok(()) => {
-                self.lock().outbox.pop_front();
+                self.held.lock().outbox.pop_front();
                 attempt.accepted();
                 return None;
             }
@@ -181,12 +181,12 @@ impl Lane {
         };
         let waiting = attempt.refused();
         if let Refusal::Retry { after, .. } = refusal {
-            if let Some(oldest) = self.lock().outbox.front_mut() {
+            if let Some(oldest) = self.held.lock().outbox.front_mut() {
                 oldest.finalizers = waiting;
             }
             return Some(Instant::now() + after.unwrap_or(RETRY_INTERVAL));
         }
-        let batch = self.lock().outbox.pop_front();
+        let batch = self.held.lock().outbox.pop_front();
         if let Some(mut batch) = batch {
             batch.finalizers = waiting;
             self.drop_batch(batch, &refusal.to_string());
@@ -195,9 +195,12 @@ impl Lane {
     }
 
     fn give_up(&self) {
-        let rest = std::mem::take(&mut self.lock().outbox);
+        let rest = std::mem::take(&mut self.held.lock().outbox);
         for batch in rest {
-            self.drop_batch(batch, "what comes next took nothing more before the stop");
+            self.drop_batch(
+                batch,
+                "the next component accepted no more batches before the stop",
+            );
         }
     }
 
@@ -210,12 +213,8 @@ impl Lane {
             .dropped_source_samples
             .fetch_add(samples, Ordering::Relaxed);
         tracing::error!(dropped_samples = samples, error = %reason, "Dropped a merged batch.");
-        // Only the finalizers wait for this answer: the senders have had theirs.
+        // Only the finalizers see this refusal: the senders already have their answer.
         let _ = batch.refuse(Refusal::permanent(reason));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -232,11 +231,11 @@ impl Counters {
             ),
             sent_by_timeout: counter(
                 "otelcol_processor_batch_timeout_trigger_send",
-                "Batches passed on because time was up.",
+                "Batches sent because the timeout expired.",
             ),
             dropped: counter(
                 "profcol_processor_batch_dropped_profile_samples",
-                "Samples that were held back and then refused for ever, or not taken before the stop.",
+                "Samples held back and then permanently refused, or not accepted before the stop.",
             ),
             dropped_source_samples: AtomicU64::new(0),
         }

@@ -1,12 +1,12 @@
-//! Merges small batches into large ones and cuts what is too large.
+//! Merges small batches into large ones and splits those that are too large.
 //!
-//! What it holds back it has accepted, so it must not lose it. Merged batches wait in an outbox that
-//! only the processor's own task empties: a sender that hangs up takes nothing with it. While what
-//! comes next refuses, new batches are refused at the door; while it is slow, senders wait. Live
-//! sources, which can do neither, have a lane of their own.
+//! A batch held back has already been accepted, so it must not be lost. Merged batches wait in an outbox that
+//! only the processor's own task empties, so a sender that hangs up loses nothing. While the next consumer
+//! refuses, new batches are refused at once; while it is slow, senders wait. Live sources, which can do
+//! neither, have their own lane.
 //!
 //! ```text
-//! process ──► accumulator ──(enough, or time is up: merge, cut)──► outbox ──run──► next
+//! process ──► accumulator ──(size or timeout: merge, split)──► outbox ──run──► next
 //! ```
 
 mod config;

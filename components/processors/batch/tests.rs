@@ -10,14 +10,14 @@ use super::lane::OUTBOX_LIMIT;
 use super::*;
 
 /// A running processor in front of a sink.
-struct Rig {
+struct Fixture {
     sink: Arc<Sink>,
     processor: Arc<dyn Processor>,
     stop: Stop,
     tasks: JoinSet<Result<(), RunError>>,
 }
 
-impl Rig {
+impl Fixture {
     fn new(config: &BatchConfig, sink: Sink) -> Self {
         let (sink, stop) = (Arc::new(sink), Stop::new());
         let processor: Arc<dyn Processor> = BatchProcessor::build(config, &context("batch"))
@@ -57,8 +57,8 @@ fn config(size: u32, max: u32, timeout_ms: i64) -> BatchConfig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn passes_on_when_there_is_enough() {
-    let rig = Rig::new(&config(10, 0, 1000), Sink::default());
+async fn sends_when_the_size_is_reached() {
+    let rig = Fixture::new(&config(10, 0, 1000), Sink::default());
     for _ in 0..5 {
         rig.push(batch(3)).await.unwrap();
     }
@@ -68,8 +68,8 @@ async fn passes_on_when_there_is_enough() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn passes_on_when_time_is_up() {
-    let rig = Rig::new(&config(1000, 0, 200), Sink::default());
+async fn sends_when_the_timeout_expires() {
+    let rig = Fixture::new(&config(1000, 0, 200), Sink::default());
     let (first, outcomes) = batch_with_outcomes(3);
     rig.push(first).await.unwrap();
     tokio::time::sleep(Duration::from_millis(150)).await;
@@ -82,8 +82,8 @@ async fn passes_on_when_time_is_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cuts_what_is_too_large() {
-    let rig = Rig::new(&config(4, 4, 1000), Sink::default());
+async fn splits_large_batches() {
+    let rig = Fixture::new(&config(4, 4, 1000), Sink::default());
     let (large, outcomes) = batch_with_outcomes(10);
     rig.push(large).await.unwrap();
     assert_eq!(rig.finish().await.accepted(), [4, 4, 2]);
@@ -91,9 +91,9 @@ async fn cuts_what_is_too_large() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keeps_what_is_refused_for_now_and_offers_it_again() {
+async fn retries_refused_batches() {
     let down = || Refusal::retry_after("down", Duration::from_secs(1));
-    let rig = Rig::new(&config(0, 0, 100), Sink::refusing([down(), down()]));
+    let rig = Fixture::new(&config(0, 0, 100), Sink::refusing([down(), down()]));
     let (first, outcomes) = batch_with_outcomes(5);
     rig.push(first).await.unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -106,9 +106,9 @@ async fn keeps_what_is_refused_for_now_and_offers_it_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refuses_at_the_door_while_what_comes_next_refuses() {
+async fn refuses_new_batches_while_the_next_consumer_refuses() {
     let down = Refusal::retry_after("down", Duration::from_secs(60));
-    let rig = Rig::new(&config(1, 0, 100), Sink::refusing([down]));
+    let rig = Fixture::new(&config(1, 0, 100), Sink::refusing([down]));
     for _ in 0..OUTBOX_LIMIT {
         rig.push(batch(1)).await.unwrap();
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -121,8 +121,8 @@ async fn refuses_at_the_door_while_what_comes_next_refuses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn makes_senders_wait_while_what_comes_next_is_slow() {
-    let rig = Rig::new(
+async fn senders_wait_while_the_next_consumer_is_slow() {
+    let rig = Fixture::new(
         &config(1, 0, 100),
         Sink::default().taking(Duration::from_secs(1)),
     );
@@ -139,8 +139,8 @@ async fn makes_senders_wait_while_what_comes_next_is_slow() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sender_that_hangs_up_takes_nothing_with_it() {
-    let rig = Rig::new(
+async fn a_sender_that_hangs_up_loses_nothing() {
+    let rig = Fixture::new(
         &config(3, 0, 100),
         Sink::default().taking(Duration::from_secs(5)),
     );
@@ -157,8 +157,8 @@ async fn a_sender_that_hangs_up_takes_nothing_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_for_ever_is_dropped_and_told() {
-    let rig = Rig::new(
+async fn permanently_refused_batches_are_dropped_and_reported() {
+    let rig = Fixture::new(
         &config(1, 0, 100),
         Sink::refusing([Refusal::permanent("bad")]),
     );
@@ -170,11 +170,11 @@ async fn what_is_refused_for_ever_is_dropped_and_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keeps_clients_apart_by_their_metadata() {
+async fn separates_clients_by_metadata() {
     let mut config = config(100, 0, 100);
     config.metadata_keys = vec!["Tenant".to_owned()];
     config.metadata_cardinality_limit = 2;
-    let rig = Rig::new(&config, Sink::default());
+    let rig = Fixture::new(&config, Sink::default());
     let of = |tenant: &str, samples| {
         let mut metadata = profcol_component::Metadata::default();
         metadata.add("tenant", tenant);
@@ -195,7 +195,7 @@ async fn keeps_clients_apart_by_their_metadata() {
 }
 
 #[test]
-fn says_what_is_wrong_with_the_options() {
+fn validates_the_options() {
     let mut config = config(10, 5, -1);
     config.metadata_keys = vec!["tenant".to_owned(), "Tenant".to_owned()];
     let mut problems = Problems::default();
@@ -208,7 +208,7 @@ fn says_what_is_wrong_with_the_options() {
     );
 }
 
-/// Takes live batches, and never answers for others.
+/// Accepts live batches, and never answers for others.
 struct StuckForClients(Sink);
 
 #[async_trait]
@@ -222,7 +222,7 @@ impl Consumer for StuckForClients {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_has_to_wait_holds_up_no_live_source() {
+async fn a_waiting_client_does_not_delay_live_sources() {
     let processor = BatchProcessor::build(&config(1, 0, 100), &context("batch")).unwrap();
     let processor: Arc<dyn Processor> = processor.into();
     let next = Arc::new(StuckForClients(Sink::default()));
@@ -235,20 +235,20 @@ async fn a_client_that_has_to_wait_holds_up_no_live_source() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(next.0.accepted(), [2; 20]);
-    // The one that is stuck would be lost if this were the end.
+    // Without this, the stuck batch would be lost at the end.
     tasks.shutdown().await;
     assert_eq!(processor.lost_samples(), 7);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_merged_batch_is_offered_again_as_the_same_batch() {
+async fn a_merged_batch_keeps_its_id_across_retries() {
     #[derive(Default)]
-    struct Refusing(std::sync::Mutex<Vec<Option<profcol_component::BatchId>>>);
+    struct Refusing(parking_lot::Mutex<Vec<Option<profcol_component::BatchId>>>);
     #[async_trait]
     impl Consumer for Refusing {
         async fn consume(&self, batch: Batch) -> Answer {
             let id = batch.id;
-            self.0.lock().unwrap().push(id);
+            self.0.lock().push(id);
             batch.refuse(Refusal::retry("down"))
         }
     }
@@ -261,7 +261,7 @@ async fn a_merged_batch_is_offered_again_as_the_same_batch() {
         processor.process(batch(2), &*next).await.unwrap();
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let ids = next.0.lock().unwrap();
+    let ids = next.0.lock();
     assert!(ids.len() > 1);
     assert!(
         ids[0].is_some() && ids.iter().all(|id| *id == ids[0]),

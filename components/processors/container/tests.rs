@@ -1,16 +1,18 @@
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
+use parking_lot::Mutex;
+use profcol_component::Meter;
 use profcol_component::testkit::{context, load};
 use profcol_net::grpc::Status;
 use profcol_net::{
-    GrpcConversation, GrpcRequest, GrpcServer, GrpcServerSettings, GrpcService, Transport,
+    GrpcRequest, GrpcServer, GrpcServerSettings, GrpcServerStream, GrpcService, Transport,
     unknown_method,
 };
-use profcol_profile::KeyValue;
 use profcol_profile::proto::{Writer, tag};
+use profcol_profile::{Attributes, KeyValue};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch as channel;
@@ -22,9 +24,9 @@ use crate::shared::testkit::{Keep, Running, batch_of, resource_after};
 const ID: &str = "a0f18d14a93a68b4ae1f73909e5a0f6de7742724ce99cb200292d8ff12549494";
 const OTHER: &str = "b0f18d14a93a68b4ae1f73909e5a0f6de7742724ce99cb200292d8ff12549494";
 
-struct Asking(Running<ContainerProcessor>);
+struct Fixture(Running<ContainerProcessor>);
 
-impl Asking {
+impl Fixture {
     fn start(options: &str) -> Self {
         let config = load(options).unwrap();
         let processor = ContainerProcessor::new(&config, &context("container"));
@@ -34,7 +36,7 @@ impl Asking {
         ))
     }
 
-    /// What a process of this cgroup has afterwards, but for the cgroup.
+    /// The attributes added for a process in this cgroup.
     async fn filled(&self, cgroup: &str) -> Vec<(String, String)> {
         let batch = batch_of(vec![KeyValue::new(CGROUP, cgroup)]);
         let attributes = resource_after(&*self.0.processor, batch).await;
@@ -45,8 +47,8 @@ impl Asking {
             .collect()
     }
 
-    /// Asks again until it is so: a runtime is asked beside the batches.
-    async fn until(&self, cgroup: &str, key: &str, expected: &str) {
+    /// Retries until the attribute has this value: runtimes are queried in the background.
+    async fn wait_for(&self, cgroup: &str, key: &str, expected: &str) {
         while !has(&self.filled(cgroup).await, key, expected) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -74,12 +76,12 @@ fn options(kind: &str, socket: &Path, more: &str) -> String {
     format!("{{sockets: {{{sockets}}}, {more}}}")
 }
 
-/// A Docker that says what it is told to say.
+/// A fake Docker.
 struct Docker {
     folder: tempfile::TempDir,
     list: Arc<Mutex<String>>,
     events: channel::Sender<String>,
-    /// As Podman, it answers the question for events with the first one.
+    /// Like Podman, answers the request for events only with the first event.
     is_late: bool,
     tasks: JoinSet<()>,
 }
@@ -99,7 +101,7 @@ impl Docker {
         self.folder.path().join("docker.sock")
     }
 
-    fn says(&self, containers: &[(&str, &str)]) {
+    fn set_containers(&self, containers: &[(&str, &str)]) {
         let shown = |(id, name): &(&str, &str)| {
             format!(
                 r#"{{"Id":"{id}","Names":["/{name}"],"Image":"registry:5000/shop:2","ImageID":"sha256:12",
@@ -107,7 +109,7 @@ impl Docker {
             )
         };
         let list: Vec<String> = containers.iter().map(shown).collect();
-        *self.list.lock().unwrap() = format!("[{}]", list.join(","));
+        *self.list.lock() = format!("[{}]", list.join(","));
     }
 
     fn start(&mut self) {
@@ -116,7 +118,7 @@ impl Docker {
         self.tasks.spawn(async move {
             let mut calls = JoinSet::new();
             while let Ok((socket, _)) = listener.accept().await {
-                let list = list.lock().unwrap().clone();
+                let list = list.lock().clone();
                 calls.spawn(answer(socket, list, events.subscribe(), is_late));
             }
         });
@@ -156,7 +158,7 @@ async fn answer(
     }
     while events.changed().await.is_ok() {
         let event = events.borrow_and_update().clone();
-        // In two pieces, as it may come.
+        // In two pieces, as the network may split it.
         let (first, second) = event.split_at(event.len() / 2);
         for piece in [first, second] {
             if socket.write_all(chunk(piece).as_bytes()).await.is_err() {
@@ -171,7 +173,7 @@ fn event(action: &str, id: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_path_tells_the_id_and_what_is_there_stays() {
+async fn reads_the_id_from_the_path_and_keeps_existing_attributes() {
     let directory = Directory::new(0, Meter::default().counter("dropped", "x", &[]));
     let check = |before: &[(&str, &str)], expected: &[(&str, &str)]| {
         let pairs = |pairs: &[(&str, &str)]| -> Attributes {
@@ -183,7 +185,11 @@ async fn the_path_tells_the_id_and_what_is_there_stays() {
         };
         let (mut attributes, expected) = (pairs(before), pairs(expected));
         let is_changed = attributes != expected;
-        assert_eq!(add(&mut attributes, &directory), is_changed, "{before:?}");
+        assert_eq!(
+            add_container(&mut attributes, &directory),
+            is_changed,
+            "{before:?}"
+        );
         assert_eq!(attributes, expected, "{before:?}");
     };
     let docker = (CGROUP, "/system.slice/docker-ID.scope");
@@ -212,12 +218,12 @@ async fn the_path_tells_the_id_and_what_is_there_stays() {
 }
 
 #[tokio::test]
-async fn docker_tells_names_images_and_the_labels_that_were_asked_for() {
+async fn adds_names_images_and_labels_from_docker() {
     let mut docker = Docker::new();
-    docker.says(&[(ID, "web")]);
+    docker.set_containers(&[(ID, "web")]);
     docker.start();
     let options = options("docker", &docker.socket(), "labels: [team], wait_for: 1m");
-    let running = Asking::start(&options);
+    let running = Fixture::start(&options);
     let found = running.filled(&docker_path(ID)).await;
     let expected = [
         ("container.id", ID),
@@ -235,7 +241,7 @@ async fn docker_tells_names_images_and_the_labels_that_were_asked_for() {
 }
 
 #[tokio::test]
-async fn what_changes_is_told_and_what_ended_is_still_known() {
+async fn follows_changes_and_remembers_stopped_containers() {
     for is_late in [false, true] {
         check_changes(is_late).await;
     }
@@ -244,30 +250,30 @@ async fn what_changes_is_told_and_what_ended_is_still_known() {
 async fn check_changes(is_late: bool) {
     let mut docker = Docker::new();
     docker.is_late = is_late;
-    docker.says(&[(ID, "web")]);
+    docker.set_containers(&[(ID, "web")]);
     docker.start();
-    let running = Asking::start(&options("docker", &docker.socket(), ""));
+    let running = Fixture::start(&options("docker", &docker.socket(), ""));
     running
-        .until(&docker_path(ID), "container.name", "web")
+        .wait_for(&docker_path(ID), "container.name", "web")
         .await;
-    docker.says(&[(ID, "web"), (OTHER, "db")]);
+    docker.set_containers(&[(ID, "web"), (OTHER, "db")]);
     docker
         .events
         .send_replace(event("create", OTHER) + &event("exec_start: ls", OTHER));
     running
-        .until(&docker_path(OTHER), "container.name", "db")
+        .wait_for(&docker_path(OTHER), "container.name", "db")
         .await;
-    docker.says(&[(ID, "shop"), (OTHER, "db")]);
+    docker.set_containers(&[(ID, "shop"), (OTHER, "db")]);
     docker.events.send_replace(event("rename", ID));
     running
-        .until(&docker_path(ID), "container.name", "shop")
+        .wait_for(&docker_path(ID), "container.name", "shop")
         .await;
-    docker.says(&[(OTHER, "db2")]);
+    docker.set_containers(&[(OTHER, "db2")]);
     docker
         .events
         .send_replace(event("destroy", ID) + &event("rename", OTHER));
     running
-        .until(&docker_path(OTHER), "container.name", "db2")
+        .wait_for(&docker_path(OTHER), "container.name", "db2")
         .await;
     let ended = running.filled(&docker_path(ID)).await;
     assert!(has(&ended, "container.name", "shop"), "{ended:?}");
@@ -275,14 +281,14 @@ async fn check_changes(is_late: bool) {
 }
 
 #[tokio::test]
-async fn a_runtime_that_is_absent_goes_away_and_comes_back_is_asked_again() {
+async fn reconnects_to_a_runtime() {
     let mut docker = Docker::new();
-    let running = Asking::start(&options("docker", &docker.socket(), ""));
+    let running = Fixture::start(&options("docker", &docker.socket(), ""));
     let found = running.filled(&docker_path(ID)).await;
     assert_eq!(found.len(), 2, "by the path alone: {found:?}");
-    docker.says(&[(ID, "web")]);
+    docker.set_containers(&[(ID, "web")]);
     docker.start();
-    // Containers that were not asked for yet make it look again.
+    // New containers trigger another query.
     let mut number = 0;
     let mut others = async || {
         number += 1;
@@ -299,7 +305,7 @@ async fn a_runtime_that_is_absent_goes_away_and_comes_back_is_asked_again() {
         has(&found, "container.name", "web"),
         "it may run still: {found:?}"
     );
-    docker.says(&[(OTHER, "db")]);
+    docker.set_containers(&[(OTHER, "db")]);
     docker.start();
     while running.filled(&docker_path(OTHER)).await.len() == 2 {
         others().await;
@@ -310,13 +316,13 @@ async fn a_runtime_that_is_absent_goes_away_and_comes_back_is_asked_again() {
 }
 
 #[tokio::test]
-async fn no_batch_is_held_up_by_a_runtime_that_hangs_or_talks_rubbish() {
+async fn a_runtime_that_hangs_or_sends_garbage_delays_no_batch() {
     for kind in ["docker", "containerd", "cri"] {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
         let listener = UnixListener::bind(&socket).unwrap();
-        let running = Asking::start(&options(kind, &socket, "wait_for: 200ms"));
-        // Nobody accepts.
+        let running = Fixture::start(&options(kind, &socket, "wait_for: 200ms"));
+        // The socket is not accepted.
         let found = running.filled(&docker_path(ID)).await;
         assert_eq!(found.len(), 2, "{kind}: {found:?}");
         running.stop().await;
@@ -328,7 +334,7 @@ async fn no_batch_is_held_up_by_a_runtime_that_hangs_or_talks_rubbish() {
         ] {
             let mut talking = JoinSet::new();
             let listener = &listener;
-            let running = Asking::start(&options(kind, &socket, ""));
+            let running = Fixture::start(&options(kind, &socket, ""));
             let talk = async {
                 loop {
                     let (mut socket, _) = listener.accept().await.unwrap();
@@ -337,37 +343,37 @@ async fn no_batch_is_held_up_by_a_runtime_that_hangs_or_talks_rubbish() {
                     });
                 }
             };
-            let ask = async {
+            let query = async {
                 let found = running.filled(&docker_path(ID)).await;
                 assert_eq!(found.len(), 2, "{kind}, {rubbish:?}: {found:?}");
                 while running.0.processor.failed.get() == 0 {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             };
-            tokio::select! { () = talk => {}, () = ask => {} }
+            tokio::select! { () = talk => {}, () = query => {} }
             running.stop().await;
         }
     }
 }
 
 #[tokio::test]
-async fn nobody_is_asked_where_there_are_no_containers() {
+async fn queries_no_runtime_without_containers() {
     let mut docker = Docker::new();
     docker.start();
     let options = options("docker", &docker.socket(), "wait_for: 1m");
-    let running = Asking::start(&options);
+    let running = Fixture::start(&options);
     let found = running.filled("/system.slice/ssh.service").await;
     assert_eq!(found, []);
     let found = running.filled("/lxc.payload.web").await;
     assert!(has(&found, "container.name", "web"), "{found:?}");
     running.stop().await;
-    let off = Asking::start("{sockets: {enabled: false}, wait_for: 1m}");
+    let off = Fixture::start("{sockets: {enabled: false}, wait_for: 1m}");
     let found = off.filled(&docker_path(ID)).await;
     assert_eq!(found.len(), 2, "{found:?}");
     off.stop().await;
 }
 
-/// A runtime of Kubernetes, with one container.
+/// A CRI runtime with one container.
 struct Cri {
     has_events: bool,
 }
@@ -411,11 +417,11 @@ impl GrpcService for Cri {
         .into())
     }
 
-    fn is_conversation(&self, path: &str) -> bool {
+    fn is_streaming(&self, path: &str) -> bool {
         self.has_events && path.ends_with("/GetContainerEvents")
     }
 
-    async fn converse(&self, conversation: GrpcConversation) -> Result<(), Status> {
+    async fn stream(&self, conversation: GrpcServerStream) -> Result<(), Status> {
         std::future::pending::<()>().await;
         drop(conversation);
         Ok(())
@@ -423,7 +429,7 @@ impl GrpcService for Cri {
 }
 
 #[tokio::test]
-async fn runtimes_of_kubernetes_tell_the_pod_with_or_without_events() {
+async fn cri_runtimes_report_the_pod_with_or_without_events() {
     for has_events in [true, false] {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("crio.sock");
@@ -436,7 +442,7 @@ async fn runtimes_of_kubernetes_tell_the_pod_with_or_without_events() {
         let mut serving = JoinSet::new();
         serving.spawn(server.serve(Cri { has_events }, std::future::pending()));
         let options = options("cri", &socket, "labels: [app], wait_for: 1m");
-        let running = Asking::start(&options);
+        let running = Fixture::start(&options);
         let path = format!("/kubepods.slice/kubepods-pod1.slice/crio-{ID}.scope");
         let found = running.filled(&path).await;
         let expected = [
@@ -457,13 +463,16 @@ async fn runtimes_of_kubernetes_tell_the_pod_with_or_without_events() {
 }
 
 #[test]
-fn says_what_is_wrong_with_the_options() {
+fn validates_the_options() {
     for (options, expected) in [
         (
             "sockets: {docker: [docker.sock]}",
-            "sockets::docker::0: \"docker.sock\" is not the whole path",
+            "sockets::docker::0: \"docker.sock\" is not an absolute path",
         ),
-        ("labels: ['(']", "labels::0: \"(\" is no regular expression"),
+        (
+            "labels: ['(']",
+            "labels::0: invalid regular expression \"(\"",
+        ),
         ("wait_for: 2m", "wait_for: must be between 0s and 1m"),
     ] {
         let error = load::<ContainerConfig>(options).unwrap_err();

@@ -1,20 +1,23 @@
-//! What the processor `symbolize` takes for addresses that it has named before, and what another program takes to look
-//! them up again: addresses per second of CPU.
+//! Compares how `symbolize` and another program look up addresses that were symbolized before, in addresses per
+//! second of CPU time.
 //!
 //! `cargo run --release -p profcol-processors --example named_before -- FILE [COMMAND]`; needs bash. The command gets
-//! the file as its last argument and addresses on its standard input, once and eleven times.
+//! the file as its last argument, and the addresses on its standard input, once and eleven times.
 
-#![allow(clippy::print_stdout, reason = "the figures are what it is for")]
+#![allow(clippy::print_stdout, reason = "prints its results")]
 
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use profcol_component::testkit::context;
-use profcol_component::{Answer, Batch, BuildId, Consumer, Executable, Processor, Stop};
+use profcol_component::{
+    Answer, Batch, BuildId, Consumer, Executable, Executables, Processor, Stop,
+};
 use profcol_config::{Problems, Sources, yaml};
 use profcol_elf::{Elf, LE};
 use profcol_profile::{
@@ -25,14 +28,14 @@ use tokio::task::JoinSet;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Addresses of each batch, spread over the code.
+/// Addresses per batch, spread over the code.
 const COUNTS: [u64; 2] = [1000, 10_000];
-/// Of all times the shortest counts, since the others were disturbed.
+/// The shortest of all runs counts, since the others were disturbed.
 const TIMES: u32 = 5;
 const ROUNDS: u32 = 10;
 const BUILD_ID: &str = "1dea";
 const OPTIONS: &str = "{timeout: 60s, max_memory: 1073741824}";
-/// Time on a CPU, by the program itself and for it in the kernel.
+/// User and system CPU time.
 const TIMED: &str = r#"TIMEFORMAT="%3U %3S"; time "$@""#;
 
 #[derive(Default)]
@@ -41,9 +44,7 @@ struct Last(Mutex<Option<Profiles>>);
 #[async_trait]
 impl Consumer for Last {
     async fn consume(&self, batch: Batch) -> Answer {
-        if let Ok(mut last) = self.0.lock() {
-            *last = Some(batch.profiles);
-        }
+        *self.0.lock() = Some(batch.profiles);
         Ok(())
     }
 }
@@ -67,7 +68,7 @@ async fn main() -> Result<(), Failure> {
     let last = Arc::new(Last::default());
     let mut running = JoinSet::new();
     running.spawn(Arc::clone(&processor).run(last.clone(), stop.clone()));
-    context.executables.offer(&Executable {
+    context.shared.get::<Executables>().offer(&Executable {
         build_id: BuildId::Gnu(BUILD_ID.to_owned()),
         hash: String::new(),
         path: path.clone(),
@@ -78,7 +79,7 @@ async fn main() -> Result<(), Failure> {
         let addresses = addresses(&path, count)?;
         let batch = batch(&addresses);
         processor.process(Batch::new(batch.clone()), &*last).await?;
-        let named = last.0.lock().map_err(|_| "poisoned")?.take();
+        let named = last.0.lock().take();
         let named = named.as_ref().map_or(0, named_locations);
         let mut best = Duration::MAX;
         for _ in 0..TIMES {
@@ -121,7 +122,7 @@ fn addresses(path: &PathBuf, count: u64) -> Result<Vec<u64>, Failure> {
         .collect())
 }
 
-/// A sample of each.
+/// A sample for each address.
 fn batch(addresses: &[u64]) -> Profiles {
     let mut rows = Interner::new();
     let key = rows.string("process.executable.build_id.gnu");
@@ -173,10 +174,10 @@ fn named_locations(profiles: &Profiles) -> usize {
     lines.filter(|&lines| lines > 0).count()
 }
 
-/// How long this thread ran.
+/// CPU time of this thread.
 fn on_cpu() -> Result<Duration, Failure> {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat")?;
-    let first = told.split(' ').next().unwrap_or_default();
+    let output = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    let first = output.split(' ').next().unwrap_or_default();
     Ok(Duration::from_nanos(first.parse()?))
 }
 
@@ -195,8 +196,8 @@ fn measure(command: &[String], path: &PathBuf, input: &str) -> Result<Duration, 
         if !output.status.success() {
             return Err(format!("{command:?} failed").into());
         }
-        let told = String::from_utf8(output.stderr)?;
-        let parts = told.lines().last().unwrap_or_default().split(' ');
+        let output = String::from_utf8(output.stderr)?;
+        let parts = output.lines().last().unwrap_or_default().split(' ');
         let seconds: f64 = parts.map(str::parse::<f64>).sum::<Result<_, _>>()?;
         best = best.min(Duration::from_secs_f64(seconds));
     }

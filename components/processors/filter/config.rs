@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::shared::rules::{self, RuleConfig};
 
-/// The Collector's `filter` has conditions in OTTL.
+/// For the Collector's `filter`, whose conditions are OTTL.
 const INSTEAD: &str = "conditions are lists of attributes here, not OTTL: write \
      `exclude: [{resource_attributes: [{key: service.name, value: shop}]}]` to drop what matches, `include` to keep only that";
 const LOGS: &str =

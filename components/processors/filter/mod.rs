@@ -1,7 +1,7 @@
 //! Drops samples, profiles and whole resources by their attributes.
 //!
-//! A process that is dropped by what it is would be sampled for nothing: the receiver that samples
-//! it is told, and where no other pipeline wants it, stops.
+//! If the resource alone decides that a process is dropped, the receiver gets drop feedback and, unless another
+//! pipeline needs the process, stops sampling it.
 
 mod config;
 mod sample_filter;
@@ -10,19 +10,19 @@ mod tests;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Answer, Batch, BuildContext, BuildError, Consumer, DropReporter, Factory, IntCounter,
-    Processor, Stability,
+    Answer, Batch, BuildContext, BuildError, Consumer, DropFeedback, DropReporter, Factory,
+    IntCounter, Processor, Stability,
 };
 use profcol_profile::{Model, Profiles};
 
 pub use self::config::FilterConfig;
 use self::sample_filter::{Dropped, SampleFilter};
 use crate::shared::left::{left_of, pass_left};
-use crate::shared::rules::{Rules, Verdict};
+use crate::shared::rules::{Decision, Rules};
 
 pub struct FilterProcessor {
     rules: Rules,
-    unwanted: DropReporter,
+    drop_reporter: DropReporter,
     dropped_samples: IntCounter,
     dropped_profiles: IntCounter,
 }
@@ -47,7 +47,7 @@ impl FilterProcessor {
         let counter = |name, help| context.meter.counter(name, help, &[("processor", &id)]);
         Ok(Self {
             rules: Rules::new(&config.include, &config.exclude)?,
-            unwanted: context.drop_feedback.reporter(),
+            drop_reporter: DropFeedback::of(context).reporter(),
             dropped_samples: counter(
                 "profcol_filter_dropped_samples",
                 "Samples dropped by the filter processor.",
@@ -59,7 +59,7 @@ impl FilterProcessor {
         })
     }
 
-    /// What is left, and what is not.
+    /// The remaining profiles, and what was dropped.
     fn apply(&self, profiles: &Profiles) -> (Model, Dropped) {
         let model = profiles.model();
         let mut filter = SampleFilter::new(&self.rules, &model.dictionary);
@@ -77,13 +77,13 @@ impl FilterProcessor {
 #[async_trait]
 impl Processor for FilterProcessor {
     async fn process(&self, batch: Batch, next: &dyn Consumer) -> Answer {
-        // Samples are not decoded where resources alone decide.
-        if self.rules.decide_all(&batch.profiles, Verdict::Keep) {
+        // Avoids decoding samples if the resources alone decide.
+        if self.rules.decide_all(&batch.profiles, Decision::Keep) {
             return next.consume(batch).await;
         }
         let (left, dropped) = self.apply(&batch.profiles);
         for &process in &dropped.processes {
-            self.unwanted.report_drop(process);
+            self.drop_reporter.report_drop(process);
         }
         if dropped.is_nothing() {
             return next.consume(batch).await;

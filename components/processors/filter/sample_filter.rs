@@ -1,17 +1,17 @@
-//! One batch going through the rules.
+//! Applies the rules to one batch.
 
 use std::sync::Arc;
 
 use profcol_component::SampledProcess;
 use profcol_profile::{Dictionary, Profile, ResourceProfiles, ScopeProfiles};
 
-use crate::shared::rules::{Met, Open, Rules, Verdict};
-use crate::shared::sightings::sightings;
+use crate::shared::rules::{Decision, Met, Open, Rules};
+use crate::shared::sampled_processes::sampled_processes;
 
 pub(super) struct SampleFilter<'a> {
     rules: &'a Rules,
     dictionary: &'a Dictionary,
-    /// Made when the first profile depends on its samples.
+    /// Created for the first profile whose samples have to be checked.
     met: Option<Met>,
     pub dropped: Dropped,
 }
@@ -21,7 +21,7 @@ pub(super) struct Dropped {
     pub samples: usize,
     pub profiles: usize,
     pub resources: usize,
-    /// Processes that were dropped by what they are.
+    /// Processes dropped by their resource.
     pub processes: Vec<SampledProcess>,
 }
 
@@ -41,21 +41,21 @@ impl<'a> SampleFilter<'a> {
         }
     }
 
-    /// What is left of it.
+    /// The remaining part of the resource.
     pub fn resource(&mut self, row: &ResourceProfiles) -> Option<ResourceProfiles> {
         let none = Vec::new();
         let attributes = row.resource.as_ref().map_or(&none, |it| &it.attributes);
         let open = self.rules.of_resource(attributes);
         match open.resource_verdict() {
-            Verdict::Keep => return Some(row.clone()),
-            Verdict::Drop => {
+            Decision::Keep => return Some(row.clone()),
+            Decision::Drop => {
                 self.drop_resource(row);
                 if self.rules.drop_is_final(attributes) {
-                    self.dropped.processes.extend(sightings(row));
+                    self.dropped.processes.extend(sampled_processes(row));
                 }
                 return None;
             }
-            Verdict::Look => {}
+            Decision::Look => {}
         }
         let scopes: Vec<ScopeProfiles> = row
             .scopes
@@ -83,27 +83,27 @@ impl<'a> SampleFilter<'a> {
     fn profile(&mut self, profile: &Arc<Profile>, open: &Open<'_>) -> Option<Arc<Profile>> {
         let open = open.of_profile(&profile.attributes, self.dictionary);
         match open.profile_verdict() {
-            Verdict::Keep => return Some(Arc::clone(profile)),
-            Verdict::Drop => {
+            Decision::Keep => return Some(Arc::clone(profile)),
+            Decision::Drop => {
                 self.dropped.samples += profile.samples.len();
                 self.dropped.profiles += 1;
                 return None;
             }
-            Verdict::Look => {}
+            Decision::Look => {}
         }
         let (rules, dictionary) = (self.rules, self.dictionary);
         let met = self.met.get_or_insert_with(|| rules.met_in(dictionary));
-        let mut left = Profile::clone(profile);
-        let gone = left.retain_samples(|sample| open.keeps(sample.attributes, met));
-        if gone == 0 {
+        let mut remaining = Profile::clone(profile);
+        let dropped = remaining.retain_samples(|sample| open.keeps(sample.attributes, met));
+        if dropped == 0 {
             return Some(Arc::clone(profile));
         }
-        self.dropped.samples += gone;
-        if left.samples.is_empty() {
+        self.dropped.samples += dropped;
+        if remaining.samples.is_empty() {
             self.dropped.profiles += 1;
             return None;
         }
-        Some(Arc::new(left))
+        Some(Arc::new(remaining))
     }
 
     fn drop_resource(&mut self, row: &ResourceProfiles) {

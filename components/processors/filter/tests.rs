@@ -2,7 +2,6 @@ use std::sync::Arc;
 
 use profcol_component::testkit::{Sink, batch_with_outcomes, context, load};
 use profcol_component::{DropFeedback, DropSubscription, Outcome, Refusal, SampledProcess};
-use profcol_config::PipelineId;
 use profcol_profile::{
     AttributeRef, Interner, KeyValue, Model, Profile, Resource, ResourceProfiles, SampleRef,
     Samples, ScopeProfiles, Validation, Value,
@@ -73,7 +72,7 @@ fn two_processes() -> Profiles {
     })
 }
 
-/// A line for each sample: whose it is, and the thread.
+/// A line for each sample: process and thread.
 fn describe(profiles: &Profiles) -> Vec<String> {
     let model = profiles.model();
     let mut lines = Vec::new();
@@ -93,7 +92,7 @@ fn describe(profiles: &Profiles) -> Vec<String> {
 async fn filtered(options: &str) -> Vec<Profiles> {
     let keep = Keep::default();
     let (batch, outcomes) = batch_with_outcomes(0);
-    // As it comes over the network: bytes, not decoded.
+    // As received over the network: bytes, not decoded.
     let wire = two_processes().to_wire();
     let batch = batch.with_profiles(
         Profiles::from_wire(wire, Validation::Reject)
@@ -103,20 +102,20 @@ async fn filtered(options: &str) -> Vec<Profiles> {
     let filter = filter(options);
     filter.process(batch, &keep).await.unwrap();
     assert_eq!(outcomes.seen(), [Outcome::Delivered], "{options}");
-    let left = keep.into_inner();
-    let samples: usize = left.iter().map(Profiles::sample_count).sum();
+    let remaining = keep.into_inner();
+    let samples: usize = remaining.iter().map(Profiles::sample_count).sum();
     assert_eq!(
         filter.dropped_samples.get(),
         3 - samples as u64,
         "{options}"
     );
-    left
+    remaining
 }
 
 async fn check(options: &str, expected: &[&str]) {
-    let left = filtered(options).await;
-    let left: Vec<String> = left.iter().flat_map(describe).collect();
-    assert_eq!(left, expected, "{options}");
+    let remaining = filtered(options).await;
+    let remaining: Vec<String> = remaining.iter().flat_map(describe).collect();
+    assert_eq!(remaining, expected, "{options}");
 }
 
 #[tokio::test]
@@ -152,7 +151,7 @@ async fn drops_what_a_rule_excludes_and_what_none_includes() {
             &["web gc", "db main"],
         ),
         (format!("include: [{{{pid}}}, {{{wall}}}]"), ALL),
-        // Nothing is left, or nothing goes.
+        // Everything is dropped, or nothing.
         (format!("include: [{{{name}}}]\nexclude: [{{{name}}}]"), &[]),
         (
             "exclude: [{resource_attributes: [{key: process.pid, value: '7'}]}]".into(),
@@ -173,31 +172,31 @@ async fn drops_what_a_rule_excludes_and_what_none_includes() {
 }
 
 #[tokio::test]
-async fn what_nothing_is_dropped_of_leaves_as_it_came() {
+async fn batches_without_drops_keep_their_bytes() {
     for options in [
         "exclude: [{resource_attributes: [{key: other}]}]",
         "exclude: [{sample_attributes: [{key: other}]}]",
     ] {
-        let left = filtered(options).await.remove(0);
-        assert_eq!(left.to_wire(), two_processes().to_wire(), "{options}");
+        let remaining = filtered(options).await.remove(0);
+        assert_eq!(remaining.to_wire(), two_processes().to_wire(), "{options}");
     }
 }
 
 #[tokio::test]
-async fn what_is_left_holds_nothing_of_what_was_dropped() {
+async fn tables_have_nothing_of_dropped_samples() {
     let gc = "exclude: [{sample_attributes: [{key: thread.name, value: gc}]}]";
-    let left = filtered(gc).await.remove(0);
-    let model = left.model();
+    let remaining = filtered(gc).await.remove(0);
+    let model = remaining.model();
     let attributes = model.dictionary.attributes.rows();
     let mut values = attributes.iter().map(|row| &row.value);
     assert!(values.all(|value| value.as_str() != Some("gc")));
-    // A profile that lost samples is no longer the one that had this id.
+    // A profile without some of its samples gets a new ID.
     let ids: Vec<_> = model.profiles().map(|it| it.profile_id).collect();
     assert_eq!(ids, [None, Some([1; 16])]);
 }
 
 #[tokio::test]
-async fn a_batch_that_is_refused_counts_as_dropped_when_it_is_taken() {
+async fn a_refused_batch_counts_dropped_samples_once_accepted() {
     let sink = Sink::refusing([Refusal::retry("busy")]);
     let filter = filter("exclude: [{resource_attributes: [{key: process.pid}]}]");
     let offer = || filter.process(Batch::new(two_processes()), &sink);
@@ -209,27 +208,25 @@ async fn a_batch_that_is_refused_counts_as_dropped_when_it_is_taken() {
     assert_eq!(sink.accepted(), [1]);
 }
 
-/// A filter, and what its receiver is told.
+/// A filter, and the drop feedback for its receiver.
 fn followed(options: &str) -> (FilterProcessor, DropSubscription) {
-    let pipeline: PipelineId = "profiles".parse().unwrap();
-    let unwanted = DropFeedback::default().within([pipeline]);
     let context = BuildContext {
-        drop_feedback: unwanted.clone(),
+        pipelines: ["profiles".parse().unwrap()].into(),
         ..context("filter")
     };
     let filter = FilterProcessor::new(&load(options).unwrap(), &context).unwrap();
-    (filter, unwanted.subscribe().unwrap())
+    (filter, DropFeedback::of(&context).subscribe().unwrap())
 }
 
 #[tokio::test]
-async fn hands_back_processes_that_it_will_never_want() {
+async fn reports_processes_that_never_match() {
     let check = async |options: &str, expected: &[i64]| {
         let (filter, follower) = followed(options);
         let sink = Sink::default();
         let batch = Batch::new(two_processes());
         filter.process(batch, &sink).await.unwrap();
-        let told = follower.take();
-        let told: Vec<SampledProcess> = told.iter().map(|it| it.sighting).collect();
+        let reported = follower.take();
+        let reported: Vec<SampledProcess> = reported.iter().map(|it| it.process).collect();
         let expected: Vec<SampledProcess> = expected
             .iter()
             .map(|&pid| SampledProcess {
@@ -237,7 +234,7 @@ async fn hands_back_processes_that_it_will_never_want() {
                 time: SAMPLED_AT,
             })
             .collect();
-        assert_eq!(told, expected, "{options}");
+        assert_eq!(reported, expected, "{options}");
     };
     let web = "resource_attributes: [{key: process.executable.name, value: web}]";
     let db = "resource_attributes: [{key: process.executable.name, value: db}]";
@@ -247,18 +244,18 @@ async fn hands_back_processes_that_it_will_never_want() {
     check(&format!("exclude: [{{{web}}}]"), &[7]).await;
     check(&format!("include: [{{{db}}}]"), &[7]).await;
     check(&format!("include: [{{{db}, {main}}}]"), &[7]).await;
-    // Its pod may be known later.
+    // The pod may be added later.
     check(&format!("include: [{{{pod}}}]"), &[]).await;
     check(&format!("include: [{{{db}}}, {{{pod}}}]"), &[]).await;
     check(&format!("include: [{{{db}}}]\nexclude: [{{{web}}}]"), &[7]).await;
-    // Another thread may come.
+    // The process may start another thread.
     check(&format!("exclude: [{{{any_thread}}}]"), &[]).await;
     check(&format!("exclude: [{{{web}, {any_thread}}}]"), &[]).await;
     check(&format!("exclude: [{{{db}}}]"), &[]).await;
 }
 
 #[test]
-fn says_what_is_wrong_with_its_options() {
+fn validates_its_options() {
     let check = |options: &str, expected: &str| {
         let problems = load::<FilterConfig>(options).unwrap_err();
         assert!(problems.contains(expected), "{options}: {problems}");
@@ -275,7 +272,7 @@ fn says_what_is_wrong_with_its_options() {
     );
     check(
         "exclude: [{sample_attributes: [{key: a, regex: '('}]}]",
-        "no regular",
+        "invalid regular",
     );
     check(
         "include: [{sample_attributes: [{key: a, regex: a, value: a}]}]",

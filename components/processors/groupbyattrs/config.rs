@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct GroupByAttrsConfig {
-    /// The attributes that move. Without any, resources that are equal become one.
+    /// The attributes that move. Without keys, equal resources are merged.
     pub keys: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Takes profiles apart by what their samples have of the keys.
+//! Splits profiles by the values of the keys in their samples.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use profcol_profile::{
     AttributeIdx, Dictionary, Profile, Resource, ResourceProfiles, Samples, ScopeProfiles,
 };
 
-use crate::shared::lookup::set;
+use profcol_metadata::attributes::set;
 
-/// Attributes that move, each with the number of its key.
+/// Attributes that move, each with the index of its key.
 type Moves = Vec<(usize, AttributeIdx)>;
 
-/// What a list of attributes has: what moves and what stays.
+/// A list of attributes, split into those that move and those that stay.
 #[derive(Clone, Default)]
 struct Parted {
     moves: Moves,
@@ -36,7 +36,7 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// Hands each profile, or each of its parts, to `add` with the resource that it is of now.
+    /// Calls `add` for each profile or part of one, with its new resource.
     pub fn of_resource(
         &mut self,
         row: &ResourceProfiles,
@@ -58,8 +58,8 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// A profile by what its samples have of the keys. Where a profile and its sample have the same
-    /// one, the sample's counts.
+    /// Splits a profile by its samples' values of the keys. If profile and sample have the same key,
+    /// the sample's value wins.
     fn parts(&mut self, profile: &Arc<Profile>) -> Vec<(Moves, Arc<Profile>)> {
         let of_profile = self.parted(&profile.attributes).clone();
         let mut groups: Vec<(Moves, Samples)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Moves attributes of samples and profiles to their resource, and makes equal resources one.
+//! Moves attributes of samples and profiles to their resource, and merges equal resources.
 
 mod config;
 mod groups;
@@ -16,7 +16,7 @@ use self::groups::Groups;
 use crate::shared::grouper::Grouper;
 
 pub struct GroupByAttrs {
-    /// In the order in which they are added to resources; each once.
+    /// Unique, in the order in which they are added to resources.
     keys: Vec<String>,
 }
 
@@ -45,7 +45,7 @@ impl GroupByAttrs {
         Self { keys }
     }
 
-    /// `None` where it is grouped already.
+    /// `None` if already grouped.
     fn grouped(&self, profiles: &Profiles) -> Option<Model> {
         let model = profiles.model();
         let mut groups = Groups::new(&self.keys, &model.dictionary);

@@ -8,12 +8,12 @@ fn processor(options: &str) -> GroupByAttrs {
 }
 
 async fn check(options: &str, resources: &[ResourceSpec<'_>], expected: &[&str]) {
-    let left = processed(&processor(options), received(resources, 0)).await;
-    assert_eq!(shown(&left[0]), expected, "{options}");
+    let output = processed(&processor(options), received(resources, 0)).await;
+    assert_eq!(shown(&output[0]), expected, "{options}");
 }
 
 #[tokio::test]
-async fn samples_go_to_the_resource_of_their_attributes() {
+async fn groups_samples_by_their_attributes() {
     check(
         "keys: [tenant, thread.name, tenant]",
         &[
@@ -52,7 +52,7 @@ async fn samples_go_to_the_resource_of_their_attributes() {
 }
 
 #[tokio::test]
-async fn a_sample_counts_more_than_its_profile_and_both_more_than_the_resource() {
+async fn sample_wins_over_profile_and_profile_over_resource() {
     check(
         "keys: [tenant]",
         &[("tenant=c", "tenant=b kind=cpu", &["tenant=a", "cpu=1"])],
@@ -75,7 +75,7 @@ async fn a_sample_counts_more_than_its_profile_and_both_more_than_the_resource()
 }
 
 #[tokio::test]
-async fn without_keys_equal_resources_become_one() {
+async fn without_keys_equal_resources_are_merged() {
     check(
         "{}",
         &[
@@ -89,21 +89,21 @@ async fn without_keys_equal_resources_become_one() {
 }
 
 #[tokio::test]
-async fn what_is_grouped_already_leaves_as_it_came() {
-    let came = received(&[("a=1", "", &["cpu=1"]), ("a=2", "", &["cpu=1"])], 0);
-    let wire = came.to_wire();
+async fn grouped_batches_keep_their_bytes() {
+    let input = received(&[("a=1", "", &["cpu=1"]), ("a=2", "", &["cpu=1"])], 0);
+    let wire = input.to_wire();
     for options in ["{}", "keys: [b, a]"] {
-        let left = processed(&processor(options), came.clone()).await;
-        assert_eq!(left[0].to_wire(), wire, "{options}");
+        let output = processed(&processor(options), input.clone()).await;
+        assert_eq!(output[0].to_wire(), wire, "{options}");
     }
 }
 
 #[tokio::test]
-async fn a_part_of_a_profile_is_another_profile() {
+async fn parts_of_a_profile_get_new_ids() {
     let ids = async |samples: &[&str]| -> Vec<bool> {
-        let came = received(&[("", "", samples)], 0);
-        let left = processed(&processor("keys: [a]"), came).await;
-        let profiles = left[0].model().profiles();
+        let input = received(&[("", "", samples)], 0);
+        let output = processed(&processor("keys: [a]"), input).await;
+        let profiles = output[0].model().profiles();
         profiles
             .map(|profile| profile.profile_id.is_some())
             .collect()

@@ -1,28 +1,27 @@
-//! Asking the API server: how it is reached, what is asked, and what its refusals mean.
+//! Requests to the API server: access, queries and error responses.
 
-use std::fmt;
-use std::sync::Mutex;
 use std::time::Duration;
 
+use http::uri::InvalidUri;
 use kube::client::ClientBuilder;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::core::params::{ListParams, WatchParams};
 use kube::core::request::Request;
 use kube::{Client, Config};
+use parking_lot::Mutex;
 
 use super::config::{AuthType, K8sAttributesConfig, KubeletConfig, Origin};
 use super::records::Kind;
 use super::selection::Selection;
-use crate::shared::locks::lock;
 
-/// How many objects are asked for at once.
+/// Objects per page.
 const PAGE: u32 = 500;
-/// The server ends a watch after that, and it is begun anew.
+/// Timeout of a watch, enforced by the server; then it is restarted.
 const WATCH_SECONDS: u32 = 290;
-/// A watch that is silent for so long has lost its connection: not even a bookmark came, nor its end.
+/// A watch that is silent for this long, without a bookmark or its end, has lost its connection.
 pub(super) const WATCH_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
 
-/// Makes clients: credentials may have been changed since the last one was made.
+/// Creates clients; each with the current credentials.
 pub(super) struct Server {
     access: Access,
     client: Mutex<Option<Client>>,
@@ -32,11 +31,11 @@ struct Access {
     auth_type: AuthType,
     kube_config_path: String,
     context: String,
-    /// In the place of the API server.
+    /// Used instead of the API server.
     kubelet: Option<KubeletConfig>,
 }
 
-/// Objects of one kind.
+/// Selects objects of one kind.
 #[derive(Clone, Debug)]
 pub(super) struct Query {
     pub kind: Kind,
@@ -44,18 +43,52 @@ pub(super) struct Query {
     selection: Selection,
 }
 
-/// Why something was not answered.
-#[derive(Debug)]
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
 pub(super) enum ApiError {
-    /// A right is missing.
+    /// A permission is missing.
+    #[error("{0}")]
     Forbidden(String),
-    /// The server does not know who asks.
+    /// The server rejects the credentials.
+    #[error("{0}")]
     Unauthorized(String),
-    /// The server is too busy, and may say for how long.
+    /// The server is overloaded, and may say when to retry.
+    #[error("{0}")]
     Busy(String, Option<Duration>),
-    /// What was known is too old to go on from.
+    /// The resource version is too old to continue from.
+    #[error("the resource version has expired")]
     Expired,
-    Other(String),
+    #[error("{message} ({code})")]
+    Status { message: String, code: u16 },
+    #[error("{0} timed out")]
+    Timeout(&'static str),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    Request(#[from] kube::core::request::Error),
+    #[error("{}", chain(.0))]
+    Transport(#[source] kube::Error),
+}
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ClientError {
+    #[error("found no service account ({0}): outside of a pod use auth_type: kubeConfig")]
+    NoServiceAccount(#[from] InClusterError),
+    #[error("failed to use the kubeconfig file: {}", chain(.0))]
+    Kubeconfig(#[from] KubeconfigError),
+    #[error(
+        "unable to load k8s config, KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must be defined"
+    )]
+    NoServiceVariables,
+    #[error("invalid URL {url:?}: {error}")]
+    Url {
+        url: String,
+        #[source]
+        error: InvalidUri,
+    },
+    #[error("{}", chain(.0))]
+    Configuration(#[source] kube::Error),
 }
 
 type HttpRequest = http::Request<Vec<u8>>;
@@ -75,34 +108,26 @@ impl Server {
         }
     }
 
-    /// Reads files and variables; connects when something is asked.
-    pub async fn client(&self) -> Result<Client, String> {
-        if let Some(client) = &*self.lock() {
+    /// Reads the configuration; connects with the first request.
+    pub async fn client(&self) -> Result<Client, ClientError> {
+        if let Some(client) = &*self.client.lock() {
             return Ok(client.clone());
         }
         let client = self.access.client().await?;
-        *self.lock() = Some(client.clone());
+        *self.client.lock() = Some(client.clone());
         Ok(client)
     }
 
-    /// The next client is made with the credentials of then.
+    /// Makes the next client read its credentials again.
     pub fn forget_client(&self) {
-        *self.lock() = None;
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Client>> {
-        lock(&self.client)
+        *self.client.lock() = None;
     }
 }
 
 impl Access {
-    async fn client(&self) -> Result<Client, String> {
+    async fn client(&self) -> Result<Client, ClientError> {
         let mut config = match self.auth_type {
-            AuthType::ServiceAccount => Config::incluster().map_err(|error| {
-                format!(
-                    "found no service account ({error}): outside of a pod use auth_type: kubeConfig"
-                )
-            })?,
+            AuthType::ServiceAccount => Config::incluster()?,
             AuthType::None => match &self.kubelet {
                 Some(kubelet) => Config::new(url(&kubelet.endpoint)?),
                 None => anonymous()?,
@@ -113,13 +138,13 @@ impl Access {
             config.cluster_url = url(&kubelet.endpoint)?;
             config.accept_invalid_certs |= kubelet.insecure_skip_verify;
         }
-        // Who asks waits by itself, and is told why.
+        // The caller retries and logs.
         config.default_retry = false;
-        let builder = ClientBuilder::try_from(config).map_err(|error| error.to_string())?;
+        let builder = ClientBuilder::try_from(config).map_err(ClientError::Configuration)?;
         Ok(builder.build())
     }
 
-    async fn by_file(&self) -> Result<Config, String> {
+    async fn by_file(&self) -> Result<Config, ClientError> {
         let options = KubeConfigOptions {
             context: (!self.context.is_empty()).then(|| self.context.clone()),
             ..KubeConfigOptions::default()
@@ -131,19 +156,17 @@ impl Access {
                 Err(error) => Err(error),
             },
         };
-        config.map_err(|error| format!("cannot use the kubeconfig file: {}", chain(&error)))
+        Ok(config?)
     }
 }
 
-/// The server of the cluster in which this runs.
-fn anonymous() -> Result<Config, String> {
+/// The server of the cluster that profcol runs in.
+fn anonymous() -> Result<Config, ClientError> {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let host = variable("KUBERNETES_SERVICE_HOST");
     let port = variable("KUBERNETES_SERVICE_PORT");
     if host.is_empty() || port.is_empty() {
-        return Err(
-            "unable to load k8s config, KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must be defined".to_owned(),
-        );
+        return Err(ClientError::NoServiceVariables);
     }
     let host = match host.contains(':') {
         true => format!("[{host}]"),
@@ -154,9 +177,11 @@ fn anonymous() -> Result<Config, String> {
     Ok(config)
 }
 
-fn url(text: &str) -> Result<http::Uri, String> {
-    text.parse()
-        .map_err(|error| format!("{text:?} is no URL: {error}"))
+fn url(text: &str) -> Result<http::Uri, ClientError> {
+    text.parse().map_err(|error| ClientError::Url {
+        url: text.to_owned(),
+        error,
+    })
 }
 
 // === impl Query ===
@@ -192,7 +217,7 @@ impl Query {
         self.path == "/pods"
     }
 
-    /// Of all kinds but pods the metadata say all that is needed.
+    /// For all kinds but pods the metadata is sufficient.
     fn is_metadata_enough(&self) -> bool {
         self.kind != Kind::Pod
     }
@@ -201,7 +226,7 @@ impl Query {
         self.page(PAGE, next)
     }
 
-    /// One object, which is enough to know that they may be listed.
+    /// Requests one object, which suffices to check the permission.
     pub fn first(&self) -> Result<HttpRequest, ApiError> {
         self.page(1, "")
     }
@@ -219,7 +244,7 @@ impl Query {
             true => request.list_metadata(&parameters),
             false => request.list(&parameters),
         }
-        .map_err(|error| ApiError::Other(error.to_string()))
+        .map_err(ApiError::from)
     }
 
     pub fn watch(&self, version: &str) -> Result<HttpRequest, ApiError> {
@@ -235,10 +260,10 @@ impl Query {
             true => request.watch_metadata(&parameters, version),
             false => request.watch(&parameters, version),
         }
-        .map_err(|error| ApiError::Other(error.to_string()))
+        .map_err(ApiError::from)
     }
 
-    /// The rule of a role that grants what is needed.
+    /// The RBAC rule that grants the permission.
     pub fn rule(&self) -> String {
         if self.is_of_kubelet() {
             return "add to the service account's ClusterRole: {apiGroups: [\"\"], resources: [nodes/proxy], verbs: [get]}".to_owned();
@@ -260,21 +285,9 @@ impl Query {
 impl From<kube::Error> for ApiError {
     fn from(error: kube::Error) -> Self {
         let kube::Error::Api(status) = &error else {
-            return Self::Other(chain(&error));
+            return Self::Transport(error);
         };
         Self::from_status(status)
-    }
-}
-
-impl fmt::Display for ApiError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Forbidden(message)
-            | Self::Unauthorized(message)
-            | Self::Busy(message, _)
-            | Self::Other(message) => f.write_str(message),
-            Self::Expired => f.write_str("the server has forgotten where we were"),
-        }
     }
 }
 
@@ -294,12 +307,12 @@ impl ApiError {
                 let wait = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
                 Self::Busy(message, wait)
             }
-            code => Self::Other(format!("{message} ({code})")),
+            code => Self::Status { message, code },
         }
     }
 }
 
-/// An error with what caused it.
+/// The error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,8 +1,8 @@
-//! How the pod of a resource is found.
+//! Finds the pod of a resource.
 //!
-//! A rule names what a resource and its pod have in common. From either side it comes to a [`Key`], and the directory
-//! of pods is asked for that. Rules that compare the same things, such as the pod's address taken from an attribute
-//! and from the connection, share their keys.
+//! A rule names what a resource and its pod have in common. Both are mapped to a [`Key`], by which the directory
+//! finds pods. Rules that compare the same things, such as the pod's address from an attribute and from the
+//! connection, share their keys.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use profcol_processes::{container, pod_uid};
 use profcol_profile::{Attributes, KeyValue};
 
 use super::objects;
-use crate::shared::lookup::{CGROUP, find, text_of};
+use profcol_metadata::attributes::{CGROUP, find, text_of};
 
-/// A pod that runs has it under this name where the API has another: the pod is a static one.
+/// The annotation with which a static pod refers to its UID on the node; the API server has another.
 const CONFIG_HASH: &str = "kubernetes.io/config.hash";
 
-/// What can be said of the sender by a resource that has no such attribute in the API.
+/// Resource attributes that pods do not have, so no pod is found by them.
 const NOT_OF_THE_POD: [&str; 7] = [
     "k8s.deployment.name",
     "k8s.deployment.uid",
@@ -27,21 +27,21 @@ const NOT_OF_THE_POD: [&str; 7] = [
     "service.instance.id",
 ];
 
-/// Where a resource says something of its pod.
+/// Where a resource has the value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Connection,
-    /// The connection, where the resource does not say by itself where it runs: an agent sends what others did.
+    /// The connection, unless the resource says where it runs: an agent forwards the profiles of others.
     Sender,
-    /// The attribute, or what the path of the process's cgroup tells.
+    /// The attribute, or the path of the process's cgroup.
     Container,
     PodUid,
-    /// An attribute that holds the pod's address.
+    /// An attribute with the pod's address.
     Address(Arc<str>),
     Attribute(Arc<str>),
 }
 
-/// What a pod has to have in common with it.
+/// What a pod must have in common with the resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Aspect {
     Container,
@@ -55,11 +55,11 @@ pub(super) struct Rule {
     sources: Vec<Source>,
 }
 
-/// All rules, in their order.
+/// All rules, in order.
 #[derive(Debug)]
 pub(super) struct Associations {
     rules: Vec<(Rule, u8)>,
-    /// What the rules compare; each once.
+    /// What the rules compare, without duplicates.
     shapes: Vec<Vec<Aspect>>,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Key {
     text: Arc<str>,
 }
 
-/// The id of a resource's container.
+/// The ID of a resource's container.
 pub(super) fn container_of(attributes: &Attributes) -> Option<Arc<str>> {
     text_of(attributes, "container.id").or_else(|| {
         let cgroup = find(attributes, CGROUP)?.as_str()?;
@@ -89,7 +89,7 @@ impl Key {
 // === impl Source ===
 
 impl Source {
-    /// Where nobody says how: what profilers know, then as the Collector does it.
+    /// The default sources: the attributes of profilers, then the Collector's defaults.
     fn usual() -> Vec<Self> {
         let address = |name: &str| Self::Address(name.into());
         vec![
@@ -109,7 +109,7 @@ impl Source {
             "k8s.pod.uid" => Ok(Self::PodUid),
             "k8s.pod.ip" | "ip" | "host.name" => Ok(Self::Address(name.into())),
             name if NOT_OF_THE_POD.contains(&name) => Err(format!(
-                "{name} does not stand in the pod, so no pod can be found by it"
+                "{name} is not part of the pod, so no pod can be found by it"
             )),
             name => Ok(Self::Attribute(name.into())),
         }
@@ -129,8 +129,8 @@ impl Source {
         match self {
             Self::Connection => peer.map(|peer| peer.to_canonical().to_string().into()),
             Self::Sender => {
-                let says_where = ["container.id", CGROUP].map(|key| find(attributes, key));
-                let is_silent = says_where.iter().all(Option::is_none);
+                let location = ["container.id", CGROUP].map(|key| find(attributes, key));
+                let is_silent = location.iter().all(Option::is_none);
                 is_silent.then(|| Self::Connection.value(attributes, peer))?
             }
             Self::Container => container_of(attributes),
@@ -138,7 +138,7 @@ impl Source {
                 let cgroup = find(attributes, CGROUP)?.as_str()?;
                 pod_uid(cgroup).map(Into::into)
             }),
-            // Such as the name of a host, which may be its address.
+            // A host name, say, may be an address.
             Self::Address(name) => {
                 let address: IpAddr = find(attributes, name)?.as_str()?.parse().ok()?;
                 Some(address.to_canonical().to_string().into())
@@ -158,7 +158,7 @@ impl Rule {
 }
 
 impl Associations {
-    /// Without rules the usual ones.
+    /// Without rules, the defaults.
     pub fn new(mut rules: Vec<Rule>) -> Self {
         if rules.is_empty() {
             let usual = Source::usual().into_iter();
@@ -168,12 +168,12 @@ impl Associations {
         let mut numbered = Vec::new();
         for rule in rules {
             let shape: Vec<Aspect> = rule.sources.iter().map(Source::aspect).collect();
-            let known = shapes.iter().position(|known| *known == shape);
-            let number = known.unwrap_or_else(|| {
+            let existing = shapes.iter().position(|existing| *existing == shape);
+            let number = existing.unwrap_or_else(|| {
                 shapes.push(shape);
                 shapes.len() - 1
             });
-            // More rules than that compare the same things under other names at best.
+            // Beyond 255 shapes, rules can only repeat others.
             numbered.push((rule, u8::try_from(number).unwrap_or(u8::MAX)));
         }
         Self {
@@ -182,7 +182,7 @@ impl Associations {
         }
     }
 
-    /// The keys under which a resource's pod may be known, the best first.
+    /// The keys by which a resource's pod may be found, best first.
     pub fn keys_of_resource(
         &self,
         attributes: &Attributes,
@@ -198,7 +198,7 @@ impl Associations {
         })
     }
 
-    /// The address of a resource's pod, as far as the resource and its sender tell it.
+    /// The address of a resource's pod, from the resource or its sender.
     pub fn address_of_resource(
         &self,
         attributes: &Attributes,
@@ -209,7 +209,7 @@ impl Associations {
         addresses.find_map(|source| source.value(attributes, peer))
     }
 
-    /// The keys under which a pod is known. `attributes` are those made of it.
+    /// The keys of a pod. `attributes` are those extracted from it.
     pub fn keys_of_pod(
         &self,
         pod: &objects::Pod,
@@ -260,7 +260,7 @@ impl Aspect {
                 let both = [Some(&meta.uid), hash].into_iter().flatten();
                 both.map(|uid| uid.as_str().into()).collect()
             }
-            // The node's address says nothing of the pod, and a pod that ended has none.
+            // A pod with the node's address is ambiguous, and the address of an ended pod may be reused.
             Self::Address if pod.spec.host_network || pod.has_ended() => Vec::new(),
             Self::Address => {
                 let addresses = pod.ips().filter_map(|ip| ip.parse::<IpAddr>().ok());

@@ -1,4 +1,4 @@
-//! Whether the API server answers, and with what rights.
+//! Checks that the API server answers, and the permissions.
 
 use std::time::Duration;
 
@@ -7,43 +7,43 @@ use profcol_component::Check;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::api::{ApiError, Query, Server};
+use super::NoNode;
+use super::api::{ApiError, ClientError, Query, Server};
 
 const TIMEOUT: Duration = Duration::from_secs(4);
 
 const NAME: &str = "api_server";
 const LOST: &str = "profiles have no names of pods, containers and workloads";
 
-pub(super) fn no_node(error: &str) -> Check {
-    let (found, fix) = error.split_once(": ").unwrap_or((error, error));
-    Check::new("node", found).fail("profcol does not start", fix)
+pub(super) fn no_node(error: &NoNode) -> Check {
+    Check::new("node", error.problem()).fail("profcol does not start", NoNode::FIX)
 }
 
-/// Asks for one object of each kind that is needed. A watch needs the same right as the list, but for one verb, and the rule
-/// that is told names both.
+/// Requests one object of each kind that is needed. A watch needs the same permission as a list, with another verb; the
+/// suggested rule has both.
 pub(super) async fn of_rights(server: &Server, queries: Vec<Query>) -> Vec<Check> {
     let client = match server.client().await {
         Ok(client) => client,
         Err(error) => return vec![no_client(&error)],
     };
-    let asked = queries.into_iter().map(|query| {
+    let requests = queries.into_iter().map(|query| {
         let client = client.clone();
         async move {
             let answer = match query.first() {
                 Ok(request) => match timeout(TIMEOUT, client.request::<Value>(request)).await {
                     Ok(answer) => answer.map(drop).map_err(ApiError::from),
-                    Err(_) => Err(ApiError::Other("no answer in time".to_owned())),
+                    Err(_) => Err(ApiError::Timeout("the request")),
                 },
                 Err(error) => Err(error),
             };
             of_answer(&query, answer)
         }
     });
-    join_all(asked).await
+    join_all(requests).await
 }
 
-fn no_client(error: &str) -> Check {
-    Check::new(NAME, error.to_owned()).fail(
+fn no_client(error: &ClientError) -> Check {
+    Check::new(NAME, error.to_string()).fail(
         "profcol does not start",
         "run it in a pod with a service account, or set `auth_type: kubeConfig` and `kube_config_path`",
     )
@@ -53,7 +53,7 @@ fn of_answer(query: &Query, answer: Result<(), ApiError>) -> Check {
     let kind = query.kind.plural();
     let name = format!("{NAME}_{kind}");
     let error = match answer {
-        Ok(()) => return Check::new(name, format!("it lists {kind}")),
+        Ok(()) => return Check::new(name, format!("can list {kind}")),
         Err(error) => error,
     };
     let check = Check::new(name, format!("{kind}: {error}"));
@@ -64,10 +64,10 @@ fn of_answer(query: &Query, answer: Result<(), ApiError>) -> Check {
             "give the pod a service account (`serviceAccountName`, `automountServiceAccountToken: true`), or renew the credentials of the kubeconfig",
         ),
         ApiError::Busy(..) | ApiError::Expired => check.warn(
-            "names come later",
-            "wait; look at the load of the API server if it lasts",
+            "names are added later",
+            "wait; check the load of the API server if it persists",
         ),
-        ApiError::Other(_) => check.fail(
+        _ => check.fail(
             LOST,
             "check that this host reaches the API server: the address, network policies, and its certificate",
         ),

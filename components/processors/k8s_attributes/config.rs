@@ -1,4 +1,4 @@
-//! The options of `k8s_attributes`: the Collector's, and what this one has beyond them.
+//! The options of `k8s_attributes`: the Collector's, and those of profcol.
 
 use profcol_config::{Config, Duration, Problems};
 use profcol_net::is_http_url;
@@ -11,9 +11,9 @@ use super::field::Field;
 use super::keys::{KeyConfig, KeySource};
 use super::selection::FilterConfig;
 
-/// A batch waits no longer, whatever is asked for.
+/// Upper limit of `wait_for`.
 const MAX_WAIT: Duration = Duration::from_secs(60);
-/// A rule of the Collector has no more sources.
+/// The Collector's limit.
 const MAX_SOURCES: usize = 4;
 
 /// Adds the Kubernetes pod, container and workload of a process.
@@ -22,46 +22,48 @@ const MAX_SOURCES: usize = 4;
 pub struct K8sAttributesConfig {
     /// The source of pod metadata.
     pub source: Origin,
-    /// With `source: kubelet`: where it is.
+    /// The kubelet to query, for `source: kubelet`.
     pub kubelet: KubeletConfig,
-    /// Who asks: the pod's service account, who a kubeconfig file says, or nobody in particular.
+    /// How to authenticate: as the pod's service account, with a kubeconfig file, or not at all.
     pub auth_type: AuthType,
-    /// With `kubeConfig`: the file. Empty is what `KUBECONFIG` says, or `~/.kube/config`.
+    /// The file for `kubeConfig`. Empty means `KUBECONFIG`, or `~/.kube/config`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kube_config_path: String,
-    /// With `kubeConfig`: the context of that file. Empty is its current one.
+    /// The context in that file. Empty means its current context.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub context: String,
-    /// Ask nobody; only note the sender's address as `k8s.pod.ip`.
+    /// Query nothing; only add the sender's address as `k8s.pod.ip`.
     pub passthrough: bool,
     /// Attributes to add.
     pub extract: ExtractConfig,
-    /// Which pods are looked at. In a DaemonSet those of the own node are enough.
+    /// Which pods to watch. In a DaemonSet, those of its own node are enough.
     pub filter: FilterConfig,
-    /// How the pod of a resource is found, the first rule that finds one counts. Empty: by container, pod and address, as the README says.
+    /// How to find the pod of a resource; the first matching rule wins. Empty: by container, pod and address, as
+    /// described in the README.
     pub pod_association: Vec<AssociationConfig>,
     /// Pods to ignore.
     pub exclude: ExcludeConfig,
-    /// Do not start before everything was read from the API server; fail where that takes longer than `wait_for_metadata_timeout`.
+    /// Start only after everything was read from the API server; fail if that takes longer than
+    /// `wait_for_metadata_timeout`.
     pub wait_for_metadata: bool,
-    /// How long a start may wait for it.
+    /// The timeout of `wait_for_metadata`.
     pub wait_for_metadata_timeout: Duration,
-    /// How long a batch may wait for a pod or container that is not known yet, up to `1m`; `0s` does not. Keep it below the
-    /// interval at which batches come, or they pile up.
+    /// How long a batch may wait for a pod or container that is not known yet, up to `1m`; `0s` disables waiting. Keep
+    /// it below the interval between batches, or they pile up.
     pub wait_for: Duration,
-    /// Pods that are remembered at most; those beyond are counted and not known.
+    /// The maximum number of pods in the cache; others are counted and not matched.
     pub max_pods: u32,
-    /// How long a pod that was deleted is remembered, for its last profiles.
+    /// How long a deleted pod is kept, for its last profiles.
     pub keep_deleted_for: Duration,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
-    /// The API server, which is watched.
+    /// Watches the API server.
     #[default]
     Api,
-    /// The kubelet of this node, which is asked when a pod is not known: of its pods alone, and nothing but them.
+    /// Queries the kubelet of this node when a pod is not known: it has only pods, and only those of its node.
     Kubelet,
 }
 
@@ -71,7 +73,7 @@ pub struct KubeletConfig {
     /// Its URL, such as `https://${env:K8S_NODE_NAME}:10250`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub endpoint: String,
-    /// Do not check its certificate, which many kubelets sign by themselves.
+    /// Skip the verification of its certificate, which many kubelets sign themselves.
     pub insecure_skip_verify: bool,
     /// Minimum interval between requests.
     pub poll_interval: Duration,
@@ -79,17 +81,17 @@ pub struct KubeletConfig {
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 pub enum AuthType {
-    /// The service account of the pod in which this runs.
+    /// The service account of the pod that profcol runs in.
     #[default]
     #[serde(rename = "serviceAccount")]
     ServiceAccount,
-    /// A file as `kubectl` uses it.
+    /// A file in the format of `kubectl`.
     #[serde(rename = "kubeConfig")]
     KubeConfig,
-    /// No credentials, and no check of the server's certificate.
+    /// No credentials, and no verification of the server's certificate.
     #[serde(rename = "none")]
     None,
-    /// A client's certificate by itself; stands in a kubeconfig here.
+    /// A client certificate by itself; here it goes into a kubeconfig file.
     #[serde(rename = "tls")]
     Tls,
 }
@@ -97,7 +99,7 @@ pub enum AuthType {
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct ExtractConfig {
-    /// Attributes by their names.
+    /// The attributes to add.
     pub metadata: Vec<Field>,
     /// Attributes from labels.
     pub labels: Vec<KeyConfig>,
@@ -105,7 +107,7 @@ pub struct ExtractConfig {
     pub annotations: Vec<KeyConfig>,
     /// The pod's annotation `resource.opentelemetry.io/x` becomes the attribute `x`.
     pub otel_annotations: bool,
-    /// Make the deployment's name of its replica set's, instead of watching replica sets.
+    /// Derive the deployment's name from its replica set's, instead of watching replica sets.
     pub deployment_name_from_replicaset: bool,
 }
 
@@ -119,9 +121,9 @@ pub struct AssociationConfig {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct SourceConfig {
-    /// Where it is said who sent a profile.
+    /// Where the value comes from.
     pub from: SourceKind,
-    /// The attribute.
+    /// The name of the attribute.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
 }
@@ -132,21 +134,21 @@ pub enum SourceKind {
     /// An attribute of the resource.
     #[default]
     ResourceAttribute,
-    /// The address from which it came.
+    /// The address of the sender.
     Connection,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct ExcludeConfig {
-    /// Pods by their names.
+    /// Pods by name.
     pub pods: Vec<ExcludedPod>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct ExcludedPod {
-    /// A regular expression that their names match somewhere.
+    /// An unanchored regular expression for their names.
     pub name: String,
 }
 
@@ -218,7 +220,7 @@ impl Config for K8sAttributesConfig {
         if self.auth_type == AuthType::Tls {
             problems.add(
                 "auth_type",
-                "a client's certificate stands in a kubeconfig file: use kubeConfig",
+                "put the client certificate into a kubeconfig file and use kubeConfig",
             );
         }
         if self.auth_type != AuthType::KubeConfig {
@@ -227,20 +229,20 @@ impl Config for K8sAttributesConfig {
                 ("kube_config_path", &self.kube_config_path),
             ] {
                 if !value.is_empty() {
-                    problems.add(key, "is only for auth_type: kubeConfig");
+                    problems.add(key, "requires auth_type: kubeConfig");
                 }
             }
         }
         match self.source {
             Origin::Api => {
                 if !self.kubelet.endpoint.is_empty() {
-                    problems.add("kubelet::endpoint", "is only for source: kubelet");
+                    problems.add("kubelet::endpoint", "requires source: kubelet");
                 }
             }
             Origin::Kubelet => self.check_kubelet(problems),
         }
         if self.max_pods == 0 {
-            problems.add("max_pods", "has to be at least 1");
+            problems.add("max_pods", "must be at least 1");
         }
         for (key, value) in [
             ("wait_for_metadata_timeout", self.wait_for_metadata_timeout),
@@ -255,10 +257,7 @@ impl Config for K8sAttributesConfig {
             problems.add("wait_for", "must be between 0s and 1m");
         }
         if self.passthrough && self.wait_for > Duration::ZERO {
-            problems.add(
-                "wait_for",
-                "nothing comes to be known with passthrough: leave it out",
-            );
+            problems.add("wait_for", "has no effect with passthrough: remove it");
         }
         if !self.filter.node.is_empty() && !self.filter.node_from_env_var.is_empty() {
             problems.add(
@@ -299,7 +298,7 @@ impl Config for K8sAttributesConfig {
 }
 
 impl K8sAttributesConfig {
-    /// A kubelet knows the pods of its node and nothing of the cluster.
+    /// A kubelet has the pods of its node and no other objects.
     fn check_kubelet(&self, problems: &mut Problems) {
         if !is_http_url(&self.kubelet.endpoint) {
             problems.add(
@@ -313,13 +312,16 @@ impl K8sAttributesConfig {
             || !filter.labels.is_empty()
             || !filter.fields.is_empty()
         {
-            problems.add("filter", "a kubelet tells of all pods of its node");
+            problems.add(
+                "filter",
+                "a kubelet always lists all pods of its node: remove it",
+            );
         }
         for (position, field) in self.extract.metadata.iter().enumerate() {
             if field.is_of_another_object() {
                 problems.add(
                     &format!("extract::metadata::{position}"),
-                    "does not stand in the pod, and a kubelet knows nothing else: it takes source: api",
+                    "is not part of the pod, and a kubelet has only pods: use source: api",
                 );
             }
         }
@@ -331,7 +333,7 @@ impl K8sAttributesConfig {
                 if key.from != KeySource::Pod {
                     problems.add(
                         &format!("extract::{list}::{position}::from"),
-                        "a kubelet knows only pods: it takes source: api",
+                        "a kubelet has only pods: use source: api",
                     );
                 }
             }

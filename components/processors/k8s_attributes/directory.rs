@@ -1,10 +1,11 @@
-//! What is known of the cluster: pods, found by what resources say, and the objects around them.
+//! The cache of the cluster's objects: pods, found by the attributes of resources, and the objects they refer to.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::RwLock;
 use profcol_component::{Gauge, IntCounter};
 use profcol_profile::{Attributes, Value};
 use regex::Regex;
@@ -15,18 +16,18 @@ use super::objects::{self, Meta, MetaOnly, Object};
 use super::records::{Kind, Other, Pod};
 use super::rules::Rules;
 use super::texts::Texts;
-use crate::shared::lookup::add_missing;
+use profcol_metadata::attributes::add_missing;
 
-/// Pods with it are passed over.
+/// Pods with this annotation are ignored.
 const IGNORE: &str = "opentelemetry.io/k8s-processor/ignore";
 
-/// What a list or a watch tells.
+/// A change reported by a list or a watch.
 pub(super) enum Change<T> {
-    /// A list begins: what it does not name is gone.
+    /// A list begins: objects that are not in it are deleted.
     Begin,
     Put(T),
     Gone(T),
-    /// The list was complete.
+    /// The list is complete.
     Complete,
 }
 
@@ -36,21 +37,21 @@ pub(super) struct Directory {
     excluded: Vec<Regex>,
     max_pods: usize,
     keep_deleted_for: Duration,
-    known: RwLock<Known>,
-    /// That a pod came or changed.
+    known: RwLock<PodIndex>,
+    /// Notifies of new and changed pods.
     news: watch::Sender<()>,
     pods: Gauge,
     over_limit: IntCounter,
 }
 
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct PodIndex {
     pods: HashMap<Arc<str>, Entry>,
     by_key: HashMap<Key, Arc<str>>,
     others: HashMap<Kind, HashMap<Arc<str>, (Other, u32)>>,
-    /// How many lists of each kind have begun.
+    /// The number of lists of each kind so far.
     lists: HashMap<Kind, u32>,
-    /// Pods that are gone, in the order in which they went.
+    /// Deleted pods, in the order of deletion.
     gone: VecDeque<(Instant, Arc<str>)>,
     texts: Texts,
 }
@@ -58,15 +59,15 @@ pub(super) struct Known {
 struct Entry {
     pod: Pod,
     keys: Box<[Key]>,
-    /// The last list that named it.
+    /// The last list that contained it.
     list: u32,
     gone: Option<Instant>,
 }
 
-/// What became of a resource.
+/// The result for a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    /// It does not say whose it is.
+pub(super) enum PodLookup {
+    /// The resource has nothing to find a pod by.
     NoKey,
     Unknown,
     Known {
@@ -76,7 +77,7 @@ pub(super) enum Found {
     },
 }
 
-/// What a directory is made of.
+/// The inputs of a directory.
 pub(super) struct Parts {
     pub rules: Rules,
     pub associations: Associations,
@@ -119,9 +120,9 @@ impl Directory {
         self.news.subscribe()
     }
 
-    /// What a resource says of its pod and container, where one of them is not known.
+    /// The resource's reference to a pod or container that is not known.
     pub fn unknown(&self, attributes: &Attributes, peer: Option<IpAddr>) -> Option<Arc<str>> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         let mut keys = self
             .associations
             .keys_of_resource(attributes, peer)
@@ -133,9 +134,9 @@ impl Directory {
         }
     }
 
-    /// Adds what is known to a resource.
-    pub fn fill(&self, attributes: &mut Attributes, peer: Option<IpAddr>) -> Found {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+    /// Adds the known attributes to a resource.
+    pub fn fill(&self, attributes: &mut Attributes, peer: Option<IpAddr>) -> PodLookup {
+        let known = self.known.read();
         let mut has_key = false;
         let pod = self
             .associations
@@ -145,24 +146,24 @@ impl Directory {
         match pod {
             Some(pod) => {
                 let container = container_of(attributes);
-                Found::Known {
+                PodLookup::Known {
                     is_whole: container.as_ref().is_none_or(|id| pod.has_run(id)),
                     is_changed: self.rules.fill(&known, pod, container.as_ref(), attributes),
                 }
             }
-            None if has_key => Found::Unknown,
-            None => Found::NoKey,
+            None if has_key => PodLookup::Unknown,
+            None => PodLookup::NoKey,
         }
     }
 
-    /// Adds only the address from which a resource seems to come.
+    /// Adds only the address of the resource.
     pub fn note_address(&self, attributes: &mut Attributes, peer: Option<IpAddr>) -> bool {
         let address = self.associations.address_of_resource(attributes, peer);
         add_missing(attributes, [("k8s.pod.ip", address.map(Value::Str))])
     }
 
     pub fn change_pods(&self, change: Change<objects::Pod>) {
-        let mut known = self.lock();
+        let mut known = self.known.write();
         let now = Instant::now();
         known.forget(now.checked_sub(self.keep_deleted_for));
         match change {
@@ -185,7 +186,7 @@ impl Directory {
     }
 
     pub fn change_others(&self, kind: Kind, change: Change<MetaOnly>) {
-        let mut known = self.lock();
+        let mut known = self.known.write();
         match change {
             Change::Begin => known.begin(kind),
             Change::Put(object) => {
@@ -215,7 +216,7 @@ impl Directory {
         }
     }
 
-    fn put_pod(&self, known: &mut Known, pod: &objects::Pod) {
+    fn put_pod(&self, known: &mut PodIndex, pod: &objects::Pod) {
         let meta = &pod.metadata;
         known.remove(&meta.uid);
         if self.is_passed_over(meta) {
@@ -249,13 +250,9 @@ impl Directory {
         ignored.is_some_and(|it| it.eq_ignore_ascii_case("true"))
             || self.excluded.iter().any(|name| name.is_match(&meta.name))
     }
-
-    fn lock(&self) -> RwLockWriteGuard<'_, Known> {
-        self.known.write().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl Known {
+impl PodIndex {
     pub fn other(&self, kind: Kind, key: &str) -> Option<&Other> {
         let (other, _) = self.others.get(&kind)?.get(key)?;
         Some(other)
@@ -275,7 +272,7 @@ impl Known {
         *list = list.wrapping_add(1);
     }
 
-    /// It stays for its last profiles.
+    /// Marks the pod as deleted; it is kept for its last profiles.
     fn leave(&mut self, uid: &str, now: Instant) {
         if let Some(entry) = self.pods.get_mut(uid)
             && entry.gone.is_none()
@@ -285,7 +282,7 @@ impl Known {
         }
     }
 
-    /// Forgets pods that went before `before`.
+    /// Removes pods that were deleted before `before`.
     fn forget(&mut self, before: Option<Instant>) {
         let Some(before) = before else {
             return;
@@ -295,7 +292,7 @@ impl Known {
         }
     }
 
-    /// Forgets a pod that went; says whether there was one.
+    /// Removes one deleted pod; returns whether there was one.
     fn forget_one(&mut self) -> bool {
         while !self.gone.is_empty() {
             if self.forget_first() {
@@ -305,7 +302,7 @@ impl Known {
         false
     }
 
-    /// Forgets the pod that went first, unless it came back.
+    /// Removes the pod that was deleted first, unless it was added again.
     fn forget_first(&mut self) -> bool {
         let Some((gone, uid)) = self.gone.pop_front() else {
             return false;
@@ -323,7 +320,7 @@ impl Known {
             return;
         };
         for key in &entry.keys {
-            // Its address may be another's by now.
+            // The address may have been reused.
             if self.by_key.get(key).is_some_and(|known| **known == *uid) {
                 self.by_key.remove(key);
             }
@@ -331,7 +328,7 @@ impl Known {
     }
 }
 
-/// Pods refer to namespaces and nodes by name, to their owners by uid.
+/// Pods refer to namespaces and nodes by name, and to their owners by UID.
 fn key_of(kind: Kind, meta: &Meta) -> &str {
     match kind {
         Kind::Namespace | Kind::Node => &meta.name,

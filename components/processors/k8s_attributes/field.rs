@@ -1,9 +1,9 @@
-//! The attributes that can be asked for.
+//! The supported attributes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// An attribute that can be asked for.
+/// A supported attribute.
 #[derive(
     Clone, Copy, Debug, Deserialize, Hash, JsonSchema, PartialEq, Eq, PartialOrd, Ord, Serialize,
 )]

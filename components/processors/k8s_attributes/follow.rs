@@ -1,7 +1,7 @@
-//! Following the objects of one kind: a list by pages, then a watch from there on, and so again.
+//! Follows the objects of one kind: lists them by pages, then watches from there on.
 //!
-//! A watch that ends is begun where it ended. What the server has forgotten by then is listed anew. Whatever goes wrong
-//! is tried again after a while that grows up to a bound: nothing here ends before it is told to.
+//! A watch that ends is resumed where it ended. If that resource version has expired, the objects are listed again.
+//! Failures are retried with exponential backoff; a follower never gives up by itself.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,27 +19,27 @@ use super::directory::Change;
 use super::health::Health;
 use super::objects::{Object, Page};
 
-/// The pause after the first failure; it doubles with each that follows.
+/// Delay after the first failure; it doubles with each further one.
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
-/// What a server asks for is granted up to that.
+/// Upper limit for the delay that a server requests.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
-/// A page that takes longer will not come.
+/// Timeout of one page.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) struct Follower {
     server: Arc<Server>,
     query: Query,
-    /// From where the next watch goes on; none before there was a list.
+    /// The resource version to watch from; none before the first list.
     version: Option<String>,
     pause: Duration,
     counters: Counters,
-    /// Whether it was said that there are objects that cannot be read.
-    told_of_unreadable: bool,
+    /// Whether objects that failed to decode were logged.
+    logged_unreadable: bool,
     health: Arc<Health>,
 }
 
-/// What goes wrong with one kind.
+/// Counters of the failures of one kind.
 pub(super) struct Counters {
     pub failures: IntCounter,
     pub unreadable: IntCounter,
@@ -53,12 +53,12 @@ impl Follower {
             version: None,
             pause: MIN_BACKOFF,
             counters,
-            told_of_unreadable: false,
+            logged_unreadable: false,
             health,
         }
     }
 
-    /// Follows for ever.
+    /// Follows until cancelled.
     pub async fn run<T>(mut self, mut on: impl FnMut(Change<T>))
     where
         T: Object + DeserializeOwned,
@@ -70,14 +70,14 @@ impl Follower {
                 Some(_) => self.watch(&mut on).await,
             };
             match step {
-                // A server that ends each watch at once is not asked without a pause, either.
+                // Also limits the rate if the server ends each watch at once.
                 Ok(()) => sleep(MIN_BACKOFF.saturating_sub(began.elapsed())).await,
                 Err(failure) => self.endure(failure).await,
             }
         }
     }
 
-    /// Reads everything once, and again whenever somebody asks for what was not there, after `interval` at the earliest.
+    /// Lists everything once, and again when a pod is not found, at most once per `interval`.
     pub async fn poll<T>(
         mut self,
         mut on: impl FnMut(Change<T>),
@@ -98,7 +98,7 @@ impl Follower {
         }
     }
 
-    /// Reads everything once.
+    /// Lists everything once.
     pub async fn list<T>(&mut self, on: &mut impl FnMut(Change<T>)) -> Result<(), ApiError>
     where
         T: Object + DeserializeOwned,
@@ -106,11 +106,11 @@ impl Follower {
         on(Change::Begin);
         let mut next = String::new();
         loop {
-            let client = self.server.client().await.map_err(ApiError::Other)?;
+            let client = self.server.client().await?;
             let page = client.request::<Page<T>>(self.query.list(&next)?);
             let page = timeout(LIST_TIMEOUT, page)
                 .await
-                .map_err(|_| ApiError::Other("the list did not come in time".to_owned()))??;
+                .map_err(|_| ApiError::Timeout("the list"))??;
             for object in page.items {
                 if let Some(object) = self.readable(object.0) {
                     on(Change::Put(object));
@@ -132,18 +132,16 @@ impl Follower {
         T: Object + DeserializeOwned,
     {
         let version = self.version.clone().unwrap_or_default();
-        let client = self.server.client().await.map_err(ApiError::Other)?;
+        let client = self.server.client().await?;
         let watch = client.request_events::<Value>(self.query.watch(&version)?);
         let watch = timeout(LIST_TIMEOUT, watch)
             .await
-            .map_err(|_| ApiError::Other("the watch did not begin in time".to_owned()))??;
+            .map_err(|_| ApiError::Timeout("starting the watch"))??;
         let mut events = std::pin::pin!(watch);
         self.health.is_well(self.query.kind);
         loop {
             let event = timeout(WATCH_TIMEOUT, events.next()).await;
-            let Some(event) =
-                event.map_err(|_| ApiError::Other("the watch went silent".to_owned()))?
-            else {
+            let Some(event) = event.map_err(|_| ApiError::Timeout("the watch"))? else {
                 return Ok(());
             };
             let event = event?;
@@ -176,27 +174,27 @@ impl Follower {
         }
     }
 
-    /// What cannot be read is passed over: what is known of it stays.
+    /// Skips an object that fails to decode; its cached version is kept.
     fn readable<T>(&mut self, object: Result<T, serde_json::Error>) -> Option<T> {
         object
             .inspect_err(|error| {
                 self.counters.unreadable.inc();
-                if !self.told_of_unreadable {
+                if !self.logged_unreadable {
                     tracing::warn!(
                         resource = self.query.kind.plural(),
                         %error,
                         "Failed to decode an object of the API server. Skipping it and others like it."
                     );
-                    self.told_of_unreadable = true;
+                    self.logged_unreadable = true;
                 }
             })
             .ok()
     }
 
-    /// Tells what is wrong, and waits.
+    /// Reports the failure, and waits.
     async fn endure(&mut self, failure: ApiError) {
         self.counters.failures.inc();
-        let asked = match failure {
+        let requested = match failure {
             ApiError::Expired => {
                 self.version = None;
                 None
@@ -206,13 +204,13 @@ impl Follower {
                 None
             }
             ApiError::Busy(_, wait) => wait.map(|wait| wait.min(MAX_RETRY_AFTER)),
-            ApiError::Forbidden(_) | ApiError::Other(_) => None,
+            _ => None,
         };
-        // That a server went on without us for too long is nothing wrong.
+        // An expired version is part of normal operation.
         if !matches!(failure, ApiError::Expired) {
             self.health.fails(self.query.kind, self.explain(&failure));
         }
-        let pause = asked.unwrap_or_default().max(self.pause);
+        let pause = requested.unwrap_or_default().max(self.pause);
         self.pause = (self.pause * 2).min(MAX_BACKOFF);
         sleep(pause).await;
     }
@@ -221,7 +219,7 @@ impl Follower {
         match failure {
             ApiError::Forbidden(_) => format!("{failure}; {}", self.query.rule()),
             ApiError::Unauthorized(_) => {
-                format!("the API server does not take the credentials: {failure}")
+                format!("the API server rejected the credentials: {failure}")
             }
             _ => failure.to_string(),
         }

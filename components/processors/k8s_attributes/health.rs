@@ -1,12 +1,11 @@
-//! What of the API cannot be read at the moment, told once and shown on the status board.
+//! Failures of watching the API: logged once and shown as the component's status.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use profcol_component::{ComponentStatus, Status};
 
 use super::records::Kind;
-use crate::shared::locks::lock;
 
 pub(super) struct Health {
     status: ComponentStatus,
@@ -23,7 +22,7 @@ impl Health {
 
     pub fn fails(&self, kind: Kind, problem: String) {
         let resource = kind.plural();
-        let mut problems = lock(&self.problems);
+        let mut problems = self.problems.lock();
         if problems.get(resource) == Some(&problem) {
             return;
         }
@@ -38,7 +37,7 @@ impl Health {
 
     pub fn is_well(&self, kind: Kind) {
         let resource = kind.plural();
-        let mut problems = lock(&self.problems);
+        let mut problems = self.problems.lock();
         if problems.remove(resource).is_some() {
             tracing::info!(resource, "The watch of the API server has recovered.");
             self.show(&problems);
@@ -48,7 +47,7 @@ impl Health {
     fn show(&self, problems: &BTreeMap<&'static str, String>) {
         let all = problems
             .iter()
-            .map(|(resource, problem)| format!("cannot read {resource}: {problem}"));
+            .map(|(resource, problem)| format!("failed to read {resource}: {problem}"));
         let all: Vec<String> = all.collect();
         self.status.set(match all.is_empty() {
             true => Status::Ok,

@@ -1,4 +1,4 @@
-//! Labels and annotations that become attributes: which, and by what names.
+//! Labels and annotations that become attributes, and the names of those.
 
 use profcol_profile::{KeyValue, Value};
 use regex::Regex;
@@ -8,20 +8,21 @@ use serde::{Deserialize, Serialize};
 use super::objects::Meta;
 use super::texts::Texts;
 
-/// A label or an annotation, or some of them.
+/// One label or annotation, or several by a pattern.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct KeyConfig {
-    /// The attribute's name; empty is `k8s.<from>.label.<key>` or `k8s.<from>.annotation.<key>`. With references to groups of `key_regex`.
+    /// The attribute's name; empty means `k8s.<from>.label.<key>` or `k8s.<from>.annotation.<key>`. May
+    /// refer to groups of `key_regex`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub tag_name: String,
-    /// The one key.
+    /// The key.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub key: String,
-    /// What keys have to match from begin to end.
+    /// A regular expression that keys must match completely.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub key_regex: String,
-    /// Whose it is.
+    /// The object that has it.
     pub from: KeySource,
 }
 
@@ -57,7 +58,7 @@ enum Keys {
         key: String,
         name: String,
     },
-    /// Named by the template, or as usual where that is empty.
+    /// Named by the template, or by default if it is empty.
     Matching {
         regex: Regex,
         template: String,
@@ -65,8 +66,8 @@ enum Keys {
 }
 
 impl KeyConfig {
-    fn regex(&self) -> Result<Regex, String> {
-        Regex::new(&format!("^(?:{})$", self.key_regex)).map_err(|error| error.to_string())
+    fn regex(&self) -> Result<Regex, regex::Error> {
+        Regex::new(&format!("^(?:{})$", self.key_regex))
     }
 
     pub(super) fn check(&self) -> Result<(), String> {
@@ -81,10 +82,11 @@ impl KeyConfig {
             (false, true) => return Ok(()),
             (true, false) => {}
         }
-        let has_groups = self.regex()?.captures_len() > 1;
+        let regex = self.regex().map_err(|error| error.to_string())?;
+        let has_groups = regex.captures_len() > 1;
         if !self.tag_name.is_empty() && !has_groups {
             return Err(format!(
-                "with the tag_name {:?} every key that matches would be the same attribute: put a group into key_regex and refer to it, or leave tag_name out",
+                "with tag_name {:?} all matching keys would become the same attribute: put a group into key_regex and refer to it, or remove tag_name",
                 self.tag_name
             ));
         }
@@ -93,7 +95,7 @@ impl KeyConfig {
 }
 
 impl KeyRule {
-    pub fn new(config: &KeyConfig, of: Of) -> Result<Self, String> {
+    pub fn new(config: &KeyConfig, of: Of) -> Result<Self, regex::Error> {
         let keys = match config.key_regex.is_empty() {
             true => Keys::One {
                 key: config.key.clone(),

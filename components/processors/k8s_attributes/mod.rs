@@ -4,7 +4,8 @@
 //! API server ──list, watch──► Follower, one of each kind ──Change──► Directory ◄──fill── batches
 //! ```
 //!
-//! A batch does not wait for the API server unless it is to: what is not known yet passes as it is, and is counted.
+//! Without `wait_for` a batch does not wait for the API server: resources whose pod is not known yet pass
+//! and are counted.
 
 mod api;
 mod association;
@@ -24,10 +25,11 @@ mod service;
 mod tests;
 mod texts;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
+use parking_lot::Mutex;
 use profcol_component::{
     Answer, Batch, BuildContext, BuildError, Check, Consumer, Factory, IntCounter, Processor,
     RunError, Stability, StartError, Stop,
@@ -41,13 +43,12 @@ use self::api::{Query, Server};
 use self::association::Associations;
 pub use self::config::K8sAttributesConfig;
 use self::config::Origin;
-use self::directory::{Directory, Found, Parts};
+use self::directory::{Directory, Parts, PodLookup};
 use self::follow::{Counters, Follower};
 use self::health::Health;
 use self::records::Kind;
 use self::rules::Rules;
 use self::selection::Selection;
-use crate::shared::locks::lock;
 use crate::shared::lookup_waiter::LookupWaiter;
 
 pub struct K8sAttributes {
@@ -56,11 +57,11 @@ pub struct K8sAttributes {
     server: Arc<Server>,
     health: Arc<Health>,
     directory: Directory,
-    /// Where batches are to wait.
+    /// For batches that wait.
     waiter: Option<LookupWaiter>,
-    /// That somebody asked for a pod that is not known.
+    /// Notifies the follower that a pod was not found.
     questions: Notify,
-    /// From the start until they run.
+    /// Set between construction and `run`.
     followers: Mutex<Vec<(Kind, Follower)>>,
     found: IntCounter,
     unknown: IntCounter,
@@ -78,12 +79,28 @@ impl Factory for K8sAttributes {
         context: &BuildContext,
     ) -> Result<Box<dyn Processor>, BuildError> {
         let built = K8sAttributes::new(config, context);
-        Ok(Box::new(built.map_err(BuildError)?))
+        Ok(Box::new(built?))
+    }
+}
+
+/// The variable with the name of the node is not set.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {}", self.problem(), Self::FIX)]
+struct NoNode {
+    variable: String,
+}
+
+impl NoNode {
+    const FIX: &str = "give it fieldRef spec.nodeName in the pod's env";
+
+    fn problem(&self) -> String {
+        let variable = &self.variable;
+        format!("`node_from_env_var` is configured but envvar {variable:?} is not set")
     }
 }
 
 impl K8sAttributes {
-    fn new(config: &K8sAttributesConfig, context: &BuildContext) -> Result<Self, String> {
+    fn new(config: &K8sAttributesConfig, context: &BuildContext) -> Result<Self, BuildError> {
         let id = context.id.to_string();
         let labels: &[(&str, &str)] = &[("processor", &id)];
         let counter = |name, help| context.meter.counter(name, help, labels);
@@ -92,8 +109,10 @@ impl K8sAttributes {
         let excluded: Result<_, regex::Error> = excluded.collect();
         let directory = Directory::new(Parts {
             rules: Rules::new(&config.extract, config.source)?,
-            associations: Associations::new(rules.collect::<Result<_, _>>()?),
-            excluded: excluded.map_err(|error| error.to_string())?,
+            associations: Associations::new(
+                rules.collect::<Result<_, _>>().map_err(BuildError::new)?,
+            ),
+            excluded: excluded.map_err(BuildError::new)?,
             max_pods: config.max_pods as usize,
             keep_deleted_for: config.keep_deleted_for.into(),
             pods: context
@@ -125,15 +144,15 @@ impl K8sAttributes {
         })
     }
 
-    /// Whose pods and containers of a batch are not known yet. Who looks in vain asks for them.
+    /// The pods and containers of a batch that are not known yet. A lookup without a result requests them.
     fn unknown(&self, batch: &Batch) -> Vec<String> {
         let mut unknown: Vec<String> = Vec::new();
-        batch.profiles.look_at_resources(|resource| {
-            let wanted = self.directory.unknown(&resource.attributes, batch.peer);
-            if let Some(wanted) = wanted
-                && !unknown.iter().any(|known| **known == *wanted)
+        batch.profiles.for_each_resource(|resource| {
+            let key = self.directory.unknown(&resource.attributes, batch.peer);
+            if let Some(key) = key
+                && !unknown.iter().any(|known| **known == *key)
             {
-                unknown.push(wanted.to_string());
+                unknown.push(key.to_string());
             }
         });
         if !unknown.is_empty() {
@@ -142,16 +161,16 @@ impl K8sAttributes {
         unknown
     }
 
-    /// The node whose pods alone are looked at; empty is all.
-    fn node(&self) -> Result<String, String> {
+    /// The node whose pods are watched; empty means all.
+    fn node(&self) -> Result<String, NoNode> {
         let filter = &self.config.filter;
         match &*filter.node_from_env_var {
             "" => Ok(filter.node.clone()),
             name => match std::env::var(name) {
                 Ok(node) if !node.is_empty() => Ok(node),
-                _ => Err(format!(
-                    "`node_from_env_var` is configured but envvar {name:?} is not set: give it fieldRef spec.nodeName in the pod's env"
-                )),
+                _ => Err(NoNode {
+                    variable: name.to_owned(),
+                }),
             },
         }
     }
@@ -183,7 +202,7 @@ impl K8sAttributes {
         Follower::new(Arc::clone(&self.server), query, counters, health)
     }
 
-    async fn list(&self, kind: Kind, follower: &mut Follower) -> Result<(), String> {
+    async fn list(&self, kind: Kind, follower: &mut Follower) -> Result<(), StartError> {
         let listed = match kind {
             Kind::Pod => {
                 let mut on = |change| self.directory.change_pods(change);
@@ -194,7 +213,7 @@ impl K8sAttributes {
                 follower.list(&mut on).await
             }
         };
-        listed.map_err(|failure| follower.explain(&failure))
+        listed.map_err(|error| StartError::new(follower.explain(&error)))
     }
 
     async fn follow(&self, kind: Kind, follower: Follower) {
@@ -223,8 +242,8 @@ impl Processor for K8sAttributes {
         if self.config.passthrough {
             return Ok(());
         }
-        let node = self.node().map_err(StartError)?;
-        self.server.client().await.map_err(StartError)?;
+        let node = self.node().map_err(StartError::new)?;
+        self.server.client().await.map_err(StartError::new)?;
         let kinds = Kind::ALL.into_iter();
         let needed = kinds.filter(|kind| self.directory.rules().needs(*kind));
         let mut followers: Vec<_> = needed
@@ -238,13 +257,12 @@ impl Processor for K8sAttributes {
             tokio::time::timeout(limit.into(), try_join_all(lists))
                 .await
                 .map_err(|_| {
-                    StartError(format!(
-                        "the API server did not tell everything within wait_for_metadata_timeout ({limit})"
+                    StartError::new(format!(
+                        "the API server did not return everything within wait_for_metadata_timeout ({limit})"
                     ))
-                })?
-                .map_err(StartError)?;
+                })??;
         }
-        *lock(&self.followers) = followers;
+        *self.followers.lock() = followers;
         Ok(())
     }
 
@@ -278,7 +296,7 @@ impl Processor for K8sAttributes {
         }
         batch.profiles.update_resources(|resource| {
             match self.directory.fill(&mut resource.attributes, peer) {
-                Found::Known {
+                PodLookup::Known {
                     is_changed,
                     is_whole: is_this_whole,
                 } => {
@@ -286,12 +304,12 @@ impl Processor for K8sAttributes {
                     is_whole &= is_this_whole;
                     is_changed
                 }
-                Found::Unknown => {
+                PodLookup::Unknown => {
                     unknown += 1;
                     is_whole = false;
                     false
                 }
-                Found::NoKey => false,
+                PodLookup::NoKey => false,
             }
         });
         if !is_whole {
@@ -303,7 +321,7 @@ impl Processor for K8sAttributes {
     }
 
     async fn run(self: Arc<Self>, _: Arc<dyn Consumer>, stop: Stop) -> Result<(), RunError> {
-        let followers = std::mem::take(&mut *lock(&self.followers));
+        let followers = std::mem::take(&mut *self.followers.lock());
         let followers = followers
             .into_iter()
             .map(|(kind, follower)| self.follow(kind, follower));

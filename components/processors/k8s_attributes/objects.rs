@@ -1,4 +1,4 @@
-//! What is read of the API's objects. Everything else of them is never kept, however much it is.
+//! The fields used from API objects. All other fields are skipped while parsing, however large they are.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub(super) struct Owner {
     pub controller: bool,
 }
 
-/// Of objects whose metadata say all that is asked.
+/// For objects of which only the metadata is used.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct MetaOnly {
@@ -135,7 +135,7 @@ pub(super) struct Terminated {
     pub container_id: String,
 }
 
-/// An object, or why it could not be read: one that is not as we know it costs no others.
+/// An object, or why it failed to decode: an unexpected object must not affect others.
 #[derive(Debug)]
 pub(super) struct Read<T>(pub serde_json::Result<T>);
 
@@ -181,7 +181,7 @@ impl Object for MetaOnly {
 }
 
 impl Meta {
-    /// Who made it and looks after it.
+    /// The owner that controls it.
     pub fn controller(&self) -> Option<&Owner> {
         self.owner_references.iter().find(|owner| owner.controller)
     }
@@ -197,12 +197,12 @@ impl Pod {
         first.into_iter().chain(several)
     }
 
-    /// Its containers have ended; its address may be another's by now.
+    /// Its containers have ended; its address may have been reused.
     pub fn has_ended(&self) -> bool {
         matches!(&*self.status.phase, "Succeeded" | "Failed")
     }
 
-    /// Each container, with what runs of it and whether it is one of those that run before the others.
+    /// Each container, with its status and whether it is an init container.
     pub fn containers(&self) -> impl Iterator<Item = (&Container, Option<&ContainerStatus>, bool)> {
         let (spec, status) = (&self.spec, &self.status);
         let kinds = [
@@ -225,7 +225,7 @@ impl Pod {
     }
 }
 
-/// What is `null` is as if it was not there.
+/// Treats `null` like a missing field.
 fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

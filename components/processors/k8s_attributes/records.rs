@@ -1,4 +1,4 @@
-//! What is kept of the API's objects: only what was asked for, each text that several have once.
+//! The cached part of API objects: only what was configured, with shared strings.
 
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ pub(super) struct Pod {
     pub namespace: Arc<str>,
     pub node: Option<Arc<str>>,
     pub controller: Option<Controller>,
-    /// What its service is called where nothing better is known; only where that is asked for.
+    /// The fallback for its service name; only if configured.
     pub service: Option<Arc<str>>,
-    /// Those that the pod itself tells.
+    /// Attributes taken from the pod itself.
     pub attributes: Box<[KeyValue]>,
     pub containers: Box<[Container]>,
 }
@@ -34,34 +34,34 @@ pub(super) struct Pod {
 pub(super) struct Container {
     pub name: Arc<str>,
     pub is_init: bool,
-    /// As the pod names it.
+    /// As written in the pod.
     pub image: Option<Arc<str>>,
     pub image_name: Option<Arc<str>>,
     pub image_tag: Option<Arc<str>>,
     pub repo_digests: Option<Value>,
     pub service_version: Option<Arc<str>>,
     pub service_instance: Option<Arc<str>>,
-    /// The present one first.
+    /// The current run first.
     pub runs: Box<[Run]>,
 }
 
-/// A container is made anew when it is restarted.
+/// A restart creates a new container.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub id: Arc<str>,
     pub restarts: i64,
 }
 
-/// Who made an object and looks after it.
+/// The owner that controls an object.
 #[derive(Clone, Debug)]
 pub(super) struct Controller {
-    /// Absent where it is of a kind that nobody knows.
+    /// `None` for kinds without attributes.
     pub kind: Option<Kind>,
     pub name: Arc<str>,
     pub uid: Arc<str>,
 }
 
-/// What is kept of all objects but pods.
+/// The cached part of all objects but pods.
 #[derive(Debug)]
 pub(super) struct Other {
     pub uid: Arc<str>,
@@ -70,7 +70,7 @@ pub(super) struct Other {
 }
 
 impl Pod {
-    /// Whether this is the id of one of its containers, as far as its kubelet told.
+    /// Whether this is the ID of one of its containers, as reported by its kubelet.
     pub fn has_run(&self, id: &str) -> bool {
         let mut runs = self.containers.iter().flat_map(|it| &it.runs);
         runs.any(|run| *run.id == *id)
@@ -89,7 +89,7 @@ impl Kind {
         Self::Job,
     ];
 
-    /// As references to owners write it.
+    /// From the kind in an owner reference.
     pub fn of_owner(kind: &str) -> Option<Self> {
         match kind {
             "ReplicaSet" => Some(Self::ReplicaSet),
@@ -109,7 +109,7 @@ impl Kind {
         }
     }
 
-    /// As the API's paths and rights call them.
+    /// The name in API paths and RBAC rules.
     pub fn plural(self) -> &'static str {
         match self {
             Self::Pod => "pods",

@@ -1,4 +1,4 @@
-//! Which objects of a kind are asked for.
+//! Selects the objects of a kind.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ pub struct FilterConfig {
     /// Only pods of this node.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub node: String,
-    /// Only pods of the node that this variable of the environment names.
+    /// Only pods of the node named by this environment variable.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub node_from_env_var: String,
     /// Only pods of this namespace.
@@ -29,9 +29,9 @@ pub struct FilterConfig {
 pub struct LabelFilter {
     /// The label.
     pub key: String,
-    /// What it is compared with.
+    /// The value to compare with.
     pub value: String,
-    /// How.
+    /// The comparison.
     pub op: LabelOperator,
 }
 
@@ -48,11 +48,11 @@ pub enum LabelOperator {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct FieldFilter {
-    /// The field, such as `status.phase`; the API server says which it knows.
+    /// The field, such as `status.phase`; the API server decides which are supported.
     pub key: String,
-    /// What it is compared with.
+    /// The value to compare with.
     pub value: String,
-    /// How.
+    /// The comparison.
     pub op: FieldOperator,
 }
 
@@ -66,14 +66,14 @@ pub enum FieldOperator {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection {
-    /// Empty is all.
+    /// Empty means all.
     pub namespace: String,
     labels: Vec<String>,
     fields: Vec<String>,
 }
 
 impl Selection {
-    /// `node` is the one whose pods alone are looked at; empty is all.
+    /// `node` restricts pods to those of one node; empty means all.
     pub fn new(kind: Kind, filter: &FilterConfig, node: &str, rules: &Rules) -> Self {
         let mut selection = Self::default();
         if kind.is_namespaced() {

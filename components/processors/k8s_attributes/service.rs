@@ -1,13 +1,13 @@
-//! What a service is called, by the conventions for Kubernetes: made of the labels of its pod, of who made the pod,
-//! and of the container.
+//! The name of a service by the conventions for Kubernetes: from the labels of its pod, the pod's controller
+//! and the container.
 
 use std::sync::Arc;
 
 use super::objects::{Meta, Pod};
 use super::records::Controller;
-use crate::shared::image::Image;
+use profcol_metadata::Image;
 
-/// The first of them that is there counts.
+/// The first one present wins.
 const NAMES: [&str; 2] = ["app.kubernetes.io/instance", "app.kubernetes.io/name"];
 const VERSION: &str = "app.kubernetes.io/version";
 
@@ -19,7 +19,7 @@ pub(super) fn version_by_labels(meta: &Meta) -> Option<&str> {
     filled(meta, VERSION)
 }
 
-/// Where no label says it, and neither a deployment nor a cron job stands behind it.
+/// The fallback without a label, a deployment or a cron job.
 pub(super) fn name_at_last(pod: &Pod, controller: Option<&Controller>) -> Arc<str> {
     match controller {
         Some(controller) if controller.kind.is_some() => Arc::clone(&controller.name),
@@ -27,7 +27,7 @@ pub(super) fn name_at_last(pod: &Pod, controller: Option<&Controller>) -> Arc<st
     }
 }
 
-/// As far as the image says it: what has no tag and no digest may be anything.
+/// From the image; an image without tag and digest has no known version.
 pub(super) fn version_by_image(image: &Image) -> Option<String> {
     match (image.tag, image.digest) {
         (Some(tag), Some(digest)) => Some(format!("{tag}@{digest}")),

@@ -1,15 +1,15 @@
-//! Texts that many objects have in common, each kept once.
+//! Interns strings that many objects share.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Fewer are not worth the sweeping.
+/// Fewer strings are not worth a sweep.
 const FIRST_SWEEP: usize = 1024;
 
 #[derive(Debug)]
 pub(super) struct Texts {
     kept: HashSet<Arc<str>>,
-    /// With so many, those that nobody has any more are let go.
+    /// Number of strings at which unused ones are removed.
     sweep_at: usize,
 }
 
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_one_of_each_and_lets_go_what_nobody_has() {
+    fn interns_strings_and_removes_unused_ones() {
         let mut texts = Texts::default();
         let kept = texts.share("kept");
         assert!(Arc::ptr_eq(&kept, &texts.share("kept")));

@@ -1,4 +1,4 @@
-//! The options of `memory_limiter`, as the Collector has them.
+//! The options of `memory_limiter`: the Collector's.
 
 use profcol_config::{Config, Duration, Problems};
 use schemars::JsonSchema;
@@ -14,16 +14,16 @@ use serde::{Deserialize, Serialize};
     "min_gc_interval_when_soft_limited": "there is no garbage collector to run, remove it",
 }))]
 pub struct MemoryLimiterConfig {
-    /// How old a reading of the memory in use may be; `1s` is a good value.
+    /// Maximum age of a memory reading; `1s` is a good value.
     pub check_interval: Duration,
     /// The hard limit in MiB.
     pub limit_mib: u32,
-    /// How far below the hard limit batches are refused; by default a fifth of the limit.
+    /// How far below the hard limit the soft limit is; by default a fifth of the limit. Batches are refused above it.
     pub spike_limit_mib: u32,
-    /// The hard limit as a share of the memory that this process may use: the cgroup's limit or all
-    /// of the host's. Used where `limit_mib` is not set.
+    /// The hard limit as a percentage of the available memory: the cgroup's limit, else the host's
+    /// memory. Used if `limit_mib` is not set.
     pub limit_percentage: u32,
-    /// `spike_limit_mib` as a share of the same.
+    /// `spike_limit_mib` as a percentage of the same.
     pub spike_limit_percentage: u32,
 }
 

@@ -1,8 +1,8 @@
 //! Refuses batches while this process uses too much memory.
 //!
-//! It stands first in a pipeline and answers "retry later", so that clients keep what does not fit.
-//! The memory in use is read when a batch comes and the last reading is too old: an idle agent is
-//! not woken up for it. Servers hold to the same limit before they read or decompress a request
+//! As the first processor of a pipeline it answers "retry later", so that clients keep what does not fit.
+//! Memory usage is read when a batch arrives and the last reading is too old, so an idle agent is
+//! not woken up. Servers apply the same limit before they read or decompress a request
 //! ([`Admission`]).
 
 mod config;
@@ -32,10 +32,10 @@ pub struct MemoryLimiter {
     status: ComponentStatus,
 }
 
-/// Bytes of resident memory.
+/// Resident memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Thresholds {
-    /// From here on batches are refused.
+    /// Batches are refused above it.
     soft: u64,
     hard: u64,
 }
@@ -50,9 +50,8 @@ impl Factory for MemoryLimiter {
         config: &MemoryLimiterConfig,
         context: &BuildContext,
     ) -> Result<Box<dyn Processor>, BuildError> {
-        let total = available_memory().ok_or_else(|| {
-            BuildError("failed to read how much memory there is from /proc/meminfo".to_owned())
-        })?;
+        let total = available_memory()
+            .ok_or_else(|| BuildError::new("failed to read the memory size from /proc/meminfo"))?;
         let thresholds = Thresholds::new(config, total);
         Ok(Box::new(MemoryLimiter::new(config, thresholds, context)))
     }

@@ -1,7 +1,7 @@
 use std::sync::atomic::AtomicU64;
 
-use profcol_component::Outcome;
 use profcol_component::testkit::{Sink, batch, batch_with_outcomes, context};
+use profcol_component::{Outcome, StatusBoard};
 use profcol_config::{Config, Duration as ConfigDuration, Problems};
 
 use super::*;
@@ -24,7 +24,7 @@ fn limiter(read: fn() -> Option<u64>) -> (MemoryLimiter, BuildContext) {
 }
 
 #[tokio::test]
-async fn lets_through_below_the_soft_limit() {
+async fn accepts_batches_below_the_soft_limit() {
     let (limiter, _) = limiter(|| Some(80 * MIB - 1));
     let sink = Sink::default();
     limiter.process(batch(2), &sink).await.unwrap();
@@ -32,7 +32,7 @@ async fn lets_through_below_the_soft_limit() {
 }
 
 #[tokio::test]
-async fn refuses_from_the_soft_limit_on_so_that_the_sender_retries() {
+async fn refuses_with_a_retry_delay_from_the_soft_limit_on() {
     let (limiter, context) = limiter(|| Some(80 * MIB));
     let sink = Sink::default();
     let (refused, outcomes) = batch_with_outcomes(2);
@@ -45,13 +45,13 @@ async fn refuses_from_the_soft_limit_on_so_that_the_sender_retries() {
     assert_eq!(sink.offered(), 0);
     assert_eq!(outcomes.seen(), [Outcome::Undelivered]);
     assert!(matches!(
-        context.board.snapshot()["memory_limiter"],
+        context.shared.get::<StatusBoard>().snapshot()["memory_limiter"],
         Status::RecoverableError(_)
     ));
 }
 
 #[tokio::test]
-async fn takes_batches_again_when_memory_is_free_again() {
+async fn accepts_batches_again_once_memory_is_free() {
     static READINGS: AtomicU64 = AtomicU64::new(0);
     let read = || {
         Some(if READINGS.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -65,11 +65,14 @@ async fn takes_batches_again_when_memory_is_free_again() {
     limiter.process(batch(1), &sink).await.unwrap_err();
     std::thread::sleep(Duration::from_millis(2));
     limiter.process(batch(1), &sink).await.unwrap();
-    assert_eq!(context.board.snapshot()["memory_limiter"], Status::Ok);
+    assert_eq!(
+        context.shared.get::<StatusBoard>().snapshot()["memory_limiter"],
+        Status::Ok
+    );
 }
 
 #[test]
-fn servers_take_nothing_in_from_the_soft_limit_on() {
+fn servers_refuse_requests_from_the_soft_limit_on() {
     let (_limiter, context) = limiter(|| Some(70 * MIB));
     context.admission.take(10 << 20).unwrap();
     let refused = context.admission.take(11 << 20).unwrap_err();
@@ -77,7 +80,7 @@ fn servers_take_nothing_in_from_the_soft_limit_on() {
 }
 
 #[test]
-fn percentages_are_of_what_this_process_may_use() {
+fn percentages_refer_to_the_available_memory() {
     let check = |config: MemoryLimiterConfig, soft, hard| {
         let thresholds = Thresholds::new(&config, 1000 * MIB);
         assert_eq!(
@@ -107,7 +110,7 @@ fn percentages_are_of_what_this_process_may_use() {
 }
 
 #[test]
-fn says_what_is_wrong_with_the_options() {
+fn validates_the_options() {
     let config = MemoryLimiterConfig {
         limit_mib: 10,
         spike_limit_mib: 20,

@@ -14,7 +14,7 @@ pub struct ProbabilisticSamplerConfig {
     pub by: By,
     /// Interval between sampling decisions; `0s` decides once.
     pub interval: Duration,
-    /// Collectors with the same seed decide alike. Without one, each start decides for itself.
+    /// Instances with the same seed make the same decisions. Without one, each start uses a random seed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_seed: Option<u32>,
 }
@@ -22,10 +22,10 @@ pub struct ProbabilisticSamplerConfig {
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
-    /// For each process; for a resource that is none, by all of its attributes.
+    /// Each process by itself; other resources by all of their attributes.
     #[default]
     Process,
-    /// For all of a host at once, as Parca Agent's probabilistic profiling does.
+    /// All processes of a host together, like Parca Agent's probabilistic profiling.
     Host,
 }
 

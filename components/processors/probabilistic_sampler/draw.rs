@@ -1,4 +1,4 @@
-//! The draw: the same for the same process, slice of time and seed, wherever it is made.
+//! The sampling decision: a function of process, time slice and seed only.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use profcol_profile::Attributes;
 use ring::digest::{Context, SHA256};
 
 use super::config::{By, ProbabilisticSamplerConfig};
-use crate::shared::lookup::{PID, find};
 use crate::values::text;
+use profcol_metadata::attributes::{PID, find};
 
-/// What tells hosts, and what on them tells processes, from each other.
+/// The attributes that identify hosts, and processes on them.
 const OF_HOST: &[&str] = &["host.id", "host.name"];
 const OF_PROCESS: &[&str] = &["host.id", "host.name", PID, "process.creation.time"];
 
 pub(super) struct Draw {
-    /// Of all 2^64 outcomes.
+    /// Number of passing hash values, of 2^64.
     passing: u128,
     by: By,
     interval: u64,
     seed: u32,
 }
 
-/// Whose fate is drawn.
+/// The hash state of a process or host.
 pub(super) struct Drawn(Context);
 
 impl Draw {
@@ -45,7 +45,7 @@ impl Draw {
         let mut context = Context::new(&SHA256);
         context.update(&self.seed.to_le_bytes());
         let mut add = |key: &str, value: &str| {
-            // Lengths keep one text from running into the next.
+            // The lengths make the concatenation unambiguous.
             for part in [key, value] {
                 context.update(&(part.len() as u64).to_le_bytes());
                 context.update(part.as_bytes());
@@ -69,7 +69,7 @@ impl Draw {
         Drawn(context)
     }
 
-    /// Whether what was sampled at `time` passes.
+    /// Whether samples taken at `time` pass.
     pub fn passes(&self, drawn: &Drawn, time: u64) -> bool {
         let mut context = drawn.0.clone();
         let slice = time.checked_div(self.interval).unwrap_or(0);
@@ -80,7 +80,7 @@ impl Draw {
         u128::from(outcome) < self.passing
     }
 
-    /// How long what was drawn for `time` holds.
+    /// The end of the time slice of `time`.
     pub fn until(&self, time: u64) -> DropExpiry {
         match time.checked_div(self.interval) {
             Some(slice) => DropExpiry::Time((slice + 1).saturating_mul(self.interval)),

@@ -1,7 +1,7 @@
 //! Passes on only some processes, or only some of the time.
 //!
-//! Who passes is drawn by a hash of who it is and of the slice of time: nothing is remembered. The
-//! receiver that samples a process is told that it need not, and until when.
+//! The decision is a hash of the process and the time slice, so no state is kept. The receiver gets drop feedback with
+//! the end of the slice.
 
 mod config;
 mod draw;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Answer, Batch, BuildContext, BuildError, Consumer, DropExpiry, DropReporter, Factory,
-    IntCounter, Processor, SampledProcess, Stability,
+    Answer, Batch, BuildContext, BuildError, Consumer, DropExpiry, DropFeedback, DropReporter,
+    Factory, IntCounter, Processor, SampledProcess, Stability,
 };
 use profcol_profile::{Profile, Profiles, ResourceProfiles, ScopeProfiles};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -21,16 +21,16 @@ use ring::rand::{SecureRandom, SystemRandom};
 pub use self::config::ProbabilisticSamplerConfig;
 use self::draw::Draw;
 use crate::shared::left::{left_of, pass_left};
-use crate::shared::lookup::{PID, find};
+use profcol_metadata::attributes::{PID, find};
 
 pub struct ProbabilisticSampler {
     draw: Draw,
-    /// `None` where nothing is ever dropped.
-    unwanted: Option<DropReporter>,
+    /// `None` if nothing is ever dropped.
+    drop_reporter: Option<DropReporter>,
     dropped_samples: IntCounter,
 }
 
-/// What is left of a batch.
+/// The remaining part of a batch.
 #[derive(Default)]
 struct Left {
     resources: Vec<ResourceProfiles>,
@@ -58,12 +58,12 @@ impl ProbabilisticSampler {
         context: &BuildContext,
     ) -> Result<Self, BuildError> {
         let mut seed = [0; 4];
-        SystemRandom::new()
-            .fill(&mut seed)
-            .map_err(|_| BuildError("the system gives no random numbers: set hash_seed".into()))?;
+        SystemRandom::new().fill(&mut seed).map_err(|_| {
+            BuildError::new("failed to get random numbers from the system: set hash_seed")
+        })?;
         let draw = Draw::new(config, u32::from_le_bytes(seed));
         Ok(Self {
-            unwanted: (!draw.passes_all()).then(|| context.drop_feedback.reporter()),
+            drop_reporter: (!draw.passes_all()).then(|| DropFeedback::of(context).reporter()),
             draw,
             dropped_samples: context.meter.counter(
                 "profcol_probabilistic_sampler_dropped_samples",
@@ -93,9 +93,9 @@ impl Left {
             let passes = draw.passes(&drawn, time);
             if !passes {
                 self.dropped_samples += profile.samples.len();
-                let sighting = pid.map(|pid| SampledProcess { pid, time });
+                let process = pid.map(|pid| SampledProcess { pid, time });
                 self.processes
-                    .extend(sighting.map(|it| (it, draw.until(time))));
+                    .extend(process.map(|it| (it, draw.until(time))));
             }
             passes
         };
@@ -116,12 +116,12 @@ impl Left {
 #[async_trait]
 impl Processor for ProbabilisticSampler {
     async fn process(&self, batch: Batch, next: &dyn Consumer) -> Answer {
-        let Some(unwanted) = &self.unwanted else {
+        let Some(drop_reporter) = &self.drop_reporter else {
             return next.consume(batch).await;
         };
         let left = self.left(&batch.profiles);
         for &(process, until) in &left.processes {
-            unwanted.report_drop_until(process, until);
+            drop_reporter.report_drop_until(process, until);
         }
         if left.dropped_samples == 0 && left.processes.is_empty() {
             return next.consume(batch).await;

@@ -1,6 +1,5 @@
 use profcol_component::testkit::{Sink, context, load};
 use profcol_component::{DropFeedback, DroppedProcess, Refusal};
-use profcol_config::PipelineId;
 
 use super::*;
 use crate::shared::testkit::{ResourceSpec, processed, received, shown};
@@ -17,19 +16,19 @@ fn processes(host: &str, count: u64) -> Vec<String> {
     (0..count).map(process).collect()
 }
 
-/// Which of them pass.
+/// The resources that pass.
 async fn passed(sampler: &ProbabilisticSampler, resources: &[String], time: u64) -> Vec<String> {
-    let told: Vec<ResourceSpec<'_>> = resources
+    let specs: Vec<ResourceSpec<'_>> = resources
         .iter()
         .map(|it| (&**it, "", &["a=1"][..]))
         .collect();
-    let left = processed(sampler, received(&told, time)).await;
-    let lines = left.iter().flat_map(shown);
+    let output = processed(sampler, received(&specs, time)).await;
+    let lines = output.iter().flat_map(shown);
     lines.filter(|line| line.contains("host")).collect()
 }
 
 #[tokio::test]
-async fn as_many_pass_as_are_asked_for() {
+async fn passes_the_configured_percentage() {
     let all = processes("a", 2000);
     for (percentage, expected) in [
         (0, 0..=0),
@@ -47,7 +46,7 @@ async fn as_many_pass_as_are_asked_for() {
 }
 
 #[tokio::test]
-async fn who_passes_depends_on_who_it_is_and_on_the_time_alone() {
+async fn decisions_depend_only_on_process_time_and_seed() {
     let options = "{sampling_percentage: 50, hash_seed: 7}";
     let (one, other) = (sampler(options), sampler(options));
     let all = processes("a", 64);
@@ -64,7 +63,7 @@ async fn who_passes_depends_on_who_it_is_and_on_the_time_alone() {
     );
     let seeded = sampler("{sampling_percentage: 50, hash_seed: 8}");
     assert_ne!(passed(&seeded, &all, TIME).await, first, "another seed");
-    // What was learned of a process later does not change its fate.
+    // Attributes added later do not change the decision.
     let labelled: Vec<_> = all
         .iter()
         .map(|it| format!("k8s.pod.name=shop {it}"))
@@ -100,12 +99,12 @@ async fn a_host_passes_as_a_whole() {
 }
 
 #[tokio::test]
-async fn what_is_drawn_again_may_be_refused() {
+async fn a_refused_batch_gets_the_same_decision_again() {
     let sink = Sink::refusing([Refusal::retry("busy")]);
     let sampler = sampler("{sampling_percentage: 50, hash_seed: 1}");
     let all = processes("a", 50);
-    let told: Vec<ResourceSpec<'_>> = all.iter().map(|it| (&**it, "", &["a=1"][..])).collect();
-    let batch = Batch::new(received(&told, TIME));
+    let specs: Vec<ResourceSpec<'_>> = all.iter().map(|it| (&**it, "", &["a=1"][..])).collect();
+    let batch = Batch::new(received(&specs, TIME));
     sampler.process(batch.clone(), &sink).await.unwrap_err();
     assert_eq!(sampler.dropped_samples.get(), 0);
     sampler.process(batch, &sink).await.unwrap();
@@ -114,26 +113,24 @@ async fn what_is_drawn_again_may_be_refused() {
 }
 
 #[tokio::test]
-async fn tells_the_receiver_for_how_long() {
+async fn drop_feedback_has_the_end_of_the_slice() {
     let check = async |options: &str, expected| {
-        let pipeline: PipelineId = "profiles".parse().unwrap();
-        let unwanted = DropFeedback::default().within([pipeline]);
         let context = BuildContext {
-            drop_feedback: unwanted.clone(),
+            pipelines: ["profiles".parse().unwrap()].into(),
             ..context("sampler")
         };
         let sampler = ProbabilisticSampler::new(&load(options).unwrap(), &context).unwrap();
-        let follower = unwanted.subscribe().unwrap();
-        let told: &[ResourceSpec<'_>] = &[
+        let follower = DropFeedback::of(&context).subscribe().unwrap();
+        let specs: &[ResourceSpec<'_>] = &[
             ("process.pid=7", "", &["a=1"]),
             ("service.name=x", "", &["a=1"]),
         ];
-        processed(&sampler, received(told, TIME)).await;
-        let sighting = SampledProcess { pid: 7, time: TIME };
+        processed(&sampler, received(specs, TIME)).await;
+        let process = SampledProcess { pid: 7, time: TIME };
         let until = expected;
         assert_eq!(
             follower.take(),
-            [DroppedProcess { sighting, until }],
+            [DroppedProcess { process, until }],
             "{options}"
         );
     };
@@ -150,15 +147,15 @@ async fn tells_the_receiver_for_how_long() {
 }
 
 #[tokio::test]
-async fn what_all_pass_of_leaves_as_it_came() {
-    let came = received(&[("host.name=a process.pid=1", "", &["a=1"])], TIME);
-    let wire = came.to_wire();
-    let left = processed(&sampler("{}"), came).await;
-    assert_eq!(left[0].to_wire(), wire);
+async fn batches_without_drops_keep_their_bytes() {
+    let input = received(&[("host.name=a process.pid=1", "", &["a=1"])], TIME);
+    let wire = input.to_wire();
+    let output = processed(&sampler("{}"), input).await;
+    assert_eq!(output[0].to_wire(), wire);
 }
 
 #[test]
-fn refuses_what_is_no_percentage() {
+fn validates_the_percentage() {
     for percentage in ["-1", "100.5"] {
         let options = format!("sampling_percentage: {percentage}");
         let problems = load::<ProbabilisticSamplerConfig>(&options).unwrap_err();

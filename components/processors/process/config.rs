@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct ProcessConfig {
-    /// Add the arguments too, up to 4 KiB. Off by default since they may contain secrets.
+    /// Add the command-line arguments, up to 4 KiB. Disabled by default since they may contain secrets.
     pub command_args: bool,
-    /// Variables of the environment, by name; each becomes `process.environment_variable.<name>`.
+    /// Names of environment variables to add as `process.environment_variable.<name>`.
     pub environment_variables: Vec<String>,
-    /// `service.name` where it is missing, from the process's environment, its Kubernetes owner or its executable.
+    /// Add `service.name` if it is missing: from the process's environment, its Kubernetes owner or its executable.
     pub service_name: bool,
-    /// Take profiles that do not say which host they come from, nor when their process was created, for this host's.
+    /// Treat profiles as this host's if they have neither a host nor the creation time of their process.
     pub assume_local: bool,
 }
 

@@ -1,11 +1,8 @@
 //! Adds attributes of the profiled processes, read from this host.
 //!
-//! Only of processes that are surely this host's: see [`LocalProcess`]. What is read of a process serves all of
-//! its batches; the files are read beside the threads that move batches.
+//! Only for processes that certainly run on this host: see [`LocalProcess`]. Files are read on blocking threads.
 
 mod config;
-mod library;
-mod service;
 #[cfg(test)]
 mod tests;
 
@@ -17,34 +14,32 @@ use profcol_component::{
     Answer, Batch, BuildContext, BuildError, Capabilities, Consumer, Factory, IntCounter,
     Processor, Stability, StartError,
 };
-use profcol_processes::{Described, Host};
+use profcol_metadata::process::{CachedProcess, ProcessCache, ProcessOptions};
+use profcol_metadata::{LocalProcess, run_blocking};
+use profcol_processes::Host;
 use profcol_profile::Attributes;
 
 pub use self::config::ProcessConfig;
-use self::library::{CachedProcess, Library};
-use crate::shared::local::LocalProcess;
-use crate::shared::lookup::PID;
 use crate::shared::resource_cache::{Edited, ResourceCache};
-use crate::shared::run_blocking::run_blocking;
 
 pub struct ProcessProcessor {
     config: ProcessConfig,
-    library: Arc<Library>,
+    processes: Arc<ProcessCache>,
     resource_cache: ResourceCache,
     read: IntCounter,
     refused: IntCounter,
     gone: IntCounter,
 }
 
-/// A process that a resource speaks of, with what was known of it when its batch came.
+/// The process of a resource, and the cache entry for it.
 struct Subject {
-    asked: LocalProcess,
-    known: Option<Arc<CachedProcess>>,
+    process: LocalProcess,
+    cached: Option<Arc<CachedProcess>>,
 }
 
 impl Subject {
     fn unknown(&self) -> Option<LocalProcess> {
-        self.known.is_none().then(|| self.asked.clone())
+        self.cached.is_none().then(|| self.process.clone())
     }
 }
 
@@ -72,7 +67,11 @@ impl ProcessProcessor {
         let counter = |name, help| context.meter.counter(name, help, &[("processor", &id)]);
         Self {
             config: config.clone(),
-            library: Arc::new(Library::new(config)),
+            processes: Arc::new(ProcessCache::new(&ProcessOptions {
+                command_args: config.command_args,
+                environment_variables: config.environment_variables.clone(),
+                service_name: config.service_name,
+            })),
             resource_cache: ResourceCache::new(),
             read: counter("profcol_process_read", "Processes read from procfs."),
             refused: counter(
@@ -86,28 +85,28 @@ impl ProcessProcessor {
         }
     }
 
-    /// `None` where the resource is no process of this host.
+    /// `None` if the resource is not a process of this host.
     fn subject(&self, attributes: &Attributes) -> Option<Subject> {
-        let host = self.library.host()?;
-        let asked = LocalProcess::of(attributes, host, self.config.assume_local)?;
+        let host = self.processes.host()?;
+        let process = LocalProcess::of(attributes, host, self.config.assume_local)?;
         Some(Subject {
-            known: self.library.find(&asked),
-            asked,
+            cached: self.processes.find(&process),
+            process,
         })
     }
 
     async fn read(&self, unknown: HashSet<LocalProcess>) {
-        let library = Arc::clone(&self.library);
+        let processes = Arc::clone(&self.processes);
         let read = run_blocking(move || {
-            let read = unknown.iter().map(|asked| library.read(asked));
+            let read = unknown.iter().map(|process| processes.read(process));
             read.collect::<Vec<_>>()
         })
         .await;
-        for known in read {
-            match known {
-                Some(known) => {
+        for cached in read {
+            match cached {
+                Some(cached) => {
                     self.read.inc();
-                    self.refused.inc_by(known.refused.into());
+                    self.refused.inc_by(cached.refused.into());
                 }
                 None => self.gone.inc(),
             }
@@ -115,18 +114,18 @@ impl ProcessProcessor {
     }
 
     fn fill(&self, attributes: &mut Attributes, subject: Option<Subject>) -> Edited {
-        let Some(Subject { asked, known }) = subject else {
+        let Some(Subject { process, cached }) = subject else {
             return Edited::cacheable(false);
         };
-        let Some(known) = known.or_else(|| self.library.find(&asked)) else {
+        let Some(cached) = cached.or_else(|| self.processes.find(&process)) else {
             return Edited {
                 is_changed: false,
                 is_cacheable: false,
             };
         };
-        let added = known.fill(attributes);
+        let added = cached.fill(attributes);
         let service = match self.config.service_name {
-            true => service::add_name(attributes, &known),
+            true => cached.fill_service_name(attributes),
             false => false,
         };
         Edited::cacheable(added || service)
@@ -136,7 +135,7 @@ impl ProcessProcessor {
 #[async_trait]
 impl Processor for ProcessProcessor {
     async fn start(&self) -> Result<(), StartError> {
-        self.library.learn_host(Host::read());
+        self.processes.set_host(Host::read());
         Ok(())
     }
 
@@ -158,18 +157,4 @@ impl Processor for ProcessProcessor {
         });
         next.consume(batch).await
     }
-}
-
-/// What this processor would say of a process of this host.
-pub fn describe(config: &ProcessConfig, pid: u32) -> Option<Attributes> {
-    let library = Library::new(config);
-    library.learn_host(Host::read());
-    let known = library.read(&LocalProcess::running(pid))?;
-    let mut attributes = Attributes::new();
-    crate::shared::lookup::add_missing(&mut attributes, [(PID, Some(i64::from(pid).into()))]);
-    known.fill(&mut attributes);
-    if config.service_name {
-        service::add_name(&mut attributes, &known);
-    }
-    Some(attributes)
 }

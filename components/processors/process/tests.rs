@@ -3,12 +3,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use profcol_component::testkit::{batch, context, load};
+use profcol_metadata::attributes::PID;
+use profcol_processes::ProcessDescription;
 use profcol_profile::{KeyValue, Value};
+use profcol_test_skip::skip;
 
 use super::*;
-use crate::shared::lookup::find;
 use crate::shared::resource_cache::TTL;
 use crate::shared::testkit::Keep;
+use profcol_metadata::attributes::find;
 
 async fn started(options: &str) -> ProcessProcessor {
     let processor = ProcessProcessor::new(&load(options).unwrap(), &context("process"));
@@ -16,7 +19,7 @@ async fn started(options: &str) -> ProcessProcessor {
     processor
 }
 
-/// What a resource with these attributes has afterwards.
+/// The resource's attributes after processing.
 async fn filled(processor: &ProcessProcessor, attributes: &[(&str, Value)]) -> Attributes {
     let mut batch = batch(1);
     batch.profiles.update_resources(|resource| {
@@ -42,7 +45,7 @@ fn shown(attributes: &Attributes, key: &str) -> String {
     found.unwrap_or_default().into_owned()
 }
 
-/// A program that waits until it is told to end.
+/// A process that runs until it is killed.
 struct Waiting(Child);
 
 impl Waiting {
@@ -54,11 +57,12 @@ impl Waiting {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
-            .expect("cat is everywhere");
+            .expect("cat is installed");
         let waiting = Self(child);
-        // Until it became what it is to be.
-        let wanted = Default::default();
-        while Described::read(waiting.0.id(), &wanted).is_none_or(|it| it.comm != "cat") {
+        // Wait for the exec.
+        let variables = Default::default();
+        while ProcessDescription::read(waiting.0.id(), &variables).is_none_or(|it| it.comm != "cat")
+        {
             std::thread::yield_now();
         }
         waiting
@@ -79,7 +83,7 @@ fn host() -> (&'static str, Value) {
 }
 
 #[tokio::test]
-async fn fills_in_what_is_missing() {
+async fn adds_missing_attributes() {
     let child = Waiting::start();
     let processor = started("environment_variables: [A]").await;
     let owner = ("process.owner", "somebody".into());
@@ -89,12 +93,8 @@ async fn fills_in_what_is_missing() {
     assert_eq!(text("process.owner"), "somebody");
     assert_eq!(text("process.parent_pid"), std::process::id().to_string());
     assert_eq!(text("process.environment_variable.A"), "1");
-    assert_eq!(
-        text("process.environment_variable.B"),
-        "",
-        "nobody asked for it"
-    );
-    assert_eq!(text("process.command_args"), "", "nobody asked for them");
+    assert_eq!(text("process.environment_variable.B"), "", "not configured");
+    assert_eq!(text("process.command_args"), "", "not configured");
     assert_eq!(text("service.name"), "shop");
     assert_eq!(text("process.executable.static"), "false");
     assert!(text("process.executable.path").starts_with('/'));
@@ -110,9 +110,9 @@ async fn fills_in_what_is_missing() {
 }
 
 #[tokio::test]
-async fn describes_processes_of_this_host_alone() {
+async fn describes_only_processes_of_this_host() {
     let child = Waiting::start();
-    let created = Described::read(child.0.id(), &Default::default()).unwrap();
+    let created = ProcessDescription::read(child.0.id(), &Default::default()).unwrap();
     let created = created
         .created(&Host::read())
         .and_then(profcol_processes::timestamp);
@@ -156,7 +156,7 @@ async fn describes_processes_of_this_host_alone() {
 }
 
 #[tokio::test]
-async fn what_ended_is_still_known_and_what_is_gone_is_no_error() {
+async fn ended_processes_stay_cached_and_exited_ones_are_counted() {
     let child = Waiting::start();
     let pid = child.pid();
     let processor = started("").await;
@@ -173,7 +173,7 @@ async fn what_ended_is_still_known_and_what_is_gone_is_no_error() {
     }
 }
 
-/// Another process with that number. `None` where this one may not say which number comes next.
+/// A new process with this PID. `None` without permission to choose the next PID.
 fn another(pid: u32) -> Option<Child> {
     loop {
         fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).ok()?;
@@ -181,15 +181,14 @@ fn another(pid: u32) -> Option<Child> {
         if child.id() == pid {
             return Some(child);
         }
-        // Somebody else was faster.
+        // Another process took the PID.
         child.kill().unwrap();
         child.wait().unwrap();
     }
 }
 
-#[expect(clippy::print_stderr, reason = "skipped tests say so")]
 #[tokio::test(start_paused = true)]
-async fn a_number_that_is_used_again_is_another_process() {
+async fn a_reused_pid_is_another_process() {
     let first = Waiting::start();
     let pid = first.pid();
     let processor = started("").await;
@@ -197,22 +196,26 @@ async fn a_number_that_is_used_again_is_another_process() {
     assert_eq!(shown(&found, "process.comm"), "cat");
     let number = first.0.id();
     first.end();
-    // Two that were created in one second may be the same.
+    // Processes created in the same second are indistinguishable.
     std::thread::sleep(Duration::from_millis(1100));
     let Some(mut second) = another(number) else {
-        eprintln!("skipped: /proc/sys/kernel/ns_last_pid cannot be written");
+        skip("/proc/sys/kernel/ns_last_pid is not writable");
         return;
     };
-    let wanted = Default::default();
-    while Described::read(number, &wanted).is_none_or(|it| it.comm != "sleep") {
+    let variables = Default::default();
+    while ProcessDescription::read(number, &variables).is_none_or(|it| it.comm != "sleep") {
         std::thread::yield_now();
     }
-    let created = Described::read(number, &wanted).unwrap();
+    let created = ProcessDescription::read(number, &variables).unwrap();
     let created = created.created(&Host::read()).unwrap();
     let created = profcol_processes::timestamp(created).unwrap();
     let created = ("process.creation.time", created.as_str().into());
     let found = filled(&processor, &[pid.clone(), host(), created]).await;
-    assert_eq!(shown(&found, "process.comm"), "sleep", "its time tells");
+    assert_eq!(
+        shown(&found, "process.comm"),
+        "sleep",
+        "by its creation time"
+    );
     tokio::time::advance(TTL).await;
     let found = filled(&processor, &[pid, host()]).await;
     assert_eq!(shown(&found, "process.comm"), "sleep", "a second later");
@@ -221,40 +224,7 @@ async fn a_number_that_is_used_again_is_another_process() {
 }
 
 #[test]
-fn services_are_named_by_the_usual_fallbacks() {
-    let check = |variables: [&str; 2], attributes: &[(&str, &str)], expected: &str| {
-        let [name, others] = variables;
-        let variable = |asked: &str| match asked {
-            "OTEL_SERVICE_NAME" => Some(name),
-            _ => Some(others),
-        };
-        let mut known = CachedProcess::default();
-        known.executable = Some("exe".to_owned());
-        known.service = service::from_environment(variable);
-        let attributes = attributes.iter();
-        let mut attributes = attributes
-            .map(|(key, value)| KeyValue::new(key, *value))
-            .collect();
-        service::add_name(&mut attributes, &known);
-        assert_eq!(
-            shown(&attributes, "service.name"),
-            expected,
-            "{variables:?}"
-        );
-    };
-    let pod = ("k8s.pod.name", "pod");
-    check(["a", "service.name=b"], &[], "a");
-    check(["", "x=y, service.name = b%20c "], &[pod], "b c");
-    // All of a variable or nothing, as the SDKs have it.
-    check(["", "service.name=b,z"], &[pod], "pod");
-    check(["", "service.name="], &[pod], "pod");
-    check(["", ""], &[pod, ("k8s.deployment.name", "shop")], "shop");
-    check(["", ""], &[], "unknown_service:exe");
-    check(["a", ""], &[("service.name", "mine")], "mine");
-}
-
-#[test]
-fn says_what_is_wrong_with_the_options() {
+fn validates_the_options() {
     let error = load::<ProcessConfig>("environment_variables: [A, 'OTEL_*']").unwrap_err();
     assert_eq!(
         error,

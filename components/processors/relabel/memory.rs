@@ -1,37 +1,36 @@
-//! What rules come to, remembered by resource: a process is the same in the next batch.
+//! Caches the result of the rules by resource: the next batch has the same processes.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 use profcol_labels::{Leftovers, Rows, Rule, drop_is_final};
 use profcol_profile::{Resource, SharedResource};
 
-use crate::shared::generations::Generations;
-use crate::shared::locks::lock;
+use profcol_metadata::BoundedCache;
 
-/// About how much memory is spent on it.
+/// Approximate memory limit.
 const BYTES: usize = 16 << 20;
 
-pub(super) struct Memory {
-    known: Mutex<Generations<SharedResource, Verdict>>,
+pub(super) struct DecisionCache {
+    known: Mutex<BoundedCache<SharedResource, CachedDecision>>,
     leftovers: Leftovers,
 }
 
 #[derive(Clone)]
-pub(super) enum Verdict {
-    /// With the resource that it becomes; `None` where it stays as it is.
+pub(super) enum CachedDecision {
+    /// With the changed resource, or `None` if it does not change.
     Keep(Option<SharedResource>),
     Drop {
-        /// Whether it stays so whatever else is learned.
+        /// Whether attributes added later cannot change it.
         is_final: bool,
     },
 }
 
-impl Verdict {
+impl CachedDecision {
     pub fn is_drop(&self) -> bool {
         matches!(self, Self::Drop { .. })
     }
 
-    /// What it becomes, where it is kept and does not stay as it is.
+    /// The changed resource, if it is kept and changed.
     pub fn into_new(self) -> Option<SharedResource> {
         match self {
             Self::Keep(new) => new,
@@ -40,22 +39,22 @@ impl Verdict {
     }
 }
 
-impl Memory {
+impl DecisionCache {
     pub fn new(leftovers: Leftovers) -> Self {
         Self {
-            known: Mutex::new(Generations::new(BYTES)),
+            known: Mutex::new(BoundedCache::new(BYTES)),
             leftovers,
         }
     }
 
-    /// Of each, in their order. `on_miss` is called where the rules had to be applied.
+    /// The verdict for each resource, in order. `on_miss` is called when the rules have to be applied.
     pub fn verdicts(
         &self,
         rules: &[Rule],
         resources: &[SharedResource],
         mut on_miss: impl FnMut(),
-    ) -> Vec<Verdict> {
-        let mut memory = lock(&self.known);
+    ) -> Vec<CachedDecision> {
+        let mut memory = self.known.lock();
         let known: Vec<_> = resources.iter().map(|it| memory.get(it)).collect();
         drop(memory);
         let known = resources.iter().zip(known);
@@ -68,27 +67,29 @@ impl Memory {
         verdicts.collect()
     }
 
-    fn learn(&self, rules: &[Rule], resource: &SharedResource) -> Verdict {
+    fn learn(&self, rules: &[Rule], resource: &SharedResource) -> CachedDecision {
         let verdict = self.decide(rules, resource);
         let new = verdict.clone().into_new();
-        let weight = size_of::<(SharedResource, Verdict)>()
+        let weight = size_of::<(SharedResource, CachedDecision)>()
             + resource.heap_size()
             + new.as_ref().map_or(0, SharedResource::heap_size);
-        lock(&self.known).insert(resource.unshared(), verdict.clone(), weight);
+        self.known
+            .lock()
+            .insert(resource.unshared(), verdict.clone(), weight);
         verdict
     }
 
-    fn decide(&self, rules: &[Rule], resource: &SharedResource) -> Verdict {
+    fn decide(&self, rules: &[Rule], resource: &SharedResource) -> CachedDecision {
         let rows = Rows::of_resource(&resource.attributes);
         let mut labels = rows.labels();
         if !rules.iter().all(|rule| rule.apply(&mut labels)) {
-            return Verdict::Drop {
+            return CachedDecision::Drop {
                 is_final: drop_is_final(rules, &rows),
             };
         }
         let mut new = Resource::clone(resource);
         let changes = rows.changes(&labels, self.leftovers);
         let is_changed = changes.apply(&mut new.attributes);
-        Verdict::Keep(is_changed.then(|| SharedResource::new(new)))
+        CachedDecision::Keep(is_changed.then(|| SharedResource::new(new)))
     }
 }

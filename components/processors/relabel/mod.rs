@@ -1,10 +1,8 @@
-//! Changes and drops by Prometheus' relabel rules, which see attributes as labels.
+//! Changes and drops resources by Prometheus' relabel rules, which see attributes as labels.
 //!
-//! Rules are about resources: they are applied once to each set of attributes, and what they did is
-//! remembered. A process that is dropped by what it is would be sampled for nothing: the receiver
-//! that samples it is told.
+//! Rules are applied once to each set of attributes, and the result is cached. If the resource alone decides that a
+//! process is dropped, the receiver gets drop feedback.
 
-mod config;
 mod memory;
 mod samples;
 #[cfg(test)]
@@ -14,35 +12,34 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use profcol_component::{
-    Answer, Batch, BuildContext, BuildError, Consumer, DropReporter, Factory, IntCounter,
-    Processor, SampledProcess, Stability, StartError,
+    Answer, Batch, BuildContext, BuildError, Consumer, DropFeedback, DropReporter, Factory,
+    IntCounter, Processor, SampledProcess, Stability, StartError,
 };
-use profcol_labels::{Leftovers, Rule};
+use profcol_labels::{RelabelConfig, Rule};
 use profcol_profile::{Attributes, Profiles, Resource, ResourceProfiles, SharedResource};
 
-pub use self::config::{RelabelConfig, RuleConfig};
-use self::memory::{Memory, Verdict};
+use self::memory::{CachedDecision, DecisionCache};
 use self::samples::SampleFilter;
 use crate::shared::left::{left_of, pass_left};
-use crate::shared::sightings::sightings;
+use crate::shared::sampled_processes::sampled_processes;
 
 pub struct RelabelProcessor {
     config: RelabelConfig,
-    /// Set when it starts: one of them may stand in a file.
+    /// Set at startup: rules may come from a file.
     rules: OnceLock<Arc<[Rule]>>,
-    memory: Memory,
-    /// Where a rule may drop.
-    unwanted: Option<DropReporter>,
+    memory: DecisionCache,
+    /// If a rule may drop.
+    drop_reporter: Option<DropReporter>,
     dropped_samples: IntCounter,
     applied: IntCounter,
 }
 
-/// What becomes of a batch of which something is dropped.
+/// The result for a batch of which something is dropped.
 #[derive(Default)]
-struct Sifted {
+struct Filtered {
     resources: Vec<ResourceProfiles>,
     dropped_samples: usize,
-    /// Processes that are dropped whatever else is learned of them.
+    /// Processes that are dropped whatever attributes are added later.
     processes: Vec<SampledProcess>,
 }
 
@@ -68,8 +65,8 @@ impl RelabelProcessor {
         Self {
             config: config.clone(),
             rules: OnceLock::new(),
-            memory: Memory::new(config.leftovers()),
-            unwanted: may_drop.then(|| context.drop_feedback.reporter()),
+            memory: DecisionCache::new(config.leftovers()),
+            drop_reporter: may_drop.then(|| DropFeedback::of(context).reporter()),
             dropped_samples: counter(
                 "profcol_relabel_dropped_samples",
                 "Samples dropped by the relabel processor.",
@@ -81,25 +78,25 @@ impl RelabelProcessor {
         }
     }
 
-    /// Of each resource, in their order.
-    fn verdicts(&self, resources: &[SharedResource]) -> Vec<Verdict> {
+    /// The verdict for each resource, in order.
+    fn verdicts(&self, resources: &[SharedResource]) -> Vec<CachedDecision> {
         let rules = self.rules.get().map_or(&[][..], |rules| rules);
         self.memory
             .verdicts(rules, resources, || self.applied.inc())
     }
 
-    fn verdict(&self, attributes: &Attributes) -> Verdict {
+    fn verdict(&self, attributes: &Attributes) -> CachedDecision {
         let resource = SharedResource::new(Resource {
             attributes: attributes.clone(),
             ..Resource::default()
         });
         let verdict = self.verdicts(&[resource]).pop();
-        verdict.unwrap_or(Verdict::Keep(None))
+        verdict.unwrap_or(CachedDecision::Keep(None))
     }
 }
 
 impl RelabelProcessor {
-    /// Rules look at samples, too. What they drop without is dropped whole.
+    /// For rules that also look at samples. Resources that are dropped regardless of samples are dropped whole.
     async fn process_samples(&self, batch: Batch, next: &dyn Consumer) -> Answer {
         let model = batch.profiles.model();
         let mut filter =
@@ -109,18 +106,18 @@ impl RelabelProcessor {
         for row in &model.resources {
             filter.take(row);
             let attributes = row.resource.as_ref().map(|it| &it.attributes);
-            if let Some(unwanted) = &self.unwanted
+            if let Some(drop_reporter) = &self.drop_reporter
                 && let Some(attributes) = attributes
-                && let Verdict::Drop { is_final: true } = self.verdict(attributes)
+                && let CachedDecision::Drop { is_final: true } = self.verdict(attributes)
             {
-                sightings(row).for_each(|process| unwanted.report_drop(process));
+                sampled_processes(row).for_each(|process| drop_reporter.report_drop(process));
             }
         }
         let dropped_samples = filter.dropped_samples as u64;
-        let Some(left) = filter.finish() else {
+        let Some(remaining) = filter.finish() else {
             return next.consume(batch).await;
         };
-        let answer = pass_left(batch, left, next).await;
+        let answer = pass_left(batch, remaining, next).await;
         if answer.is_ok() {
             self.dropped_samples.inc_by(dropped_samples);
         }
@@ -128,35 +125,35 @@ impl RelabelProcessor {
     }
 }
 
-impl Sifted {
-    fn new(profiles: &Profiles, verdicts: Vec<Verdict>) -> Self {
-        let mut sifted = Self::default();
+impl Filtered {
+    fn new(profiles: &Profiles, verdicts: Vec<CachedDecision>) -> Self {
+        let mut filtered = Self::default();
         for (row, verdict) in profiles.model().resources.iter().zip(verdicts) {
             match verdict {
-                Verdict::Keep(new) => {
+                CachedDecision::Keep(new) => {
                     let mut row = row.clone();
                     if let Some(new) = new {
                         row.resource = Some(new.content());
                     }
-                    sifted.resources.push(row);
+                    filtered.resources.push(row);
                 }
-                Verdict::Drop { is_final } => {
+                CachedDecision::Drop { is_final } => {
                     let profiles = row.scopes.iter().flat_map(|scope| &scope.profiles);
-                    sifted.dropped_samples += profiles.map(|it| it.samples.len()).sum::<usize>();
+                    filtered.dropped_samples += profiles.map(|it| it.samples.len()).sum::<usize>();
                     if is_final {
-                        sifted.processes.extend(sightings(row));
+                        filtered.processes.extend(sampled_processes(row));
                     }
                 }
             }
         }
-        sifted
+        filtered
     }
 }
 
 #[async_trait]
 impl Processor for RelabelProcessor {
     async fn start(&self) -> Result<(), StartError> {
-        let rules = self.config.rules().map_err(StartError)?;
+        let rules = self.config.rules().map_err(StartError::new)?;
         self.rules.get_or_init(|| rules.into());
         Ok(())
     }
@@ -166,37 +163,22 @@ impl Processor for RelabelProcessor {
             return self.process_samples(batch, next).await;
         }
         let verdicts = self.verdicts(&batch.profiles.resources());
-        if !verdicts.iter().any(Verdict::is_drop) {
-            let new = verdicts.into_iter().map(Verdict::into_new);
+        if !verdicts.iter().any(CachedDecision::is_drop) {
+            let new = verdicts.into_iter().map(CachedDecision::into_new);
             batch.profiles.replace_resources(new.collect());
             return next.consume(batch).await;
         }
-        let sifted = Sifted::new(&batch.profiles, verdicts);
-        if let Some(unwanted) = &self.unwanted {
-            for &process in &sifted.processes {
-                unwanted.report_drop(process);
+        let filtered = Filtered::new(&batch.profiles, verdicts);
+        if let Some(drop_reporter) = &self.drop_reporter {
+            for &process in &filtered.processes {
+                drop_reporter.report_drop(process);
             }
         }
-        let left = left_of(&batch.profiles, sifted.resources);
-        let answer = pass_left(batch, left, next).await;
+        let remaining = left_of(&batch.profiles, filtered.resources);
+        let answer = pass_left(batch, remaining, next).await;
         if answer.is_ok() {
-            self.dropped_samples.inc_by(sifted.dropped_samples as u64);
+            self.dropped_samples.inc_by(filtered.dropped_samples as u64);
         }
         answer
-    }
-}
-
-impl RelabelConfig {
-    /// Which labels are gone behind the last rule.
-    pub fn leftovers(&self) -> Leftovers {
-        match self.parca_config_file.is_empty() {
-            true => Leftovers::Prometheus,
-            false => Leftovers::Parca,
-        }
-    }
-
-    /// What stands in a file is not known before the start.
-    fn may_drop(&self) -> bool {
-        !self.parca_config_file.is_empty() || self.configs.iter().any(RuleConfig::may_drop)
     }
 }

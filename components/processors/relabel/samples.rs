@@ -1,28 +1,28 @@
-//! Rules that look at samples: the samples of a profile may come under different resources.
+//! Rules that look at samples, which may move samples of one profile to different resources.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use profcol_labels::{Place, Rows as Labelled, attribute_of};
+use profcol_labels::{LabelSource, Rows as Labelled, attribute_of};
 use profcol_profile::{
     AttributeIdx, Attributes, Dictionary, KeyValue, Model, Profile, Resource, ResourceProfiles,
     Samples,
 };
 
-use super::memory::Verdict;
+use super::memory::CachedDecision;
 use crate::shared::grouper::Grouper;
 use crate::shared::lists::Rows;
 
-/// Which attributes of samples rules see.
+/// The sample attributes that rules see.
 struct SampleLabels<'a> {
-    /// By any of their names.
+    /// By any of their label names.
     names: &'a [String],
-    /// Keys that were asked about.
+    /// Cached decisions by key.
     known: HashMap<Arc<str>, bool>,
 }
 
-/// A batch of which each sample is looked at.
+/// Applies the rules to each sample of a batch.
 pub(super) struct SampleFilter<'a, F> {
     labels: SampleLabels<'a>,
     verdict: F,
@@ -34,8 +34,8 @@ pub(super) struct SampleFilter<'a, F> {
     is_changed: bool,
 }
 
-/// What becomes of samples with the same attributes under one resource: the number of their new
-/// resource and their new attributes. `None` where they are dropped.
+/// The result for samples with the same attributes in one resource: the index of their new
+/// resource, and their new attributes. `None` if they are dropped.
 type Fate = Option<(usize, Vec<AttributeIdx>)>;
 
 // === impl SampleLabels ===
@@ -58,7 +58,7 @@ impl SampleLabels<'_> {
 
 // === impl SampleFilter ===
 
-impl<'a, F: FnMut(&Attributes) -> Verdict> SampleFilter<'a, F> {
+impl<'a, F: FnMut(&Attributes) -> CachedDecision> SampleFilter<'a, F> {
     pub fn new(names: &'a [String], dictionary: &'a Dictionary, verdict: F) -> Self {
         let mut labels = SampleLabels {
             names,
@@ -93,7 +93,7 @@ impl<'a, F: FnMut(&Attributes) -> Verdict> SampleFilter<'a, F> {
         }
     }
 
-    /// A profile by the number of its samples' resource.
+    /// Splits a profile by the resource of its samples.
     fn parts(
         &mut self,
         profile: &Arc<Profile>,
@@ -122,7 +122,7 @@ impl<'a, F: FnMut(&Attributes) -> Verdict> SampleFilter<'a, F> {
         parts.collect()
     }
 
-    /// What is left; `None` where that is all, as it was.
+    /// The remaining profiles; `None` if nothing changed.
     pub fn finish(self) -> Option<Model> {
         let is_different = self.is_changed || self.dropped_samples > 0;
         is_different.then(|| Model {
@@ -161,7 +161,7 @@ impl<'a, F: FnMut(&Attributes) -> Verdict> SampleFilter<'a, F> {
         let mut resource = row.resource.as_deref().cloned().unwrap_or_default();
         resource.attributes = hidden;
         for mut attribute in new.attributes.iter().cloned() {
-            let key = attribute_of(&attribute.key, Place::Sample).unwrap_or(&attribute.key);
+            let key = attribute_of(&attribute.key, LabelSource::Sample).unwrap_or(&attribute.key);
             let is_of_sample =
                 has(&of_sample, key) || !has(of_resource, key) && self.labels.are(key);
             if is_of_sample {

@@ -1,10 +1,10 @@
 use profcol_component::testkit::{Sink, batch, batch_with_outcomes, context, load};
-use profcol_component::{Outcome, Refusal};
-use profcol_config::PipelineId;
+use profcol_component::{DropFeedback, Outcome, Refusal};
+use profcol_labels::Leftovers;
 use profcol_profile::{KeyValue, Validation, Value};
 
 use super::*;
-use crate::shared::testkit::{Keep, ResourceSpec, processed, received as told_profiles, shown};
+use crate::shared::testkit::{Keep, ResourceSpec, processed, received as profiles_of, shown};
 
 async fn started(options: &str, context: &BuildContext) -> RelabelProcessor {
     let processor = RelabelProcessor::new(&load(options).unwrap(), context);
@@ -12,7 +12,7 @@ async fn started(options: &str, context: &BuildContext) -> RelabelProcessor {
     processor
 }
 
-/// A resource for each list of attributes, with two samples each, as it comes over the network.
+/// A resource with two samples for each list of attributes, encoded as if received over the network.
 fn received(resources: &[&[(&str, Value)]]) -> Profiles {
     let parts = resources.iter().map(|attributes| {
         let mut profiles = batch(2).profiles;
@@ -38,7 +38,7 @@ fn process(pid: i64, name: &str) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// The attributes of each resource that is left, as text.
+/// The attributes of each remaining resource, as text.
 fn described(profiles: &Profiles) -> Vec<String> {
     let resources = profiles.model().resources.iter();
     let resources = resources.map(|row| row.resource.as_ref().unwrap().attributes.iter());
@@ -100,7 +100,7 @@ async fn changes_resources_and_drops_some() {
 }
 
 #[tokio::test]
-async fn what_no_rule_changes_leaves_as_it_came() {
+async fn unchanged_batches_keep_their_bytes() {
     let profiles = received(&[&process(1, "web")]);
     let wire = profiles.to_wire();
     let options = "configs: [{source_labels: [comm], regex: db, action: drop}]";
@@ -109,7 +109,7 @@ async fn what_no_rule_changes_leaves_as_it_came() {
 }
 
 #[tokio::test]
-async fn reads_the_file_of_parcas_agent_as_it_is() {
+async fn reads_parca_agents_config_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("parca.yaml");
     let check = async |file: &str, expected: &[&str]| {
@@ -153,23 +153,28 @@ async fn reads_the_file_of_parcas_agent_as_it_is() {
     assert!(processor.start().await.is_err());
 }
 
+fn in_pipeline() -> BuildContext {
+    BuildContext {
+        pipelines: ["profiles".parse().unwrap()].into(),
+        ..context("relabel")
+    }
+}
+
 #[tokio::test]
-async fn hands_back_what_is_dropped_for_good() {
-    let pipeline: PipelineId = "profiles".parse().unwrap();
-    let mut context = context("relabel");
-    context.drop_feedback = context.drop_feedback.within([pipeline]);
-    let follower = context.drop_feedback.clone();
+async fn reports_processes_that_are_always_dropped() {
+    let context = in_pipeline();
+    let follower = DropFeedback::of(&context);
     let check = async |options: &str, expected: &[i64]| {
         let processor = started(options, &context).await;
         let follower = follower.subscribe().expect("the pipeline may drop");
         let batch = batch(0).with_profiles(received(&[&process(1, "web"), &process(2, "db")]));
         processor.process(batch, &Keep::default()).await.unwrap();
-        let told: Vec<i64> = follower
+        let reported: Vec<i64> = follower
             .take()
             .iter()
-            .map(|dropped| dropped.sighting.pid)
+            .map(|dropped| dropped.process.pid)
             .collect();
-        assert_eq!(told, expected, "{options}");
+        assert_eq!(reported, expected, "{options}");
     };
     check(
         "configs: [{source_labels: [comm], regex: web, action: drop}]",
@@ -184,12 +189,10 @@ async fn hands_back_what_is_dropped_for_good() {
 }
 
 #[tokio::test]
-async fn who_drops_nothing_hands_nothing_back() {
-    let pipeline: PipelineId = "profiles".parse().unwrap();
-    let mut context = context("relabel");
-    context.drop_feedback = context.drop_feedback.within([pipeline]);
+async fn rules_without_drops_report_nothing() {
+    let context = in_pipeline();
     started("configs: [{source_labels: [a], target_label: b}]", &context).await;
-    assert!(context.drop_feedback.subscribe().is_none());
+    assert!(DropFeedback::of(&context).subscribe().is_none());
 }
 
 #[tokio::test]
@@ -203,18 +206,18 @@ async fn rules_are_applied_once_to_each_set_of_labels() {
     assert_eq!(processor.applied.get(), 2);
 }
 
-/// What is remembered is weighed: see `shared::generations`.
+/// The cache is bounded by weight: see `shared::generations`.
 #[test]
-fn remembers_no_more_than_its_bound_of_label_sets_that_are_all_different() {
+fn cache_of_distinct_label_sets_is_bounded() {
     let rule = Rule::new(&profcol_labels::RuleSpec {
         target_label: "b".into(),
         replacement: "x".repeat(100),
         ..Default::default()
     });
     let rules = [rule.unwrap()];
-    let memory = Memory::new(Leftovers::Prometheus);
+    let memory = DecisionCache::new(Leftovers::Prometheus);
     let mut misses = 0;
-    let mut ask = |number: i64| {
+    let mut lookup = |number: i64| {
         let process = SharedResource::new(Resource {
             attributes: vec![KeyValue::new("process.pid", number)],
             ..Resource::default()
@@ -222,20 +225,20 @@ fn remembers_no_more_than_its_bound_of_label_sets_that_are_all_different() {
         memory.verdicts(&rules, &[process], || misses += 1);
     };
     for number in 0..1_000_000 {
-        ask(number);
+        lookup(number);
         if number % 100 == 0 {
-            ask(0);
+            lookup(0);
         }
     }
-    ask(1);
+    lookup(1);
     assert_eq!(
         misses, 1_000_001,
-        "the first is asked for and stays, the second is forgotten"
+        "the first is in use and stays, the second is evicted"
     );
 }
 
 #[tokio::test]
-async fn hands_the_answer_of_the_next_back() {
+async fn returns_the_answer_of_the_next_consumer() {
     let sink = Sink::refusing([Refusal::retry("full"), Refusal::retry("full")]);
     let options = "configs: [{source_labels: [comm], regex: web, action: drop}]";
     let processor = started(options, &context("relabel")).await;
@@ -251,13 +254,13 @@ async fn hands_the_answer_of_the_next_back() {
 }
 
 #[test]
-fn says_what_is_wrong_with_the_options() {
+fn validates_the_options() {
     let check = |options: &str, expected: &str| {
         let error = load::<RelabelConfig>(options).unwrap_err();
         assert!(error.starts_with(expected), "{options}: {error}");
     };
     let check_rule = |rule: &str, expected: &str| check(&format!("configs: [{rule}]"), expected);
-    check("{}", "needs rules in configs, or parca_config_file");
+    check("{}", "set configs or parca_config_file");
     check_rule(
         "{action: swap}",
         "configs::0::action: unknown relabel action \"swap\"",
@@ -280,10 +283,10 @@ fn says_what_is_wrong_with_the_options() {
     );
 }
 
-/// What is left of samples by rules that look at them, and how many are dropped.
-async fn by_sample(options: &str, told: &[ResourceSpec<'_>]) -> (Vec<String>, u64) {
+/// The remaining samples, and how many were dropped.
+async fn by_sample(options: &str, specs: &[ResourceSpec<'_>]) -> (Vec<String>, u64) {
     let processor = started(options, &context("relabel")).await;
-    let left = processed(&processor, told_profiles(told, 7)).await;
+    let left = processed(&processor, profiles_of(specs, 7)).await;
     (
         left.iter().flat_map(shown).collect(),
         processor.dropped_samples.get(),
@@ -312,9 +315,9 @@ async fn rules_may_look_at_samples() {
     ];
     assert_eq!((&left[..], dropped), (&expected.map(str::to_owned)[..], 1));
 
-    // What is not asked for is not seen.
-    let unasked = drop.replace("[thread_name], configs", "[cpu], configs");
-    assert_eq!(by_sample(&unasked, THREADS).await.1, 0);
+    // Attributes that are not in `sample_labels` are invisible.
+    let other_label = drop.replace("[thread_name], configs", "[cpu], configs");
+    assert_eq!(by_sample(&other_label, THREADS).await.1, 0);
 
     let cpu = "{sample_labels: [cpu], configs: [{source_labels: [cpu], regex: '(.+)', target_label: core}, {regex: cpu, action: labeldrop}]}";
     let (left, _) = by_sample(cpu, THREADS).await;
@@ -344,22 +347,20 @@ async fn rules_may_look_at_samples() {
 }
 
 #[tokio::test]
-async fn what_no_rule_changes_by_samples_leaves_as_it_came() {
+async fn batches_unchanged_by_sample_rules_keep_their_bytes() {
     let options =
         "{sample_labels: [cpu], configs: [{source_labels: [cpu], regex: '9', action: drop}]}";
     let processor = started(options, &context("relabel")).await;
-    let came = told_profiles(THREADS, 7);
-    let wire = came.to_wire();
-    let left = processed(&processor, came).await;
+    let input = profiles_of(THREADS, 7);
+    let wire = input.to_wire();
+    let left = processed(&processor, input).await;
     assert_eq!(left[0].to_wire(), wire);
 }
 
 #[tokio::test]
-async fn hands_back_only_what_no_sample_could_save() {
-    let pipeline: PipelineId = "profiles".parse().unwrap();
-    let mut context = context("relabel");
-    context.drop_feedback = context.drop_feedback.within([pipeline]);
-    let told: &[ResourceSpec<'_>] = &[("process.pid=1 kind=a", "", &["cpu.logical_number=1"])];
+async fn reports_only_processes_dropped_regardless_of_samples() {
+    let context = in_pipeline();
+    let specs: &[ResourceSpec<'_>] = &[("process.pid=1 kind=a", "", &["cpu.logical_number=1"])];
     for (rule, expected) in [
         ("{source_labels: [kind], regex: a, action: drop}", 1),
         ("{source_labels: [cpu], regex: '1', action: drop}", 0),
@@ -367,12 +368,11 @@ async fn hands_back_only_what_no_sample_could_save() {
     ] {
         let options = format!("{{sample_labels: [cpu], configs: [{rule}]}}");
         let processor = started(&options, &context).await;
-        let follower = context
-            .drop_feedback
+        let follower = DropFeedback::of(&context)
             .subscribe()
             .expect("the pipeline may drop");
         assert!(
-            processed(&processor, told_profiles(told, 7))
+            processed(&processor, profiles_of(specs, 7))
                 .await
                 .is_empty(),
             "{rule}"

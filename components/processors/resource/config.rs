@@ -1,4 +1,4 @@
-//! The options of `resource`, as the Collector has them.
+//! The options of `resource`: the Collector's.
 
 use profcol_config::{Config, Problems};
 use schemars::JsonSchema;

@@ -1,6 +1,6 @@
 //! Changes attributes of resources: adds, renames, hashes, removes.
 //!
-//! Only the resources of a batch are decoded and encoded for it; its samples stay as they came.
+//! Only the resources of a batch are decoded and encoded; its samples keep their bytes.
 
 mod config;
 #[cfg(test)]

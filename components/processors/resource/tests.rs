@@ -13,7 +13,7 @@ fn processor(actions: &str) -> ResourceProcessor {
     ResourceProcessor::new(&config).unwrap()
 }
 
-/// A batch as it comes over the network: bytes, not decoded.
+/// A batch as received over the network: bytes, not decoded.
 fn received(attributes: &[(&str, Value)]) -> Batch {
     let mut batch = batch(2);
     batch.profiles.update_resources(|resource| {
@@ -73,7 +73,7 @@ async fn insert_update_and_upsert_differ_in_when_they_set() {
 }
 
 #[tokio::test]
-async fn values_keep_the_type_that_they_are_written_with() {
+async fn values_keep_their_configured_type() {
     let check_value = async |written: &str, expected: Value| {
         let action = format!("{{key: a, value: {written}, action: upsert}}");
         check(&action, &[], &[("a", expected)]).await;
@@ -87,7 +87,7 @@ async fn values_keep_the_type_that_they_are_written_with() {
 }
 
 #[tokio::test]
-async fn values_come_from_other_attributes_where_they_are_there() {
+async fn takes_values_from_other_attributes_if_present() {
     let action = "{key: b, from_attribute: a, action: insert}";
     check(
         action,
@@ -99,7 +99,7 @@ async fn values_come_from_other_attributes_where_they_are_there() {
 }
 
 #[tokio::test]
-async fn values_come_from_the_clients_metadata_where_it_is_there() {
+async fn takes_values_from_client_metadata_if_present() {
     let check = async |from: &str, expected: Option<&str>| {
         let mut metadata = Metadata::default();
         metadata.add("X-Tenant", "a");
@@ -188,7 +188,7 @@ async fn extracts_named_groups() {
 }
 
 #[tokio::test]
-async fn converts_what_can_be_converted() {
+async fn converts_values_if_possible() {
     let check_type = async |to: &str, value: Value, expected: Value| {
         let action = format!("{{key: a, action: convert, converted_type: {to}}}");
         check(&action, &[("a", value)], &[("a", expected)]).await;
@@ -225,7 +225,7 @@ async fn actions_see_what_earlier_ones_did() {
 }
 
 #[tokio::test]
-async fn samples_are_not_decoded_and_unchanged_batches_stay_as_they_came() {
+async fn samples_are_not_decoded_and_unchanged_batches_keep_their_bytes() {
     let batch = received(&[("a", text("1"))]);
     let wire = batch.profiles.to_wire();
     let same = processed("{key: a, value: '1', action: upsert}", batch.clone()).await;
@@ -238,7 +238,7 @@ async fn samples_are_not_decoded_and_unchanged_batches_stay_as_they_came() {
 }
 
 #[tokio::test]
-async fn hands_the_answer_of_the_next_back() {
+async fn returns_the_answer_of_the_next_consumer() {
     let sink = Sink::refusing([Refusal::retry("full")]);
     let (refused, outcomes) = batch_with_outcomes(1);
     let action = processor("{key: a, value: 1, action: upsert}");
@@ -250,7 +250,7 @@ async fn hands_the_answer_of_the_next_back() {
 }
 
 #[test]
-fn says_what_is_wrong_with_the_options() {
+fn validates_the_options() {
     let check = |action: &str, expected: &str| {
         let error = load::<ResourceConfig>(&format!("attributes: [{action}]")).unwrap_err();
         assert_eq!(error, expected, "{action}");
@@ -314,7 +314,7 @@ fn says_what_is_wrong_with_the_options() {
     );
     check(
         "{key: a, from_context: auth.subject, action: insert}",
-        "attributes::0::from_context: \"auth.subject\" is not known to processors; use \"metadata.<name>\" with a receiver's `include_metadata` at the 0-th actions",
+        "attributes::0::from_context: \"auth.subject\" is not available to processors; use \"metadata.<name>\" with a receiver's `include_metadata` at the 0-th actions",
     );
     let error = load::<ResourceConfig>("attributes: [{pattern: '(', action: delete}]").unwrap_err();
     assert!(

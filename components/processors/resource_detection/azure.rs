@@ -5,7 +5,8 @@ use profcol_profile::{Attributes, KeyValue};
 use serde::Deserialize;
 
 use super::config::AzureConfig;
-use super::metadata::{Service, attributes, is_wanted};
+use super::error::{DetectionError, ResponseError};
+use super::metadata::{Service, attributes, matches_any};
 use super::switches::AttributeDefaults;
 
 pub(super) const ATTRIBUTES: AttributeDefaults = &[
@@ -45,14 +46,17 @@ struct Tag {
     value: String,
 }
 
-pub(super) async fn detect(config: &AzureConfig, endpoint: &str) -> Result<Attributes, String> {
+pub(super) async fn detect(
+    config: &AzureConfig,
+    endpoint: &str,
+) -> Result<Attributes, DetectionError> {
     let service = Service::new(endpoint)?;
     let header = [("metadata", "true")];
     let reply = service.ask(Method::GET, COMPUTE, &header).await?;
     let compute: Compute = serde_json::from_str(&service.text(COMPUTE, &reply)?)
-        .map_err(|error| service.wrong(COMPUTE, &format!("its answer is no machine: {error}")))?;
+        .map_err(|error| service.error(COMPUTE, error))?;
     if compute.vm_id.is_empty() {
-        return Err(service.wrong(COMPUTE, "its answer names no machine"));
+        return Err(service.error(COMPUTE, ResponseError::Missing("VM ID")));
     }
     let mut found = attributes([
         ("cloud.provider", "azure"),
@@ -68,7 +72,7 @@ pub(super) async fn detect(config: &AzureConfig, endpoint: &str) -> Result<Attri
         ("azure.resourcegroup.name", &compute.resource_group_name),
     ]);
     for Tag { name, value } in &compute.tags_list {
-        if is_wanted(&config.tags, name) {
+        if matches_any(&config.tags, name) {
             found.push(KeyValue::new(&format!("azure.tag.{name}"), value.as_str()));
         }
     }

@@ -1,4 +1,4 @@
-//! The options of `resource_detection`, as the Collector has them.
+//! The options of `resource_detection`: the Collector's.
 
 use profcol_config::{Config, Duration, Problems};
 use regex::Regex;
@@ -12,33 +12,33 @@ use super::{azure, docker, ec2, gcp, own_container, system};
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 #[schemars(extend("x-refused" = {
-    "fail_on_missing_metadata": "a start never fails for want of metadata; what failed is tried again, remove it",
-    "retry": "what failed is tried again by itself, eight times within about four minutes, remove it",
+    "fail_on_missing_metadata": "startup never fails for missing metadata, failed detectors are retried; remove it",
+    "retry": "failed detectors are always retried, eight times within about four minutes; remove it",
     "attributes": "name them in `resource_attributes` of the detector",
 }))]
 pub struct ResourceDetectionConfig {
     /// Detectors to run. If several set the same attribute, the first in this list wins.
     pub detectors: Vec<Detector>,
-    /// Whether what is detected replaces what a resource says already.
+    /// Whether detected attributes replace existing ones.
     #[serde(rename = "override")]
     pub replaces: bool,
-    /// How long all of them together may take; the start waits so long at most.
+    /// Timeout for all detectors together; the start waits at most this long.
     pub timeout: Duration,
     /// Interval between detections; `0s` detects once.
     pub refresh_interval: Duration,
-    /// The detector `env`.
+    /// The `env` detector.
     pub env: EnvConfig,
-    /// The detector `system`.
+    /// The `system` detector.
     pub system: SystemConfig,
-    /// The detector `docker`.
+    /// The `docker` detector.
     pub docker: DockerConfig,
-    /// The detector `container`.
+    /// The `container` detector.
     pub container: OwnContainerConfig,
-    /// The detector `ec2`.
+    /// The `ec2` detector.
     pub ec2: Ec2Config,
-    /// The detector `gcp`.
+    /// The `gcp` detector.
     pub gcp: GcpConfig,
-    /// The detector `azure`.
+    /// The `azure` detector.
     pub azure: AzureConfig,
 }
 
@@ -48,11 +48,11 @@ pub struct ResourceDetectionConfig {
 pub enum Detector {
     /// `OTEL_RESOURCE_ATTRIBUTES` of profcol's own environment.
     Env,
-    /// The host.
+    /// This host.
     System,
     /// Docker's API.
     Docker,
-    /// The container in which profcol runs itself.
+    /// The container that profcol runs in.
     Container,
     /// Amazon's instance metadata.
     Ec2,
@@ -65,7 +65,7 @@ pub enum Detector {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct EnvConfig {
-    /// Only these attributes; absent means all.
+    /// Add only these attributes; absent means all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowlist: Option<Vec<String>>,
 }
@@ -73,7 +73,7 @@ pub struct EnvConfig {
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct SystemConfig {
-    /// Where to find `host.name`; the first that knows it is right.
+    /// The sources of `host.name`; the first with a result wins.
     pub hostname_sources: Vec<HostnameSource>,
     /// Which attributes to add: `<name>: {enabled: true}`.
     pub resource_attributes: Switches,
@@ -85,11 +85,12 @@ pub struct SystemConfig {
 pub enum HostnameSource {
     /// The kernel's host name.
     Os,
-    /// The full name: by `/etc/hosts`, else the canonical name in DNS, else by the host's addresses.
+    /// The fully qualified name: from `/etc/hosts`, else the canonical name in DNS, else a reverse lookup of the
+    /// host's addresses.
     Dns,
     /// The canonical name in DNS.
     Cname,
-    /// The name in DNS of the first of the host's addresses that has one.
+    /// A reverse lookup of the host's addresses; the first with a name wins.
     Lookup,
 }
 
@@ -110,9 +111,9 @@ pub struct OwnContainerConfig {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct Ec2Config {
-    /// Which tags of the instance to add as `ec2.tag.<key>`: regular expressions for their keys.
+    /// The instance tags to add as `ec2.tag.<key>`: regular expressions for their keys.
     pub tags: Vec<String>,
-    /// Take the tags from the instance's metadata; needed for `tags`.
+    /// Read the tags from the instance metadata; required for `tags`.
     pub tags_from_imds: bool,
     /// Which attributes to add: `<name>: {enabled: false}`.
     pub resource_attributes: Switches,
@@ -121,7 +122,7 @@ pub struct Ec2Config {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 #[schemars(extend("x-refused" = {
-    "labels": "an instance's labels are not in its metadata, only in Google's compute API, which is not asked; remove it",
+    "labels": "instance labels are only in Google's Compute API, which is not queried; remove it",
 }))]
 pub struct GcpConfig {
     /// Which attributes to add: `<name>: {enabled: false}`.
@@ -131,7 +132,7 @@ pub struct GcpConfig {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct AzureConfig {
-    /// Which tags of the machine to add as `azure.tag.<key>`: regular expressions for their keys.
+    /// The VM tags to add as `azure.tag.<key>`: regular expressions for their keys.
     pub tags: Vec<String>,
     /// Which attributes to add: `<name>: {enabled: false}`.
     pub resource_attributes: Switches,
@@ -167,7 +168,7 @@ impl Default for SystemConfig {
 impl Config for ResourceDetectionConfig {
     fn validate(&self, problems: &mut Problems) {
         if self.timeout <= Duration::ZERO {
-            problems.add("timeout", "must be positive: a start never waits for ever");
+            problems.add("timeout", "must be positive: startup never waits forever");
         }
         if self.refresh_interval.is_negative() {
             problems.add("refresh_interval", "must be non-negative");
@@ -175,13 +176,13 @@ impl Config for ResourceDetectionConfig {
         if self.ec2.tags_from_imds && self.ec2.tags.is_empty() {
             problems.add(
                 "ec2::tags",
-                "missing: `tags_from_imds` takes those named here",
+                "missing: `tags_from_imds` adds only the tags listed here",
             );
         }
         if !self.ec2.tags_from_imds && !self.ec2.tags.is_empty() {
             problems.add(
                 "ec2::tags",
-                "Amazon's API is not asked for tags: set `tags_from_imds: true`, and allow tags in the instance's metadata",
+                "Amazon's API is not queried for tags: set `tags_from_imds: true`, and allow tags in the instance metadata",
             );
         }
         self.validate_sections(problems);
@@ -234,7 +235,7 @@ impl ResourceDetectionConfig {
                     let at = format!("{section}::tags::{position}");
                     problems.add(
                         &at,
-                        format!("{pattern:?} is no regular expression: {error}"),
+                        format!("invalid regular expression {pattern:?}: {error}"),
                     );
                 }
             }

@@ -1,13 +1,14 @@
-//! What Docker tells of its host, and of the container in which this process runs.
+//! Attributes that Docker reports about its host and profcol's container.
 
 use http::Method;
 use profcol_profile::{Attributes, KeyValue, Value};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::error::{DetectionError, ResponseError};
 use super::metadata::{Service, attributes};
 use super::switches::{AttributeDefaults, Switches};
-use crate::shared::image::Image;
+use profcol_metadata::Image;
 
 pub(super) const ATTRIBUTES: AttributeDefaults = &[
     ("host.name", true),
@@ -20,7 +21,7 @@ pub(super) const ATTRIBUTES: AttributeDefaults = &[
 
 const INFO: &str = "/info";
 
-/// Where it is, unless the variable of Docker's own client says otherwise.
+/// The endpoint from the environment variable of Docker's client, else the default.
 pub(super) fn endpoint() -> String {
     let chosen = std::env::var("DOCKER_HOST").ok();
     let chosen = chosen.filter(|it| !it.is_empty());
@@ -54,16 +55,16 @@ struct Config {
     image: String,
 }
 
-/// `own` is the id of the container in which this process runs.
+/// `own` is the ID of the container that profcol runs in.
 pub(super) async fn detect(
     switches: &Switches,
     endpoint: &str,
     own: Option<&str>,
-) -> Result<Attributes, String> {
+) -> Result<Attributes, DetectionError> {
     let service = Service::new(endpoint)?;
     let info: Info = get(&service, INFO).await?;
     if info.name.is_empty() {
-        return Err(service.wrong(INFO, "its answer names no host"));
+        return Err(service.error(INFO, ResponseError::Missing("host name")));
     }
     let mut found = attributes([("host.name", &*info.name), ("os.type", &info.os_type)]);
     let is_of_container = |name: &str| name.starts_with("container.");
@@ -82,8 +83,7 @@ pub(super) async fn detect(
     Ok(found)
 }
 
-async fn get<T: DeserializeOwned>(service: &Service, path: &str) -> Result<T, String> {
+async fn get<T: DeserializeOwned>(service: &Service, path: &str) -> Result<T, DetectionError> {
     let reply = service.ask(Method::GET, path, &[]).await?;
-    serde_json::from_str(&service.text(path, &reply)?)
-        .map_err(|error| service.wrong(path, &format!("its answer is not as Docker's: {error}")))
+    serde_json::from_str(&service.text(path, &reply)?).map_err(|error| service.error(path, error))
 }

@@ -5,7 +5,8 @@ use profcol_profile::{Attributes, KeyValue};
 use serde::Deserialize;
 
 use super::config::Ec2Config;
-use super::metadata::{Service, attributes, is_wanted};
+use super::error::{DetectionError, ResponseError};
+use super::metadata::{Service, attributes, matches_any};
 use super::switches::AttributeDefaults;
 
 pub(super) const ATTRIBUTES: AttributeDefaults = &[
@@ -25,7 +26,7 @@ const DOCUMENT: &str = "/latest/dynamic/instance-identity/document";
 const HOST_NAME: &str = "/latest/meta-data/hostname";
 const TAGS: &str = "/latest/meta-data/tags/instance";
 
-/// Where it is, unless the variable of Amazon's SDKs says otherwise.
+/// The endpoint from the environment variable of the AWS SDKs, else the default.
 pub(super) fn endpoint() -> String {
     let chosen = std::env::var("AWS_EC2_METADATA_SERVICE_ENDPOINT").ok();
     let chosen = chosen.filter(|it| !it.is_empty());
@@ -44,7 +45,10 @@ struct Document {
     instance_type: String,
 }
 
-pub(super) async fn detect(config: &Ec2Config, endpoint: &str) -> Result<Attributes, String> {
+pub(super) async fn detect(
+    config: &Ec2Config,
+    endpoint: &str,
+) -> Result<Attributes, DetectionError> {
     let service = Service::new(endpoint)?;
     let token = token(&service).await?;
     let get = async |path: &str| {
@@ -55,9 +59,9 @@ pub(super) async fn detect(config: &Ec2Config, endpoint: &str) -> Result<Attribu
         service.text(path, &reply)
     };
     let document: Document = serde_json::from_str(&get(DOCUMENT).await?)
-        .map_err(|error| service.wrong(DOCUMENT, &format!("its answer is no document: {error}")))?;
+        .map_err(|error| service.error(DOCUMENT, error))?;
     if document.instance_id.is_empty() {
-        return Err(service.wrong(DOCUMENT, "its answer names no instance"));
+        return Err(service.error(DOCUMENT, ResponseError::Missing("instance ID")));
     }
     let host_name = get(HOST_NAME).await?;
     let mut found = attributes([
@@ -73,7 +77,7 @@ pub(super) async fn detect(config: &Ec2Config, endpoint: &str) -> Result<Attribu
     ]);
     if !config.tags.is_empty() {
         for key in get(TAGS).await?.lines() {
-            if is_wanted(&config.tags, key) {
+            if matches_any(&config.tags, key) {
                 let value = get(&format!("{TAGS}/{key}")).await?;
                 found.push(KeyValue::new(&format!("ec2.tag.{key}"), value.as_str()));
             }
@@ -83,8 +87,8 @@ pub(super) async fn detect(config: &Ec2Config, endpoint: &str) -> Result<Attribu
     Ok(found)
 }
 
-/// None where the service is of the first version, which has no tokens.
-async fn token(service: &Service) -> Result<Option<String>, String> {
+/// `None` for IMDSv1, which has no tokens.
+async fn token(service: &Service) -> Result<Option<String>, DetectionError> {
     let lifetime = [("x-aws-ec2-metadata-token-ttl-seconds", "60")];
     let reply = service.ask(Method::PUT, TOKEN, &lifetime).await?;
     match reply.status {

@@ -1,14 +1,15 @@
-//! What the environment says: `OTEL_RESOURCE_ATTRIBUTES=key=value,…`.
+//! Attributes from the environment: `OTEL_RESOURCE_ATTRIBUTES=key=value,…`.
 
 use profcol_profile::Attributes;
 
 use super::config::EnvConfig;
-use crate::shared::resource_attributes::parse;
+use super::error::DetectionError;
+use profcol_metadata::otel_resource_attributes::parse;
 
-/// The second is its former name.
+/// The second is the former name.
 const VARIABLES: [&str; 2] = ["OTEL_RESOURCE_ATTRIBUTES", "OTEL_RESOURCE"];
 
-pub(super) fn detect(config: &EnvConfig) -> Result<Attributes, String> {
+pub(super) fn detect(config: &EnvConfig) -> Result<Attributes, DetectionError> {
     let text = VARIABLES.iter().find_map(|name| {
         let text = std::env::var(name).ok()?;
         (!text.trim().is_empty()).then_some(text)

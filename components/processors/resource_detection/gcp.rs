@@ -4,6 +4,7 @@ use http::{Method, StatusCode};
 use profcol_profile::Attributes;
 
 use super::config::GcpConfig;
+use super::error::{DetectionError, ResponseError};
 use super::metadata::{Service, attributes};
 use super::switches::AttributeDefaults;
 
@@ -24,10 +25,10 @@ pub(super) const ATTRIBUTES: AttributeDefaults = &[
     ("gcp.gce.instance.name", false),
 ];
 
-/// Requests carry it so that no web page can make them; answers, so that no other server can.
+/// Required in requests, so that no web page can make them; in answers it proves the metadata server.
 const FLAVOR: (&str, &str) = ("metadata-flavor", "Google");
 
-/// Where it is, unless the variable of Google's libraries says otherwise.
+/// The endpoint from the environment variable of Google's libraries, else the default.
 pub(super) fn endpoint() -> String {
     let chosen = std::env::var("GCE_METADATA_HOST").ok();
     let chosen = chosen.filter(|it| !it.is_empty());
@@ -38,17 +39,18 @@ pub(super) fn endpoint() -> String {
     }
 }
 
-pub(super) async fn detect(config: &GcpConfig, endpoint: &str) -> Result<Attributes, String> {
+pub(super) async fn detect(
+    config: &GcpConfig,
+    endpoint: &str,
+) -> Result<Attributes, DetectionError> {
     let service = Service::new(endpoint)?;
     let get = async |name: &str| {
         let path = format!("/computeMetadata/v1/{name}");
         let reply = service.ask(Method::GET, &path, &[FLAVOR]).await?;
         let flavor = reply.headers.get(FLAVOR.0);
         if flavor.is_none_or(|flavor| flavor != FLAVOR.1) {
-            return Err(service.wrong(
-                &path,
-                "it is not Google's: it did not answer with `Metadata-Flavor: Google`",
-            ));
+            let missing = ResponseError::Missing("`Metadata-Flavor: Google`");
+            return Err(service.error(&path, missing));
         }
         match reply.status {
             StatusCode::NOT_FOUND => Ok(String::new()),
@@ -89,7 +91,7 @@ pub(super) async fn detect(config: &GcpConfig, endpoint: &str) -> Result<Attribu
     Ok(found)
 }
 
-/// What made the instance: `projects/1/zones/z/instanceGroupManagers/name`.
+/// The creator of the instance: `projects/1/zones/z/instanceGroupManagers/name`.
 #[derive(Default)]
 struct Manager<'a> {
     name: &'a str,
@@ -111,7 +113,7 @@ impl<'a> Manager<'a> {
     }
 }
 
-/// `projects/1/zones/europe-west1-b` is the zone `europe-west1-b`.
+/// The zone `europe-west1-b` of `projects/1/zones/europe-west1-b`.
 fn last(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }

@@ -1,10 +1,12 @@
-//! Asking the metadata services of clouds.
+//! A client for the metadata services of clouds.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use profcol_net::{DirectHttp, HttpReply};
 use profcol_profile::{Attributes, KeyValue};
 
-/// Nothing that is asked for is longer.
+use super::error::{DetectionError, ResponseError};
+
+/// All expected responses are shorter.
 const MAX_ANSWER: usize = 64 << 10;
 
 pub(super) struct Service {
@@ -13,51 +15,56 @@ pub(super) struct Service {
 }
 
 impl Service {
-    pub fn new(endpoint: &str) -> Result<Self, String> {
+    pub fn new(endpoint: &str) -> Result<Self, DetectionError> {
         Ok(Self {
-            http: DirectHttp::new(endpoint).map_err(|error| error.to_string())?,
+            http: DirectHttp::new(endpoint)?,
             endpoint: endpoint.to_owned(),
         })
     }
 
-    /// An answer of any status.
+    /// The answer, with any status.
     pub async fn ask(
         &self,
         method: Method,
         path: &str,
         headers: &[(&'static str, &str)],
-    ) -> Result<HttpReply, String> {
+    ) -> Result<HttpReply, DetectionError> {
         let header = |(name, value): &(&'static str, &str)| {
             let header = HeaderValue::from_str(value);
-            let header = header.map_err(|_| format!("{name}: {value:?} is no header"))?;
+            let header = header.map_err(|_| DetectionError::Header {
+                name,
+                value: (*value).to_owned(),
+            })?;
             Ok((HeaderName::from_static(name), header))
         };
-        let headers: Result<HeaderMap, String> = headers.iter().map(header).collect();
-        let reply = self.http.send(method, path, headers?).await;
-        let reply = reply.map_err(|error| error.to_string())?;
+        let headers: Result<HeaderMap, DetectionError> = headers.iter().map(header).collect();
+        let reply = self.http.send(method, path, headers?).await?;
         match reply.body.len() <= MAX_ANSWER {
             true => Ok(reply),
-            false => Err(self.wrong(path, "its answer is too long")),
+            false => Err(self.error(path, ResponseError::TooLong)),
         }
     }
 
-    /// The text of a good answer.
-    pub fn text(&self, path: &str, reply: &HttpReply) -> Result<String, String> {
+    /// The text of a successful response.
+    pub fn text(&self, path: &str, reply: &HttpReply) -> Result<String, DetectionError> {
         if reply.status != StatusCode::OK {
-            return Err(self.wrong(path, &format!("it answered {}", reply.status)));
+            return Err(self.error(path, ResponseError::Status(reply.status)));
         }
         match std::str::from_utf8(&reply.body) {
             Ok(text) => Ok(text.trim().to_owned()),
-            Err(_) => Err(self.wrong(path, "its answer is not text")),
+            Err(_) => Err(self.error(path, ResponseError::NotUtf8)),
         }
     }
 
-    pub fn wrong(&self, path: &str, what: &str) -> String {
-        format!("{}{path}: {what}", self.endpoint)
+    pub fn error(&self, path: &str, error: impl Into<ResponseError>) -> DetectionError {
+        DetectionError::Response {
+            url: format!("{}{path}", self.endpoint),
+            error: error.into(),
+        }
     }
 }
 
-/// What is empty is left out.
+/// Without empty values.
 pub(super) fn attributes<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Attributes {
     let pairs = pairs.into_iter().filter(|(_, value)| !value.is_empty());
     pairs
@@ -65,8 +72,8 @@ pub(super) fn attributes<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>
         .collect()
 }
 
-/// Whether one of the patterns matches; those that are none were refused before.
-pub(super) fn is_wanted(patterns: &[String], key: &str) -> bool {
+/// Whether one of the patterns matches. Invalid patterns were refused by validation.
+pub(super) fn matches_any(patterns: &[String], key: &str) -> bool {
     let mut patterns = patterns.iter().filter_map(|it| regex::Regex::new(it).ok());
     patterns.any(|pattern| pattern.is_match(key))
 }

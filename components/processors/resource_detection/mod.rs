@@ -1,13 +1,14 @@
-//! Adds what this host, its environment and its cloud tell of it, to every resource.
+//! Adds attributes of this host, its environment and its cloud to every resource.
 //!
-//! They are asked at the start, all at once and for a short time. Who does not answer is asked again
-//! later: no start fails for it, and no batch waits.
+//! All detectors run concurrently at startup, with a short timeout. Failed ones are retried
+//! later: they fail no start and delay no batch.
 
 mod azure;
 mod config;
 mod docker;
 mod ec2;
 mod env;
+mod error;
 mod gcp;
 mod metadata;
 mod network;
@@ -17,11 +18,12 @@ mod system;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use profcol_component::{
     Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Processor, RunError,
     Stability, StartError, Stop,
@@ -31,11 +33,11 @@ use tokio::time::timeout;
 
 use self::config::Detector;
 pub use self::config::ResourceDetectionConfig;
-use crate::shared::locks::lock;
-use crate::shared::lookup::find;
+use self::error::DetectionError;
 use crate::shared::resource_cache::{Edited, ResourceCache};
+use profcol_metadata::attributes::find;
 
-/// Who did not answer is asked again after a second, two, four: some four minutes in all.
+/// Failed detectors are retried after 1, 2, 4, … seconds: about four minutes in all.
 const RETRIES: u32 = 8;
 
 pub struct ResourceDetectionProcessor {
@@ -47,7 +49,7 @@ pub struct ResourceDetectionProcessor {
     failed: IntCounter,
 }
 
-/// Where Docker and the clouds' metadata are.
+/// The endpoints of Docker and the clouds' metadata services.
 struct Places {
     docker: String,
     ec2: String,
@@ -55,12 +57,12 @@ struct Places {
     azure: String,
 }
 
-/// What each detector found last.
+/// The last result of each detector.
 #[derive(Default)]
 struct DetectedAttributes {
     by_detector: Vec<Option<Attributes>>,
     merged: Arc<Attributes>,
-    /// How many times they were asked.
+    /// The number of detection runs.
     version: u64,
 }
 
@@ -102,16 +104,16 @@ impl ResourceDetectionProcessor {
         }
     }
 
-    /// Asks all of them; says whether one of them did not answer. What it said before stays.
+    /// Runs all detectors; returns whether one failed. Its previous result is kept.
     async fn detect(&self) -> bool {
         let limit = self.config.timeout.into();
-        let asked = self.config.detectors.iter().map(async |&detector| {
-            let late = || Err(format!("no answer within {}", self.config.timeout));
+        let running = self.config.detectors.iter().map(async |&detector| {
+            let late = || Err(DetectionError::Timeout(self.config.timeout));
             let answer = timeout(limit, self.ask(detector)).await;
             (detector, answer.unwrap_or_else(|_| late()))
         });
-        let answers = join_all(asked).await;
-        let mut found = lock(&self.found);
+        let answers = join_all(running).await;
+        let mut found = self.found.lock();
         let mut has_failed = false;
         for ((detector, answer), known) in answers.into_iter().zip(&mut found.by_detector) {
             let detector = detector.name();
@@ -125,7 +127,7 @@ impl ResourceDetectionProcessor {
                 Err(error) => {
                     self.failed.inc();
                     has_failed = true;
-                    tracing::warn!(detector, error, "detector failed; retrying later");
+                    tracing::warn!(detector, %error, "detector failed; retrying later");
                 }
             }
         }
@@ -140,7 +142,7 @@ impl ResourceDetectionProcessor {
         has_failed
     }
 
-    async fn ask(&self, detector: Detector) -> Result<Attributes, String> {
+    async fn ask(&self, detector: Detector) -> Result<Attributes, DetectionError> {
         let config = &self.config;
         match detector {
             Detector::Env => env::detect(&config.env),
@@ -150,7 +152,7 @@ impl ResourceDetectionProcessor {
                 let mut found = match detected.await {
                     Ok(found) => found?,
                     Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                    Err(_) => return Err("this process is about to end".to_owned()),
+                    Err(_) => return Err(DetectionError::ShuttingDown),
                 };
                 let switches = &self.config.system.resource_attributes;
                 switches.apply(system::ATTRIBUTES, &mut found);
@@ -168,7 +170,7 @@ impl ResourceDetectionProcessor {
         }
     }
 
-    /// Says whether anything is another.
+    /// Returns whether anything changed.
     fn apply(&self, detected: &Attributes, attributes: &mut Attributes) -> bool {
         let mut is_changed = false;
         for new in detected {
@@ -185,17 +187,17 @@ impl ResourceDetectionProcessor {
     }
 
     fn merged(&self) -> Arc<Attributes> {
-        let found = lock(&self.found);
+        let found = self.found.lock();
         Arc::clone(&found.merged)
     }
 
-    /// Of what is known.
+    /// The version of the detected attributes.
     fn version(&self) -> u64 {
-        lock(&self.found).version
+        self.found.lock().version
     }
 
     fn has_unanswered(&self) -> bool {
-        let found = lock(&self.found);
+        let found = self.found.lock();
         found.by_detector.iter().any(Option::is_none)
     }
 }

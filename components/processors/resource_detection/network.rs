@@ -1,4 +1,4 @@
-//! The interfaces by which this host is reached: those that are up and not its own loop.
+//! The network interfaces of this host that are up, without the loopback.
 
 use std::fs;
 use std::net::IpAddr;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use profcol_profile::{Attributes, KeyValue, Value};
 
-/// A node of Kubernetes has one for each of its pods.
+/// A Kubernetes node has an interface for each of its pods.
 const MAX_ADDRESSES: usize = 256;
 
-/// In the order in which they were made.
+/// Ordered by interface index.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Network {
     pub interfaces: Vec<String>,
@@ -37,7 +37,7 @@ impl Network {
             let own = own.filter(|(address, _)| !address.is_loopback());
             let own = own.map(|(address, _)| address.to_string());
             network.addresses.extend(own);
-            // `00-11-22-AA-BB-CC`, as OpenTelemetry writes it.
+            // `00-11-22-AA-BB-CC`, OpenTelemetry's format.
             network
                 .macs
                 .extend(mac.map(|mac| mac.to_uppercase().replace(':', "-")));

@@ -1,4 +1,4 @@
-//! The container in which this process runs itself.
+//! The container that profcol runs in.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use super::switches::{AttributeDefaults, Switches};
 pub(super) const ATTRIBUTES: AttributeDefaults =
     &[("container.id", true), ("container.runtime.name", true)];
 
-/// Files that runtimes mount into a container, from a folder of its own.
+/// Files that runtimes mount into a container from a folder per container.
 const MOUNTED: [&str; 3] = ["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"];
 
 #[derive(Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(super) struct Own {
     pub runtime: Option<&'static str>,
 }
 
-/// Nothing, where it runs in none.
+/// Empty outside of a container.
 pub(super) fn detect(switches: &Switches) -> Attributes {
     let mut attributes = Attributes::new();
     if let Some(own) = Own::find() {
@@ -40,8 +40,8 @@ impl Own {
         Self::of(&read("cgroup"), &read("mountinfo"), is_pod)
     }
 
-    /// In a namespace of cgroups its own path is hidden; then the mounts tell, but in a pod, where they are those of
-    /// the pod's first container.
+    /// In a cgroup namespace the path is hidden; then the mounts have the ID. In a pod they do not: there they
+    /// belong to the pod's first container.
     pub(super) fn of(cgroup: &str, mounts: &str, is_pod: bool) -> Option<Self> {
         let found = cgroup_in(cgroup).and_then(container);
         if let Some(found) = found {

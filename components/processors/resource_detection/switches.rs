@@ -1,4 +1,4 @@
-//! `resource_attributes`: which of the attributes that a detector finds are added.
+//! `resource_attributes`: which detected attributes are added.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use profcol_profile::Attributes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a detector may find, and whether it is added unless the configuration says otherwise.
+/// The attributes of a detector, and whether they are enabled by default.
 pub(super) type AttributeDefaults = &'static [(&'static str, bool)];
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -25,20 +25,20 @@ impl Switches {
         for name in self.0.keys() {
             if known.iter().all(|(attribute, _)| attribute != name) {
                 let known: Vec<&str> = known.iter().map(|(attribute, _)| *attribute).collect();
-                let message = format!("is not detected here; known are {}", known.join(", "));
+                let message = format!("is not detected here; supported: {}", known.join(", "));
                 problems.add(name, message);
             }
         }
     }
 
-    /// Whether one of these is switched on.
-    pub(super) fn has(&self, known: AttributeDefaults, is_asked: impl Fn(&str) -> bool) -> bool {
-        let asked = known.iter().filter(|(name, _)| is_asked(name));
-        let mut asked = asked.map(|(name, on)| self.0.get(*name).map_or(*on, |it| it.enabled));
-        asked.any(|is_on| is_on)
+    /// Whether one of these is enabled.
+    pub(super) fn has(&self, known: AttributeDefaults, selects: impl Fn(&str) -> bool) -> bool {
+        let enabled = known.iter().filter(|(name, _)| selects(name));
+        let mut enabled = enabled.map(|(name, on)| self.0.get(*name).map_or(*on, |it| it.enabled));
+        enabled.any(|is_on| is_on)
     }
 
-    /// Leaves what is switched on; what has no switch, such as tags, was asked for by name.
+    /// Keeps enabled attributes, and those without a switch, such as tags, which are configured by name.
     pub(super) fn apply(&self, known: AttributeDefaults, attributes: &mut Attributes) {
         attributes.retain(|attribute| {
             let switch = self.0.get(&*attribute.key).map(|switch| switch.enabled);

@@ -1,4 +1,4 @@
-//! What this host says of itself.
+//! Attributes of this host.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,10 +9,11 @@ use profcol_processes::Host;
 use profcol_profile::{Attributes, KeyValue, Value};
 
 use super::config::{HostnameSource, SystemConfig};
+use super::error::DetectionError;
 use super::network::Network;
 use super::switches::AttributeDefaults;
 
-/// Those of the Collector, and the kernel's release and machine as `uname` writes them.
+/// The Collector's, and the kernel's release and machine as in `uname`.
 pub(super) const ATTRIBUTES: AttributeDefaults = &[
     ("host.name", true),
     ("os.type", true),
@@ -35,13 +36,13 @@ pub(super) const ATTRIBUTES: AttributeDefaults = &[
     (MACHINE, false),
 ];
 
-/// In bytes, as the conventions have it.
+/// In bytes, per the semantic conventions.
 const CACHE: &str = "host.cpu.cache.l2.size";
 const RELEASE: &str = "os.kernel.release";
 const MACHINE: &str = "os.kernel.machine";
 
-/// Asks DNS, if it is to: not on a thread that moves batches.
-pub(super) fn detect(config: &SystemConfig) -> Result<Attributes, String> {
+/// May query DNS, so it must not run on a runtime thread.
+pub(super) fn detect(config: &SystemConfig) -> Result<Attributes, DetectionError> {
     let host = Host::read();
     let kernel = |name| read(&format!("/proc/sys/kernel/{name}"));
     let release = kernel("osrelease");
@@ -82,11 +83,11 @@ pub(super) fn detect(config: &SystemConfig) -> Result<Attributes, String> {
     attributes.extend(Network::read().attributes());
     match attributes.iter().any(|it| &*it.key == "host.name") {
         true => Ok(attributes),
-        false => Err("none of `hostname_sources` knows the host's name; add `os`".to_owned()),
+        false => Err(DetectionError::NoHostName),
     }
 }
 
-/// As OpenTelemetry calls them.
+/// OpenTelemetry's name of the architecture.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -108,7 +109,7 @@ fn host_name(sources: &[HostnameSource], name: &str) -> Option<String> {
     found.find(|found| !found.is_empty())
 }
 
-/// The first name in the line that has this one is the full one.
+/// The first name in the line with this name is the fully qualified one.
 pub(super) fn in_hosts(hosts: &str, name: &str) -> Option<String> {
     hosts.lines().find_map(|line| {
         let line = line.split('#').next().unwrap_or_default();
@@ -165,7 +166,7 @@ impl Distribution {
     }
 }
 
-/// What `/proc/cpuinfo` says of the first processor; on aarch64 it has other words.
+/// The first processor in `/proc/cpuinfo`; aarch64 has other keys.
 pub(super) fn processor(cpuinfo: &str) -> Vec<(&'static str, String)> {
     let first = cpuinfo.split("\n\n").next().unwrap_or_default();
     let lines = first.lines().filter_map(|line| line.split_once(':'));
@@ -183,13 +184,13 @@ pub(super) fn processor(cpuinfo: &str) -> Vec<(&'static str, String)> {
     lines.filter_map(known).collect()
 }
 
-/// The size of the cache of the second level, among those of a processor.
+/// The size of a processor's L2 cache.
 pub(super) fn second_cache(caches: &Path) -> Option<i64> {
     let entries = fs::read_dir(caches).ok()?;
     let mut folders = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let line = |folder: &Path, name| read(folder.join(name).to_str()?);
     let second = folders.find(|folder| line(folder, "level").as_deref() == Some("2"))?;
-    // The kernel writes it so, whatever the size is.
+    // The kernel always prints kibibytes.
     let size: i64 = line(&second, "size")?.strip_suffix('K')?.parse().ok()?;
     size.checked_mul(1024)
 }

@@ -5,10 +5,10 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::shared::resource_attributes::parse;
 use crate::shared::testkit::{Keep, batch_of, resource_after};
+use profcol_metadata::otel_resource_attributes::parse;
 
-/// Answers each request by the first row whose beginning it has; hangs up after an answer.
+/// Answers each request with the first row whose words it contains, then closes the connection.
 async fn serve(rows: Vec<(&'static str, &'static str)>) -> Service {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -53,7 +53,7 @@ async fn serve(rows: Vec<(&'static str, &'static str)>) -> Service {
     }
 }
 
-/// Ends when it is dropped.
+/// Stops when dropped.
 struct Service {
     endpoint: String,
     _serving: JoinSet<()>,
@@ -108,7 +108,7 @@ const EC2: &[(&str, &str)] = &[
 ];
 
 #[tokio::test]
-async fn amazon_is_asked_with_a_token() {
+async fn ec2_uses_a_token() {
     let endpoint = serve(vec![
         (
             "put /latest/api/token x-aws-ec2-metadata-token-ttl-seconds:",
@@ -139,7 +139,7 @@ async fn amazon_is_asked_with_a_token() {
 }
 
 #[tokio::test]
-async fn amazons_first_version_has_no_tokens() {
+async fn ec2_supports_imdsv1() {
     let endpoint = serve(vec![
         ("get /latest/dynamic/instance-identity/document", DOCUMENT),
         ("get /latest/meta-data/hostname", "ip-10-0-0-1.ec2.internal"),
@@ -152,7 +152,7 @@ async fn amazons_first_version_has_no_tokens() {
 }
 
 #[tokio::test]
-async fn google_is_asked_with_its_header() {
+async fn gcp_sends_its_header() {
     let rows = vec![
         ("metadata-flavor:\u{20}google /project/project-id", "shop-1"),
         ("metadata-flavor: /instance/id", "4520031799277581759"),
@@ -213,7 +213,7 @@ async fn google_is_asked_with_its_header() {
 }
 
 #[tokio::test]
-async fn azure_is_asked_with_its_header_and_attributes_are_switched() {
+async fn azure_sends_its_header_and_applies_switches() {
     let endpoint = serve(vec![(
         "get /metadata/instance/compute?api-version= metadata:\u{20}true",
         r#"{"location":"westus","name":"vm-1","vmId":"02aab8a4","vmSize":"Standard_A1","subscriptionId":"8d10da13",
@@ -241,7 +241,7 @@ async fn azure_is_asked_with_its_header_and_attributes_are_switched() {
 }
 
 #[tokio::test]
-async fn docker_is_asked_for_its_host_and_for_the_own_container() {
+async fn docker_reports_its_host_and_own_container() {
     let endpoint = serve(vec![
         ("get /info", r#"{"Name":"web-1","OSType":"linux","NCPU":2}"#),
         (
@@ -269,7 +269,7 @@ async fn docker_is_asked_for_its_host_and_for_the_own_container() {
 }
 
 #[test]
-fn the_own_container_is_told_by_cgroups_or_mounts() {
+fn finds_its_own_container_by_cgroup_or_mounts() {
     let id = "0123456789abcdef".repeat(4);
     let docker = "718 700 254:0 /var/lib/docker/containers/ID/hostname /etc/hostname rw,relatime - ext4 /dev/vda rw";
     let podman = "718 700 0:43 /containers/storage/overlay-containers/ID/userdata/hosts /etc/hosts rw - tmpfs tmpfs rw";
@@ -301,7 +301,7 @@ fn the_own_container_is_told_by_cgroups_or_mounts() {
 }
 
 #[test]
-fn interfaces_that_lead_out_are_told() {
+fn reports_interfaces_that_are_up() {
     let folder = tempfile::tempdir().unwrap();
     let interface = |name: &str, files: &[(&str, &str)]| {
         let folder = folder.path().join(name);
@@ -349,7 +349,7 @@ fn interfaces_that_lead_out_are_told() {
 }
 
 #[test]
-fn the_second_cache_is_measured_in_bytes() {
+fn l2_cache_size_is_in_bytes() {
     let folder = tempfile::tempdir().unwrap();
     for (name, level, size) in [("index0", "1", "32K"), ("index2", "2", "1024K")] {
         let folder = folder.path().join(name);
@@ -362,7 +362,7 @@ fn the_second_cache_is_measured_in_bytes() {
 }
 
 #[tokio::test]
-async fn no_start_fails_for_a_service_that_is_absent_hangs_or_talks_rubbish() {
+async fn missing_hanging_and_broken_services_fail_no_start() {
     let absent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let absent = format!("http://{}", absent.local_addr().unwrap());
     let long: &'static str = "x".repeat(100_000).leak();
@@ -383,14 +383,14 @@ async fn no_start_fails_for_a_service_that_is_absent_hangs_or_talks_rubbish() {
         assert_eq!(processor.failed.get(), 3, "{endpoint}: {found:?}");
         assert!(found.iter().any(|(key, _)| key == "host.name"), "{found:?}");
     }
-    // Who answers everything is not Google's.
+    // A captive portal answers everything, but is not Google's server.
     let portal = serve(vec![("", "<html>log in")]).await;
     let processor = processor("detectors: [gcp]", &portal.endpoint).await;
     assert_eq!((processor.failed.get(), processor.merged().len()), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_did_not_answer_is_asked_again_and_what_was_found_stays() {
+async fn retries_failed_detectors_and_keeps_previous_results() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -413,7 +413,7 @@ async fn who_did_not_answer_is_asked_again_and_what_was_found_stays() {
     while processor.merged().is_empty() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // The next time it hangs up.
+    // The next connection is closed at once.
     drop(listener.accept().await.unwrap());
     let failed = processor.failed.get();
     while processor.failed.get() == failed {
@@ -425,7 +425,7 @@ async fn who_did_not_answer_is_asked_again_and_what_was_found_stays() {
 }
 
 #[tokio::test]
-async fn what_is_detected_replaces_or_only_adds() {
+async fn override_decides_whether_existing_attributes_are_replaced() {
     let system = "system: {hostname_sources: [os], resource_attributes: {os.kernel.release: {enabled: true}}}";
     for (options, replaced) in [("", true), ("override: false,", false)] {
         let processor =
@@ -448,7 +448,7 @@ async fn what_is_detected_replaces_or_only_adds() {
 }
 
 #[test]
-fn the_environments_attributes_are_read_as_the_sdks_read_them() {
+fn parses_environment_attributes_like_the_sdks() {
     for (text, expected) in [
         ("", Ok(vec![])),
         ("a=b", Ok(vec![("a", "b")])),
@@ -464,14 +464,14 @@ fn the_environments_attributes_are_read_as_the_sdks_read_them() {
     ] {
         match (parse(text), expected) {
             (Ok(found), Ok(expected)) => expect(&found, &expected),
-            (Err(error), Err(expected)) => assert!(error.contains(expected), "{error}"),
+            (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
             (found, expected) => panic!("{text:?}: {found:?} instead of {expected:?}"),
         }
     }
 }
 
 #[test]
-fn the_full_name_stands_in_hosts() {
+fn finds_the_full_name_in_hosts() {
     let hosts = "127.0.0.1 localhost\n127.0.1.1 web.example.org web # me\n::1 localhost\nrubbish web\n10.0.0.1\tdb.example.org db";
     for (name, expected) in [
         ("web", Some("web.example.org")),
@@ -484,7 +484,7 @@ fn the_full_name_stands_in_hosts() {
 }
 
 #[test]
-fn processors_are_read_of_either_architecture() {
+fn reads_processors_of_both_architectures() {
     let check = |text: &str, expected: &[&str]| {
         let found = system::processor(text);
         let found: Vec<String> = found
@@ -516,7 +516,7 @@ fn processors_are_read_of_either_architecture() {
 }
 
 #[test]
-fn says_what_is_wrong_with_the_options() {
+fn validates_the_options() {
     for (options, expected) in [
         (
             "detectors: [ec3]",
@@ -524,19 +524,19 @@ fn says_what_is_wrong_with_the_options() {
         ),
         (
             "timeout: 0s",
-            "timeout: must be positive: a start never waits for ever",
+            "timeout: must be positive: startup never waits forever",
         ),
         (
             "system: {resource_attributes: {host.size: {enabled: true}}}",
-            "system::resource_attributes::host.size: is not detected here; known are host.name, os.type",
+            "system::resource_attributes::host.size: is not detected here; supported: host.name, os.type",
         ),
         (
             "ec2: {tags: [a]}",
-            "ec2::tags: Amazon's API is not asked for tags",
+            "ec2::tags: Amazon's API is not queried for tags",
         ),
         (
             "azure: {tags: ['(']}",
-            "azure::tags::0: \"(\" is no regular expression",
+            "azure::tags::0: invalid regular expression \"(\"",
         ),
         (
             "fail_on_missing_metadata: true",

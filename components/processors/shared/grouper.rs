@@ -1,4 +1,4 @@
-//! Puts profiles of equal resources and scopes together.
+//! Groups profiles by equal resource and scope.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use profcol_profile::{Profile, Resource, ResourceProfiles, Scope, ScopeProfiles}
 type ResourceKey = (Option<Arc<Resource>>, Arc<str>);
 type ScopeKey = (usize, Option<Arc<Scope>>, Arc<str>);
 
-/// Resources in the order in which they were met, each with its scopes in theirs.
+/// Resources in order of first use, each with its scopes in order of first use.
 #[derive(Default)]
 pub(crate) struct Grouper {
     pub resources: Vec<ResourceProfiles>,

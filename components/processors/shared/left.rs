@@ -1,9 +1,9 @@
-//! Passing on what is left of a batch.
+//! Passes on the remaining part of a batch.
 
 use profcol_component::{Answer, Batch, Consumer, Outcome};
 use profcol_profile::{Model, Profiles, ResourceProfiles, gc};
 
-/// These of the resources of a batch, in its tables.
+/// A model with some resources of a batch, and its tables.
 pub(crate) fn left_of(profiles: &Profiles, resources: Vec<ResourceProfiles>) -> Model {
     Model {
         dictionary: profiles.model().dictionary.clone(),
@@ -11,8 +11,8 @@ pub(crate) fn left_of(profiles: &Profiles, resources: Vec<ResourceProfiles>) -> 
     }
 }
 
-/// Passes on only this of a batch; where nothing is left, the batch is done. What was dropped is
-/// counted only where the answer is `Ok`: what is refused comes again.
+/// Passes on only this part of a batch; if it is empty, the batch is done. Count dropped samples
+/// only if the answer is `Ok`: a refused batch is sent again.
 pub(crate) async fn pass_left(batch: Batch, left: Model, next: &dyn Consumer) -> Answer {
     if left.resources.is_empty() {
         batch.finalizers.settle(Outcome::Delivered);

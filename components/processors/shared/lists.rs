@@ -1,22 +1,22 @@
-//! Lists of attributes of a dictionary, and what changes make of them.
+//! Changes of the attribute lists in a dictionary.
 
 use std::collections::HashMap;
 
 use profcol_profile::{Attribute, AttributeIdx, Attributes, Dictionary, KeyValue, StringIdx};
 
-/// A dictionary that gets new rows of attributes, without looking whether they stand there already:
-/// garbage collection finds those that do.
+/// A dictionary to which new attributes are appended without deduplication:
+/// garbage collection merges duplicates.
 pub(crate) struct Rows<'a> {
     pub before: &'a Dictionary,
-    /// `None` while there are no new rows.
+    /// `None` while nothing was appended.
     after: Option<Dictionary>,
 }
 
-/// What became of each list by one change.
+/// The result of one change for each list.
 pub(crate) struct Lists<'a, F> {
     pub rows: Rows<'a>,
     change: F,
-    /// `None` for a list that stays as it is.
+    /// `None` for an unchanged list.
     known: HashMap<Vec<AttributeIdx>, Option<Vec<AttributeIdx>>>,
     is_changed: bool,
 }
@@ -44,7 +44,7 @@ impl<'a> Rows<'a> {
         attributes.collect()
     }
 
-    /// The row of an attribute, which may be one of those in `list`. A changed value keeps its unit.
+    /// The index of an attribute, which may be one of those in `list`. A changed value keeps its unit.
     pub fn row(&mut self, list: &[AttributeIdx], new: KeyValue) -> AttributeIdx {
         let mut unit = StringIdx::default();
         for &index in list {
@@ -66,7 +66,7 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// The dictionary with the new rows.
+    /// The dictionary with the new attributes.
     pub fn finish(self) -> Dictionary {
         self.after.unwrap_or_else(|| self.before.clone())
     }
@@ -84,7 +84,7 @@ impl<'a, F: FnMut(&mut Attributes) -> bool> Lists<'a, F> {
         }
     }
 
-    /// `None` where the list stays as it is.
+    /// `None` if the list does not change.
     pub fn changed(&mut self, list: &[AttributeIdx]) -> Option<&[AttributeIdx]> {
         if !self.known.contains_key(list) {
             let changed = self.change(list);
@@ -94,7 +94,7 @@ impl<'a, F: FnMut(&mut Attributes) -> bool> Lists<'a, F> {
         self.known.get(list)?.as_deref()
     }
 
-    /// The dictionary in which the changed lists stand; `None` where none was changed.
+    /// The dictionary with the changed lists; `None` if none was changed.
     pub fn finish(self) -> Option<Dictionary> {
         self.is_changed.then(|| self.rows.finish())
     }

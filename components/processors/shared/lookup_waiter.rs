@@ -1,29 +1,28 @@
-//! Waiting for what somebody else will tell soon: whose a new container is, for example.
+//! Makes batches wait for metadata that is about to arrive, such as the name of a new container.
 //!
-//! What is not known is waited for from when it was first asked for, and asked for again after a
-//! minute at the earliest: what nobody knows does not hold up every batch.
+//! The wait for a key starts with its first request, and is repeated after a minute at the earliest: a key that stays
+//! unknown must not delay every batch.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use profcol_component::{IntCounter, Meter};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::generations::Generations;
-use super::locks::lock;
+use profcol_metadata::BoundedCache;
 
-/// What was asked for in vain is asked for again after this.
+/// An unanswered key may be waited for again after this.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
-/// So many questions are remembered.
+/// Maximum number of requested keys remembered.
 const MAX_PENDING: usize = 8192;
-/// So many batches wait at a time; more go on as they are.
+/// Maximum number of waiting batches; others pass at once.
 const MAX_WAITING: usize = 64;
 
 pub(crate) struct LookupWaiter {
     wait_for: Duration,
-    asked: Mutex<Generations<String, Instant>>,
-    /// Tells those who can answer that there is a question; whether there ever was one.
+    requested: Mutex<BoundedCache<String, Instant>>,
+    /// Notifies the source of requests; the value is whether there ever was one.
     requests: watch::Sender<bool>,
     permits: Semaphore,
     waited: IntCounter,
@@ -36,7 +35,7 @@ impl LookupWaiter {
         let counter = |name, help| meter.counter(name, help, &[("processor", processor)]);
         Self {
             wait_for,
-            asked: Mutex::new(Generations::new(MAX_PENDING)),
+            requested: Mutex::new(BoundedCache::new(MAX_PENDING)),
             requests: watch::Sender::new(false),
             permits: Semaphore::new(MAX_WAITING),
             waited: counter(
@@ -54,7 +53,7 @@ impl LookupWaiter {
         }
     }
 
-    /// Who can answer learns by it that something is asked for.
+    /// Receives a notification for each request.
     pub fn requests(&self) -> watch::Receiver<bool> {
         let mut questions = self.requests.subscribe();
         if *questions.borrow() {
@@ -63,8 +62,8 @@ impl LookupWaiter {
         questions
     }
 
-    /// Asks for what is unknown, and waits for it where that is wanted. `unknown` says what still is;
-    /// `news` changes whenever something becomes known.
+    /// Requests unknown keys, and waits for them if enabled. `unknown` returns the keys still unknown;
+    /// `news` changes whenever a key becomes known.
     pub async fn wait<T>(&self, mut news: watch::Receiver<T>, unknown: impl Fn() -> Vec<String>) {
         let keys = unknown();
         let Some(until) = self.note(&keys) else {
@@ -78,10 +77,10 @@ impl LookupWaiter {
             return;
         };
         let answered = async {
-            // Whoever told them is gone: nobody else will.
+            // If the source is gone, no answer will come.
             while news.changed().await.is_ok() {
-                let left = unknown();
-                if keys.iter().all(|key| !left.contains(key)) {
+                let missing = unknown();
+                if keys.iter().all(|key| !missing.contains(key)) {
                     return;
                 }
             }
@@ -92,21 +91,21 @@ impl LookupWaiter {
         }
     }
 
-    /// Until when to wait for all of them; none where nothing is unknown.
+    /// The deadline for all of these keys; `None` if none is unknown.
     fn note(&self, keys: &[String]) -> Option<Instant> {
         let now = Instant::now();
-        let mut asked = lock(&self.asked);
+        let mut requested = self.requested.lock();
         let mut is_new = false;
         let times = keys.iter().map(|key| {
-            let known = asked.get(key).filter(|time| *time + RETRY_AFTER > now);
+            let known = requested.get(key).filter(|time| *time + RETRY_AFTER > now);
             known.unwrap_or_else(|| {
-                asked.insert(key.clone(), now, 1);
+                requested.insert(key.clone(), now, 1);
                 is_new = true;
                 now
             })
         });
         let last = times.max()?;
-        drop(asked);
+        drop(requested);
         if is_new {
             self.requests.send_replace(true);
         }
@@ -132,21 +131,21 @@ mod tests {
         let waiter = waiter(5 * SECOND);
         let news = watch::Sender::new(());
         let mut questions = waiter.requests();
-        let ask = async || {
+        let wait = async || {
             let start = Instant::now();
             waiter.wait(news.subscribe(), || vec!["a".to_owned()]).await;
             start.elapsed()
         };
-        assert_eq!(ask().await, 5 * SECOND);
+        assert_eq!(wait().await, 5 * SECOND);
         assert!(questions.has_changed().unwrap());
         questions.mark_unchanged();
-        assert_eq!(ask().await, Duration::ZERO);
+        assert_eq!(wait().await, Duration::ZERO);
         assert!(
             !questions.has_changed().unwrap(),
-            "it was asked for just before"
+            "it was requested just before"
         );
         tokio::time::advance(RETRY_AFTER).await;
-        assert_eq!(ask().await, 5 * SECOND);
+        assert_eq!(wait().await, 5 * SECOND);
         assert_eq!((waiter.timed_out.get(), waiter.waited.get()), (2, 0));
     }
 
@@ -155,7 +154,7 @@ mod tests {
         let waiter = waiter(5 * SECOND);
         let news = watch::Sender::new(());
         let is_known = Arc::new(AtomicBool::new(false));
-        let telling = async {
+        let source = async {
             tokio::time::sleep(SECOND).await;
             news.send_replace(());
             tokio::time::sleep(SECOND).await;
@@ -167,7 +166,7 @@ mod tests {
             false => vec!["a".to_owned()],
         };
         let start = Instant::now();
-        tokio::join!(waiter.wait(news.subscribe(), unknown), telling);
+        tokio::join!(waiter.wait(news.subscribe(), unknown), source);
         assert_eq!((start.elapsed(), waiter.waited.get()), (2 * SECOND, 1));
     }
 

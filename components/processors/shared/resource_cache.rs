@@ -1,33 +1,32 @@
-//! What a processor made of resources, for a moment: the next batch speaks of the same ones.
+//! A short-lived cache of processed resources: the next batch has the same ones.
 //!
-//! A resource is found by its bytes, without being read, and what became of it is a resource of which the next processor
-//! remembers the same. So a batch costs a look for each of its resources and processors, as long as nothing is new.
+//! A resource is looked up by its encoded bytes, and its result is again a resource that the next processor has cached.
+//! While nothing is new, a batch costs one lookup per resource and processor.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 use profcol_profile::{Profiles, Resource, SharedResource};
 use tokio::time::{Duration, Instant};
 
-use super::generations::Generations;
-use super::locks::lock;
+use profcol_metadata::BoundedCache;
 
-/// After that a resource is lookup at again, since what is behind it may have become another: a process may have ended,
-/// and its number may be another's.
+/// After this a resource is processed again, since its subject may have changed: a process may have exited
+/// and its PID been reused.
 pub(crate) const TTL: Duration = Duration::from_secs(1);
-/// About how much memory is spent on them.
+/// Approximate memory limit.
 const MAX_BYTES: usize = 8 << 20;
 
-pub(crate) struct ResourceCache(Mutex<Generations<SharedResource, CachedResource>>);
+pub(crate) struct ResourceCache(Mutex<BoundedCache<SharedResource, CachedResource>>);
 
 #[derive(Clone)]
 struct CachedResource {
-    /// `None` where it stays as it is.
+    /// `None` if it does not change.
     new: Option<SharedResource>,
     since: Instant,
     version: u64,
 }
 
-/// The resources of a batch, in their order.
+/// The cache entries for the resources of a batch, in order.
 pub(crate) struct CacheLookup<'a> {
     cache: &'a ResourceCache,
     version: u64,
@@ -35,7 +34,7 @@ pub(crate) struct CacheLookup<'a> {
     resources: Vec<(SharedResource, Option<CachedResource>)>,
 }
 
-/// What was made of a resource, and whether the next batch is to have the same.
+/// The result of an edit, and whether it may be cached.
 pub(crate) struct Edited {
     pub is_changed: bool,
     pub is_cacheable: bool,
@@ -52,13 +51,13 @@ impl Edited {
 
 impl ResourceCache {
     pub fn new() -> Self {
-        Self(Mutex::new(Generations::new(MAX_BYTES)))
+        Self(Mutex::new(BoundedCache::new(MAX_BYTES)))
     }
 
-    /// `version` is of what the processor knows: an entry of another one does not count.
+    /// `version` is that of the processor's metadata: entries of other versions are ignored.
     pub fn lookup(&self, profiles: &Profiles, version: u64) -> CacheLookup<'_> {
         let now = Instant::now();
-        let mut known = lock(&self.0);
+        let mut known = self.0.lock();
         let is_valid =
             |it: &CachedResource| it.version == version && now.duration_since(it.since) < TTL;
         let resources = profiles.resources().into_iter().map(|resource| {
@@ -77,13 +76,13 @@ impl ResourceCache {
 }
 
 impl CacheLookup<'_> {
-    /// Those of which nothing is remembered.
+    /// The resources without an entry.
     pub fn misses(&self) -> impl Iterator<Item = &SharedResource> {
         let unknown = self.resources.iter().filter(|(_, known)| known.is_none());
         unknown.map(|(resource, _)| resource)
     }
 
-    /// Puts what is remembered into the batch, and what `edit` makes of the others, in their order.
+    /// Applies the cached results to the batch, and calls `edit` for the other resources, in order.
     pub fn apply(self, profiles: &mut Profiles, mut edit: impl FnMut(&mut Resource) -> Edited) {
         let new = self.resources.into_iter().map(|(resource, known)| {
             if let Some(entry) = known {
@@ -113,7 +112,7 @@ impl ResourceCache {
     fn remember(&self, resource: &SharedResource, entry: CachedResource) {
         let new = entry.new.as_ref().map_or(0, SharedResource::heap_size);
         let weight = size_of::<(SharedResource, CachedResource)>() + resource.heap_size() + new;
-        lock(&self.0).insert(resource.unshared(), entry, weight);
+        self.0.lock().insert(resource.unshared(), entry, weight);
     }
 }
 
@@ -124,7 +123,7 @@ mod tests {
     use super::*;
     use crate::shared::testkit::received;
 
-    /// Adds a number that says how often that was done; says what left.
+    /// Adds the number of edits so far; returns the value in the output.
     fn pass(cache: &ResourceCache, version: u64, is_cacheable: bool, times: &mut i64) -> String {
         let mut profiles = received(&[("process.pid=1", "", &[""])], 0);
         let lookup = cache.lookup(&profiles, version);
@@ -136,8 +135,8 @@ mod tests {
                 is_cacheable,
             }
         });
-        let left = profiles.resources();
-        let time = left[0].attributes.iter().find(|it| &*it.key == "time");
+        let output = profiles.resources();
+        let time = output[0].attributes.iter().find(|it| &*it.key == "time");
         time.map_or_else(String::new, |it| format!("{:?}", it.value))
     }
 
@@ -148,12 +147,12 @@ mod tests {
         assert_eq!(pass(&cache, 0, true, &mut times), first);
         tokio::time::advance(TTL / 2).await;
         assert_eq!(pass(&cache, 0, true, &mut times), first);
-        assert_eq!(times, 1, "the same a moment later");
+        assert_eq!(times, 1, "cached");
         pass(&cache, 1, true, &mut times);
-        assert_eq!(times, 2, "more is known");
+        assert_eq!(times, 2, "new version");
         tokio::time::advance(TTL).await;
         pass(&cache, 1, true, &mut times);
-        assert_eq!(times, 3, "what it is about may have become another");
+        assert_eq!(times, 3, "expired");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,8 +1,9 @@
-//! Profiles for tests of processors, made of attributes and shown by them.
+//! Profiles for tests of processors, described by their attributes.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use profcol_component::testkit::batch;
 use profcol_component::{Answer, Batch, Consumer, Outcome, Processor, RunError, Stop};
 use profcol_profile::{
@@ -11,30 +12,30 @@ use profcol_profile::{
 };
 use tokio::task::JoinSet;
 
-/// Keeps what it is given.
+/// Keeps the profiles it receives.
 #[derive(Default)]
 pub(crate) struct Keep(Mutex<Vec<Profiles>>);
 
-/// Attributes of a resource, of its profile, and of each sample, as `key=value` with spaces
-/// between; a value of digits is a number.
+/// Attributes of a resource, of its profile, and of each sample, as `key=value` separated by
+/// spaces; a value of digits is a number.
 pub(crate) type ResourceSpec<'a> = (&'a str, &'a str, &'a [&'a str]);
 
 impl Keep {
     pub fn into_inner(self) -> Vec<Profiles> {
-        self.0.into_inner().unwrap()
+        self.0.into_inner()
     }
 }
 
 #[async_trait]
 impl Consumer for Keep {
     async fn consume(&self, batch: Batch) -> Answer {
-        self.0.lock().unwrap().push(batch.profiles);
+        self.0.lock().push(batch.profiles);
         batch.finalizers.settle(Outcome::Delivered);
         Ok(())
     }
 }
 
-/// A processor that runs beside the test, as the engine has it run, until it is stopped or dropped.
+/// A processor that runs beside the test, as in the engine, until it is stopped or dropped.
 pub(crate) struct Running<P: ?Sized> {
     pub processor: Arc<P>,
     stop: Stop,
@@ -58,7 +59,8 @@ impl<P: Processor + ?Sized> Running<P> {
     }
 }
 
-/// As they come over the network: bytes, not decoded. Each sample counts 1, its profile begins at `time`.
+/// Profiles as received over the network: bytes, not decoded. Each sample has the value 1, its profile
+/// starts at `time`.
 pub(crate) fn received(resources: &[ResourceSpec<'_>], time: u64) -> Profiles {
     let mut rows = Interner::new();
     let resources = resources.iter().map(|(resource, profile, samples)| {
@@ -99,7 +101,7 @@ pub(crate) fn received(resources: &[ResourceSpec<'_>], time: u64) -> Profiles {
     received.profiles
 }
 
-/// What a processor passes on.
+/// The output of a processor.
 pub(crate) async fn processed(processor: &dyn Processor, profiles: Profiles) -> Vec<Profiles> {
     let keep = Keep::default();
     processor
@@ -109,7 +111,7 @@ pub(crate) async fn processed(processor: &dyn Processor, profiles: Profiles) -> 
     keep.into_inner()
 }
 
-/// A batch with a resource that has these attributes alone.
+/// A batch with one resource that has these attributes.
 pub(crate) fn batch_of(attributes: Attributes) -> Batch {
     let mut batch = batch(1);
     batch.profiles.update_resources(|resource| {
@@ -119,12 +121,12 @@ pub(crate) fn batch_of(attributes: Attributes) -> Batch {
     batch
 }
 
-/// What the resource of such a batch has afterwards.
+/// The resource of such a batch after processing.
 pub(crate) async fn resource_after(processor: &dyn Processor, batch: Batch) -> Attributes {
     let keep = Keep::default();
     processor.process(batch, &keep).await.unwrap();
-    let left = keep.into_inner().remove(0);
-    let resource = left.model().resources[0].resource.clone();
+    let output = keep.into_inner().remove(0);
+    let resource = output.model().resources[0].resource.clone();
     resource.unwrap().attributes.clone()
 }
 
@@ -154,8 +156,8 @@ pub(crate) fn shown(profiles: &Profiles) -> Vec<String> {
         .collect()
 }
 
-fn pairs(told: &str) -> Attributes {
-    let pairs = told.split_whitespace().map(|pair| {
+fn pairs(spec: &str) -> Attributes {
+    let pairs = spec.split_whitespace().map(|pair| {
         let (key, value) = pair.split_once('=').unwrap();
         let number = value.parse::<i64>().map(Value::from);
         KeyValue::new(key, number.unwrap_or_else(|_| value.into()))
@@ -163,8 +165,8 @@ fn pairs(told: &str) -> Attributes {
     pairs.collect()
 }
 
-fn indices(rows: &mut Interner, told: &str) -> Vec<AttributeIdx> {
-    let indices = pairs(told).into_iter().map(|KeyValue { key, value }| {
+fn indices(rows: &mut Interner, spec: &str) -> Vec<AttributeIdx> {
+    let indices = pairs(spec).into_iter().map(|KeyValue { key, value }| {
         let key = rows.string(&key);
         let unit = rows.string("");
         let value = &value;

@@ -1,12 +1,12 @@
-//! Waiting for threads to end.
+//! Waits for threads to end.
 
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Waits for threads that were told to end; false where one panicked. One that does not end in time is left to
-/// itself: nothing waits for what it does.
+/// Joins threads that were asked to end; returns false if one panicked. A thread that does not end in time is
+/// detached.
 pub(crate) fn join_within(limit: Duration, mut threads: Vec<JoinHandle<()>>) -> bool {
     let until = Instant::now() + limit;
     let mut is_well = true;
@@ -34,18 +34,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_for_threads_and_tells_of_panics() {
+    fn joins_threads_and_reports_panics() {
         let limit = Duration::from_secs(60);
         assert!(join_within(
             limit,
             vec![spawn(|| sleep(POLL_INTERVAL)), spawn(|| {})]
         ));
-        let panics = spawn(|| std::panic::resume_unwind(Box::new("as it should")));
+        let panics = spawn(|| std::panic::resume_unwind(Box::new("expected panic")));
         assert!(!join_within(limit, vec![spawn(|| {}), panics]));
     }
 
     #[test]
-    fn leaves_a_thread_that_does_not_end() {
+    fn detaches_a_thread_that_does_not_end() {
         let (end, ended) = channel::<()>();
         let never = spawn(move || assert!(ended.recv().is_err()));
         assert!(join_within(Duration::from_millis(20), vec![never]));

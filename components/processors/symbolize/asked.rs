@@ -1,4 +1,4 @@
-//! What of a batch has no name yet.
+//! The locations of a batch without symbols.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -12,45 +12,45 @@ use profcol_profile::{
 
 use super::config::Targets;
 use super::host::HostPlace;
-use crate::shared::lookup::{PID, find};
+use profcol_metadata::attributes::{PID, find};
 
-/// Above it is the kernel, on each architecture.
+/// Kernel addresses start here on each architecture.
 const KERNEL: u64 = 1 << 63;
 
-/// Processes that are tried for a file.
+/// Number of processes in which a file is looked up.
 const MAX_PROCESSES: usize = 4;
 
-/// An executable, by what samples say of it.
+/// An executable as described by samples.
 #[derive(Clone, Debug)]
 pub(super) struct Module {
     pub build_id: Arc<str>,
     /// As its processes see it.
     pub path: PathBuf,
-    /// Some that have it.
+    /// Some processes that map it.
     pub processes: Vec<u32>,
 }
 
-/// How much more a sample in a function weighs than one in what it calls: the functions that people look for are
-/// where the time is spent.
+/// How much more a sample weighs in a leaf function than in its callers: users look for the functions in which
+/// the time is spent.
 const LEAF: u64 = 8;
 
-/// Locations of executables whose names are not known, each with its weight: how many samples want it named.
+/// Locations in executables without known symbols, each with its weight: the number of samples that have it.
 pub(super) type Unknown = HashMap<LocationIdx, u64, RandomState>;
 
-/// The locations without names, by where they are.
+/// The locations without symbols, by where they are.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct Unresolved {
     pub modules: Vec<Module>,
     pub locations: HashMap<LocationIdx, (usize, CodeAddress), RandomState>,
-    /// Those in the kernel or in generated code.
+    /// Locations in the kernel or in generated code.
     pub on_host: HashMap<LocationIdx, HostPlace>,
-    /// Locations of whose executable no build id is known.
+    /// Number of locations in executables without a build ID.
     pub anonymous: usize,
 }
 
-impl Asked {
+impl Unresolved {
     pub fn of(dictionary: &Dictionary, targets: Targets) -> Self {
-        let mut asked = Self::default();
+        let mut unresolved = Self::default();
         let mut known: HashMap<MappingIdx, Option<usize>> = HashMap::new();
         let mut by_id: HashMap<Arc<str>, usize> = HashMap::new();
         for (number, row) in dictionary.locations.iter().enumerate().skip(1) {
@@ -65,7 +65,9 @@ impl Asked {
                 if let Some(place) = place
                     && (kind == Kind::Kernel || targets.has_generated())
                 {
-                    asked.on_host.insert(LocationIdx::new(number as u32), place);
+                    unresolved
+                        .on_host
+                        .insert(LocationIdx::new(number as u32), place);
                 }
                 continue;
             }
@@ -76,25 +78,25 @@ impl Asked {
                 let build_id = build_id(dictionary, &mapping)?;
                 let place = by_id.entry(Arc::clone(&build_id));
                 Some(*place.or_insert_with(|| {
-                    asked.modules.push(Module {
+                    unresolved.modules.push(Module {
                         build_id,
                         path: dictionary.strings.get(mapping.mapping.filename).into(),
                         processes: Vec::new(),
                     });
-                    asked.modules.len() - 1
+                    unresolved.modules.len() - 1
                 }))
             });
             match module {
                 Some(module) => {
                     let place = (module, place_of(row.location.address, &mapping));
-                    asked
+                    unresolved
                         .locations
                         .insert(LocationIdx::new(number as u32), place);
                 }
-                None => asked.anonymous += 1,
+                None => unresolved.anonymous += 1,
             }
         }
-        asked
+        unresolved
     }
 
     pub fn code(&self, location: LocationIdx) -> Option<Code> {
@@ -103,7 +105,7 @@ impl Asked {
         Some(Code { build_id, place })
     }
 
-    /// Weighs these locations, and finds out which processes have their modules.
+    /// Weighs these locations, and finds the processes of their modules.
     pub fn weigh(&mut self, model: &Model, unknown: &mut Unknown) {
         for row in &model.resources {
             let resource = row.resource.as_ref();
@@ -137,7 +139,7 @@ impl Asked {
     }
 }
 
-/// The place of a location that has no lines and is in an executable.
+/// The code of a location that has no lines and is in an executable.
 pub(super) fn code_location(dictionary: &Dictionary, location: LocationIdx) -> Option<Code> {
     let row = dictionary.locations.get(location);
     if !row.lines.is_empty() || Kind::of(dictionary, &row) != Kind::Native {
@@ -150,8 +152,8 @@ pub(super) fn code_location(dictionary: &Dictionary, location: LocationIdx) -> O
     })
 }
 
-/// OpenTelemetry's profilers write the address for which the file was linked, and where the file
-/// was mapped beside it; others the address in the process.
+/// OpenTelemetry's profilers write the link-time address, and the mapping of the file;
+/// others write the address in the process.
 fn place_of(address: u64, mapping: &MappingRef<'_>) -> CodeAddress {
     let mapping = &mapping.mapping;
     match (mapping.memory_start..mapping.memory_limit).contains(&address) {
@@ -162,14 +164,14 @@ fn place_of(address: u64, mapping: &MappingRef<'_>) -> CodeAddress {
     }
 }
 
-/// What kind of code is at a location.
+/// The kind of code at a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// In an executable.
     Native,
     Kernel,
     Generated,
-    /// Code that is interpreted has no address.
+    /// Interpreted code has no address.
     Other,
 }
 
@@ -194,7 +196,7 @@ impl Kind {
     }
 }
 
-/// Runtimes also write code to memory that has the name of a file.
+/// Runtimes also map memory with the name of a file for generated code.
 fn is_file(name: &str) -> bool {
     let is_memory = name.starts_with("//") || name.starts_with("/memfd:") || name == "/dev/zero";
     name.starts_with('/') && !is_memory

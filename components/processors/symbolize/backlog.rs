@@ -1,23 +1,23 @@
-//! Places that wait for the workers, the hottest first.
+//! The queue of places for the workers, hottest first.
 //!
-//! On a busy host a worker gets little of a CPU, and names what most samples have before the rest. What a batch
-//! asked for stays until it has an answer: batches that ask again add to its weight.
+//! On a busy host a worker gets little CPU time, so it resolves the places with the most samples first. A request
+//! stays until it is answered; further batches that request the same place add to its weight.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use profcol_component::{Code, CodeAddress};
 use tokio::sync::Notify;
 
 use super::asked::Module;
-use crate::shared::locks::lock;
 
-/// Places that are taken at once, of one executable.
+/// Number of places taken at once, of one executable.
 const CHUNK: usize = 64;
 
-/// About what a place takes.
+/// Approximate size of a place.
 pub(super) const PLACE_BYTES: usize = 80;
 
 pub(super) struct Backlog {
@@ -34,31 +34,31 @@ struct State {
     is_closed: bool,
 }
 
-/// An executable with places that wait.
+/// An executable with pending places.
 struct Waiting {
     module: Module,
-    places: HashMap<CodeAddress, Asked>,
-    /// Of all its places.
+    places: HashMap<CodeAddress, PendingPlace>,
+    /// The sum over its places.
     weight: u64,
-    /// What it has taken of its worker so far.
+    /// CPU time that it has used of its worker so far.
     spent: Duration,
     worker: usize,
 }
 
 #[derive(Default)]
-struct Asked {
+struct PendingPlace {
     weight: u64,
     waits: Vec<Weak<Wait>>,
 }
 
-/// Places of one executable, in the order of their addresses.
+/// Places of one executable, sorted by address.
 #[derive(Debug)]
 pub(super) struct Job {
     pub module: Module,
     pub places: Vec<CodeAddress>,
 }
 
-/// What a batch waits for: the answers that are missing.
+/// The number of answers that a batch still waits for.
 #[derive(Default)]
 pub(super) struct Wait {
     missing: AtomicUsize,
@@ -77,14 +77,14 @@ impl Backlog {
         }
     }
 
-    /// Asks for places, each with how much it weighs. What finds no room is left out.
+    /// Requests places, each with its weight. Requests beyond the limit are dropped.
     pub fn ask(
         &self,
         module: &Module,
         places: impl Iterator<Item = (CodeAddress, u64)>,
         wait: Option<&Arc<Wait>>,
     ) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.is_closed {
             return;
         }
@@ -97,7 +97,7 @@ impl Backlog {
         let waiting = modules
             .entry(Arc::clone(build_id))
             .or_insert_with(|| Waiting::new(worker_of(build_id, self.workers), module));
-        // Processes that had it before may be gone.
+        // The previous processes may have exited.
         waiting.module = module.clone();
         for (place, weight) in places {
             if !waiting.places.contains_key(&place) {
@@ -106,13 +106,13 @@ impl Backlog {
                 }
                 *total += 1;
             }
-            let asked = waiting.places.entry(place).or_default();
-            asked.weight = asked.weight.saturating_add(weight);
+            let pending = waiting.places.entry(place).or_default();
+            pending.weight = pending.weight.saturating_add(weight);
             waiting.weight = waiting.weight.saturating_add(weight);
             if let Some(wait) = wait {
                 wait.missing.fetch_add(1, Ordering::Relaxed);
-                asked.waits.retain(|wait| wait.strong_count() > 0);
-                asked.waits.push(Arc::downgrade(wait));
+                pending.waits.retain(|wait| wait.strong_count() > 0);
+                pending.waits.push(Arc::downgrade(wait));
             }
         }
         if waiting.places.is_empty() {
@@ -121,9 +121,9 @@ impl Backlog {
         self.changed.notify_all();
     }
 
-    /// The hottest places of the executable that is next; waits for some. None once it is closed.
+    /// Takes the hottest places of the next executable; blocks until there are some. `None` once closed.
     pub fn take(&self, worker: usize) -> Option<Job> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         loop {
             if state.is_closed {
                 return None;
@@ -132,56 +132,53 @@ impl Backlog {
             if let Some(next) = own.max_by(|a, b| a.urgency().total_cmp(&b.urgency())) {
                 return Some(next.job());
             }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
     }
 
-    /// Those who wait for the place find the answer among the names.
+    /// Batches that wait for the place find the answer in `Names`.
     pub fn answered(&self, code: &Code) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let State {
             modules, places, ..
         } = &mut *state;
         let Some(waiting) = modules.get_mut(&code.build_id) else {
             return;
         };
-        let Some(asked) = waiting.places.remove(&code.place) else {
+        let Some(pending) = waiting.places.remove(&code.place) else {
             return;
         };
         *places -= 1;
-        waiting.weight = waiting.weight.saturating_sub(asked.weight);
+        waiting.weight = waiting.weight.saturating_sub(pending.weight);
         if waiting.places.is_empty() {
             modules.remove(&code.build_id);
         }
         drop(state);
-        for wait in asked.waits.iter().filter_map(Weak::upgrade) {
+        for wait in pending.waits.iter().filter_map(Weak::upgrade) {
             wait.answered();
         }
     }
 
-    /// Notes what an executable took of its worker, so that others have their turn.
+    /// Records the CPU time that an executable used, so that others have their turn.
     pub fn spend(&self, build_id: &str, time: Duration) {
-        if let Some(waiting) = lock(&self.state).modules.get_mut(build_id) {
+        if let Some(waiting) = self.state.lock().modules.get_mut(build_id) {
             waiting.spent += time;
         }
     }
 
     pub fn contains(&self, code: &Code) -> bool {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let waiting = state.modules.get(&code.build_id);
         waiting.is_some_and(|waiting| waiting.places.contains_key(&code.place))
     }
 
     pub fn is_empty(&self) -> bool {
-        lock(&self.state).places == 0
+        self.state.lock().places == 0
     }
 
-    /// Nobody is answered any more.
+    /// Ends all waits.
     pub fn close(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.is_closed = true;
         self.changed.notify_all();
     }
@@ -198,7 +195,7 @@ impl Waiting {
         }
     }
 
-    /// The heaviest goes first, but none for ever: what it took counts against it.
+    /// The heaviest executable goes first, but its CPU time counts against it.
     fn urgency(&self) -> f64 {
         self.weight as f64 / (1.0 + self.spent.as_secs_f64())
     }
@@ -207,14 +204,14 @@ impl Waiting {
         let mut places: Vec<(u64, CodeAddress)> = self
             .places
             .iter()
-            .map(|(place, asked)| (asked.weight, *place))
+            .map(|(place, pending)| (pending.weight, *place))
             .collect();
         if places.len() > CHUNK {
             places.select_nth_unstable_by(CHUNK - 1, |a, b| b.0.cmp(&a.0));
             places.truncate(CHUNK);
         }
         let mut places: Vec<CodeAddress> = places.into_iter().map(|(_, place)| place).collect();
-        // Neighbours mostly are of one unit.
+        // Neighbors are mostly in the same unit.
         places.sort_unstable_by_key(|place| match place {
             CodeAddress::Virtual(at) | CodeAddress::FileOffset(at) => *at,
         });
@@ -225,7 +222,7 @@ impl Waiting {
     }
 }
 
-/// Each executable is always one worker's, which holds its tables.
+/// Each executable always has the same worker, which holds its tables.
 fn worker_of(build_id: &str, workers: usize) -> usize {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
@@ -242,7 +239,7 @@ impl Wait {
         }
     }
 
-    /// Until everything is answered.
+    /// Waits until everything is answered.
     pub async fn end(&self) {
         while self.missing.load(Ordering::Acquire) > 0 {
             self.is_done.notified().await;
@@ -276,7 +273,8 @@ mod tests {
         backlog.ask(&module(build_id), places, None);
     }
 
-    /// What a worker would do until nothing waits: the executables and how many of their places at once.
+    /// Takes jobs like a worker until the backlog is empty; returns the executables and the number of places
+    /// in each job.
     fn order(backlog: &Backlog, each_takes: Duration) -> Vec<(String, usize)> {
         let mut order = Vec::new();
         while !backlog.is_empty() {
@@ -300,7 +298,7 @@ mod tests {
         ask(&backlog, "cold", &[(1, 2), (2, 1)]);
         ask(&backlog, "hot", &[(1, 9)]);
         ask(&backlog, "warm", &[(1, 4)]);
-        // Asked for again by each batch, it becomes hot.
+        // Requested again, it becomes hot.
         ask(&backlog, "cold", &[(1, 2)]);
         let order = order(&backlog, Duration::ZERO);
         let expected = [("hot", 1), ("cold", 2), ("warm", 1)];
@@ -309,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_the_hottest_places_first_and_neighbours_together() {
+    fn takes_the_hottest_places_first_and_neighbors_together() {
         let backlog = Backlog::new(1, 1000);
         let cold: Vec<(u64, u64)> = (0..100).map(|at| (at, 1)).collect();
         let hot: Vec<(u64, u64)> = (500..500 + CHUNK as u64).rev().map(|at| (at, 2)).collect();
@@ -323,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn an_executable_that_takes_long_does_not_hold_up_the_others_for_ever() {
+    fn a_slow_executable_does_not_starve_the_others() {
         let backlog = Backlog::new(1, 1000);
         let places: Vec<(u64, u64)> = (0..10 * CHUNK as u64).map(|at| (at, 10)).collect();
         ask(&backlog, "giant", &places[..900.min(places.len())]);
@@ -334,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_no_more_places_than_it_may() {
+    fn the_number_of_places_is_bounded() {
         let backlog = Backlog::new(1, 2);
         ask(&backlog, "a", &[(1, 1), (2, 1), (3, 1), (1, 1)]);
         ask(&backlog, "b", &[(1, 1)]);
@@ -347,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_who_asked_for_a_place_are_answered() {
+    async fn all_waits_for_a_place_are_answered() {
         let backlog = Backlog::new(1, 10);
         let waits = [(); 2].map(|()| Arc::<Wait>::default());
         for wait in &waits {
@@ -363,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_ends_when_it_is_closed() {
+    fn closing_ends_the_workers() {
         let backlog = Backlog::new(1, 10);
         ask(&backlog, "a", &[(1, 1)]);
         backlog.close();

@@ -1,4 +1,4 @@
-//! The other files in which an executable's DWARF may be.
+//! The separate files that may have the DWARF of an executable.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -11,33 +11,33 @@ use profcol_elf::Source;
 use profcol_symbols::{Companions, OnHost};
 
 use super::asked::Module;
-use super::debuginfod::Wanted;
+use super::debuginfod::FileRequest;
 use super::files::{Files, Sought};
 use super::pace::{Stopping, UntilStop};
 
-/// On this host, else from debuginfod servers where these know of such files.
+/// Files on this host, else from debuginfod servers where they have such files.
 pub(super) struct Beside {
     executable: PathBuf,
     on_host: OnHost,
     files: Arc<Files>,
     stopping: Arc<Stopping>,
-    /// The file that was asked for last and is not there yet.
-    coming: RefCell<Option<Wanted>>,
+    /// The last requested file that is still being downloaded.
+    coming: RefCell<Option<FileRequest>>,
 }
 
 impl Beside {
     pub fn new(files: Arc<Files>, module: &Module, stopping: Arc<Stopping>) -> Self {
         Self {
             executable: module.path.clone(),
-            on_host: files.beside(module),
+            on_host: files.companions(module),
             files,
             stopping,
             coming: RefCell::default(),
         }
     }
 
-    /// The file that may tell more, once it has come.
-    pub fn coming(&self) -> Option<Wanted> {
+    /// The file being downloaded that may have more information.
+    pub fn coming(&self) -> Option<FileRequest> {
         self.coming.borrow().clone()
     }
 
@@ -49,7 +49,7 @@ impl Beside {
         Some(self.until_stop(found))
     }
 
-    fn told(&self, found: Option<Rc<dyn Source>>, what: &str) -> Option<Rc<dyn Source>> {
+    fn logged(&self, found: Option<Rc<dyn Source>>, what: &str) -> Option<Rc<dyn Source>> {
         if found.is_some() {
             let path = self.executable.display();
             tracing::debug!(%path, what, "found DWARF in a separate file");
@@ -65,20 +65,20 @@ impl Beside {
 
 impl Companions for Beside {
     fn separate(&self, executable: &dyn Source) -> Option<Rc<dyn Source>> {
-        let found = self.told(self.on_host.separate(executable), "a debug file");
+        let found = self.logged(self.on_host.separate(executable), "a debug file");
         found.or_else(|| self.noted(self.files.debug_file(&build_id(executable)?)))
     }
 
     fn common(&self, link: &CommonLink) -> Option<Rc<dyn Source>> {
-        let found = self.told(self.on_host.common(link), "what several have in common");
+        let found = self.logged(self.on_host.common(link), "a common file of dwz");
         found.or_else(|| self.noted(self.files.debug_file(link.build_id()?)))
     }
 
     fn package(&self) -> Option<Rc<dyn Source>> {
-        self.told(self.on_host.package(), "a package of .dwo files")
+        self.logged(self.on_host.package(), "a package of .dwo files")
     }
 
     fn split(&self, compiled_in: &Path, name: &Path) -> Option<Rc<dyn Source>> {
-        self.told(self.on_host.split(compiled_in, name), "a .dwo file")
+        self.logged(self.on_host.split(compiled_in, name), "a .dwo file")
     }
 }

@@ -1,35 +1,35 @@
-//! Where an executable is found.
+//! Finds executables.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use profcol_component::{Executable, IntCounter, Subscription};
 use profcol_debuginfo::{build_id, open_regular};
 use profcol_symbols::OnHost;
 
 use super::asked::Module;
-use super::debuginfod::{Debuginfod, Fetched, Wanted, What};
+use super::debuginfod::{Debuginfod, Fetched, FileRequest, What};
 use super::pace::Stopping;
-use crate::shared::locks::lock;
 use crate::values::hex;
 
-/// Executables that a receiver handed over, and places to look for others.
+/// Executables offered by receivers, and where to look for others.
 pub(super) struct Files {
-    /// None where nothing is to be named.
+    /// `None` if nothing is symbolized.
     offered: Option<Subscription>,
-    shelf: Mutex<Shelf>,
-    most: usize,
+    open_files: Mutex<OpenFiles>,
+    capacity: usize,
     dropped: IntCounter,
     debug_directories: Vec<PathBuf>,
     debuginfod: Option<Arc<Debuginfod>>,
     stopping: Arc<Stopping>,
 }
 
-/// Open files by build id, and the ids in the order in which they came.
+/// Open files by build ID, and the IDs in order of arrival.
 #[derive(Default)]
-struct Shelf {
+struct OpenFiles {
     held: HashMap<Arc<str>, Executable>,
     order: VecDeque<Arc<str>>,
 }
@@ -37,7 +37,7 @@ struct Shelf {
 impl Files {
     pub fn new(
         offered: Option<Subscription>,
-        most: usize,
+        capacity: usize,
         dropped: IntCounter,
         debug_directories: Vec<PathBuf>,
         debuginfod: Option<Arc<Debuginfod>>,
@@ -45,8 +45,8 @@ impl Files {
     ) -> Self {
         Self {
             offered,
-            shelf: Mutex::default(),
-            most,
+            open_files: Mutex::default(),
+            capacity,
             dropped,
             debug_directories,
             debuginfod,
@@ -54,29 +54,29 @@ impl Files {
         }
     }
 
-    /// Takes what was handed over since the last time; the oldest go when there are too many.
+    /// Takes the newly offered executables; the oldest are closed beyond the limit.
     pub fn take_offered(&self) {
-        let mut shelf = lock(&self.shelf);
+        let mut open_files = self.open_files.lock();
         for executable in self.offered.iter().flat_map(Subscription::take) {
             let build_id: Arc<str> = executable.build_id.text().into();
-            if shelf
+            if open_files
                 .held
                 .insert(Arc::clone(&build_id), executable)
                 .is_some()
             {
                 continue;
             }
-            shelf.order.push_back(build_id);
-            if shelf.order.len() > self.most
-                && let Some(oldest) = shelf.order.pop_front()
+            open_files.order.push_back(build_id);
+            if open_files.order.len() > self.capacity
+                && let Some(oldest) = open_files.order.pop_front()
             {
-                shelf.held.remove(&oldest);
+                open_files.held.remove(&oldest);
                 self.dropped.inc();
             }
         }
     }
 
-    /// The executable with this build id, from this host or from a debuginfod server.
+    /// The executable with this build ID, from this host or from a debuginfod server.
     pub fn open(&self, module: &Module) -> Sought<Arc<File>> {
         match self.open_here(module) {
             Some(file) => Sought::of(file),
@@ -84,11 +84,11 @@ impl Files {
         }
     }
 
-    /// Where it was not handed over, its path is tried in the
-    /// processes that have it and on this host: what is there may be another version, or be laid
-    /// there by whoever made the container, so it has to have the same build id.
+    /// An executable that was not offered is looked up by its path in the processes that map it, and on this host. It
+    /// may be another version, or planted by the owner of the container, so it must have the same
+    /// build ID.
     fn open_here(&self, module: &Module) -> Option<Arc<File>> {
-        let held = lock(&self.shelf).held.get(&module.build_id).cloned();
+        let held = self.open_files.lock().held.get(&module.build_id).cloned();
         if let Some(executable) = held {
             return Some(executable.file);
         }
@@ -101,8 +101,8 @@ impl Files {
         found.map(Arc::new)
     }
 
-    /// Where its other files are on this host.
-    pub fn beside(&self, module: &Module) -> OnHost {
+    /// Where its companion files are on this host.
+    pub fn companions(&self, module: &Module) -> OnHost {
         let stopping = Arc::clone(&self.stopping);
         OnHost::new(
             roots(module).collect(),
@@ -117,10 +117,10 @@ impl Files {
         self.ask(&hex(build_id).into(), What::DebugInfo)
     }
 
-    /// Whether it is still asked for.
-    pub fn is_coming(&self, wanted: &Wanted) -> bool {
+    /// Whether it is still being downloaded.
+    pub fn is_coming(&self, request: &FileRequest) -> bool {
         let debuginfod = self.debuginfod.as_ref();
-        debuginfod.is_some_and(|debuginfod| debuginfod.is_coming(wanted))
+        debuginfod.is_some_and(|debuginfod| debuginfod.is_coming(request))
     }
 
     fn ask(&self, build_id: &Arc<str>, what: What) -> Sought<File> {
@@ -128,29 +128,29 @@ impl Files {
             return Sought::nowhere();
         };
         let build_id = Arc::clone(build_id);
-        let wanted = Wanted { build_id, what };
-        match debuginfod.find(&wanted) {
+        let request = FileRequest { build_id, what };
+        match debuginfod.find(&request) {
             Fetched::Here(file) => Sought::of(file),
             Fetched::Coming => Sought {
                 found: None,
-                coming: Some(wanted),
+                coming: Some(request),
             },
             Fetched::Nowhere => Sought::nowhere(),
         }
     }
 }
 
-/// Of the processes that have the module, and of this one.
+/// The root directories of the processes with the module, and this process's.
 fn roots(module: &Module) -> impl Iterator<Item = PathBuf> {
     let processes = module.processes.iter();
     let processes = processes.map(|pid| format!("/proc/{pid}/root").into());
     processes.chain([Path::new("/").to_owned()])
 }
 
-/// A file, or that it may come later.
+/// A file, and a pending download that may provide it later.
 pub(super) struct Sought<T> {
     pub found: Option<T>,
-    pub coming: Option<Wanted>,
+    pub coming: Option<FileRequest>,
 }
 
 impl<T> Sought<T> {

@@ -1,4 +1,4 @@
-//! Names for batches that were passed on before they were named.
+//! Symbols for batches that were passed on before they were resolved.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::asked::code_location;
 use super::backlog::Backlog;
 use super::names::Names;
 
-/// What is known, and what the workers still have to do.
+/// The resolved symbols, and the workers' backlog.
 pub(super) struct Late {
     pub names: Arc<Names>,
     pub backlog: Arc<Backlog>,
@@ -25,7 +25,7 @@ impl SymbolSource for Late {
     }
 
     fn lookup(&self, code: &Code) -> SymbolLookup {
-        // In this order: what is answered in between is known.
+        // In this order: an answer in between is then found in `names`.
         let is_pending = self.backlog.contains(code);
         match self.names.latest(code) {
             Some(Ok(frames)) => SymbolLookup::Resolved(frames),

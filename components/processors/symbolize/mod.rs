@@ -1,4 +1,4 @@
-//! Names code, off the threads that move batches.
+//! Symbolizes code on dedicated threads.
 //!
 //! ```text
 //! batch ─► locations without lines ─► known? ─► lines added ─► next ─► exporter
@@ -7,11 +7,11 @@
 //!                                    backlog ─► worker ─► names ◄───────┘ late names
 //! ```
 //!
-//! The backlog gives the hottest places first to the workers, which read executables and make tables of them. A
-//! batch that left before everything in it was named says where an exporter can ask for the rest.
+//! The backlog hands the hottest places first to the workers, which read executables and build symbol tables. A
+//! batch that was passed on too early carries a handle with which exporters can get the missing symbols.
 //!
-//! Cost is by distinct location, not by sample, and each is looked up once. A batch in which there is
-//! nothing to name passes as it came. What is in no executable is named by [`HostNames`].
+//! The cost depends on distinct locations, not on samples, and each is resolved once. A batch without anything to
+//! symbolize keeps its bytes. Code outside of executables is resolved by [`HostNames`].
 
 mod asked;
 mod backlog;
@@ -38,8 +38,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use foldhash::fast::RandomState;
 use profcol_component::{
-    Answer, Batch, BuildContext, BuildError, Capabilities, Consumer, Factory, Processor, RunError,
-    Stability, StartError, Stop, SymbolFrame, SymbolSource,
+    Answer, Batch, BuildContext, BuildError, Capabilities, Consumer, Executables, Factory,
+    Processor, RunError, Stability, StartError, Stop, SymbolFrame, SymbolSource,
 };
 use profcol_profile::{LocationIdx, Model, Profiles};
 use tokio::runtime::Handle;
@@ -47,7 +47,7 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use self::asked::{Asked, Unknown};
+use self::asked::{Unknown, Unresolved};
 use self::backlog::{Backlog, PLACE_BYTES, Wait};
 pub use self::config::SymbolizeConfig;
 use self::config::Targets;
@@ -61,8 +61,8 @@ use self::telemetry::{Reason, Telemetry};
 use self::worker::Worker;
 use crate::shared::threads::join_within;
 
-/// How long a stop waits for a thread. One of low priority on a busy host may not notice for longer, and what it
-/// would still do is of no use.
+/// How long a stop waits for a thread. A low-priority thread on a busy host may take longer to notice, and its
+/// results are not needed any more.
 const JOIN: Duration = Duration::from_secs(1);
 
 pub struct SymbolizeProcessor {
@@ -75,12 +75,12 @@ pub struct SymbolizeProcessor {
     debuginfod: Option<Arc<Debuginfod>>,
     backlog: Arc<Backlog>,
     late: Arc<Late>,
-    /// The last batch left before everything in it was named.
+    /// Whether the last batch was passed on before everything was resolved.
     is_late: AtomicBool,
 }
 
-/// What became of each location.
-type Found = HashMap<LocationIdx, names::Answer, RandomState>;
+/// The result for each location.
+type Symbols = HashMap<LocationIdx, names::SymbolResult, RandomState>;
 
 impl Factory for SymbolizeProcessor {
     const NAME: &'static str = "symbolize";
@@ -107,10 +107,13 @@ impl Factory for SymbolizeProcessor {
 impl SymbolizeProcessor {
     fn new(config: &SymbolizeConfig, context: &BuildContext) -> Result<Self, BuildError> {
         let telemetry = Arc::new(Telemetry::new(context));
-        let most = config.max_open as usize;
+        let capacity = config.max_open as usize;
         let dropped = telemetry.dropped_files.clone();
         let is_native = config.targets.has_native();
-        let offered = is_native.then(|| context.executables.subscribe(most, dropped.clone()));
+        let offered = is_native.then(|| {
+            let executables = context.shared.get::<Executables>();
+            executables.subscribe(capacity, dropped.clone())
+        });
         let directories = config.debug_directories.iter().map(PathBuf::from);
         let stopping = Arc::<Stopping>::default();
         let debuginfod = config.debuginfod.as_ref().map(|debuginfod| {
@@ -120,7 +123,7 @@ impl SymbolizeProcessor {
         let debuginfod = debuginfod.transpose()?.map(Arc::new);
         let files = Files::new(
             offered,
-            most,
+            capacity,
             dropped,
             directories.collect(),
             debuginfod.clone(),
@@ -171,16 +174,16 @@ impl SymbolizeProcessor {
         }
     }
 
-    /// What can be said in time of each location without a name.
-    async fn find(&self, profiles: &Profiles) -> Found {
+    /// Resolves each location without symbols, as far as possible in time.
+    async fn find(&self, profiles: &Profiles) -> Symbols {
         let model = profiles.model();
-        let mut asked = Asked::of(&model.dictionary, self.config.targets);
+        let mut unresolved = Unresolved::of(&model.dictionary, self.config.targets);
         self.telemetry
-            .count_unresolved(Reason::NoBuildId, asked.anonymous);
-        let mut found = self.find_on_host(model, &mut asked).await;
-        found.reserve(asked.locations.len());
-        let keys = asked.locations.keys();
-        let keys = keys.filter_map(|&location| Some((location, asked.code(location)?)));
+            .count_unresolved(Reason::NoBuildId, unresolved.anonymous);
+        let mut found = self.find_on_host(model, &mut unresolved).await;
+        found.reserve(unresolved.locations.len());
+        let keys = unresolved.locations.keys();
+        let keys = keys.filter_map(|&location| Some((location, unresolved.code(location)?)));
         let mut unknown = Unknown::default();
         self.names.each(keys, |location, answer| match answer {
             Some(answer) => {
@@ -193,13 +196,13 @@ impl SymbolizeProcessor {
         if unknown.is_empty() {
             return found;
         }
-        asked.weigh(model, &mut unknown);
-        self.wait_for(&asked, &unknown).await;
+        unresolved.weigh(model, &mut unknown);
+        self.wait_for(&unresolved, &unknown).await;
         for location in unknown.into_keys() {
-            let Some(code) = asked.code(location) else {
+            let Some(code) = unresolved.code(location) else {
                 continue;
             };
-            // In this order: what is answered in between is known.
+            // In this order: an answer in between is then found in `names`.
             let is_pending = self.backlog.contains(&code);
             let answer = self.names.latest(&code).unwrap_or(Err(match is_pending {
                 true => Reason::Timeout,
@@ -210,19 +213,19 @@ impl SymbolizeProcessor {
         found
     }
 
-    /// Asks for what is unknown, and waits until it has answers or the time is over.
-    async fn wait_for(&self, asked: &Asked, unknown: &Unknown) {
-        // What comes in faster than it can be named would wait longer and longer.
+    /// Requests unknown symbols, and waits for the answers or the timeout.
+    async fn wait_for(&self, unresolved: &Unresolved, unknown: &Unknown) {
+        // If batches arrive faster than symbols are resolved, waiting would take longer and longer.
         let is_behind = self.is_late.load(Ordering::Relaxed) && !self.backlog.is_empty();
         let wait = Arc::<Wait>::default();
         let mut places: HashMap<usize, Vec<_>> = HashMap::new();
         for (location, &weight) in unknown {
-            if let Some(&(module, place)) = asked.locations.get(location) {
+            if let Some(&(module, place)) = unresolved.locations.get(location) {
                 places.entry(module).or_default().push((place, weight));
             }
         }
         for (module, places) in places {
-            if let Some(module) = asked.modules.get(module) {
+            if let Some(module) = unresolved.modules.get(module) {
                 let wait = (!is_behind).then_some(&wait);
                 self.backlog.ask(module, places.into_iter(), wait);
             }
@@ -237,10 +240,10 @@ impl SymbolizeProcessor {
         }
     }
 
-    async fn find_on_host(&self, model: &Model, asked: &mut Asked) -> Found {
-        let places = std::mem::take(&mut asked.on_host);
+    async fn find_on_host(&self, model: &Model, unresolved: &mut Unresolved) -> Symbols {
+        let places = std::mem::take(&mut unresolved.on_host);
         if places.is_empty() {
-            return Found::default();
+            return Symbols::default();
         }
         let questions = self.host_names.questions(model, places);
         let host_names = Arc::clone(&self.host_names);
@@ -248,11 +251,11 @@ impl SymbolizeProcessor {
             Ok(answers) => answers.into_iter().collect(),
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             // The runtime is shutting down.
-            Err(_) => Found::default(),
+            Err(_) => Symbols::default(),
         }
     }
 
-    fn count(&self, found: &Found) {
+    fn count(&self, found: &Symbols) {
         let named = found.values().filter(|answer| answer.is_ok()).count();
         self.telemetry.resolved.inc_by(named as u64);
         for reason in found.values().filter_map(|answer| answer.as_ref().err()) {
@@ -261,17 +264,17 @@ impl SymbolizeProcessor {
     }
 }
 
-/// Tells that its thread has ended, however that came.
+/// Signals on drop that its thread has ended, also by a panic.
 struct End(mpsc::Sender<()>);
 
 impl Drop for End {
     fn drop(&mut self) {
-        // One that is told already is enough.
+        // One signal is enough.
         let _ = self.0.try_send(());
     }
 }
 
-/// A quarter is for names, an eighth for those of generated code, a sixteenth for what waits, the rest for tables.
+/// A quarter is for symbols, an eighth for those of generated code, a sixteenth for the backlog, the rest for tables.
 fn names_memory(config: &SymbolizeConfig) -> usize {
     config.max_memory as usize / 4
 }
@@ -299,12 +302,14 @@ impl Processor for SymbolizeProcessor {
         let found = self.find(&batch.profiles).await;
         self.count(&found);
         if found.values().any(Result::is_ok) {
-            batch.profiles.model_mut().set_lines(|location| {
-                let frames = found.get(&location)?.as_ref().ok()?;
-                Some(frames.iter().map(SymbolFrame::line))
+            batch.profiles.edit(|model| {
+                model.set_lines(|location| {
+                    let frames = found.get(&location)?.as_ref().ok()?;
+                    Some(frames.iter().map(SymbolFrame::line))
+                });
             });
         }
-        let is_pending = |answer: &names::Answer| matches!(answer, Err(Reason::Timeout));
+        let is_pending = |answer: &names::SymbolResult| matches!(answer, Err(Reason::Timeout));
         if found.values().any(is_pending) {
             batch
                 .deferred_symbols
@@ -323,14 +328,14 @@ impl Processor for SymbolizeProcessor {
                 work();
             });
             threads.push(thread.map_err(|error| {
-                RunError(format!("the thread {name} cannot be started: {error}"))
+                RunError::new(format!("failed to start the thread {name}: {error}"))
             })?);
             Ok(())
         };
         if let Some(debuginfod) = self.debuginfod.clone() {
             debuginfod
                 .begin()
-                .map_err(|error| RunError(format!("debuginfod::cache_directory: {error}")))?;
+                .map_err(|error| RunError::new(format!("debuginfod::cache_directory: {error}")))?;
             let (runtime, stop) = (Handle::current(), stop.clone());
             start(
                 "profcol-debugd",
@@ -343,7 +348,7 @@ impl Processor for SymbolizeProcessor {
         }
         tokio::select! {
             () = stop.cancelled() => {}
-            // Before the stop only a panic ends one.
+            // Before the stop a thread ends only by a panic.
             _ = ended.recv() => {}
         }
         self.stopping.set();
@@ -353,8 +358,8 @@ impl Processor for SymbolizeProcessor {
         }
         match spawn_blocking(move || join_within(JOIN, threads)).await {
             Ok(true) => Ok(()),
-            Ok(false) => Err(RunError("a thread of its own panicked".into())),
-            Err(error) => Err(RunError(error.to_string())),
+            Ok(false) => Err(RunError::new("a symbolize thread panicked")),
+            Err(error) => Err(RunError::new(error)),
         }
     }
 }

@@ -1,71 +1,71 @@
-//! Names that were found, within a bound.
+//! A bounded cache of resolved symbols.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use profcol_component::{Code, IntCounter, SymbolFrame};
 
 use super::telemetry::Reason;
-use crate::shared::generations::Generations;
-use crate::shared::locks::lock;
+use profcol_metadata::BoundedCache;
 
-/// What was found at a place: the frames, the innermost first.
-pub(super) type Answer = Result<Arc<[SymbolFrame]>, Reason>;
+/// The frames at a place, innermost first.
+pub(super) type SymbolResult = Result<Arc<[SymbolFrame]>, Reason>;
 
-/// What all batches know, and what the workers add.
+/// Shared by all batches and filled by the workers.
 pub(super) struct Names {
-    known: Mutex<Generations<Code, CachedSymbol>>,
+    known: Mutex<BoundedCache<Code, CachedSymbol>>,
     evicted: IntCounter,
 }
 
 #[derive(Clone)]
 struct CachedSymbol {
-    answer: Answer,
-    /// It is not asked for again.
+    answer: SymbolResult,
+    /// Whether it is not requested again.
     is_final: bool,
 }
 
 impl Names {
     pub fn new(bytes: usize, evicted: IntCounter) -> Self {
         Self {
-            known: Mutex::new(Generations::new(bytes)),
+            known: Mutex::new(BoundedCache::new(bytes)),
             evicted,
         }
     }
 
-    /// The last word on a place.
-    pub fn get(&self, code: &Code) -> Option<Answer> {
-        final_answer(lock(&self.known).get(code))
+    /// The final answer for a place.
+    pub fn get(&self, code: &Code) -> Option<SymbolResult> {
+        final_answer(self.known.lock().get(code))
     }
 
-    /// What is known of a place, though it may not be the last word.
-    pub fn latest(&self, code: &Code) -> Option<Answer> {
-        Some(lock(&self.known).get(code)?.answer)
+    /// The latest answer for a place, which may not be final.
+    pub fn latest(&self, code: &Code) -> Option<SymbolResult> {
+        Some(self.known.lock().get(code)?.answer)
     }
 
-    /// Tells the last word on each place, holding the others off once.
+    /// Reports the final answer for each place, with the lock taken once.
     pub fn each<T>(
         &self,
         places: impl Iterator<Item = (T, Code)>,
-        mut tell: impl FnMut(T, Option<Answer>),
+        mut report: impl FnMut(T, Option<SymbolResult>),
     ) {
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         for (whose, code) in places {
-            tell(whose, final_answer(known.get(&code)));
+            report(whose, final_answer(known.get(&code)));
         }
     }
 
-    pub fn insert(&self, code: Code, answer: Answer, is_final: bool) {
+    pub fn insert(&self, code: Code, answer: SymbolResult, is_final: bool) {
         let frames = answer.as_ref().map_or(&[][..], |frames| frames);
         let text = |it: &SymbolFrame| it.name.len() + it.system_name.len() + it.file.len();
         let texts: usize = frames.iter().map(text).sum();
-        // Strings are shared by many, so this is more than it takes.
+        // Strings are shared, so this overestimates.
         let weight = size_of::<(Code, CachedSymbol)>() + size_of_val(frames) + texts;
         let known = CachedSymbol { answer, is_final };
-        let forgotten = lock(&self.known).insert(code, known, weight);
+        let forgotten = self.known.lock().insert(code, known, weight);
         self.evicted.inc_by(forgotten as u64);
     }
 }
 
-fn final_answer(known: Option<CachedSymbol>) -> Option<Answer> {
+fn final_answer(known: Option<CachedSymbol>) -> Option<SymbolResult> {
     known.filter(|known| known.is_final).map(|it| it.answer)
 }

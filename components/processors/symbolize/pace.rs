@@ -1,24 +1,23 @@
-//! How much of a CPU a worker takes.
+//! Limits the CPU usage of a worker.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use profcol_elf::Source;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::shared::locks::lock;
-
-/// What is worked at a stretch.
+/// Work between two pauses.
 const STRETCH: Duration = Duration::from_millis(10);
 
-/// Set once, when everything stops.
+/// Set once, when the processor stops.
 #[derive(Debug, Default)]
 pub(super) struct Stopping {
     is_set: AtomicBool,
-    /// Guards the waiting for it.
+    /// The mutex of the condition variable.
     waiting: Mutex<()>,
     changed: Condvar,
 }
@@ -26,7 +25,7 @@ pub(super) struct Stopping {
 impl Stopping {
     pub fn set(&self) {
         self.is_set.store(true, Ordering::Release);
-        let _waiting = lock(&self.waiting);
+        let _waiting = self.waiting.lock();
         self.changed.notify_all();
     }
 
@@ -34,17 +33,15 @@ impl Stopping {
         self.is_set.load(Ordering::Acquire)
     }
 
-    /// Until that long has passed, or everything stops.
+    /// Sleeps for this time or until the stop.
     fn sleep(&self, time: Duration) {
-        let waiting = lock(&self.waiting);
-        // A poisoned lock ends the sleep, which does no harm.
-        let _ended = self
-            .changed
-            .wait_timeout_while(waiting, time, |()| !self.is_set());
+        let mut waiting = self.waiting.lock();
+        self.changed
+            .wait_while_for(&mut waiting, |()| !self.is_set(), time);
     }
 }
 
-/// A file whose reader gives up soon after everything stops, however much there is to read.
+/// A file whose reads fail after the stop, so that its reader gives up soon.
 pub(super) struct UntilStop<S> {
     pub source: S,
     pub stopping: Arc<Stopping>,
@@ -57,16 +54,16 @@ impl<S: Source> Source for UntilStop<S> {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         if self.stopping.is_set() {
-            return Err(io::Error::other("profcol stops"));
+            return Err(io::Error::other("profcol is stopping"));
         }
         self.source.read_at(buffer, offset)
     }
 }
 
-/// Makes a thread sleep so long that it takes no more than its share.
+/// Makes a thread sleep to stay within its share of a CPU.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// How long to sleep for each second of work.
+    /// Seconds of sleep per second of work.
     rest: f64,
     worked: Duration,
 }
@@ -79,7 +76,7 @@ impl Pace {
         }
     }
 
-    /// To be called again and again during work.
+    /// To be called repeatedly during work.
     pub fn keep(&mut self, stopping: &Stopping) {
         let stretch = cpu_time().saturating_sub(self.worked);
         if stretch < STRETCH {
@@ -92,7 +89,7 @@ impl Pace {
     }
 }
 
-/// Of this thread.
+/// CPU time of this thread.
 pub(super) fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

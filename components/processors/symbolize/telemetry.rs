@@ -1,27 +1,27 @@
-//! What the processor counts.
+//! The processor's metrics.
 
 use profcol_component::{BuildContext, Gauge, IntCounter};
 
-/// Why a location has no name.
+/// Why a location has no symbols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Reason {
-    /// Nobody has the executable any more, or it is another host's.
+    /// The executable is gone or on another host.
     NoFile,
-    /// The profile does not say which executable it is.
+    /// The profile has no build ID for the executable.
     NoBuildId,
-    /// Only the host on which it was could name it, at the same boot.
+    /// Only its own host could resolve it, during the same boot.
     NotLocal,
-    /// The executable says nothing of its code, and no debug file was found.
+    /// The executable has no symbols, and no debug file was found.
     NoNames,
-    /// It is damaged, or of a kind that is not known.
+    /// The executable is damaged or of an unsupported kind.
     Refused,
-    /// It says nothing of this address.
+    /// The executable has no symbol for this address.
     NotFound,
-    /// Too much would have to be read for it.
+    /// Resolving it would take too much work.
     TooMuchWork,
-    /// The workers have too much to do.
+    /// The backlog is full.
     Busy,
-    /// It was not named in time.
+    /// It was not resolved in time.
     Timeout,
 }
 
@@ -37,16 +37,16 @@ const REASONS: [(Reason, &str); 9] = [
     (Reason::Timeout, "timeout"),
 ];
 
-/// How a debuginfod server answered.
+/// The result of a debuginfod request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fetch {
     Found,
     Absent,
-    /// It is too large, or not what was asked for.
+    /// The file is too large, or has another build ID.
     Refused,
-    /// There was no answer, or none that says whether it has the file.
+    /// No answer, or an error.
     Failed,
-    /// Nobody was asked, since too many files are waited for.
+    /// Not sent, since too many requests are queued.
     Busy,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Telemetry {
 impl Telemetry {
     pub fn new(context: &BuildContext) -> Self {
         let id = context.id.to_string();
-        let pipeline = context.pipeline.as_ref().map(ToString::to_string);
+        let pipeline = context.pipelines.first().map(ToString::to_string);
         let pipeline = pipeline.unwrap_or_default();
         let own = [("processor", &*id), ("pipeline", &*pipeline)];
         let counter = |name, help| context.meter.counter(name, help, &own);

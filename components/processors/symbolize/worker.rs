@@ -1,7 +1,7 @@
 //! The thread that reads executables.
 //!
-//! It holds the tables of those that were asked for last. Each executable is always one worker's, so
-//! that none of them waits for another.
+//! It holds the most recently used tables. Each executable always has the same worker, so that
+//! workers do not wait for each other.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -9,30 +9,30 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use profcol_component::{Code, CodeAddress, SymbolFrame};
-use profcol_debuginfo::Refused;
+use profcol_debuginfo::ExtractError;
 use profcol_symbols::{Companions, Style, Symbols, Unresolved, demangle};
 
 use super::asked::Module;
 use super::backlog::{Backlog, Job};
 use super::companions::Beside;
 use super::config::{Demangle, Priority};
-use super::debuginfod::Wanted;
+use super::debuginfod::FileRequest;
 use super::files::Files;
-use super::names::{Answer, Names};
+use super::names::{Names, SymbolResult};
 use super::pace::{Pace, Stopping, UntilStop, cpu_time};
 use super::telemetry::{Reason, Telemetry};
 
-/// A priority below whatever else the host does, and not so low that a busy host never has names.
+/// Lower than other programs, but high enough to make progress on a busy host.
 const LOW_NICE: i32 = 10;
-/// How long a file that was not found, or has no names, is left alone.
+/// How long a missing file, or one without symbols, is not tried again.
 const MISSING: Duration = Duration::from_secs(60);
-/// Files of which that is remembered.
+/// Maximum number of such files remembered.
 const MAX_MISSING: usize = 4096;
-/// What one executable may take of a CPU before it is asked again which one is next.
+/// CPU time for one executable before the backlog picks the next one.
 const TURN: Duration = Duration::from_millis(500);
 
 pub(super) struct Worker {
-    /// Which of the workers it is.
+    /// Its index.
     pub number: usize,
     pub backlog: Arc<Backlog>,
     pub names: Arc<Names>,
@@ -42,7 +42,7 @@ pub(super) struct Worker {
     pub demangle: Demangle,
     pub priority: Priority,
     pub max_cpu: f64,
-    /// What the tables may take.
+    /// Memory limit for tables.
     pub max_memory: usize,
 }
 
@@ -50,32 +50,32 @@ pub(super) struct Worker {
 struct Held {
     symbols: Symbols,
     weight: usize,
-    asked: u64,
-    /// The file with its DWARF. Until it is there, what is found is not the last word.
-    coming: Option<Wanted>,
+    last_use: u64,
+    /// The file with its DWARF, while it is downloaded; until then answers are not final.
+    coming: Option<FileRequest>,
 }
 
 /// An executable without tables.
 struct Missing {
     since: Instant,
     reason: Reason,
-    /// The file that may have them.
-    coming: Option<Wanted>,
+    /// The file that may have them, while it is downloaded.
+    coming: Option<FileRequest>,
 }
 
-/// What the thread holds; no other touches it.
+/// The state of the thread, not shared.
 struct Library {
     worker: Worker,
     pace: Pace,
     held: HashMap<Arc<str>, Held>,
     missing: HashMap<Arc<str>, Missing>,
     clock: u64,
-    /// What was last said of how much is held.
-    told: f64,
+    /// The last reported size of the tables.
+    reported: f64,
 }
 
 impl Worker {
-    /// Until nobody can ask any more.
+    /// Runs until the backlog is closed.
     pub fn run(self) {
         if self.priority == Priority::Low
             && let Err(error) = rustix::process::setpriority_process(None, LOW_NICE)
@@ -87,7 +87,7 @@ impl Worker {
             held: HashMap::new(),
             missing: HashMap::new(),
             clock: 0,
-            told: 0.0,
+            reported: 0.0,
             worker: self,
         };
         while let Some(job) = library.worker.backlog.take(library.worker.number) {
@@ -102,13 +102,13 @@ impl Worker {
 }
 
 impl Library {
-    /// What is not done when its turn is over waits on.
+    /// Places not resolved when the turn is over stay in the backlog.
     fn work(&mut self, job: Job, began: Duration) {
         let Job { module, places } = job;
         for place in places {
             let build_id = Arc::clone(&module.build_id);
             let code = Code { build_id, place };
-            // It may have been asked for once more just before it was answered.
+            // It may have been requested again just before it was answered.
             if self.worker.names.get(&code).is_none() {
                 let answer = self.find(&module, place);
                 if self.worker.stopping.is_set() {
@@ -129,8 +129,8 @@ impl Library {
         }
     }
 
-    /// False once a file that was to come is there, or will not be.
-    fn is_awaited(&self, coming: Option<&Wanted>) -> bool {
+    /// Whether the file is still being downloaded.
+    fn is_awaited(&self, coming: Option<&FileRequest>) -> bool {
         coming.is_none_or(|coming| self.worker.files.is_coming(coming))
     }
 
@@ -139,7 +139,7 @@ impl Library {
         held.is_some_and(|held| held.coming.is_some())
     }
 
-    fn find(&mut self, module: &Module, place: CodeAddress) -> Answer {
+    fn find(&mut self, module: &Module, place: CodeAddress) -> SymbolResult {
         let style = match self.worker.demangle {
             Demangle::None => None,
             Demangle::Short => Some(Style::Short),
@@ -192,7 +192,7 @@ impl Library {
                     let held = Held {
                         symbols,
                         weight,
-                        asked: 0,
+                        last_use: 0,
                         coming,
                     };
                     self.held.insert(Arc::clone(build_id), held);
@@ -212,12 +212,12 @@ impl Library {
             }
         }
         let held = self.held.get_mut(build_id).ok_or(Reason::NoFile)?;
-        held.asked = self.clock;
+        held.last_use = self.clock;
         Ok(held)
     }
 
-    /// Also the file that may tell more, once it has come.
-    fn read(&self, module: &Module) -> (Result<Symbols, Reason>, Option<Wanted>) {
+    /// Returns the symbols, and the file being downloaded that may have more.
+    fn read(&self, module: &Module) -> (Result<Symbols, Reason>, Option<FileRequest>) {
         let executable = self.worker.files.open(module);
         let Some(file) = executable.found else {
             return (Err(Reason::NoFile), executable.coming);
@@ -229,20 +229,20 @@ impl Library {
             Arc::clone(&self.worker.stopping),
         ));
         let companions: Rc<dyn Companions> = beside.clone();
-        let most = self.worker.max_memory as u64;
+        let max_memory = self.worker.max_memory as u64;
         let file = UntilStop {
             source: file,
             stopping: Arc::clone(&self.worker.stopping),
         };
-        let read = match Symbols::read(Rc::new(file), companions, most) {
+        let read = match Symbols::read(Rc::new(file), companions, max_memory) {
             Ok(symbols) => {
                 if let Some(damage) = symbols.damage() {
                     tracing::info!(%path, %damage, "Failed to read some symbols of an executable.");
                 }
                 Ok(symbols)
             }
-            Err(Refused::NoNames) => Err(Reason::NoNames),
-            // Files cannot be read any more once everything stops.
+            Err(ExtractError::NoNames) => Err(Reason::NoNames),
+            // After the stop, reads of files fail.
             Err(_) if self.worker.stopping.is_set() => Err(Reason::Refused),
             Err(refused) => {
                 tracing::info!(%path, %refused, "Failed to read the symbols of an executable.");
@@ -252,16 +252,16 @@ impl Library {
         (read, beside.coming())
     }
 
-    /// Gives up what was not asked for the longest, and of the present one what is too much alone.
+    /// Evicts the least recently used tables, and the present executable's if they alone exceed the limit.
     fn shrink(&mut self, present: &Arc<str>) {
-        let most = self.worker.max_memory;
+        let max_memory = self.worker.max_memory;
         if let Some(held) = self.held.get_mut(present) {
-            held.symbols.shrink(most);
+            held.symbols.shrink(max_memory);
             held.weight = held.symbols.weight();
         }
         let mut total: usize = self.held.values().map(|held| held.weight).sum();
-        while total > most {
-            let oldest = self.held.iter().min_by_key(|(_, held)| held.asked);
+        while total > max_memory {
+            let oldest = self.held.iter().min_by_key(|(_, held)| held.last_use);
             let Some(oldest) = oldest.map(|(build_id, _)| Arc::clone(build_id)) else {
                 break;
             };
@@ -270,7 +270,10 @@ impl Library {
                 self.worker.telemetry.evicted_files.inc();
             }
         }
-        self.worker.telemetry.memory.add(total as f64 - self.told);
-        self.told = total as f64;
+        self.worker
+            .telemetry
+            .memory
+            .add(total as f64 - self.reported);
+        self.reported = total as f64;
     }
 }

@@ -1,29 +1,25 @@
-//! Says to which of systemd's units a process belongs, by the path of its cgroup, and which run of that unit it is of, by
-//! the notes that systemd leaves for the journal.
+//! Adds the systemd unit that a process belongs to, and the unit's invocation.
 
-mod runs;
 #[cfg(test)]
 mod tests;
-mod unit_enricher;
 
 use async_trait::async_trait;
 use profcol_component::{
     Answer, Batch, BuildContext, BuildError, Consumer, Factory, Processor, Stability, StartError,
 };
 use profcol_config::Config;
+use profcol_metadata::systemd::UnitEnricher;
 use profcol_processes::Host;
-use profcol_profile::Attributes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use self::unit_enricher::UnitEnricher;
 use crate::shared::resource_cache::{Edited, ResourceCache};
 
 /// Adds the systemd unit that a process belongs to.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct SystemdConfig {
-    /// Take profiles that do not say which host they come from for this host's, whose units and machine id they get.
+    /// Treat profiles without a host as this host's; they get its machine ID and the invocations of its units.
     pub assume_local: bool,
 }
 
@@ -66,23 +62,12 @@ impl Processor for SystemdProcessor {
         let lookup = self.resource_cache.lookup(&batch.profiles, 0);
         let members = lookup.misses().map(|it| enricher.member(&it.attributes));
         let members: Vec<_> = members.collect();
-        enricher.read_runs(&members).await;
+        enricher.read_invocation_ids(&members).await;
         let mut members = members.iter();
         lookup.apply(&mut batch.profiles, |resource| {
             let member = members.next().and_then(Option::as_ref);
             Edited::cacheable(enricher.fill(&mut resource.attributes, member))
         });
         next.consume(batch).await
-    }
-}
-
-/// Adds to processes of this host what is missing, for those who ask once.
-pub async fn describe(processes: &mut [Attributes]) {
-    let enricher = UnitEnricher::new(true);
-    enricher.set_host(Host::read);
-    let members: Vec<_> = processes.iter().map(|it| enricher.member(it)).collect();
-    enricher.read_runs(&members).await;
-    for (attributes, member) in processes.iter_mut().zip(&members) {
-        enricher.fill(attributes, member.as_ref());
     }
 }

@@ -2,24 +2,27 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use profcol_component::testkit::batch;
+use profcol_metadata::systemd::{InvocationIds, UnitMember, add_units, add_units_to_all, now};
 use profcol_processes::timestamp;
 use profcol_profile::KeyValue;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
-use super::runs::{Member, Runs, now};
-use super::unit_enricher::add;
 use super::*;
-use crate::shared::lookup::{CGROUP, PID, text_of};
 use crate::shared::testkit::Keep;
+use profcol_metadata::attributes::{CGROUP, PID, text_of};
 
 #[test]
-fn adds_what_the_path_tells_and_leaves_what_is_there() {
+fn adds_attributes_from_the_path_and_keeps_existing_ones() {
     let check = |cgroup: &str, expected: &[&str]| {
         let mut attributes = vec![
             KeyValue::new("systemd.slice", "mine"),
             KeyValue::new(CGROUP, cgroup),
         ];
-        assert_eq!(add(&mut attributes, None), !expected.is_empty(), "{cgroup}");
+        assert_eq!(
+            add_units(&mut attributes, None),
+            !expected.is_empty(),
+            "{cgroup}"
+        );
         let shown = |it: &KeyValue| {
             let text = profcol_labels::text(&it.value).unwrap_or_default();
             format!("{}={text}", it.key)
@@ -53,7 +56,7 @@ fn adds_what_the_path_tells_and_leaves_what_is_there() {
 }
 
 #[tokio::test]
-async fn machines_are_told_where_the_host_is_this_one() {
+async fn adds_the_machine_id_only_for_this_host() {
     let id = "6c5e1bd2f1d74b3f8a5be1c0b9d8a7f6";
     let mut host = Host::default();
     host.name = "this".to_owned();
@@ -66,7 +69,7 @@ async fn machines_are_told_where_the_host_is_this_one() {
         (true, vec![path], id),
         (false, vec![path], ""),
         (true, vec![other, path], ""),
-        // What is no process of a known cgroup is no unit's.
+        // Not a process with a known cgroup, so without a unit.
         (false, vec![own], ""),
     ] {
         let mut processor = SystemdProcessor::new(&SystemdConfig { assume_local });
@@ -81,8 +84,8 @@ async fn machines_are_told_where_the_host_is_this_one() {
         });
         let keep = Keep::default();
         processor.process(batch, &keep).await.unwrap();
-        let left = keep.into_inner().remove(0);
-        let found = &left.model().resources[0]
+        let output = keep.into_inner().remove(0);
+        let found = &output.model().resources[0]
             .resource
             .as_ref()
             .unwrap()
@@ -100,7 +103,7 @@ const UNIT: &str = "shop@1.service";
 const FIRST: &str = "0123456789abcdef0123456789abcdef";
 const SECOND: &str = "fedcba9876543210fedcba9876543210";
 
-/// It runs on a host whose systemd notes its runs in a folder.
+/// A host whose systemd records invocations in a folder.
 struct Hosted {
     processor: SystemdProcessor,
     folder: tempfile::TempDir,
@@ -113,11 +116,11 @@ impl Hosted {
         let mut host = Host::default();
         host.name = "this".to_owned();
         processor.enricher.host = OnceLock::from(host);
-        processor.enricher.runs = Runs(folder.path().to_owned());
+        processor.enricher.invocation_ids = InvocationIds(folder.path().to_owned());
         Self { processor, folder }
     }
 
-    /// The run that a process of this host is given.
+    /// The invocation ID added for a process of this host.
     async fn run(&self, cgroup: &str, created: i64) -> Option<String> {
         let created = timestamp(created).unwrap();
         let texts = [
@@ -140,8 +143,8 @@ impl Hosted {
         });
         let keep = Keep::default();
         self.processor.process(batch, &keep).await.unwrap();
-        let left = keep.into_inner().remove(0);
-        let resource = left.model().resources[0].resource.clone().unwrap();
+        let output = keep.into_inner().remove(0);
+        let resource = output.model().resources[0].resource.clone().unwrap();
         text_of(&resource.attributes, "systemd.invocation_id").map(|text| text.to_string())
     }
 }
@@ -150,7 +153,7 @@ fn path(unit: &str) -> String {
     format!("/system.slice/{unit}")
 }
 
-/// As systemd does when a run of the unit begins: `began` is in milliseconds since 1970.
+/// Like systemd at the start of an invocation: `began` is in milliseconds since 1970.
 fn note(folder: &Path, unit: &str, id: &str, began: i64) {
     let note = folder.join(format!("invocation:{unit}"));
     let _ = std::fs::remove_file(&note);
@@ -167,47 +170,50 @@ fn note(folder: &Path, unit: &str, id: &str, began: i64) {
 }
 
 #[tokio::test]
-async fn runs_are_those_that_systemd_notes() {
+async fn adds_the_invocations_recorded_by_systemd() {
     let hosted = Hosted::new();
     let folder = hosted.folder.path();
-    let told = async |unit: &str, created| hosted.run(&path(unit), created).await;
-    // Times of the notes and of the processes are given, none is the clock's: a batch whose process is equal to one of a
-    // batch before has the same answer for a while, and how late a test runs decides over nothing.
+    let invocation = async |unit: &str, created| hosted.run(&path(unit), created).await;
+    // All times are given, so the duration of the test does not matter; results for equal processes are cached for a
+    // while.
     let first = now() - 60_000;
     let second = first + 10_000;
-    assert_eq!(told(UNIT, first - 5000).await, None);
+    assert_eq!(invocation(UNIT, first - 5000).await, None);
     note(folder, UNIT, FIRST, first);
-    // Left over by the run before.
-    assert_eq!(told(UNIT, first - 1000).await, None);
-    assert_eq!(told(UNIT, first).await.as_deref(), Some(FIRST));
+    // Left over from the previous invocation.
+    assert_eq!(invocation(UNIT, first - 1000).await, None);
+    assert_eq!(invocation(UNIT, first).await.as_deref(), Some(FIRST));
     note(folder, UNIT, SECOND, second);
-    assert_eq!(told(UNIT, first).await.as_deref(), Some(FIRST));
-    assert_eq!(told(UNIT, second).await.as_deref(), Some(SECOND));
-    // Processes seem to be older than their run by up to 20 ms.
-    assert_eq!(told(UNIT, second - 20).await.as_deref(), Some(SECOND));
-    assert_eq!(told(UNIT, second - 21).await, None);
-    // Whoever was created before the second run, and was never seen in the first, may be of either.
-    assert_eq!(told(UNIT, first + 2).await, None);
-    // Created after this look at the clock.
-    assert_eq!(told(UNIT, now() + 60_000).await, None);
+    assert_eq!(invocation(UNIT, first).await.as_deref(), Some(FIRST));
+    assert_eq!(invocation(UNIT, second).await.as_deref(), Some(SECOND));
+    // Processes may appear up to 20 ms older than their invocation.
+    assert_eq!(invocation(UNIT, second - 20).await.as_deref(), Some(SECOND));
+    assert_eq!(invocation(UNIT, second - 21).await, None);
+    // A process created before the second invocation that was not seen during the first may belong to either.
+    assert_eq!(invocation(UNIT, first + 2).await, None);
+    // Created in the future.
+    assert_eq!(invocation(UNIT, now() + 60_000).await, None);
     for (number, rubbish) in (0..).zip(["", "0123", "../../etc/passwd", &"x".repeat(32)]) {
         if !rubbish.is_empty() {
             note(folder, "odd.service", rubbish, first);
         }
         assert_eq!(
-            told("odd.service", second + number).await,
+            invocation("odd.service", second + number).await,
             None,
             "{rubbish}"
         );
     }
-    // Nobody in a scope that is not there.
+    // Created before the scope.
     note(folder, "session-3.scope", FIRST, first);
-    assert_eq!(told("session-3.scope", first - 1000).await, None);
-    assert_eq!(told("session-3.scope", first).await.as_deref(), Some(FIRST));
+    assert_eq!(invocation("session-3.scope", first - 1000).await, None);
+    assert_eq!(
+        invocation("session-3.scope", first).await.as_deref(),
+        Some(FIRST)
+    );
 }
 
 #[tokio::test]
-async fn only_units_of_this_hosts_systemd_are_looked_for() {
+async fn looks_up_only_units_of_this_hosts_systemd() {
     let hosted = Hosted::new();
     let began = now();
     note(hosted.folder.path(), UNIT, FIRST, began);
@@ -236,19 +242,23 @@ async fn only_units_of_this_hosts_systemd_are_looked_for() {
 }
 
 #[tokio::test]
-async fn what_was_found_of_a_process_stays_when_its_run_has_ended() {
+async fn a_process_keeps_its_invocation_after_the_unit_stopped() {
     let mut hosted = Hosted::new();
     let enricher = &mut hosted.processor.enricher;
     let began = now() - 10_000;
-    let member = Some(Member {
+    let member = Some(UnitMember {
         unit: UNIT.to_owned(),
         pid: u32::MAX,
         created: began,
     });
     note(hosted.folder.path(), UNIT, FIRST, began);
-    enricher.read_runs(std::slice::from_ref(&member)).await;
-    enricher.runs = Runs("/nowhere".into());
-    enricher.read_runs(std::slice::from_ref(&member)).await;
+    enricher
+        .read_invocation_ids(std::slice::from_ref(&member))
+        .await;
+    enricher.invocation_ids = InvocationIds("/nowhere".into());
+    enricher
+        .read_invocation_ids(std::slice::from_ref(&member))
+        .await;
     let mut attributes = Vec::new();
     assert!(enricher.fill(&mut attributes, member.as_ref()));
     let run = text_of(&attributes, "systemd.invocation_id");
@@ -256,13 +266,13 @@ async fn what_was_found_of_a_process_stays_when_its_run_has_ended() {
 }
 
 #[tokio::test]
-async fn whoever_asks_once_is_told_of_units() {
+async fn adds_units_to_processes_once() {
     let process = vec![
         KeyValue::new(PID, i64::from(u32::MAX)),
         KeyValue::new(CGROUP, &*path(UNIT)),
     ];
     let mut processes = [process, Vec::new()];
-    describe(&mut processes).await;
+    add_units_to_all(&mut processes).await;
     let [found, nothing] = processes;
     assert!(nothing.is_empty());
     assert_eq!(text_of(&found, "systemd.unit").as_deref(), Some(UNIT));

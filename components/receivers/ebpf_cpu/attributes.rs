@@ -1,4 +1,4 @@
-//! What is said of processes and samples beside their stacks.
+//! The attributes of processes and samples.
 
 use profcol_ebpf_loader::Sample;
 use schemars::JsonSchema;
@@ -19,7 +19,7 @@ macro_rules! attributes {
             }
         }
 
-        /// Their names.
+        /// The attribute keys.
         pub mod key {
             $(#[allow(non_upper_case_globals, reason = "named as its switch")] pub const $field: &str = $key;)*
         }
@@ -27,7 +27,7 @@ macro_rules! attributes {
 }
 
 attributes! {
-    /// This host's name.
+    /// The host name.
     host_name: "host.name", true;
     /// The PID on the host.
     pid: "process.pid", true;
@@ -62,7 +62,7 @@ attributes! {
 }
 
 impl Attributes {
-    /// Takes out what is not told, so that samples that differ in it alone are one.
+    /// Clears disabled attributes, so that samples that differ only in them are merged.
     pub fn strip(&self, sample: &mut Sample) {
         if !self.thread_id {
             sample.thread = 0;
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_out_what_is_switched_off() {
+    fn strips_disabled_attributes() {
         let taken = || Sample {
             thread: 7,
             thread_name: [b'x'; 16],
@@ -98,11 +98,12 @@ mod tests {
             if !off.is_empty() {
                 switches.insert(off.into(), false.into());
             }
-            let attributes: Attributes = serde_json::from_value(switches.into()).expect("is right");
+            let attributes: Attributes =
+                serde_json::from_value(switches.into()).expect("valid attributes");
             let mut sample = taken();
             attributes.strip(&mut sample);
-            let left = (sample.thread, sample.thread_name, sample.cpu);
-            assert_eq!(left, expected, "without {off:?}");
+            let stripped = (sample.thread, sample.thread_name, sample.cpu);
+            assert_eq!(stripped, expected, "without {off:?}");
         }
     }
 }

@@ -20,7 +20,7 @@ const CALM_WINDOWS: u32 = 3;
 const HEADROOM: f64 = 0.8;
 
 pub struct Budget {
-    /// Of one core; 0 is no bound.
+    /// Share of one core; 0 means no limit.
     share: f64,
     configured: u64,
     frequency: u64,
@@ -45,7 +45,7 @@ impl Budget {
         self.frequency
     }
 
-    /// Takes in what was `used` in a time of this `length`. Returns the frequency where it changes.
+    /// Records the CPU time `used` during `length`. Returns the new frequency if it changes.
     pub fn spend(&mut self, length: Duration, used: Duration) -> Option<u64> {
         self.window += length;
         self.used += used;
@@ -84,7 +84,7 @@ impl Budget {
     }
 }
 
-/// Measures what is spent from one time to the next.
+/// Measures the CPU time used between two reads.
 pub struct Meter {
     started: Duration,
     time: Duration,
@@ -101,7 +101,7 @@ impl Meter {
         }
     }
 
-    /// How long it was since the last time, and what was used in it.
+    /// The time since the last read, and the CPU time used in it.
     pub fn read(&mut self, time: Duration, run_time: Duration) -> Option<(Duration, Duration)> {
         let spent = own_cpu_time() + run_time;
         let length = time.saturating_sub(self.time);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn goes_down_in_steps_and_up_again_when_it_is_calm() {
+    fn lowers_in_steps_and_raises_after_calm_windows() {
         check(&[10, 5, 10], &[99, 99, 99]);
         check(&[11, 20, 9], &[49, 24, 24]);
         check(&[11, 4, 4, 4, 4, 4], &[49, 49, 49, 98, 98, 98]);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn adds_short_times_up_to_a_window() {
+    fn accumulates_short_times_into_a_window() {
         let mut budget = Budget::new(0.10, 99);
         for _ in 0..4 {
             assert_eq!(budget.spend(MIN_WINDOW / 5, MIN_WINDOW), None);

@@ -20,7 +20,7 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Attempts per batch during shutdown.
 const SHUTDOWN_ATTEMPTS: u32 = 3;
 
-/// Where new batches go in.
+/// The queue for new batches.
 pub struct BatchQueue {
     batches: Sender<Profiles>,
     metrics: Metrics,
@@ -34,13 +34,13 @@ pub struct Delivery {
     limit: usize,
 }
 
-/// Samples that count as dropped unless they were taken.
+/// Samples that count as dropped unless accepted.
 struct Pending<'a> {
     samples: u64,
     metrics: &'a Metrics,
 }
 
-/// At most `limit` batches wait; the oldest one is dropped for another.
+/// A queue of at most `limit` batches; a new batch replaces the oldest.
 pub fn queue(output: Output, limit: usize, metrics: Metrics, stop: Stop) -> (BatchQueue, Delivery) {
     let (into, batches) = mpsc::channel(limit);
     let queue = BatchQueue {
@@ -74,7 +74,7 @@ impl BatchQueue {
 }
 
 impl Delivery {
-    /// Works until no batch comes any more.
+    /// Runs until the queue is closed.
     pub async fn run(mut self) {
         let Self {
             batches,
@@ -89,7 +89,7 @@ impl Delivery {
             stop,
         };
         let mut offers = FuturesUnordered::new();
-        // By number, hence oldest first.
+        // Keyed by sequence number: the first is the oldest.
         let mut give_up: BTreeMap<u64, Stop> = BTreeMap::new();
         let mut number = 0;
         let mut more = true;
@@ -122,7 +122,7 @@ impl Delivery {
 }
 
 impl Drop for Delivery {
-    /// Whatever is left was cut off by the end of the process.
+    /// Batches left here were cut off by the shutdown.
     fn drop(&mut self) {
         self.batches.close();
         while let Ok(profiles) = self.batches.try_recv() {
@@ -139,7 +139,7 @@ struct Pusher<'a> {
 }
 
 impl Pusher<'_> {
-    /// Offers a batch until it is taken, refused for ever, or given up for newer ones.
+    /// Pushes a batch until it is accepted, permanently refused, or dropped for newer ones.
     async fn offer(self, profiles: Profiles, given_up: Stop) {
         let pending = Pending {
             samples: profiles.observation_count(),

@@ -1,7 +1,7 @@
 //! Drop feedback: excludes processes whose samples are dropped by all pipelines.
 //!
-//! Processors report a PID in a profile. It is resolved in the batches that were sent: by now the PID may
-//! be reused, or the process may have exec'd.
+//! Processors report a PID in a profile. It is looked up in the sent batches, since the PID may have been reused
+//! or the process may have exec'd in the meantime.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -19,11 +19,11 @@ const MAX_SUSPENDED: usize = 8192;
 pub struct DroppedProcesses {
     follower: Option<DropSubscription>,
     sent: VecDeque<Sent>,
-    /// DropExpiry when.
+    /// When each suspension expires.
     suspended: Vec<(u64, ProcessKey)>,
 }
 
-/// The processes of a batch, by their numbers; `None` where two had the same one.
+/// The processes of a batch by PID; `None` if two share one.
 struct Sent {
     time: u64,
     processes: HashMap<u32, Option<ProcessKey>>,
@@ -38,7 +38,7 @@ impl DroppedProcesses {
         }
     }
 
-    /// The interval is about to be sent.
+    /// Remembers the processes of an interval that is about to be sent.
     pub fn remember(&mut self, seen: &Interval) {
         if self.follower.is_none() {
             return;
@@ -59,12 +59,12 @@ impl DroppedProcesses {
         });
     }
 
-    /// What all pipelines dropped since the last time. `now` is in nanoseconds of Unix time.
+    /// Processes that all pipelines dropped since the last call. `now` is Unix time in nanoseconds.
     pub fn take(&mut self, now: u64) -> Vec<ProcessKey> {
-        let told = self.follower.as_ref().map(DropSubscription::take);
+        let dropped = self.follower.as_ref().map(DropSubscription::take);
         let mut processes = Vec::new();
-        for dropped in told.unwrap_or_default() {
-            let Some(process) = self.process(dropped.sighting) else {
+        for dropped in dropped.unwrap_or_default() {
+            let Some(process) = self.process(dropped.process) else {
                 continue;
             };
             match dropped.until {
@@ -85,15 +85,16 @@ impl DroppedProcesses {
         expired.map(|(_, process)| process).collect()
     }
 
-    fn process(&self, sighting: SampledProcess) -> Option<ProcessKey> {
-        let sent = self.sent.iter().find(|sent| sent.time == sighting.time)?;
-        *sent.processes.get(&u32::try_from(sighting.pid).ok()?)?
+    fn process(&self, process: SampledProcess) -> Option<ProcessKey> {
+        let sent = self.sent.iter().find(|sent| sent.time == process.time)?;
+        *sent.processes.get(&u32::try_from(process.pid).ok()?)?
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use profcol_component::{DropFeedback, DropReporter};
+    use profcol_component::testkit::context;
+    use profcol_component::{BuildContext, DropFeedback, DropReporter};
     use profcol_ebpf_loader::{Frames, Sample};
 
     use super::*;
@@ -123,13 +124,17 @@ mod tests {
     }
 
     fn followed() -> (DropReporter, DroppedProcesses) {
-        let pipeline = "profiles".parse().expect("is the name of a pipeline");
-        let board = DropFeedback::default().within([pipeline]);
-        (board.reporter(), DroppedProcesses::new(board.subscribe()))
+        let pipeline = "profiles".parse().expect("valid pipeline name");
+        let feedback = DropFeedback::of(&BuildContext {
+            pipelines: [pipeline].into(),
+            ..context("ebpf_cpu")
+        });
+        let reporter = feedback.reporter();
+        (reporter, DroppedProcesses::new(feedback.subscribe()))
     }
 
     #[test]
-    fn finds_whose_profile_was_dropped() {
+    fn finds_the_process_of_a_dropped_profile() {
         let (reporter, mut drop_feedback) = followed();
         let check = |drop_feedback: &mut DroppedProcesses, time, pid, expected: &[ProcessKey]| {
             reporter.report_drop(SampledProcess { pid, time });
@@ -139,12 +144,12 @@ mod tests {
         drop_feedback.remember(&interval(2, &[key(7, 1), key(7, 2)]));
         drop_feedback.remember(&interval(3, &[key(7, 2)]));
         check(&mut drop_feedback, 3, 7, &[key(7, 2)]);
-        // Decisions may come late, and are about what it was then.
+        // Decisions may arrive late; they refer to the process at that time.
         check(&mut drop_feedback, 1, 7, &[key(7, 1)]);
         check(&mut drop_feedback, 1, 8, &[key(8, 1)]);
-        // It was replaced by an exec: which of the two was it?
+        // Replaced by an exec: ambiguous.
         check(&mut drop_feedback, 2, 7, &[]);
-        // Other profiles than those sent from here.
+        // A profile that was not sent from here.
         check(&mut drop_feedback, 2, 8, &[]);
         check(&mut drop_feedback, 4, 7, &[]);
         check(&mut drop_feedback, 1, -7, &[]);
@@ -156,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn those_that_rest_come_back() {
+    fn suspended_processes_are_sampled_again() {
         let (reporter, mut drop_feedback) = followed();
         drop_feedback.remember(&interval(1, &[key(7, 1), key(8, 1), key(9, 1)]));
         for (pid, until) in [(7, 30), (8, 20), (9, 10)] {
-            let sighting = SampledProcess { pid, time: 1 };
-            reporter.report_drop_until(sighting, DropExpiry::Time(until));
+            let process = SampledProcess { pid, time: 1 };
+            reporter.report_drop_until(process, DropExpiry::Time(until));
         }
-        // What is over already is not left out.
+        // An expired suspension does not prevent a new one.
         assert_eq!(drop_feedback.take(10), [key(7, 1), key(8, 1)]);
         assert_eq!(drop_feedback.expired(19), []);
         assert_eq!(drop_feedback.expired(20), [key(8, 1)]);

@@ -1,20 +1,20 @@
-//! Offers each executable that samples met to those who want its file.
+//! Offers each sampled executable to the components that need its file.
 
 use std::sync::Arc;
 
 use profcol_component::{BuildId, Executable, Executables};
 use profcol_ebpf_loader::{OnOpened, Opened};
 
-/// None where nobody wants any.
+/// `None` if no component needs files.
 pub fn open_handler(executables: &Executables) -> Option<OnOpened> {
     let executables = executables.clone();
     executables.has_subscribers().then(|| {
-        let tell = move |opened: Opened<'_>| {
+        let on_opened = move |opened: Opened<'_>| {
             if let Some(executable) = executable(opened) {
                 executables.offer(&executable);
             }
         };
-        Box::new(tell) as OnOpened
+        Box::new(on_opened) as OnOpened
     })
 }
 

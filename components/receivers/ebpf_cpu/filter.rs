@@ -1,7 +1,7 @@
 //! Which processes are profiled.
 //!
-//! It is decided once for each process, at its first sample. From then on the kernel skips those that
-//! are not wanted; what was sampled before it knew is dropped here.
+//! Decided once per process, at its first sample. From then on the kernel skips excluded processes; samples
+//! taken before that are dropped here.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,7 +12,7 @@ use super::config::{EbpfCpuConfig, RuleConfig};
 
 const REGEX: &str = "regex:";
 
-/// Text as `comm`, `executable` and `cgroup` are compared with it.
+/// A pattern for `comm`, `executable` and `cgroup`.
 #[derive(Debug)]
 enum Pattern {
     Glob(glob::Pattern),
@@ -33,12 +33,12 @@ pub struct Filter {
     include: Vec<FilterRule>,
     exclude: Vec<FilterRule>,
     decided: HashMap<ProcessKey, bool>,
-    /// In the order in which they were met.
+    /// In the order of their first samples.
     order: VecDeque<ProcessKey>,
     limit: usize,
 }
 
-/// What rules look at; what is not known matches no rule.
+/// The fields that rules match; an unknown one matches no rule.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessFacts<'a> {
     pub comm: &'a str,
@@ -69,20 +69,20 @@ impl Filter {
         })
     }
 
-    /// Whether there is nothing to decide.
+    /// Whether every process is profiled.
     pub fn matches_all(&self) -> bool {
         self.include.is_empty() && self.exclude.is_empty()
     }
 
-    /// What was decided for the process.
+    /// The decision about the process, if there is one.
     pub fn decision(&self, process: &ProcessKey) -> Option<bool> {
         self.decided.get(process).copied()
     }
 
     /// Decides whether the process is profiled.
     pub fn decide(&mut self, process: ProcessKey, facts: ProcessFacts<'_>) -> bool {
-        let is_wanted = self.is_included(facts);
-        if self.decided.insert(process, is_wanted).is_none() {
+        let is_included = self.is_included(facts);
+        if self.decided.insert(process, is_included).is_none() {
             self.order.push_back(process);
         }
         if self.order.len() > self.limit
@@ -90,7 +90,7 @@ impl Filter {
         {
             self.decided.remove(&first);
         }
-        is_wanted
+        is_included
     }
 
     fn is_included(&self, facts: ProcessFacts<'_>) -> bool {
@@ -140,7 +140,7 @@ impl Pattern {
     }
 }
 
-/// Why the text is no pattern.
+/// Returns why the pattern is invalid.
 pub fn check_pattern(text: &str) -> Result<(), PatternError> {
     Pattern::new(text).map(drop)
 }
@@ -157,11 +157,11 @@ mod tests {
     }
 
     fn config(text: &str) -> EbpfCpuConfig {
-        serde_json::from_str(text).expect("is a configuration")
+        serde_json::from_str(text).expect("valid configuration")
     }
 
     #[test]
-    fn wants_what_is_included_and_not_excluded() {
+    fn profiles_processes_that_are_included_and_not_excluded() {
         let facts = ProcessFacts {
             comm: "nginx",
             executable: Some("/usr/sbin/nginx"),
@@ -170,7 +170,7 @@ mod tests {
             uid: 33,
         };
         let check = |text: &str, expected: bool| {
-            let filter = Filter::new(&config(text)).expect("has good patterns");
+            let filter = Filter::new(&config(text)).expect("valid patterns");
             assert_eq!(filter.is_included(facts), expected, "{text}");
         };
         check("{}", true);
@@ -195,8 +195,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_matches_no_rule() {
-        let filter = |text| Filter::new(&config(text)).expect("has good patterns");
+    fn unknown_fields_match_no_rule() {
+        let filter = |text| Filter::new(&config(text)).expect("valid patterns");
         let facts = ProcessFacts::default();
         assert!(!filter(r#"{"include": [{"executable": "*"}]}"#).is_included(facts));
         assert!(filter(r#"{"exclude": [{"cgroup": "*"}]}"#).is_included(facts));
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn remembers_a_bounded_number_of_decisions() {
         let mut filter = Filter::new(&config(r#"{"exclude": [{"pid": 2}], "max_processes": 2}"#))
-            .expect("has good patterns");
+            .expect("valid patterns");
         for pid in 1..=3 {
             let facts = ProcessFacts {
                 pid,

@@ -1,4 +1,4 @@
-//! What was seen during one interval: each stack once, and who was in it when.
+//! The samples of one interval: each stack once, with its observations.
 
 use std::collections::HashMap;
 
@@ -12,29 +12,29 @@ pub struct Interval {
     pub start: Timestamps,
     stacks: HashMap<Box<[u8]>, u32>,
     stack_bytes: usize,
-    /// The number of kernel frames of each stack, whose bytes are the key above.
+    /// The number of kernel frames of each stack; the map's key has its bytes.
     kernel_frames: Vec<u32>,
     seen: HashMap<Observation, Seen>,
-    /// Those that the kernel counts after it sent them.
+    /// Samples that the kernel counts after sending them once.
     counted: HashMap<SampleKey, Observation>,
 }
 
-/// How often something was seen, and when.
+/// How often an observation was made, and when.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     pub count: u64,
-    /// Since boot; none where samples are counted.
+    /// Since boot; empty if samples are counted.
     pub times: Vec<u64>,
 }
 
-/// What samples have in common that differ in time alone.
+/// The fields shared by samples that differ only in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Observation {
     pub process: ProcessKey,
     pub thread: u32,
     pub thread_name: [u8; 16],
     pub cpu: u32,
-    /// Why the user's stack ends where it ends.
+    /// The end reason of the user stack.
     pub end: u32,
     pub stack: u32,
 }
@@ -46,8 +46,8 @@ pub struct SeenStack<'a> {
     pub user: Frames<'a>,
 }
 
-/// Bytes of stacks, and observations, with which an interval ends before its time: at 99 samples a
-/// second it takes a hundred busy CPUs and minutes to get there.
+/// Limits for stack bytes and observations, at which an interval ends early. At 99 Hz, a hundred busy CPUs take
+/// minutes to reach them.
 const MAX_STACK_BYTES: usize = 64 << 20;
 const MAX_OBSERVATIONS: usize = 1 << 18;
 
@@ -59,7 +59,7 @@ impl Interval {
         }
     }
 
-    /// `sample_key` is how the kernel will speak of samples that are equal.
+    /// `sample_key` is the kernel's key for equal samples.
     pub fn add(
         &mut self,
         sample: &Sample,
@@ -67,8 +67,8 @@ impl Interval {
         kernel: Frames<'_>,
         user: Frames<'_>,
     ) {
-        // It was taken after the last interval was read and before this one began. Who checks times would
-        // refuse the whole batch for it.
+        // The sample was taken after the last interval was read and before this one began. A validating backend
+        // would refuse the whole batch for it.
         let early = self.start.since_boot.saturating_sub(sample.time);
         self.start.since_boot -= early;
         self.start.unix = self.start.unix.saturating_sub(early);
@@ -95,7 +95,7 @@ impl Interval {
         self.stack_bytes > MAX_STACK_BYTES || self.seen.len() > MAX_OBSERVATIONS
     }
 
-    /// Adds samples that were counted. False where none like them was sent.
+    /// Adds counted samples. Returns false if no such sample was sent.
     pub fn add_count(&mut self, key: &SampleKey, count: u64) -> bool {
         let observation = self.counted.get(key);
         match observation.and_then(|observation| self.seen.get_mut(observation)) {
@@ -108,7 +108,7 @@ impl Interval {
     }
 
     fn stack(&mut self, kernel: Frames<'_>, user: Frames<'_>) -> u32 {
-        // The number of kernel frames is part of what a stack is.
+        // The number of kernel frames is part of the stack's identity.
         let split = kernel.len() as u32;
         let mut key = Vec::with_capacity(4 + kernel.bytes().len() + user.bytes().len());
         key.extend(split.to_le_bytes());
@@ -124,7 +124,7 @@ impl Interval {
         number
     }
 
-    /// All stacks, by their numbers.
+    /// All stacks, by index.
     pub fn stacks(&self) -> Vec<SeenStack<'_>> {
         let mut stacks = vec![None; self.kernel_frames.len()];
         for (key, &number) in &self.stacks {
@@ -146,12 +146,12 @@ impl Interval {
         stacks.into_iter().flatten().collect()
     }
 
-    /// Of each sample, hence some more than once.
+    /// The process of each observation, with repetitions.
     pub fn processes(&self) -> impl Iterator<Item = ProcessKey> {
         self.seen.keys().map(|seen| seen.process)
     }
 
-    /// What was seen, processes together.
+    /// All observations, grouped by process.
     pub fn observations(&self) -> Vec<(&Observation, &Seen)> {
         let mut all: Vec<_> = self.seen.iter().collect();
         all.sort_unstable_by_key(|(seen, _)| {
@@ -168,7 +168,7 @@ impl Interval {
         all
     }
 
-    /// The time of the world at which a sample was taken.
+    /// The Unix time of a sample.
     pub fn unix_time(&self, since_boot: u64) -> u64 {
         self.start
             .unix
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_sample_was_taken_before_its_interval_began() {
+    fn an_interval_starts_no_later_than_its_samples() {
         let start = Timestamps {
             since_boot: 1_000,
             unix: 51_000,
@@ -201,7 +201,7 @@ mod tests {
                 interval.add(&sample, None, Frames::new(&[]), Frames::new(&[]));
             }
             assert_eq!(interval.start.unix, expected, "{times:?}");
-            // The clocks still tell the same time.
+            // Both clocks still agree.
             assert_eq!(interval.unix_time(2_000), 52_000, "{times:?}");
         };
         check(&[], 51_000);

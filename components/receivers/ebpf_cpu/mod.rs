@@ -25,19 +25,18 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use profcol_component::{
-    BuildContext, BuildError, Capabilities, Check, Executables, Factory, Output, Receiver,
-    RunError, Stability, StartError, Stop,
+    BuildContext, BuildError, Capabilities, Check, DropFeedback, Executables, Factory, Output,
+    Receiver, RunError, Stability, StartError, Stop,
 };
 use profcol_ebpf_interpreters::names::{FunctionKey, InterpretedNames};
 use profcol_ebpf_interpreters::{DetectedInterpreter, Runtime, SampledFunction};
 use profcol_ebpf_loader::{
     InterpretedFrame, Loaded, Process, ProcessKey, Profiler, Record, SampledFiles, StackFrame,
-    count_buffer, file_number, next_bpf_program, since_boot, trim_heap,
+    count_buffer, file_number, next_bpf_program, release_heap, since_boot,
 };
-use profcol_processes::{JitProcesses, KernelNames};
+use profcol_symbols::{JitProcesses, KernelSymbolizer};
 
 use self::budget::{Budget, Meter};
-pub use self::check::{LanguageRuntime, language_runtimes};
 pub use self::config::EbpfCpuConfig;
 use self::config::{Aggregation, Mode};
 use self::delivery::BatchQueue;
@@ -48,16 +47,16 @@ use self::metrics::Metrics;
 use self::processes::Processes;
 use self::render::NameSources;
 
-/// How often the ring is emptied; a file that was never seen is worth doing it at once.
+/// How often the ring buffer is drained; a new executable triggers a drain at once.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Bytes of names of generated code, of all processes together.
+/// Memory limit for names of generated code, for all processes, in bytes.
 const GENERATED_NAMES: usize = 256 << 20;
 
-/// Bytes of names and lines of interpreted functions, of all processes together.
+/// Memory limit for names and lines of interpreted functions, for all processes, in bytes.
 const INTERPRETED_NAMES: usize = 64 << 20;
 
-/// How long a batch waits for names of functions that were met last.
+/// How long a batch waits for the names of new functions.
 const NAMES_WAIT: Duration = Duration::from_millis(200);
 
 pub struct EbpfCpu {
@@ -68,10 +67,10 @@ pub struct EbpfCpu {
     running: Option<Running>,
 }
 
-/// What exists from the start on.
+/// State that exists from startup on.
 struct Running {
     profiler: Profiler,
-    kernel: KernelNames,
+    kernel: KernelSymbolizer,
     processes: Processes,
     jit: JitProcesses<ProcessKey>,
     interpreted: InterpretedNames<ProcessKey>,
@@ -80,7 +79,7 @@ struct Running {
     budget: Budget,
     meter: Meter,
     interval: Interval,
-    /// Samples of this buffer belong to `interval`, others to `next`.
+    /// Samples in this buffer belong to `interval`, others to `next`.
     count_buffer: u32,
     next: Interval,
 }
@@ -103,14 +102,14 @@ impl Factory for EbpfCpu {
     ) -> Result<Box<dyn Receiver>, BuildError> {
         let mut config = config.clone();
         if config.aggregation == Aggregation::Count {
-            // Samples that differ in it are counted as one.
+            // Samples that differ only in the CPU are counted as one.
             config.attributes.cpu = false;
         }
         Ok(Box::new(Self {
             config,
             metrics: Metrics::new(context),
-            drop_feedback: DroppedProcesses::new(context.drop_feedback.subscribe()),
-            executables: context.executables.clone(),
+            drop_feedback: DroppedProcesses::new(DropFeedback::of(context).subscribe()),
+            executables: context.shared.get(),
             running: None,
         }))
     }
@@ -120,20 +119,20 @@ impl Factory for EbpfCpu {
 impl Receiver for EbpfCpu {
     async fn start(&mut self) -> Result<(), StartError> {
         let settings = self.config.settings();
-        let filter = Filter::new(&self.config).map_err(|error| StartError(error.to_string()))?;
+        let filter = Filter::new(&self.config).map_err(StartError::new)?;
         let on_opened = executables::open_handler(&self.executables);
         let started = tokio::task::spawn_blocking(move || {
             let loaded = Loaded::new(&settings, on_opened)?;
-            // Before the first sample, so that what the start costs is not what is sampled.
+            // Before the first sample, so that profcol's startup is not sampled.
             let kernel = kernel_names();
-            // What reading took stands beside what the loader took for the kernel's types.
-            trim_heap();
+            // Reading the symbols and loading the BTF both leave garbage on the heap.
+            release_heap();
             Ok((loaded.start()?, kernel))
         });
         let (profiler, kernel) = started
             .await
-            .map_err(|error| StartError(format!("failed to start profiling: {error}")))?
-            .map_err(|error: profcol_ebpf_loader::StartError| StartError(error.to_string()))?;
+            .map_err(|error| StartError::new(format!("failed to start profiling: {error}")))?
+            .map_err(|error: profcol_ebpf_loader::StartError| StartError::new(error.to_string()))?;
         let frequency = self.config.frequency;
         match self.config.mode {
             Mode::Host => tracing::info!(frequency, "Profiling every process on this host."),
@@ -150,7 +149,7 @@ impl Receiver for EbpfCpu {
             processes: Processes::new(self.config.max_processes as usize),
             jit: JitProcesses::new(GENERATED_NAMES),
             interpreted: InterpretedNames::start(INTERPRETED_NAMES).map_err(|error| {
-                StartError(format!(
+                StartError::new(format!(
                     "failed to start the thread that reads names: {error}"
                 ))
             })?,
@@ -176,7 +175,7 @@ impl Receiver for EbpfCpu {
 
     async fn run(mut self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {
         let Some(mut running) = self.running.take() else {
-            return Err(RunError("the receiver was not started".into()));
+            return Err(RunError::new("the receiver was not started"));
         };
         let Self {
             config,
@@ -185,28 +184,28 @@ impl Receiver for EbpfCpu {
             ..
         } = *self;
         let counted = metrics.clone();
-        output.count_source(move || counted.source_counts());
+        output.set_source_counts(move || counted.source_counts());
         let (queue, delivery) = delivery::queue(
             output,
             config.max_waiting_batches,
             metrics.clone(),
             stop.clone(),
         );
-        // On a thread of its own: it waits in the kernel, and must not wait for anything else.
+        // On a dedicated thread: it blocks in the kernel and must not wait for other tasks.
         let sampling = tokio::task::spawn_blocking(move || {
             running.sample(&config, &metrics, &mut drop_feedback, &queue, &stop);
         });
         let (sampled, ()) = tokio::join!(sampling, delivery.run());
-        sampled.map_err(|error| RunError(format!("sampling failed: {error}")))
+        sampled.map_err(|error| RunError::new(format!("sampling failed: {error}")))
     }
 }
 
-fn kernel_names() -> KernelNames {
-    let names = match KernelNames::read(next_bpf_program) {
+fn kernel_names() -> KernelSymbolizer {
+    let names = match KernelSymbolizer::read(next_bpf_program) {
         Ok(names) => names,
         Err(error) => {
             tracing::warn!(%error, "Failed to read the kernel symbols; kernel frames have no names.");
-            return KernelNames::none();
+            return KernelSymbolizer::none();
         }
     };
     if names.are_hidden() {
@@ -219,7 +218,7 @@ fn kernel_names() -> KernelNames {
 }
 
 impl Running {
-    /// Works until `stop`; what was sampled up to it is the last batch.
+    /// Runs until `stop`; the last batch has the samples taken until then.
     fn sample(
         &mut self,
         config: &EbpfCpuConfig,
@@ -235,7 +234,7 @@ impl Running {
             self.drain(config, metrics);
             if Instant::now() >= due || self.interval.is_full() {
                 due = (due + length).max(Instant::now());
-                // What is sampled at another frequency is another interval.
+                // Samples of different frequencies belong to different intervals.
                 let frequency = self.budget.frequency();
                 let up = Duration::from_nanos(since_boot());
                 let spent = self.meter.read(up, self.profiler.counts().run_time);
@@ -285,7 +284,7 @@ impl Running {
         );
     }
 
-    /// Completes the interval with what the kernel counted for it.
+    /// Completes the interval with the kernel's counts for it.
     fn end_count_buffer(&mut self, config: &EbpfCpuConfig, metrics: &Metrics) {
         if self.count_buffer == count_buffer::NONE {
             return;
@@ -311,7 +310,7 @@ impl Running {
         });
     }
 
-    /// Takes in everything that was sampled since the last time.
+    /// Processes everything sampled since the last call.
     fn drain(&mut self, config: &EbpfCpuConfig, metrics: &Metrics) {
         let Self {
             profiler,
@@ -355,14 +354,14 @@ impl Running {
                                 Runtime::from_number(frame.runtime) == Some(Runtime::Java);
                             if known.is_some() || is_java {
                                 let key = function_key(sample.process, &frame);
-                                interpreted.meet(key, sample.process.pid, known.as_ref());
+                                interpreted.observe(key, sample.process.pid, known.as_ref());
                             }
                         }
                     }
                 }
                 if has_generated_code {
-                    jit.meet(sample.process, sample.process.pid);
-                    interpreted.meet_generated_code(sample.process, sample.process.pid);
+                    jit.observe(sample.process, sample.process.pid);
+                    interpreted.observe_generated_code(sample.process, sample.process.pid);
                 }
                 let sample_key =
                     (sample.count_buffer != count_buffer::NONE).then(|| sample.sample_key());
@@ -380,7 +379,7 @@ impl Running {
                 arguments,
             } => {
                 if *is_sidecar {
-                    // The kernel told its number on the host.
+                    // The kernel reported the PID in the host's namespace.
                     process.parent = processes::parent(process.process.pid).unwrap_or(0);
                 }
                 let created = interval.unix_time(process.process.started);
@@ -402,7 +401,7 @@ impl Running {
         }
     }
 
-    /// A batch of what was seen since the last one.
+    /// Renders the samples since the last batch.
     fn render(&mut self, config: &EbpfCpuConfig, frequency: u64) -> profcol_profile::Profiles {
         let next = match self.count_buffer {
             count_buffer::NONE => Interval::starting_at(now()),
@@ -411,7 +410,7 @@ impl Running {
         let seen = std::mem::replace(&mut self.interval, next);
         self.count_buffer = self.profiler.count_buffer();
         self.jit.refresh();
-        self.kernel.keep_up();
+        self.kernel.refresh();
         self.interpreted.wait(NAMES_WAIT);
         let clock = self.profiler.clock();
         let model = render::render(
@@ -434,13 +433,13 @@ impl Running {
         self.processes
             .keep_seen(&seen, |process| profiler.forget(process));
         drop(seen);
-        // An interval takes megabytes, and the next one is seconds away.
-        trim_heap();
+        // An interval takes megabytes, and the next one is rendered seconds later.
+        release_heap();
         profcol_profile::Profiles::from_model(model)
     }
 }
 
-/// How the names of interpreted functions speak of the function of a frame.
+/// The key of a frame's function among the names of interpreted functions.
 fn function_key(process: ProcessKey, frame: &InterpretedFrame) -> FunctionKey<ProcessKey> {
     FunctionKey {
         process,
@@ -454,7 +453,7 @@ fn function_key(process: ProcessKey, frame: &InterpretedFrame) -> FunctionKey<Pr
     }
 }
 
-/// Decides about a process that was just met.
+/// Decides whether a new process is profiled.
 fn decide(
     filter: &mut Filter,
     process: &Process,
@@ -466,7 +465,7 @@ fn decide(
     let path = match &executable {
         Some(executable) if !executable.path.is_empty() => Some(executable.path.clone()),
         _ if process.executable == file_number::IN_EXEC => None,
-        // It is not opened yet.
+        // Not opened yet.
         _ => profcol_processes::executable_path(process.process.pid),
     };
     let facts = ProcessFacts {
@@ -479,8 +478,8 @@ fn decide(
     filter.decide(process.process, facts)
 }
 
-/// Whether samples of the process are wanted. Of one whose announcement was lost, or that was
-/// forgotten, /proc may still tell enough; else it is not known to be wanted.
+/// Whether the process is profiled. If its announcement was lost or evicted, /proc may still
+/// have enough information; otherwise the process is excluded.
 fn is_included(filter: &mut Filter, process: &ProcessKey) -> bool {
     if let Some(decision) = filter.decision(process) {
         return decision;
@@ -500,7 +499,7 @@ fn is_included(filter: &mut Filter, process: &ProcessKey) -> bool {
     )
 }
 
-/// The time, by the clock of samples and by that of the world.
+/// A time on the clock of the samples, and as Unix time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Timestamps {
     since_boot: u64,

@@ -1,5 +1,5 @@
 //! Information about processes, reported by the BPF program at the first sample: short-lived processes
-//! exit before /proc could be read.
+//! exit before /proc can be read.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -10,7 +10,7 @@ use profcol_processes::{Host, Users, cgroup_in, container, executable_path, time
 use super::interval::Interval;
 
 pub struct Processes {
-    /// The name of the host that they are on.
+    /// The name of the host they run on.
     pub host: String,
     known: HashMap<ProcessKey, ProcessInfo>,
     limit: usize,
@@ -22,18 +22,18 @@ pub struct Processes {
 pub struct ProcessInfo {
     pub name: String,
     pub parent: u32,
-    /// The name of its user, or the number where there is no name.
+    /// The user name, or the UID if there is no name.
     pub owner: String,
-    /// The number of its executable's file; 0 is none.
+    /// The number of its executable's file; 0 means none.
     pub executable: u32,
-    /// Empty where it is not known.
+    /// Empty if unknown.
     pub cgroup: String,
     pub container: Option<String>,
-    /// Its number in its own namespace.
+    /// Its PID in its own namespace.
     pub own_pid: u32,
     pub created: String,
     pub arguments: Vec<String>,
-    /// The last interval that saw it.
+    /// The last interval in which it was sampled.
     seen: u64,
 }
 
@@ -48,7 +48,7 @@ impl Processes {
         }
     }
 
-    /// `created` is the time of the world.
+    /// `created` is Unix time.
     pub fn add(&mut self, process: &Process, cgroup: Names<'_>, arguments: &[u8], created: u64) {
         if process.executable == file_number::IN_EXEC && self.known.contains_key(&process.process) {
             return;
@@ -73,8 +73,7 @@ impl Processes {
         self.known.get(key)
     }
 
-    /// Forgets the processes that were not seen for longest, as long as there are too many, and says
-    /// which.
+    /// Evicts the least recently sampled processes beyond the limit and reports them.
     pub fn keep_seen(&mut self, seen: &Interval, mut forgotten: impl FnMut(&ProcessKey)) {
         self.intervals += 1;
         let seen: HashSet<ProcessKey> = seen.processes().collect();
@@ -109,7 +108,7 @@ pub struct ProcfsInfo {
     pub user: u32,
 }
 
-/// The number of the parent, as this process sees it; 0 is one that it does not see.
+/// The parent's PID as this process sees it; 0 for a parent outside of its namespace.
 pub fn parent(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
@@ -130,7 +129,7 @@ impl ProcfsInfo {
     }
 }
 
-/// A name in the kernel's sixteen bytes.
+/// The kernel's 16-byte name as text.
 pub fn text(name: &[u8; 16]) -> String {
     let end = name
         .iter()
@@ -144,7 +143,7 @@ fn cgroup(pid: u32) -> Option<String> {
     cgroup_in(&text).map(str::to_owned)
 }
 
-/// To the millisecond: what it is computed from is not known better.
+/// With millisecond resolution: the inputs are not more precise.
 fn creation_time(unix_nanoseconds: u64) -> String {
     let milliseconds = i64::try_from(unix_nanoseconds / 1_000_000).unwrap_or(i64::MAX);
     timestamp(milliseconds).unwrap_or_default()
@@ -155,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_times_as_the_conventions_do() {
+    fn formats_times_like_the_semantic_conventions() {
         assert_eq!(
             creation_time(1_700_558_734_853_999_999),
             "2023-11-21T09:25:34.853Z"
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn forgets_the_process_that_was_not_seen_for_longest() {
+    fn evicts_the_least_recently_sampled_process() {
         let key = |pid| ProcessKey {
             pid,
             ..ProcessKey::default()
@@ -184,7 +183,7 @@ mod tests {
         for (met, seen, expected) in [
             (1, &[1][..], &[][..]),
             (2, &[1, 2], &[]),
-            // The first one met is the one seen last.
+            // The first process added is the most recently sampled.
             (3, &[1, 3], &[2]),
             // All three are in use.
             (4, &[1, 3, 4], &[]),

@@ -1,4 +1,4 @@
-//! Makes a batch of what was seen, with the names that OpenTelemetry has for it.
+//! Renders an interval as a batch, with OpenTelemetry's attribute names.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use profcol_ebpf_loader::{
     Clock, EndReason, Frame, InterpretedFrame, ProcessKey, SampledFile, SampledFiles, StackFrame,
     file_number, unreadable,
 };
-use profcol_processes::{GeneratedCode, JitNames, JitProcesses, KernelNames};
 use profcol_profile::{
     AttributeIdx, AttributeRef, Function, Idx, Interner, KeyValue, Line, Location, LocationIdx,
     LocationRef, Mapping, MappingIdx, MappingRef, Model, Profile, Resource, ResourceProfiles,
     SampleRef, Samples, Scope, ScopeProfiles, StackIdx, StringIdx, Value, ValueType,
 };
+use profcol_symbols::{GeneratedCode, JitNames, JitProcesses, KernelSymbolizer};
 
 use super::attributes::{Attributes, key};
 use super::config::InterpreterFrames;
@@ -24,10 +24,10 @@ use super::processes::{Processes, text};
 
 const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.37.0";
 
-/// Where names come from.
+/// The sources of names.
 pub struct NameSources<'a> {
     pub executables: &'a SampledFiles,
-    pub kernel: &'a KernelNames,
+    pub kernel: &'a KernelSymbolizer,
     pub processes: &'a Processes,
     pub attributes: &'a Attributes,
     pub jit: &'a JitProcesses<ProcessKey>,
@@ -72,7 +72,7 @@ pub fn render(seen: &Interval, names: &NameSources<'_>, clock: Clock, frequency:
             let attributes = rendering.sample_attributes(observation);
             let times = found.times.iter();
             let timestamps: Vec<u64> = times.map(|&time| seen.unix_time(time)).collect();
-            // Without a value, each time stands for one.
+            // Without values, each timestamp counts as one.
             let count = i64::try_from(found.count).unwrap_or(i64::MAX);
             let values = if timestamps.is_empty() {
                 &[count][..]
@@ -120,17 +120,17 @@ struct Rendering<'a> {
     files: HashMap<u32, Option<Arc<SampledFile>>>,
     frames: HashMap<u64, LocationIdx>,
     kernel_frames: HashMap<u64, LocationIdx>,
-    /// Of the process whose samples are rendered.
+    /// Of the process being rendered.
     interpreted: HashMap<InterpretedFrame, (LocationIdx, Role)>,
-    /// By number and reason of end, which is a frame too.
+    /// By stack number and end reason, which is a frame too.
     stacks: HashMap<(u32, u32), StackIdx>,
-    /// Of the process whose samples are rendered.
+    /// Of the process being rendered.
     jit: Option<&'a JitNames>,
     process: ProcessKey,
 }
 
 impl<'a> Rendering<'a> {
-    /// The samples that follow are of this process.
+    /// Starts the samples of a process.
     fn enter(&mut self, observation: &Observation) {
         let names = self.names.jit.names(&observation.process);
         if self.jit.is_some() || names.is_some() || !self.interpreted.is_empty() {
@@ -256,7 +256,7 @@ impl<'a> Rendering<'a> {
                 .kernel
                 .addresses()
                 .enumerate()
-                // Behind the first frame are return addresses, which may lie behind the end of a function.
+                // All frames but the first are return addresses, which may point past the end of a function.
                 .map(|(depth, address)| {
                     self.kernel_frame(address.saturating_sub(u64::from(depth > 0)))
                 }),
@@ -289,7 +289,7 @@ impl<'a> Rendering<'a> {
                         continue;
                     };
                     if is_behind_native && hides {
-                        // The interpreter's loop; what it runs takes its place.
+                        // The interpreter's loop is replaced by the functions that it runs.
                         locations.pop();
                     }
                     is_behind_native = false;
@@ -331,7 +331,7 @@ impl<'a> Rendering<'a> {
             None => {
                 let runtime = Runtime::from_number(frame.runtime).map_or("", Runtime::name);
                 let why = match (frame.function, frame.detail.position()) {
-                    // Only the native frame says what runs.
+                    // Only the native frame identifies the code.
                     (0, _) if frame.code_address != 0 => return None,
                     (0, unreadable::NO_THREAD) => "unknown thread",
                     (0, _) => "unreadable",
@@ -367,7 +367,7 @@ impl<'a> Rendering<'a> {
         }
     }
 
-    /// The frame under which everything hangs whose stack is not whole.
+    /// The root frame of stacks that are not whole.
     fn marker(&mut self, reason: &str) -> LocationIdx {
         let name = format!("[stack ends: {reason}]");
         let line = self.named_line(&name);
@@ -439,7 +439,7 @@ impl<'a> Rendering<'a> {
         row
     }
 
-    /// The segment of the file and the address in it, both as the file has them before it is loaded.
+    /// The file's segment and the address in it, both as in the file before loading.
     fn place(&mut self, executable: &SampledFile, offset: u64) -> (MappingIdx, u64) {
         let filename = self.rows.string(&executable.path);
         let mut ids: Vec<AttributeIdx> = Vec::new();
@@ -479,7 +479,7 @@ impl<'a> Rendering<'a> {
         (mapping, address)
     }
 
-    /// The name that the process's runtime gave to this code.
+    /// The name that the process's runtime gave this code.
     fn generated_code(&self, frame: Frame) -> Option<GeneratedCode<'a>> {
         let names = self
             .jit
@@ -559,7 +559,7 @@ fn list(texts: &[String]) -> Option<Value> {
     (!texts.is_empty()).then(|| Value::Array(values.collect()))
 }
 
-/// The reason why a stack is not whole.
+/// Why a stack is not whole.
 fn broken_end(code: u32) -> Option<&'static str> {
     match EndReason::from_code(code) {
         Some(reason) if reason.is_whole() => None,

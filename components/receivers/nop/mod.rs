@@ -1,4 +1,4 @@
-//! Receives nothing: for tests and for configurations whose pipelines are fed by none.
+//! Receives nothing: for tests and for pipelines without another receiver.
 
 use async_trait::async_trait;
 use profcol_component::{

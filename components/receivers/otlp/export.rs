@@ -1,4 +1,4 @@
-//! What both protocols do with a message: check it, push it, answer for it.
+//! Handles a request of either protocol: checks it, pushes it and answers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::shared::status;
 
-/// The way from a checked message into the pipelines.
+/// Moves checked messages into the pipelines.
 pub(super) struct Export {
     output: Output,
     pub(super) admission: Admission,
@@ -50,7 +50,7 @@ impl Export {
         self.output
             .count_failed(repaired.values().sum::<usize>() as u64);
         if !profiles.is_empty() {
-            // For processors that decode it.
+            // For processors that decode the batch.
             reserved.resize(profiles.counts().undecoded_size)?;
             let batch = Batch::new(profiles).with_metadata(metadata);
             let delivering = self.deliver(batch.with_peer(peer), reserved);
@@ -62,19 +62,16 @@ impl Export {
         })
     }
 
-    /// What is reserved is for what goes on until exporters have the batch in their queues.
+    /// The reservation is held until the exporters' queues have the batch.
     async fn deliver(&self, mut batch: Batch, reserved: Reservation) -> Result<(), Refusal> {
         if !self.until_delivered {
             return self.output.push(batch).await;
         }
         let (report, outcome) = oneshot::channel();
-        let report = std::sync::Mutex::new(Some(report));
+        let report = parking_lot::Mutex::new(Some(report));
         batch.finalizers.add(Finalizer::new(move |outcome| {
-            let report = report
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-                .take();
-            // A client that hung up does not listen any more.
+            let report = report.lock().take();
+            // Fails if the client disconnected.
             let _ = report.map(|report| report.send(outcome));
         }));
         self.output.push(batch).await?;
@@ -89,7 +86,7 @@ impl Export {
     }
 }
 
-/// The body in the form in which the profiles keep it.
+/// The body as the profiles keep it.
 pub(super) fn keep_compressed(body: profcol_net::Compressed) -> Compressed {
     Compressed {
         encoding: body.encoding.name(),

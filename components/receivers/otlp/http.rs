@@ -16,7 +16,7 @@ use super::export::{Export, keep_compressed, metadata};
 
 pub(super) struct Service(pub(super) Export);
 
-/// How a body is encoded; answers use the same.
+/// The encoding of a body and of its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Protobuf,
@@ -67,7 +67,7 @@ impl Service {
     async fn export(&self, format: Format, request: HttpRequest) -> Result<PartialSuccess, Status> {
         let mut reserved = request.reserved;
         if format == Format::Json {
-            // The reader says itself what it takes.
+            // The JSON reader makes its own reservations.
             reserved.resize(0)?;
         }
         let received = self.read(format, request.body)?;
@@ -99,18 +99,18 @@ impl Service {
 
     fn read_json(&self, body: &[u8]) -> Result<Received, Status> {
         let admission = &self.0.admission;
-        // It is written in protobuf before it goes on.
+        // The message is converted to protobuf.
         admission.take(body.len())?;
         let exhausted = OnceCell::new();
-        let ask = |bytes| match admission.take(bytes) {
+        let reserve = |bytes| match admission.take(bytes) {
             Ok(()) => true,
             Err(refused) => {
-                // After the first, reading ends.
+                // Reading ends after the first refusal.
                 let _ = exhausted.set(refused);
                 false
             }
         };
-        let received = json::receive_within(body, self.0.validation, &ask);
+        let received = json::receive_within(body, self.0.validation, &reserve);
         match (received, exhausted.into_inner()) {
             (_, Some(exhausted)) => Err(exhausted.into()),
             (Ok(received), None) => Ok(received),
@@ -119,8 +119,8 @@ impl Service {
     }
 }
 
-/// As the specification maps codes, except that what is too large stays so: 429 would ask the client
-/// to send the same again.
+/// Maps codes like the specification, except that too large stays 413: with 429 the client would send
+/// the same request again.
 fn http_status(status: &Status) -> StatusCode {
     match status.code {
         Code::ResourceExhausted if status.retry_delay.is_none() => StatusCode::PAYLOAD_TOO_LARGE,

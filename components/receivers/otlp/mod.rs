@@ -1,7 +1,7 @@
-//! Takes profiles over OTLP, by gRPC and HTTP.
+//! Receives profiles over OTLP, by gRPC and HTTP.
 //!
-//! A request is one buffer from the socket to the exporters: it is checked in place, and where no
-//! component changes it, it leaves in the bytes in which it came.
+//! A request is one buffer from the socket to the exporters: it is checked in place, and if no component changes
+//! it, its original bytes are sent.
 
 mod config;
 mod export;
@@ -28,7 +28,7 @@ use crate::shared::{admission, authenticator, deadline, not_started};
 
 pub struct Otlp {
     config: OtlpConfig,
-    /// Where `config` stands in the configuration.
+    /// The path of `config` in the configuration.
     path: String,
     grpc_auth: Option<Arc<dyn ServerAuth>>,
     http_auth: Option<Arc<dyn ServerAuth>>,

@@ -1,12 +1,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use ::http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use profcol_admission::Admission;
 use profcol_component::{Answer, Batch, Consumer, Handles, Outcome, Refusal, testkit};
 use profcol_net::auth::AuthData;
@@ -26,7 +26,7 @@ use profcol_component::testkit::load;
 const PROTOBUF: &str = "application/x-protobuf";
 const JSON: &str = "application/json";
 
-/// The next stage of the pipeline: keeps what it is given, and refuses as told.
+/// The next stage of the pipeline: keeps its batches, and refuses as configured.
 #[derive(Default)]
 struct Probe {
     taken: Mutex<Vec<Batch>>,
@@ -36,11 +36,11 @@ struct Probe {
 #[async_trait]
 impl Consumer for Probe {
     async fn consume(&self, batch: Batch) -> Answer {
-        let refusal = self.refusals.lock().unwrap().pop_front();
+        let refusal = self.refusals.lock().pop_front();
         match refusal {
             Some(refusal) => batch.refuse(refusal),
             None => {
-                self.taken.lock().unwrap().push(batch);
+                self.taken.lock().push(batch);
                 Ok(())
             }
         }
@@ -49,16 +49,16 @@ impl Consumer for Probe {
 
 impl Probe {
     fn taken(&self) -> Vec<Batch> {
-        std::mem::take(&mut self.taken.lock().unwrap())
+        std::mem::take(&mut self.taken.lock())
     }
 
     fn refuse(&self, refusal: Refusal) {
-        self.refusals.lock().unwrap().push_back(refusal);
+        self.refusals.lock().push_back(refusal);
     }
 }
 
 /// A running receiver.
-struct Rig {
+struct Fixture {
     probe: Arc<Probe>,
     grpc: String,
     http: String,
@@ -69,7 +69,7 @@ struct Rig {
 
 const BOTH: &str = "protocols: {grpc: {endpoint: 127.0.0.1:0}, http: {endpoint: 127.0.0.1:0}}\n";
 
-impl Rig {
+impl Fixture {
     async fn new(options: &str) -> Self {
         Self::in_context(options, testkit::context("otlp")).await
     }
@@ -101,7 +101,7 @@ impl Rig {
         }
     }
 
-    /// Stops the receiver, which has to end by itself.
+    /// Stops the receiver, which must end by itself.
     async fn stop(mut self) {
         self.stop.cancel();
         self.tasks.join_next().await.unwrap().unwrap().unwrap();
@@ -204,7 +204,7 @@ fn recordings() -> Vec<(Bytes, Bytes)> {
         .collect()
 }
 
-/// A request of which the second of three samples has a stack that is not there.
+/// A request with three samples, the second of which refers to a missing stack.
 fn with_a_bad_sample() -> Bytes {
     let mut model = testkit::profiles(3).into_model();
     let profile = Arc::make_mut(&mut model.resources[0].scopes[0].profiles[0]);
@@ -227,24 +227,24 @@ fn three_samples() -> Bytes {
     testkit::profiles(3).to_wire()
 }
 
-/// A receiver in a process that uses so many of ten MiB.
-async fn rig_in_use(read: fn() -> Option<u64>) -> Rig {
+/// A receiver in a process with a limit of 10 MiB and this memory usage.
+async fn rig_in_use(read: fn() -> Option<u64>) -> Fixture {
     let context = BuildContext {
         admission: Admission::with_memory_reader(read, 10 << 20),
         ..testkit::context("otlp")
     };
-    Rig::in_context(BOTH, context).await
+    Fixture::in_context(BOTH, context).await
 }
 
-fn refused_requests(rig: &Rig, transport: &str) -> u64 {
+fn refused_requests(rig: &Fixture, transport: &str) -> u64 {
     let labels = [("receiver", "otlp"), ("transport", transport)];
     let name = "profcol_receiver_refused_requests";
     rig.context.meter.counter(name, "", &labels).get()
 }
 
 #[tokio::test]
-async fn what_there_is_no_memory_for_is_refused_for_a_while() {
-    // Too little for the last of the steps in which a buffer grows.
+async fn requests_without_memory_are_refused_with_a_retry_delay() {
+    // Too little for the last step of a growing buffer.
     let nearly_full = rig_in_use(|| Some((10 << 20) - (256 << 10))).await;
     let full = rig_in_use(|| Some(10 << 20)).await;
     let body = vec![b' '; 2 << 20];
@@ -257,9 +257,9 @@ async fn what_there_is_no_memory_for_is_refused_for_a_while() {
         let before = refused_requests(rig, "grpc");
         let answer = rig.call_with(compression, HeaderMap::new(), body.clone());
         let refused = answer.await.unwrap_err();
-        let told = (refused.code, refused.retry_delay);
+        let answer = (refused.code, refused.retry_delay);
         let expected = (Code::Unavailable, Some(Duration::from_secs(1)));
-        assert_eq!(told, expected, "{refused}");
+        assert_eq!(answer, expected, "{refused}");
         assert_eq!(refused_requests(rig, "grpc"), before + 1);
     }
     for (rig, compression) in [
@@ -282,7 +282,7 @@ async fn what_there_is_no_memory_for_is_refused_for_a_while() {
             assert_eq!(refused_requests(rig, "http"), before + 1);
         }
     }
-    // What fits is taken.
+    // A small request is accepted.
     nearly_full.call(three_samples()).await.unwrap();
     let reply = nearly_full.post(PROTOBUF, three_samples()).await;
     assert_eq!(reply.status, 200);
@@ -291,7 +291,7 @@ async fn what_there_is_no_memory_for_is_refused_for_a_while() {
 }
 
 #[tokio::test]
-async fn what_takes_much_more_memory_when_it_is_read_is_refused() {
+async fn requests_that_expand_beyond_the_memory_limit_are_refused() {
     // 500,000 profiles of two bytes, and as many of three.
     let wire = profiles_without_anything(500_000);
     let json = format!(
@@ -303,7 +303,7 @@ async fn what_takes_much_more_memory_when_it_is_read_is_refused() {
         admission: Admission::new(in_use + (50 << 20)),
         ..testkit::context("otlp")
     };
-    let rig = Rig::in_context(BOTH, context).await;
+    let rig = Fixture::in_context(BOTH, context).await;
     let refused = rig.call(wire.clone()).await.unwrap_err();
     let codes = [Code::ResourceExhausted, Code::Unavailable];
     assert!(codes.contains(&refused.code), "{refused}");
@@ -319,7 +319,7 @@ async fn what_takes_much_more_memory_when_it_is_read_is_refused() {
     rig.stop().await;
 }
 
-/// And a sample, without which nothing is passed on.
+/// And one sample: batches without samples are not passed on.
 fn profiles_without_anything(count: usize) -> Bytes {
     let mut model = testkit::profiles(1).into_model();
     let profiles = &mut model.resources[0].scopes[0].profiles;
@@ -328,14 +328,14 @@ fn profiles_without_anything(count: usize) -> Bytes {
 }
 
 #[tokio::test]
-async fn what_will_never_fit_into_memory_is_not_to_be_sent_again() {
+async fn requests_beyond_all_memory_are_refused_permanently() {
     let rig = rig_in_use(|| Some(0)).await;
     let body = vec![0; 11 << 20];
     let gzip = Compression::Gzip;
     let refused = rig.call_with(gzip, HeaderMap::new(), body.clone()).await;
     let refused = refused.unwrap_err();
-    let told = (refused.code, refused.retry_delay);
-    assert_eq!(told, (Code::ResourceExhausted, None), "{refused}");
+    let answer = (refused.code, refused.retry_delay);
+    assert_eq!(answer, (Code::ResourceExhausted, None), "{refused}");
     let reply = rig
         .send(HTTP_PATH, Method::POST, PROTOBUF, gzip, body)
         .await;
@@ -344,8 +344,8 @@ async fn what_will_never_fit_into_memory_is_not_to_be_sent_again() {
 }
 
 #[tokio::test]
-async fn recorded_exports_arrive_sample_by_sample_on_every_way() {
-    let rig = Rig::new(BOTH).await;
+async fn recorded_exports_arrive_over_every_protocol() {
+    let rig = Fixture::new(BOTH).await;
     for (number, (proto, json)) in recordings().into_iter().enumerate() {
         let sent = Profiles::from_wire(proto.clone(), Validation::Reject).unwrap();
         let sent = observations(sent.profiles.model());
@@ -365,7 +365,7 @@ async fn recorded_exports_arrive_sample_by_sample_on_every_way() {
             let arrived = observations(batch.profiles.model());
             assert!(arrived == sent, "export {} over {way}", number + 1);
         }
-        // What nobody changes leaves as it came.
+        // Unchanged batches keep their bytes.
         assert_eq!(taken[0].profiles.to_wire(), proto);
         assert_eq!(taken[1].profiles.to_wire(), proto);
     }
@@ -373,8 +373,8 @@ async fn recorded_exports_arrive_sample_by_sample_on_every_way() {
 }
 
 #[tokio::test]
-async fn requests_without_samples_are_taken_and_go_nowhere() {
-    let rig = Rig::new(BOTH).await;
+async fn requests_without_samples_are_accepted_and_not_passed_on() {
+    let rig = Fixture::new(BOTH).await;
     for empty in [Bytes::new(), testkit::profiles(0).to_wire()] {
         assert!(rig.call(empty.clone()).await.unwrap().is_full());
         assert_eq!(rig.post(PROTOBUF, empty).await.status, 200);
@@ -389,8 +389,8 @@ async fn requests_without_samples_are_taken_and_go_nowhere() {
 }
 
 #[tokio::test]
-async fn refusals_of_the_pipeline_reach_the_client_in_its_protocol_s_words() {
-    let rig = Rig::new(BOTH).await;
+async fn pipeline_refusals_map_to_the_codes_of_each_protocol() {
+    let rig = Fixture::new(BOTH).await;
     let later = |millis| Refusal::retry_after("busy", Duration::from_millis(millis));
     let too_large = Refusal::TooLarge {
         reason: "huge".into(),
@@ -427,8 +427,8 @@ async fn refusals_of_the_pipeline_reach_the_client_in_its_protocol_s_words() {
     );
     let reply = rig.post(JSON, json).await;
     assert_eq!(reply.status, 503);
-    let told: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
-    assert_eq!(told, serde_json::json!({"code": 14, "message": "full"}));
+    let answer: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+    assert_eq!(answer, serde_json::json!({"code": 14, "message": "full"}));
 
     assert!(rig.probe.taken().is_empty());
     assert_eq!(
@@ -443,8 +443,8 @@ async fn refusals_of_the_pipeline_reach_the_client_in_its_protocol_s_words() {
 }
 
 #[tokio::test]
-async fn an_invalid_request_is_refused_with_the_path_of_what_is_wrong() {
-    let rig = Rig::new(BOTH).await;
+async fn an_invalid_request_is_refused_with_the_path_of_the_problem() {
+    let rig = Fixture::new(BOTH).await;
     let status = rig.call(with_a_bad_sample()).await.unwrap_err();
     assert_eq!(status, Status::new(Code::InvalidArgument, BAD_SAMPLE));
     let reply = rig.post(PROTOBUF, with_a_bad_sample()).await;
@@ -470,8 +470,8 @@ async fn an_invalid_request_is_refused_with_the_path_of_what_is_wrong() {
             (400, JSON),
             "{text}"
         );
-        let told: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
-        assert_eq!(told["code"], 3);
+        let answer: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+        assert_eq!(answer["code"], 3);
     }
     assert!(rig.probe.taken().is_empty());
     assert!(rig.call(good).await.is_ok());
@@ -479,8 +479,8 @@ async fn an_invalid_request_is_refused_with_the_path_of_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn repair_drops_just_the_bad_samples_counts_them_and_says_so() {
-    let rig = Rig::new(&format!("{BOTH}validation: repair")).await;
+async fn repair_drops_only_bad_samples_and_reports_them() {
+    let rig = Fixture::new(&format!("{BOTH}validation: repair")).await;
     let warning = PartialSuccess {
         rejected_profiles: 0,
         error_message: "dropped bad samples: 1 (index_out_of_range)".to_owned(),
@@ -508,8 +508,8 @@ async fn repair_drops_just_the_bad_samples_counts_them_and_says_so() {
 }
 
 #[tokio::test]
-async fn wrong_paths_methods_and_content_types_are_told_what_is_right() {
-    let rig = Rig::new(BOTH).await;
+async fn wrong_paths_methods_and_content_types_get_a_hint() {
+    let rig = Fixture::new(BOTH).await;
     let check = async |path: &str, method: Method, kind: &str, status: u16, word: &str| {
         let reply = rig
             .send(path, method, kind, Compression::None, three_samples())
@@ -550,7 +550,7 @@ async fn wrong_paths_methods_and_content_types_are_told_what_is_right() {
 
 #[tokio::test]
 async fn compressed_bodies_are_read_and_their_bytes_are_kept() {
-    let rig = Rig::new(BOTH).await;
+    let rig = Fixture::new(BOTH).await;
     let sent = observations(testkit::profiles(3).model());
     let check = |encoding: &str| {
         let mut batch = rig.probe.taken().pop().unwrap();
@@ -601,7 +601,7 @@ async fn compressed_bodies_are_read_and_their_bytes_are_kept() {
 
 #[tokio::test]
 async fn repaired_requests_do_not_keep_the_bytes_of_the_bad_ones() {
-    let rig = Rig::new(&format!("{BOTH}validation: repair")).await;
+    let rig = Fixture::new(&format!("{BOTH}validation: repair")).await;
     let answer = rig
         .call_with(Compression::Gzip, HeaderMap::new(), with_a_bad_sample())
         .await;
@@ -613,8 +613,8 @@ async fn repaired_requests_do_not_keep_the_bytes_of_the_bad_ones() {
 }
 
 #[tokio::test]
-async fn answers_wait_for_the_delivery_where_that_is_asked_for() {
-    let rig = Rig::new(&format!("{BOTH}answer_when: delivered")).await;
+async fn answers_wait_for_the_delivery_if_configured() {
+    let rig = Fixture::new(&format!("{BOTH}answer_when: delivered")).await;
     for (outcome, code, http) in [
         (Outcome::Delivered, None, 200),
         (Outcome::Undelivered, Some(Code::Unavailable), 503),
@@ -655,10 +655,10 @@ async fn next_batch(probe: &Probe) -> Batch {
 }
 
 #[tokio::test]
-async fn the_metadata_of_requests_goes_along_only_where_asked_for() {
+async fn request_metadata_is_passed_on_only_if_configured() {
     let on = "protocols: {grpc: {endpoint: 127.0.0.1:0, include_metadata: true}, http: {endpoint: 127.0.0.1:0, include_metadata: true}}";
     for (options, expected) in [(BOTH, &[][..]), (on, &["db".to_owned()][..])] {
-        let rig = Rig::new(options).await;
+        let rig = Fixture::new(options).await;
         let mut headers = HeaderMap::new();
         headers.insert("x-team", HeaderValue::from_static("db"));
         rig.call_with(Compression::None, headers, three_samples())
@@ -674,19 +674,19 @@ async fn the_metadata_of_requests_goes_along_only_where_asked_for() {
 }
 
 #[tokio::test]
-async fn listens_on_a_unix_socket_and_takes_it_away_in_the_end() {
+async fn listens_on_a_unix_socket_and_removes_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("otlp.sock");
     let endpoint = path.display();
     let options = format!("protocols: {{grpc: {{transport: unix, endpoint: {endpoint}}}}}");
-    let rig = Rig::new(&options).await;
+    let rig = Fixture::new(&options).await;
     rig.call(three_samples()).await.unwrap();
     assert_eq!(rig.probe.taken().len(), 1);
     rig.stop().await;
     assert!(!path.exists());
 }
 
-/// Lets in whoever shows the right word.
+/// An authenticator with a password.
 #[derive(Debug)]
 struct Door;
 
@@ -694,7 +694,7 @@ struct Door;
 impl ServerAuth for Door {
     async fn authenticate(&self, headers: &HeaderMap) -> Result<AuthData, Status> {
         match headers.get(AUTHORIZATION) {
-            Some(word) if word == "sesame" => Ok(AuthData::default()),
+            Some(password) if password == "sesame" => Ok(AuthData::default()),
             _ => Err(Status::new(Code::Unauthenticated, "who are you?")),
         }
     }
@@ -710,7 +710,7 @@ async fn the_authenticator_decides_who_may_send() {
         extensions: Arc::new(HashMap::from([("door".parse().unwrap(), handles)])),
         ..testkit::context("otlp")
     };
-    let rig = Rig::in_context(LOCKED, context).await;
+    let rig = Fixture::in_context(LOCKED, context).await;
     let stranger = rig.call(three_samples()).await.unwrap_err();
     assert_eq!(stranger, Status::new(Code::Unauthenticated, "who are you?"));
     let reply = rig.post(PROTOBUF, three_samples()).await;
@@ -728,7 +728,7 @@ async fn the_authenticator_decides_who_may_send() {
 }
 
 #[test]
-fn an_authenticator_that_does_not_run_is_named() {
+fn an_error_names_a_missing_authenticator() {
     let config = load::<OtlpConfig>(LOCKED).unwrap();
     let error = Otlp::build(&config, &testkit::context("otlp"))
         .err()
@@ -737,8 +737,8 @@ fn an_authenticator_that_does_not_run_is_named() {
 }
 
 #[tokio::test]
-async fn requests_under_way_are_finished_after_a_stop() {
-    let rig = Rig::new(&format!("{BOTH}answer_when: delivered")).await;
+async fn requests_in_flight_finish_after_a_stop() {
+    let rig = Fixture::new(&format!("{BOTH}answer_when: delivered")).await;
     let settle = async {
         let batch = next_batch(&rig.probe).await;
         rig.stop.cancel();
@@ -750,7 +750,7 @@ async fn requests_under_way_are_finished_after_a_stop() {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_named_with_the_path_of_its_setting() {
+async fn a_bind_error_names_the_path_of_the_setting() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     for protocol in ["grpc", "http"] {
@@ -768,7 +768,7 @@ async fn a_port_in_use_is_named_with_the_path_of_its_setting() {
 }
 
 #[test]
-fn at_least_one_protocol_is_asked_for() {
+fn at_least_one_protocol_is_required() {
     let error = load::<OtlpConfig>("protocols: {}").unwrap_err();
     let expected = "must specify at least one protocol when using the OTLP receiver";
     assert!(error.contains(expected), "{error}");

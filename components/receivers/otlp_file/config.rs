@@ -1,4 +1,4 @@
-//! The options of `otlp_file`; those that the Collector's `otlpjsonfile` has too are the same.
+//! The options of `otlp_file`; options of the Collector's `otlpjsonfile` are the same.
 
 use glob::Pattern;
 use profcol_config::{Config, Duration, Problems};

@@ -1,4 +1,4 @@
-//! Which files there are to read, and how far each has been read.
+//! The files to read, and how far each has been read.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -14,25 +14,25 @@ use super::config::{OtlpFileConfig, StartAt};
 use super::record::{RecordError, decode};
 use super::tail::{End, FileId, Tail};
 
-/// Files beyond this are closed whenever they are read to their end.
+/// Beyond this number, files are closed once read to their end.
 const MAX_OPEN: usize = 128;
 
-/// So long a file that matches no longer, because it was renamed or deleted, is still watched: its
+/// How long a renamed or deleted file that no longer matches is still watched: its
 /// writer may not have noticed yet.
 const ROTATION_GRACE: Duration = Duration::from_secs(10);
 
-/// Records are handed over in portions of about this size.
+/// Approximate size of a portion of records.
 const READ_BATCH_BYTES: usize = 1 << 20;
 
 pub(super) struct Files {
     config: OtlpFileConfig,
     exclude: Vec<Pattern>,
     tails: HashMap<FileId, Tail>,
-    /// Those with something to read, the next one last.
+    /// Files with something to read, the next one last.
     due: Vec<FileId>,
-    /// Paths that could not be read at the last look, which the user knows of.
+    /// Paths that failed to be read in the last scan, already logged.
     unreadable: HashSet<PathBuf>,
-    /// How many files were opened.
+    /// Number of files opened.
     read_files: usize,
 }
 
@@ -82,7 +82,7 @@ impl Files {
         self.tails.values().filter(|tail| tail.is_open()).count()
     }
 
-    /// The first look: decides where to begin.
+    /// The first scan: sets the start positions.
     pub(super) fn begin(&mut self) {
         let at_end = self.config.start_at == StartAt::End;
         let format = self.config.format;
@@ -96,10 +96,10 @@ impl Files {
         }
     }
 
-    /// Looks for new, grown, renamed and vanished files.
+    /// Finds new, grown, renamed and deleted files.
     pub(super) fn scan(&mut self) {
         let mut candidates = self.candidates();
-        // Files that were rotated are older than those that took their place.
+        // Rotated files are older than their replacements.
         candidates.sort_by(|a, b| (b.modified, &b.path).cmp(&(a.modified, &a.path)));
         let present: HashSet<FileId> = candidates.iter().map(|found| found.id).collect();
         let paths: HashSet<&Path> = candidates
@@ -134,7 +134,7 @@ impl Files {
         self.due.extend(vanished);
     }
 
-    /// Some of the records that are there; none at the end of all files.
+    /// A portion of records; empty at the end of all files.
     pub(super) fn read(&mut self) -> Vec<Record> {
         let mut records = Vec::new();
         let mut size = 0;
@@ -178,7 +178,7 @@ impl Files {
         Ok(Some((record, size)))
     }
 
-    /// When nothing is added any more, what is left at the end of a file is all there is.
+    /// If the file is final, the rest at its end is a record.
     fn end_of(&self, id: FileId) -> End {
         match self.tails.get(&id) {
             _ if !self.config.follow => End::Final,
@@ -192,7 +192,7 @@ impl Files {
         !at_its_path && tail.grew.elapsed() >= ROTATION_GRACE
     }
 
-    /// The file was read to its end.
+    /// Called when the file was read to its end.
     fn leave(&mut self, id: FileId) {
         self.due.pop();
         let gone = self.tails.get(&id).is_some_and(|tail| self.is_gone(tail));
@@ -209,7 +209,7 @@ impl Files {
         let mut candidates = Vec::new();
         let mut seen = HashSet::new();
         for include in &self.config.include {
-            // Validation has read the same pattern.
+            // Validated with the configuration.
             let Ok(paths) = glob::glob(include) else {
                 continue;
             };
@@ -244,7 +244,7 @@ impl Files {
     }
 }
 
-/// Says once what is wrong with a file.
+/// Logs an unreadable file once.
 fn warn_once(unreadable: &mut HashSet<PathBuf>, path: &Path, error: &io::Error) {
     if unreadable.insert(path.to_owned()) {
         tracing::warn!(path = %path.display(), %error, "Failed to read a file; retrying.");

@@ -1,7 +1,7 @@
-//! Reads profiles back from the files that the `file` exporter writes.
+//! Reads profiles from files written by the `file` exporter.
 //!
-//! Files are read on threads for blocking work, a portion at a time; a portion is handed on record
-//! by record, and the next one is read when all of it was taken.
+//! Files are read on blocking threads, a portion at a time. A portion is passed on record by record; the next
+//! portion is read once all of it was accepted.
 
 mod config;
 mod files;
@@ -26,7 +26,7 @@ pub use self::config::OtlpFileConfig;
 use self::files::{Files, Record};
 use crate::shared::offer;
 
-/// No wait before a refused record is offered again is longer, unless the refusal says so.
+/// Maximum delay between retries, unless the refusal has one.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 pub struct OtlpFile {
@@ -41,7 +41,7 @@ struct Counters {
     undelivered: IntCounter,
 }
 
-/// Hands records on and knows which have not come to their end.
+/// Passes records on and tracks those in flight.
 struct Delivery {
     output: Output,
     stop: Stop,
@@ -49,21 +49,21 @@ struct Delivery {
     totals: Arc<watch::Sender<Totals>>,
 }
 
-/// What was read, and what became of it.
+/// What was read, and the outcomes.
 #[derive(Clone, Default)]
 struct Totals {
     records: u64,
     damaged_records: u64,
     samples: u64,
-    /// Samples that break the rules.
+    /// Samples that failed validation.
     invalid_samples: u64,
     delivered_samples: u64,
-    /// Samples that a destination refused for ever.
+    /// Samples permanently refused by a destination.
     refused_samples: u64,
     in_flight: usize,
 }
 
-/// Where a record stands, for messages.
+/// The position of a record, for messages.
 #[derive(Clone)]
 struct RecordPosition {
     path: PathBuf,
@@ -169,7 +169,7 @@ async fn run_blocking<R: Send + 'static>(
     });
     working
         .await
-        .map_err(|error| RunError(format!("failed to read files: {error}")))
+        .map_err(|error| RunError::new(format!("failed to read files: {error}")))
 }
 
 // === impl Delivery ===
@@ -243,8 +243,8 @@ impl Delivery {
         finalizers
     }
 
-    /// Waits until it is known of all records what became of them, or a stop is asked for: then
-    /// the pipelines see to the rest.
+    /// Waits for the outcome of all records, or for a stop: then the pipelines
+    /// deliver the rest.
     async fn finish(&self) {
         let mut totals = self.totals.subscribe();
         tokio::select! {
@@ -301,7 +301,7 @@ impl Totals {
             return Ok(());
         }
         let failures = failures.join(", ");
-        Err(RunError(format!(
+        Err(RunError::new(format!(
             "not everything was delivered ({failures})"
         )))
     }

@@ -1,4 +1,4 @@
-//! What a record holds: JSON or protobuf, perhaps compressed.
+//! The content of a record: JSON or protobuf, possibly compressed.
 
 use std::io::{self, Read};
 
@@ -9,7 +9,7 @@ use super::config::Format;
 
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
-/// Why a record cannot be used.
+/// Why a record is unusable.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RecordError {
     #[error("longer than `max_record_size`, which is {0} bytes")]
@@ -26,7 +26,7 @@ pub(super) enum RecordError {
     Proto(#[from] profcol_profile::Invalid),
 }
 
-/// Reads one record; samples that break the rules are dropped from it and counted.
+/// Decodes one record, without invalid samples, which are counted.
 pub(super) fn decode(record: Bytes, format: Format, limit: usize) -> Result<Received, RecordError> {
     let body = if record.starts_with(ZSTD_MAGIC) {
         decompress(&record, limit)?
@@ -42,7 +42,7 @@ pub(super) fn decode(record: Bytes, format: Format, limit: usize) -> Result<Rece
     }
 }
 
-/// The first byte that is no white space.
+/// The first byte that is not whitespace.
 pub(super) fn first_word(bytes: &[u8]) -> Option<u8> {
     bytes
         .iter()

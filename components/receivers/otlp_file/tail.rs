@@ -1,9 +1,9 @@
-//! One file, from a position on: finds where each record ends.
+//! Reads one file from a position on and splits it into records.
 //!
-//! Records are lines, or preceded by their length (four bytes, the most significant first). Which of
-//! the two is told by the first byte: JSON begins with `{`, which as a length would be 2 GB.
+//! Records are lines, or preceded by their length (four bytes, big-endian). The first byte
+//! distinguishes them: JSON begins with `{`, which as a length would be 2 GB.
 //!
-//! A record whose end is not there yet stays where it is until the file grows.
+//! An incomplete record is left in the file until the file grows.
 
 use std::fs::File;
 use std::io;
@@ -18,11 +18,11 @@ use super::config::Format;
 use super::record::RecordError;
 
 const BLOCK: usize = 64 << 10;
-/// So much of the beginning tells whether a file is still the one that was read.
+/// Length of the prefix by which a file that was replaced in place is recognized.
 const HEAD: usize = 256;
 const LENGTH: usize = 4;
 
-/// A file by what it is, not by its name: stays the same when the file is renamed.
+/// The identity of a file, which survives a rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FileId {
     device: u64,
@@ -32,22 +32,22 @@ pub(super) struct FileId {
 pub(super) struct Tail {
     pub(super) path: PathBuf,
     pub(super) id: FileId,
-    /// `None` for a file that was read to its end and closed, so that not too many are open.
+    /// `None` if the file was read to its end and closed, to limit the number of open files.
     file: Option<File>,
-    /// Of the next record.
+    /// Position of the next record.
     offset: u64,
-    /// How far the file reached when its last look ended: further than `offset` where a record is
-    /// not whole.
+    /// End of the file at the last scan: beyond `offset` if a record is
+    /// incomplete.
     seen: u64,
-    /// What was read from `offset` on; empty between two looks at the file.
+    /// Bytes read from `offset` on; empty between scans.
     buffer: BytesMut,
     framing: Option<Framing>,
-    /// The beginning of what was read.
+    /// The prefix of what was read.
     head: Vec<u8>,
-    /// Within a line that is too long.
+    /// Inside a line that is too long.
     skipping: bool,
-    /// The user was told that the rest of the file has to wait.
-    told_to_wait: bool,
+    /// Whether it was logged that the rest of the file has to wait.
+    logged_waiting: bool,
     pub(super) grew: Instant,
 }
 
@@ -57,13 +57,13 @@ enum Framing {
     Lengths,
 }
 
-/// Where a record stands, and its bytes.
+/// A record's position and bytes.
 pub(super) struct RawRecord {
     pub(super) offset: u64,
     pub(super) record: Result<Bytes, RecordError>,
 }
 
-/// Whether a record that is cut short may still be completed.
+/// Whether a truncated record may still be completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Open,
@@ -92,7 +92,7 @@ impl Tail {
             framing: None,
             head: Vec::new(),
             skipping: false,
-            told_to_wait: false,
+            logged_waiting: false,
             grew: Instant::now(),
         })
     }
@@ -106,7 +106,7 @@ impl Tail {
         self.buffer = BytesMut::new();
     }
 
-    /// Passes over all records that are there; one that is being written is read when it is whole.
+    /// Skips all complete records; an incomplete one is read once it is complete.
     pub(super) fn skip_to_end(&mut self, format: Format) -> io::Result<()> {
         let length = self.length()?;
         self.offset = match self.framing(format)? {
@@ -120,12 +120,12 @@ impl Tail {
         Ok(())
     }
 
-    /// Whether a file of this length has something new.
+    /// Whether a file of this length has new data.
     pub(super) fn differs_from(&self, length: u64) -> bool {
         self.seen != length
     }
 
-    /// The next record; `None` where there is none yet.
+    /// The next record, or `None` if there is none yet.
     pub(super) fn next(
         &mut self,
         format: Format,
@@ -148,8 +148,8 @@ impl Tail {
         Ok(found)
     }
 
-    /// A file that is shorter than what was read of it, or begins with something else, was emptied and
-    /// begins anew.
+    /// A file that is shorter than what was read of it, or has another prefix, was truncated and
+    /// starts again.
     fn notice_truncation(&mut self) -> io::Result<()> {
         if self.buffer.is_empty()
             && (self.length()? < self.offset || !self.read_head()?.starts_with(&self.head))
@@ -163,7 +163,7 @@ impl Tail {
         Ok(())
     }
 
-    /// Nothing behind the last record, which its writer may take back.
+    /// Reads the prefix, up to the last record: its writer may still truncate the rest.
     fn read_head(&mut self) -> io::Result<Vec<u8>> {
         let read = usize::try_from(self.offset).unwrap_or(usize::MAX);
         let mut head = vec![0; read.min(HEAD)];
@@ -234,18 +234,18 @@ impl Tail {
         Ok(Some(found))
     }
 
-    /// A length that is too large is passed over when so much is there. Until then it may also be
-    /// no length at all, and there is no telling where the next record begins.
+    /// Skips a record that is too long once all of it is there. Until then the length may also be
+    /// garbage, so the start of the next record is unknown.
     fn too_long(&mut self, length: usize, limit: usize, end: End) -> io::Result<Option<RawRecord>> {
         let next = self.offset + (LENGTH + length) as u64;
         if self.length()? < next {
-            if !std::mem::replace(&mut self.told_to_wait, true) {
+            if !std::mem::replace(&mut self.logged_waiting, true) {
                 tracing::warn!(
                     path = %self.path.display(),
                     offset = self.offset,
                     length,
                     max_record_size = limit,
-                    "The record is too long and not whole yet, or the file is damaged. Waiting for its end."
+                    "The record is too long and incomplete, or the file is damaged; waiting for its end."
                 );
             }
             return self.torn(end);
@@ -259,7 +259,7 @@ impl Tail {
         Ok(Some(found))
     }
 
-    /// What is left at the end of a file.
+    /// Handles the rest at the end of a file.
     fn torn(&mut self, end: End) -> io::Result<Option<RawRecord>> {
         if end == End::Open || self.buffer.is_empty() {
             return Ok(None);
@@ -268,7 +268,7 @@ impl Tail {
             offset: self.offset,
             record: Err(RecordError::Torn),
         };
-        // Also what was not read: nothing after it can be understood.
+        // Also discards what was not read: nothing after it can be decoded.
         self.offset = self.length()?;
         self.buffer.clear();
         Ok(Some(found))
@@ -283,12 +283,12 @@ impl Tail {
         found
     }
 
-    /// Reads until the buffer holds so many bytes; `false` where the file ends before.
+    /// Reads until the buffer holds this many bytes; `false` if the file ends before.
     fn fill_to(&mut self, bytes: usize) -> io::Result<bool> {
         while let Some(missing) = bytes.checked_sub(self.buffer.len())
             && missing > 0
         {
-            // Never reserves more than the file has, whatever a length claims.
+            // Bounded, so that a corrupt length does not reserve memory beyond the file's size.
             if self.fill(missing.clamp(BLOCK, 16 * BLOCK))? == 0 {
                 return Ok(false);
             }
@@ -343,14 +343,14 @@ impl Tail {
         Ok(self.file()?.metadata()?.len())
     }
 
-    /// The file, opened again if it was closed.
+    /// The file, reopened if it was closed.
     fn file(&mut self) -> io::Result<&File> {
         match &mut self.file {
             Some(file) => Ok(file),
             closed => {
                 let file = File::open(&self.path)?;
                 if FileId::of(&file.metadata()?) != self.id {
-                    let message = "another file stands in its place";
+                    let message = "the file was replaced";
                     return Err(io::Error::new(io::ErrorKind::NotFound, message));
                 }
                 Ok(closed.insert(file))
@@ -360,7 +360,7 @@ impl Tail {
 }
 
 impl RawRecord {
-    /// The same, or the news that it is longer than `limit`.
+    /// The record, or an error if it is longer than `limit`.
     fn bounded(self, limit: usize) -> Self {
         let bounded = |line: Bytes| {
             let content = line.len() - usize::from(line.ends_with(b"\n"));

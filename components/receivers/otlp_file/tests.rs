@@ -1,8 +1,8 @@
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use profcol_component::testkit::{context, profiles};
 use profcol_component::{Answer, Batch, Consumer, Meter, Refusal};
 use profcol_profile::json::{self, ResourceAttrEncoding};
@@ -12,24 +12,24 @@ use tokio::task::JoinSet;
 use super::*;
 use profcol_component::testkit::load;
 
-/// Takes batches, or refuses them as told, and remembers the samples of each that it took.
+/// Accepts batches, or refuses them as configured, and records the number of samples of each.
 #[derive(Default)]
 struct Consumed {
     samples: watch::Sender<Vec<usize>>,
     refusals: Mutex<Vec<Refusal>>,
-    /// Finalizers are kept here instead of being settled.
+    /// Keeps finalizers here instead of settling them.
     held: Option<Mutex<Vec<Finalizers>>>,
 }
 
 #[async_trait]
 impl Consumer for Consumed {
     async fn consume(&self, batch: Batch) -> Answer {
-        if let Some(refusal) = self.refusals.lock().unwrap().pop() {
+        if let Some(refusal) = self.refusals.lock().pop() {
             return batch.refuse(refusal);
         }
         let samples = batch.profiles.sample_count();
         match &self.held {
-            Some(held) => held.lock().unwrap().push(batch.finalizers),
+            Some(held) => held.lock().push(batch.finalizers),
             None => batch.finalizers.settle(Outcome::Delivered),
         }
         self.samples.send_modify(|all| all.push(samples));
@@ -45,7 +45,7 @@ impl Consumed {
     }
 }
 
-/// A receiver that runs over a directory of its own.
+/// A receiver that reads its own temporary directory.
 struct Running {
     directory: TempDir,
     consumed: Arc<Consumed>,
@@ -153,7 +153,7 @@ async fn read_once(bytes: &[u8], options: &str) -> (Vec<usize>, u64) {
 }
 
 #[tokio::test]
-async fn finds_out_how_records_are_written() {
+async fn detects_the_format_of_records() {
     let check = async |records: [Vec<u8>; 2]| {
         assert_eq!(read_once(&records.concat(), "").await, (vec![3, 2], 0));
     };
@@ -167,7 +167,7 @@ async fn finds_out_how_records_are_written() {
 }
 
 #[tokio::test]
-async fn takes_nothing_but_the_format_that_is_asked_for() {
+async fn accepts_only_the_configured_format() {
     let both = [with_length(&json(3)), proto(2)].concat();
     assert_eq!(read_once(&both, "format: json").await, (vec![3], 1));
     assert_eq!(read_once(&both, "format: proto").await, (vec![2], 1));
@@ -212,7 +212,7 @@ async fn skips_and_counts_damaged_records() {
 }
 
 #[tokio::test]
-async fn follows_what_is_added_also_a_line_in_parts() {
+async fn follows_appended_records_and_partial_lines() {
     let directory = directory();
     append(&directory.path().join("in"), &line(1));
     let running = Running::start(directory, "start_at: beginning", Consumed::default()).await;
@@ -229,7 +229,7 @@ async fn follows_what_is_added_also_a_line_in_parts() {
 }
 
 #[tokio::test]
-async fn begins_at_the_end_with_the_first_record_that_is_not_whole() {
+async fn start_at_end_begins_with_an_incomplete_record() {
     let check = async |whole: Vec<u8>, next: Vec<u8>| {
         let directory = directory();
         let (first, rest) = next.split_at(60);
@@ -253,7 +253,7 @@ async fn begins_at_the_end_with_the_first_record_that_is_not_whole() {
 }
 
 #[tokio::test]
-async fn reads_on_in_a_renamed_file_and_in_the_one_that_takes_its_place() {
+async fn follows_a_renamed_file_and_its_replacement() {
     let check = async |renamed: &str| {
         let directory = directory();
         append(&directory.path().join("in"), &line(1));
@@ -271,7 +271,7 @@ async fn reads_on_in_a_renamed_file_and_in_the_one_that_takes_its_place() {
 }
 
 #[tokio::test]
-async fn reads_an_emptied_file_from_its_beginning() {
+async fn reads_a_truncated_file_from_the_beginning() {
     let directory = directory();
     append(&directory.path().join("in"), &[line(1), line(2)].concat());
     let running = Running::start(directory, "start_at: beginning", Consumed::default()).await;
@@ -282,7 +282,7 @@ async fn reads_an_emptied_file_from_its_beginning() {
 }
 
 #[test]
-fn reads_a_file_from_its_beginning_that_was_emptied_and_has_grown_since() {
+fn reads_a_truncated_file_that_has_grown_since_from_the_beginning() {
     let directory = directory();
     let path = directory.path().join("in");
     let config: OtlpFileConfig = load(&format!(
@@ -301,7 +301,7 @@ fn reads_a_file_from_its_beginning_that_was_emptied_and_has_grown_since() {
     let mut files = Files::new(&config);
     files.begin();
     assert_eq!(read(&mut files), [1]);
-    // Longer than before each time, and then only added to.
+    // Longer than before each time, and then only appended to.
     for (text, expected) in [
         (proto(20), &[20][..]),
         ([line(30), line(4)].concat(), &[30, 4]),
@@ -314,13 +314,12 @@ fn reads_a_file_from_its_beginning_that_was_emptied_and_has_grown_since() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn offers_a_refused_record_again_until_it_is_taken() {
+async fn retries_a_refused_record_until_it_is_accepted() {
     let directory = directory();
     append(&directory.path().join("in"), &[line(1), line(2)].concat());
     let consumed = Consumed::default();
     let later = Refusal::retry_after("later", Duration::from_secs(60));
-    *consumed.refusals.lock().unwrap() =
-        vec![Refusal::retry("full"), later, Refusal::retry("full")];
+    *consumed.refusals.lock() = vec![Refusal::retry("full"), later, Refusal::retry("full")];
     let mut running = Running::start(directory, ONCE, consumed).await;
     assert_eq!(running.ended().await, Ok(()));
     running.consumed.wait_for(&[1, 2]).await;
@@ -328,11 +327,11 @@ async fn offers_a_refused_record_again_until_it_is_taken() {
 }
 
 #[tokio::test]
-async fn skips_and_counts_a_record_that_is_refused_for_ever() {
+async fn skips_and_counts_a_permanently_refused_record() {
     let directory = directory();
     append(&directory.path().join("in"), &[line(1), line(2)].concat());
     let consumed = Consumed::default();
-    *consumed.refusals.lock().unwrap() = vec![Refusal::permanent("no")];
+    *consumed.refusals.lock() = vec![Refusal::permanent("no")];
     let mut running = Running::start(directory, ONCE, consumed).await;
     let ended = running.ended().await.unwrap_err();
     assert_eq!(ended, "not everything was delivered (refused samples: 1)");
@@ -341,10 +340,10 @@ async fn skips_and_counts_a_record_that_is_refused_for_ever() {
 }
 
 #[tokio::test]
-async fn once_fails_where_a_file_cannot_be_read() {
+async fn reading_once_fails_if_a_file_is_unreadable() {
     let directory = directory();
     append(&directory.path().join("in"), &line(1));
-    // It has no end that could be read.
+    // Reading this file fails.
     std::os::unix::fs::symlink("/proc/self/mem", directory.path().join("in-memory")).unwrap();
     let mut running = Running::start(directory, ONCE, Consumed::default()).await;
     let ended = running.ended().await.unwrap_err();
@@ -358,13 +357,13 @@ async fn stops_while_a_record_is_refused() {
     append(&directory.path().join("in"), &line(1));
     let consumed = Consumed::default();
     let later = Refusal::retry_after("later", Duration::from_secs(3600));
-    *consumed.refusals.lock().unwrap() = vec![later];
+    *consumed.refusals.lock() = vec![later];
     let running = Running::start(directory, ONCE, consumed).await;
     running.stop().await;
 }
 
 #[tokio::test]
-async fn once_ends_when_all_was_delivered_and_not_before() {
+async fn reading_once_ends_when_everything_was_delivered() {
     let directory = directory();
     append(&directory.path().join("in"), &[line(1), line(2)].concat());
     let consumed = Consumed {
@@ -373,7 +372,7 @@ async fn once_ends_when_all_was_delivered_and_not_before() {
     };
     let mut running = Running::start(directory, ONCE, consumed).await;
     running.consumed.wait_for(&[1, 2]).await;
-    let held = std::mem::take(&mut *running.consumed.held.as_ref().unwrap().lock().unwrap());
+    let held = std::mem::take(&mut *running.consumed.held.as_ref().unwrap().lock());
     let [first, second] = held.try_into().unwrap();
     first.settle(Outcome::Delivered);
     for _ in 0..100 {
@@ -390,7 +389,7 @@ async fn once_ends_when_all_was_delivered_and_not_before() {
 }
 
 #[tokio::test]
-async fn leaves_out_what_is_excluded_and_reads_no_file_twice() {
+async fn skips_excluded_files_and_reads_no_file_twice() {
     let directory = directory();
     let root = directory.path().display().to_string();
     append(&directory.path().join("in"), &line(1));
@@ -409,7 +408,7 @@ async fn leaves_out_what_is_excluded_and_reads_no_file_twice() {
 }
 
 #[test]
-fn closes_files_that_were_read_when_there_are_many() {
+fn closes_finished_files_beyond_the_limit() {
     let directory = directory();
     let config: OtlpFileConfig = load(&format!(
         "{{include: ['{}/*'], start_at: beginning}}",
@@ -457,7 +456,7 @@ fn has_the_collectors_defaults() {
 }
 
 #[test]
-fn says_what_is_wrong_with_the_options() {
+fn validates_the_options() {
     let check = |options: &str, expected: &str| {
         assert_eq!(load::<OtlpFileConfig>(options).unwrap_err(), expected);
     };

@@ -1,6 +1,7 @@
 //! The options of `padata`.
 
 use profcol_config::{Config, Duration, Problems};
+use profcol_padata::DEFAULT_MAX_RECORD_MIB;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +57,7 @@ impl Default for PadataConfig {
             move_to: String::new(),
             when_undelivered: WhenUndelivered::Retry,
             max_in_flight: 8,
-            max_record_mib: 256,
+            max_record_mib: DEFAULT_MAX_RECORD_MIB,
         }
     }
 }

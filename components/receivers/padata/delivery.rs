@@ -1,4 +1,4 @@
-//! Delivers a file and knows how far it has come.
+//! Delivers a file and tracks its progress.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -6,66 +6,66 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use profcol_component::{Finalizer, Finalizers, Outcome, Output, Source, Stop};
+use profcol_padata::Delivered;
 use profcol_profile::Profiles;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout_at;
 
-use super::folder::Delivered;
 use crate::shared::offer;
 
-/// No wait before a refused batch is offered again is longer, unless the refusal says so.
+/// Maximum delay between retries, unless the refusal has one.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// The way from a file into the pipelines.
+/// Pushes the batches of a file into the pipelines.
 pub struct Delivery {
     output: Output,
     stop: Stop,
     in_flight: Arc<Semaphore>,
-    most_in_flight: u32,
+    max_in_flight: u32,
 }
 
-/// What became of a batch.
+/// The outcome of a batch.
 struct Report {
     number: u16,
     samples: u64,
     outcome: Outcome,
 }
 
-/// Batches, and the samples in them.
+/// Number of batches, and of samples in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub batches: u64,
     pub samples: u64,
 }
 
-/// What was read, and what became of it.
+/// What was read, and the outcomes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// What had not been delivered before.
+    /// Not counting what had been delivered before.
     pub read: Tally,
     pub delivered: Tally,
-    /// What a destination refused for ever.
+    /// Permanently refused by a destination.
     pub refused: Tally,
 }
 
-/// How far one file has come. A file has up to 65,535 batches, and no more reports wait.
+/// The progress of one file. A file has up to 65,535 batches, which bounds the queue of reports.
 pub struct Ledger {
     reports: UnboundedReceiver<Report>,
     sender: UnboundedSender<Report>,
-    /// All before this one have been delivered, or will never be.
+    /// All batches before this one are settled.
     settled: u16,
-    /// Those behind it.
+    /// Settled batches after it.
     beyond: BTreeSet<u16>,
-    /// Those that a destination refused for ever.
+    /// Batches permanently refused by a destination.
     refused: BTreeSet<u16>,
-    /// Those of them that are offered once more.
+    /// Refused batches that are pushed once more.
     again: BTreeSet<u16>,
-    /// The first one that was not read yet.
+    /// The first batch not read yet.
     unread: u16,
-    /// Since that was last asked.
+    /// Since the last call of `take_totals`.
     totals: Totals,
-    /// How many the exporters gave up since that was last asked.
+    /// Batches that the exporters gave up on since the last call.
     undelivered: u64,
 }
 
@@ -95,7 +95,7 @@ impl Ledger {
         is_known && !self.again.contains(&number)
     }
 
-    /// Counts a batch that is about to be offered, once however often the file is read.
+    /// Counts a batch that is about to be pushed; once, even if the file is read again.
     pub fn read(&mut self, number: u16, samples: u64) {
         if number >= self.unread {
             self.unread = number.saturating_add(1);
@@ -103,7 +103,7 @@ impl Ledger {
         }
     }
 
-    /// What is to be known after a crash.
+    /// The progress to store against a crash.
     pub fn progress(&self) -> Delivered {
         Delivered::Batches {
             settled: self.settled,
@@ -119,7 +119,7 @@ impl Ledger {
         self.undelivered > 0
     }
 
-    /// What was read and settled since this was last asked.
+    /// The totals since the last call.
     pub fn take_totals(&mut self) -> Totals {
         std::mem::take(&mut self.totals)
     }
@@ -128,7 +128,7 @@ impl Ledger {
         std::mem::take(&mut self.undelivered)
     }
 
-    /// Hears what came to its end since the last time; true where that is to be noted.
+    /// Processes the reports since the last call. Returns true if the progress must be stored.
     pub fn update(&mut self) -> bool {
         let before = (self.settled, self.refused.len());
         while let Ok(report) = self.reports.try_recv() {
@@ -190,13 +190,13 @@ impl std::ops::AddAssign for Totals {
 }
 
 impl Delivery {
-    pub fn new(output: Output, stop: Stop, most_in_flight: usize) -> Self {
-        let most_in_flight = u32::try_from(most_in_flight).unwrap_or(u32::MAX);
+    pub fn new(output: Output, stop: Stop, max_in_flight: usize) -> Self {
+        let max_in_flight = u32::try_from(max_in_flight).unwrap_or(u32::MAX);
         Self {
             output,
             stop,
-            in_flight: Arc::new(Semaphore::new(most_in_flight as usize)),
-            most_in_flight,
+            in_flight: Arc::new(Semaphore::new(max_in_flight as usize)),
+            max_in_flight,
         }
     }
 
@@ -208,12 +208,12 @@ impl Delivery {
         self.stop.cancelled().await;
     }
 
-    /// Counts samples that cannot be read.
+    /// Counts unreadable samples.
     pub fn count_failed(&self, samples: u64) {
         self.output.count_failed(samples);
     }
 
-    /// Offers a batch until it is taken, refused for ever, or a stop is asked for.
+    /// Pushes a batch until it is accepted, permanently refused, or a stop is requested.
     pub async fn deliver(&self, ledger: &Ledger, number: u16, profiles: Profiles) {
         let permit = tokio::select! {
             permit = Arc::clone(&self.in_flight).acquire_owned() => permit,
@@ -238,11 +238,11 @@ impl Delivery {
         }
     }
 
-    /// Waits until every batch is delivered or given up, after a stop for `grace` at most.
+    /// Waits until every batch is delivered or given up; after a stop, for `grace` at most.
     pub async fn settle(&self, grace: Duration) {
-        let mut settled = pin!(self.in_flight.acquire_many(self.most_in_flight));
+        let mut settled = pin!(self.in_flight.acquire_many(self.max_in_flight));
         tokio::select! {
-            // It fails only when it is closed, which it is not.
+            // Fails only if closed, which never happens.
             _ = &mut settled => return,
             () = self.stop.cancelled() => {}
         }
@@ -256,15 +256,12 @@ fn watch(
     samples: u64,
     permit: OwnedSemaphorePermit,
 ) -> Finalizers {
-    let permit = std::sync::Mutex::new(Some(permit));
+    let permit = parking_lot::Mutex::new(Some(permit));
     let mut finalizers = Finalizers::default();
     finalizers.add(Finalizer::new(move |outcome| {
-        let permit = permit
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .take();
+        let permit = permit.lock().take();
         if let Some(permit) = permit {
-            // Nobody listens once the receiver has ended.
+            // Fails if the receiver has ended.
             let _ = reports.send(Report {
                 number,
                 samples,

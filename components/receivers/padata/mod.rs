@@ -3,14 +3,12 @@
 //! ```text
 //! folder, oldest first ──► Contents: a batch at a time ──► Delivery ──► pipelines
 //!        ▲                                                    │
-//!        └──── deleted, moved or kept when all is delivered ◄─┘ Ledger, Progress
+//!        └──── deleted, moved or kept once delivered ◄────────┘ Ledger, Progress
 //! ```
 
 mod config;
 mod delivery;
-mod file;
-mod folder;
-mod survey;
+mod put_away;
 #[cfg(test)]
 mod tests;
 
@@ -24,30 +22,29 @@ use profcol_component::{
     BuildContext, BuildError, Capabilities, Factory, IntCounter, Output, Receiver, RunError,
     Stability, StartError, Stop,
 };
+use profcol_padata::{Delivered, Next, Owned, Progress};
 use profcol_parca::padata::BadFile;
 use tokio::task::spawn_blocking;
 
 pub use self::config::PadataConfig;
 use self::config::WhenUndelivered;
 use self::delivery::{Delivery, Ledger, Totals};
-use self::file::{Next, Owned};
-use self::folder::{Delivered, End, Progress};
-pub use self::survey::{Extent, Recording, State, survey};
+use self::put_away::{End, put_away};
 
-/// How long after a stop it is waited for what is on its way.
+/// How long to wait for batches in flight after a stop.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
-/// How long to wait before what was not delivered is tried again.
+/// Delay before undelivered batches are retried.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 pub struct Padata {
     config: PadataConfig,
     counters: Counters,
-    /// Files that were delivered, and could not be put away.
+    /// Delivered files that could not be deleted or moved.
     not_finalized: HashMap<PathBuf, End>,
     totals: Totals,
 }
 
-/// How many files of a folder there are, and what became of them.
+/// Number of files in a folder, and their outcomes.
 #[derive(Default)]
 struct Files {
     found: usize,
@@ -55,12 +52,12 @@ struct Files {
     skipped: usize,
 }
 
-/// What became of a file.
+/// The outcome of a file.
 enum FileOutcome {
-    /// All of it was delivered, and it was put away.
+    /// Delivered, and deleted, moved or kept as configured.
     Delivered,
     Left,
-    /// It was delivered before, or somebody else has it.
+    /// Delivered before, or in use by another process.
     Skipped,
 }
 
@@ -79,8 +76,8 @@ impl Factory for Padata {
     type Component = dyn Receiver;
 
     fn capabilities(_: &PadataConfig) -> Capabilities {
-        // Files are deleted, moved and marked in a folder that is the recorder's, and whether a
-        // recorder that locks nothing still has one open is asked of its process.
+        // Files are deleted, moved and renamed in the recorder's folder; /proc of a recorder that does not lock
+        // its files says whether it still has one open.
         Capabilities::DAC_OVERRIDE | Capabilities::SYS_PTRACE
     }
 
@@ -117,9 +114,10 @@ impl Factory for Padata {
 impl Receiver for Padata {
     async fn start(&mut self) -> Result<(), StartError> {
         let folder = PathBuf::from(&self.config.storage_path);
-        let found = folder::files(&folder);
-        let found = found
-            .map_err(|error| StartError(format!("storage_path {}: {error}", folder.display())))?;
+        let found = profcol_padata::files(&folder);
+        let found = found.map_err(|error| {
+            StartError::new(format!("storage_path {}: {error}", folder.display()))
+        })?;
         tracing::info!(folder = %folder.display(), files = found.len(), "Reading recorded profiles.");
         Ok(())
     }
@@ -152,7 +150,7 @@ impl Padata {
         self.config.when_undelivered == WhenUndelivered::Leave
     }
 
-    /// Delivers the files that are there now.
+    /// Delivers the existing files.
     async fn deliver_all(
         &mut self,
         delivery: &Delivery,
@@ -162,10 +160,10 @@ impl Padata {
         let listing = in_background({
             let folder = folder.clone();
             move || {
-                if let Err(error) = folder::remove_orphans(&folder) {
+                if let Err(error) = profcol_padata::remove_orphans(&folder) {
                     tracing::debug!(folder = %folder.display(), %error, "Failed to remove the progress of deleted files.");
                 }
-                folder::files(&folder)
+                profcol_padata::files(&folder)
             }
         });
         let paths = match listing.await? {
@@ -176,7 +174,7 @@ impl Padata {
             }
             Err(error) => {
                 let folder = folder.display();
-                return Err(RunError(format!("{folder} cannot be read: {error}")));
+                return Err(RunError::new(format!("failed to read {folder}: {error}")));
             }
         };
         self.not_finalized.retain(|path, _| paths.contains(path));
@@ -217,7 +215,7 @@ impl Padata {
         );
     }
 
-    /// Delivers one file, however often that has to be tried.
+    /// Delivers one file, with as many attempts as needed.
     async fn deliver(&mut self, delivery: &Delivery, path: &Path) -> Result<FileOutcome, RunError> {
         if let Some(&end) = self.not_finalized.get(path) {
             return self.put_away(path, end).await;
@@ -255,8 +253,8 @@ impl Padata {
                 return self.end(path, &read, &ledger).await;
             }
             if self.leaves() {
-                return Err(RunError(format!(
-                    "{} is left as it is, and so are the files after it: the exporters gave up on {undelivered} batches",
+                return Err(RunError::new(format!(
+                    "{} and the files after it are left unchanged: the exporters gave up on {undelivered} batches",
                     path.display()
                 )));
             }
@@ -267,7 +265,7 @@ impl Padata {
         }
     }
 
-    /// Goes through the file once and delivers what is not yet.
+    /// Reads the file once and delivers what is not delivered yet.
     async fn pass(
         &mut self,
         delivery: &Delivery,
@@ -288,11 +286,11 @@ impl Padata {
                 return Ok(read);
             }
         };
-        // There is no use in more of what will be left.
+        // The file will be left anyway, so reading on is pointless.
         while !(delivery.is_stopped() || self.leaves() && ledger.has_undelivered()) {
             let next;
             (contents, next) = in_background(move || {
-                let next = contents.next();
+                let next = contents.next_batch();
                 (contents, next)
             })
             .await?;
@@ -345,8 +343,8 @@ impl Padata {
         }
     }
 
-    /// Whether somebody wrote more into a file while it was delivered, as Parca Agent may, which
-    /// locks nothing.
+    /// Whether the file has grown during the delivery: Parca Agent writes without a
+    /// lock.
     async fn has_grown(&self, file: &Arc<Owned>, read: &Pass) -> Result<bool, RunError> {
         let (file, longest) = (Arc::clone(file), self.config.max_record_mib);
         let counting = in_background(move || file.reader(longest).map(|reader| reader.count()));
@@ -378,7 +376,7 @@ impl Padata {
     async fn put_away(&mut self, path: &Path, end: End) -> Result<FileOutcome, RunError> {
         let (file, after) = (path.to_owned(), self.config.after);
         let move_to = PathBuf::from(&self.config.move_to);
-        let putting = in_background(move || folder::put_away(&file, end, after, &move_to));
+        let putting = in_background(move || put_away(&file, end, after, &move_to));
         if let Err(error) = putting.await? {
             if self.not_finalized.insert(path.to_owned(), end).is_none() {
                 tracing::error!(path = %path.display(), %error, "Failed to delete or move a delivered file; it may be delivered again after a restart.");
@@ -395,30 +393,30 @@ impl Padata {
 }
 
 impl Files {
-    /// Whoever asks to stop knows that files are left.
+    /// A stop leaves files behind without an error.
     fn verdict(&self, delivery: &Delivery) -> Result<(), RunError> {
         match self.found - self.delivered - self.skipped {
             0 => Ok(()),
             _ if delivery.is_stopped() => Ok(()),
-            left => Err(RunError(format!(
-                "{left} files were not delivered as a whole"
+            left => Err(RunError::new(format!(
+                "{left} files were not fully delivered"
             ))),
         }
     }
 }
 
-/// What a way through a file has shown.
+/// The result of one pass over a file.
 #[derive(Default)]
 struct Pass {
     batches: u64,
-    /// Batches that cannot be read.
+    /// Unreadable batches.
     damaged: u64,
     is_disk_failing: bool,
 }
 
 impl Pass {
     fn failed(&mut self, path: &Path, error: &BadFile, batches: u64) {
-        if error.is_of_disk() {
+        if error.is_io_error() {
             self.is_disk_failing = true;
             tracing::error!(path = %path.display(), %error, "Failed to read a file; leaving it.");
         } else {
@@ -432,5 +430,5 @@ async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, RunError> {
     let working = spawn_blocking(work).await;
-    working.map_err(|error| RunError(format!("reading files ended early: {error}")))
+    working.map_err(|error| RunError::new(format!("reading files ended early: {error}")))
 }

@@ -1,11 +1,12 @@
-//! Which files are read, and what is noted of each.
+//! Which files are read, and the progress stored for each.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use profcol_component::testkit::profiles;
 use profcol_component::{Answer, Batch, Consumer, Meter, Output, Stop};
 use profcol_config::{Config, Problems};
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 
 use super::config::{PadataConfig, WhenUndelivered};
 use super::delivery::{Delivery, Ledger};
-use super::folder::{Delivered, Progress, files, remove_orphans};
+use profcol_padata::{Delivered, Progress, files, remove_orphans};
 
 fn batches(settled: u16, refused: &[u16]) -> Delivered {
     Delivered::Batches {
@@ -23,7 +24,7 @@ fn batches(settled: u16, refused: &[u16]) -> Delivered {
 }
 
 #[test]
-fn what_is_noted_is_read_again() {
+fn progress_round_trips() {
     let folder = tempfile::tempdir().unwrap();
     let progress = Progress::of(&folder.path().join("1-2.padata.zst"));
     assert_eq!(progress.read(), batches(0, &[]));
@@ -40,7 +41,7 @@ fn what_is_noted_is_read_again() {
 }
 
 #[test]
-fn a_refused_batch_is_noted_with_those_that_were_delivered() {
+fn progress_includes_refused_batches() {
     let mut ledger = Ledger::new(1, BTreeSet::from([0]), false);
     ledger.refuse(2);
     assert_eq!(ledger.progress(), batches(1, &[0, 2]));
@@ -55,7 +56,7 @@ fn a_refused_batch_is_noted_with_those_that_were_delivered() {
 }
 
 #[test]
-fn leaving_is_for_those_who_end() {
+fn leave_requires_follow_false() {
     let check = |follow: bool, when_undelivered: WhenUndelivered, is_right: bool| {
         let config = PadataConfig {
             storage_path: "recordings".to_owned(),
@@ -74,7 +75,7 @@ fn leaving_is_for_those_who_end() {
 }
 
 #[test]
-fn of_a_file_and_what_it_was_compressed_to_the_plain_one_is_read() {
+fn prefers_the_uncompressed_file() {
     let folder = tempfile::tempdir().unwrap();
     for name in [
         "20-1.padata.zst",
@@ -91,7 +92,7 @@ fn of_a_file_and_what_it_was_compressed_to_the_plain_one_is_read() {
 }
 
 #[test]
-fn notes_of_files_that_are_gone_are_removed() {
+fn removes_progress_of_deleted_files() {
     let folder = tempfile::tempdir().unwrap();
     for name in [
         "1-1.padata",
@@ -113,13 +114,13 @@ fn notes_of_files_that_are_gone_are_removed() {
     assert!(!there(".4-1.padata.unfinished") && there("5-1.padata.unfinished"));
 }
 
-/// Takes batches and never says what became of them, as queues do whose destination is gone.
+/// Accepts batches and never reports an outcome, like a queue whose destination is down.
 struct Keeps(Mutex<Vec<Batch>>);
 
 #[async_trait]
 impl Consumer for Keeps {
     async fn consume(&self, batch: Batch) -> Answer {
-        self.0.lock().unwrap().push(batch);
+        self.0.lock().push(batch);
         Ok(())
     }
 }

@@ -20,7 +20,7 @@ pub struct ParcaConfig {
     pub debuginfo_idle_timeout: profcol_config::Duration,
 }
 
-/// That of Parca's server.
+/// Parca's default.
 const ENDPOINT: &str = "localhost:7070";
 
 impl Default for ParcaConfig {
@@ -37,7 +37,7 @@ impl Default for ParcaConfig {
     }
 }
 
-/// The settings of a server, which listens elsewhere than others where nothing is said.
+/// Server settings with Parca's default endpoint.
 fn server<'de, D: Deserializer<'de>>(deserializer: D) -> Result<GrpcServerSettings, D::Error> {
     let mut settings = serde_json::Map::deserialize(deserializer)?;
     settings

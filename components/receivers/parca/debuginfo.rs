@@ -1,13 +1,13 @@
-//! Parca's service for debuginfo, passed through to a server that has one.
+//! Parca's debuginfo service, forwarded to an upstream server.
 //!
-//! An upload goes on message by message: two of them are held, never the file.
+//! An upload is forwarded message by message: memory holds two of them, never the file.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
 use profcol_net::grpc::{Code, Status};
-use profcol_net::{GrpcCall, GrpcClient, GrpcConversation, GrpcStream, Message};
+use profcol_net::{GrpcCall, GrpcClient, GrpcServerStream, GrpcStream, Message};
 use profcol_parca::debuginfo::{
     INITIATE_UPLOAD, MARK_UPLOAD_FINISHED, SHOULD_INITIATE_UPLOAD, ShouldInitiateUploadResponse,
     UPLOAD, encode,
@@ -21,9 +21,9 @@ const UNARY: [&str; 3] = [
     MARK_UPLOAD_FINISHED,
 ];
 
-/// Uploads that go on at once; others wait.
+/// Maximum number of concurrent uploads; others wait.
 const MAX_UPLOADS: usize = 4;
-/// A server may ask others whether they have a file before it answers.
+/// Long, because the server may ask debuginfod servers before it answers.
 const CALL_TIMEOUT: Duration = Duration::from_secs(300);
 
 pub struct Debuginfo {
@@ -32,7 +32,7 @@ pub struct Debuginfo {
     patience: CallTimeout,
 }
 
-/// How long an upload may stand still.
+/// How long an upload may make no progress.
 #[derive(Clone, Copy)]
 struct CallTimeout(Duration);
 
@@ -53,7 +53,7 @@ impl Debuginfo {
         path == UPLOAD
     }
 
-    /// The answer to a call with one message.
+    /// Forwards a unary call.
     pub async fn call(
         &self,
         path: &str,
@@ -64,7 +64,7 @@ impl Debuginfo {
         let path = path.ok_or_else(|| Status::new(Code::Unimplemented, "no such method"))?;
         let Some(upstream) = &self.upstream else {
             return match path {
-                SHOULD_INITIATE_UPLOAD => Ok(not_wanted()),
+                SHOULD_INITIATE_UPLOAD => Ok(no_upload_needed()),
                 _ => Err(no_upstream()),
             };
         };
@@ -78,8 +78,8 @@ impl Debuginfo {
         Ok(upstream.unary(call).await?.message)
     }
 
-    /// Passes an upload on.
-    pub async fn upload(&self, conversation: &mut GrpcConversation) -> Result<(), Status> {
+    /// Forwards an upload.
+    pub async fn upload(&self, conversation: &mut GrpcServerStream) -> Result<(), Status> {
         let upstream = self.upstream.as_ref().ok_or_else(no_upstream)?;
         let patience = self.patience;
         let turn = patience.wait(async { Ok(self.uploads.acquire().await) });
@@ -96,9 +96,9 @@ impl Debuginfo {
             let sent = patience.wait(pass(&mut stream, message, held.is_none()));
             let sent = sent.await;
             if let Err(broken) = sent {
-                // A server that refuses an upload does not wait for its end, and says why.
-                let said = patience.wait(stream.receive()).await;
-                return Err(said.err().unwrap_or(broken));
+                // A server may refuse an upload before its end, with a reason.
+                let answer = patience.wait(stream.receive()).await;
+                return Err(answer.err().unwrap_or(broken));
             }
         }
         while let Some(answer) = patience.wait(stream.receive()).await? {
@@ -118,13 +118,13 @@ impl CallTimeout {
         let done = timeout(self.0, work).await;
         done.unwrap_or_else(|_| {
             let limit = profcol_config::Duration::from(self.0);
-            let message = format!("the upload stood still for {limit}");
+            let message = format!("the upload made no progress for {limit}");
             Err(Status::new(Code::DeadlineExceeded, message))
         })
     }
 }
 
-fn not_wanted() -> Bytes {
+fn no_upload_needed() -> Bytes {
     encode(&ShouldInitiateUploadResponse {
         should_initiate_upload: false,
         reason: no_upstream().message,
@@ -132,6 +132,6 @@ fn not_wanted() -> Bytes {
 }
 
 fn no_upstream() -> Status {
-    let message = "debuginfo is not taken here: there is no `debuginfo_upstream`";
+    let message = "debuginfo is not accepted: `debuginfo_upstream` is not configured";
     Status::new(Code::FailedPrecondition, message)
 }

@@ -1,4 +1,4 @@
-//! Takes what Parca Agents send.
+//! Receives profiles and debuginfo from Parca Agents.
 
 mod config;
 mod debuginfo;
@@ -22,7 +22,7 @@ use crate::shared::{admission, authenticator, deadline, not_started};
 
 pub struct Parca {
     config: ParcaConfig,
-    /// Where `config` stands in the configuration.
+    /// The path of `config` in the configuration.
     path: String,
     auth: Option<Arc<dyn ServerAuth>>,
     admission: Admission,
@@ -31,7 +31,7 @@ pub struct Parca {
     upstream: Option<GrpcClient>,
 }
 
-/// How we introduce ourselves to the upstream.
+/// The user agent for requests to the upstream.
 const USER_AGENT: &str = concat!("profcol/", env!("CARGO_PKG_VERSION"));
 
 impl Factory for Parca {
@@ -89,7 +89,7 @@ impl Receiver for Parca {
 
     async fn run(self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {
         let Some(server) = self.server else {
-            return Err(RunError("the receiver was not started".into()));
+            return Err(RunError::new("the receiver was not started"));
         };
         let service = Service::new(
             output.for_transport("grpc"),
@@ -105,11 +105,6 @@ impl Receiver for Parca {
 
 impl Parca {
     fn upstream_not_started(&self, error: ClientError) -> StartError {
-        let path = format!("{}::debuginfo_upstream", self.path);
-        StartError(match error {
-            ClientError::Endpoint(error) => format!("{path}::endpoint: {error}"),
-            ClientError::Tls(error) => format!("{path}::tls: {error}"),
-            ClientError::Settings(error) => format!("{path}: {error}"),
-        })
+        StartError::new(error.at(format!("{}::debuginfo_upstream", self.path)))
     }
 }

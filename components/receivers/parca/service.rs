@@ -1,4 +1,4 @@
-//! The calls of agents.
+//! The RPCs of agents.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use http::HeaderMap;
 use profcol_admission::{Admission, Reservation};
 use profcol_component::{Batch, BatchId, Output};
 use profcol_net::grpc::{Code, Status};
-use profcol_net::{GrpcConversation, GrpcRequest, GrpcService, unknown_method};
+use profcol_net::{GrpcRequest, GrpcServerStream, GrpcService, unknown_method};
 use profcol_parca::ipc::{self, BadRecord};
 use profcol_parca::raw::{self, BadSeries};
 use profcol_parca::service::{WRITE, WRITE_ARROW, WRITE_RAW, record, request};
-use profcol_parca::v1::{self, Stacks, encode_wanted};
-use profcol_parca::{Refused, Samples, StackRefs, to_model, v2};
+use profcol_parca::v1::{self, Stacks, encode_stack_request};
+use profcol_parca::{RecordError, Samples, StackRefs, to_model, v2};
 use profcol_pprof::{Limits, PprofError};
 use profcol_profile::Profiles;
 use tokio::time::timeout;
@@ -23,13 +23,13 @@ use crate::shared::status;
 pub struct Service {
     output: Output,
     write_timeout: Duration,
-    /// Bytes that a record may take when it is decompressed.
+    /// Maximum size of a decompressed record, in bytes.
     longest: usize,
     debuginfo: Debuginfo,
     admission: Admission,
 }
 
-/// A record of a message compresses to no less than a twentieth.
+/// Maximum compression ratio of a record.
 const EXPANSION: usize = 20;
 
 impl Service {
@@ -50,17 +50,17 @@ impl Service {
         }
     }
 
-    /// Reading takes milliseconds, in which other calls go on.
+    /// Decoding takes milliseconds, so it runs on a blocking thread.
     async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Admission) -> Result<T, Status> + Send + 'static,
     ) -> Result<T, Status> {
         let admission = self.admission.clone();
         let done = self.admission.run_blocking(move || work(&admission)).await;
-        done.unwrap_or_else(|_| Err(Status::new(Code::Internal, "reading the record failed")))
+        done.unwrap_or_else(|_| Err(Status::new(Code::Internal, "failed to decode the record")))
     }
 
-    /// An agent that is told to come back sends the same samples again.
+    /// After a retryable status, an agent sends the same samples again.
     async fn deliver(&self, profiles: Profiles, id: BatchId) -> Result<(), Status> {
         if profiles.is_empty() {
             return Ok(());
@@ -69,9 +69,9 @@ impl Service {
         self.output.push(batch).await.map_err(status)
     }
 
-    /// Samples first, then those of the stacks that were asked for: all of them, since a stack that
-    /// was known once may be one that was given up.
-    async fn write(&self, conversation: &mut GrpcConversation) -> Result<(), Status> {
+    /// Receives samples, then the stacks requested for them: all of them, since a stack
+    /// seen before may have been evicted.
+    async fn write(&self, conversation: &mut GrpcServerStream) -> Result<(), Status> {
         let Some(message) = conversation.receive().await? else {
             let message = "the call ended before its first message";
             return Err(Status::new(Code::InvalidArgument, message));
@@ -82,17 +82,18 @@ impl Service {
             let _reserved = reserve(admission.reservation(), &message)?;
             let samples = read(&message, longest, v1::read_samples)?;
             let StackRefs::Ids(ids) = &samples.stacks else {
-                return Err(invalid("the samples have no ids of stacks"));
+                return Err(invalid("the samples have no stack IDs"));
             };
             let used = ids.used();
-            let wanted = encode_wanted(used.into_iter().filter(|id| !id.is_empty()));
-            let wanted = wanted.map_err(|error| Status::new(Code::Internal, error.to_string()))?;
-            Ok((samples, wanted))
+            let requested = encode_stack_request(used.into_iter().filter(|id| !id.is_empty()));
+            let requested =
+                requested.map_err(|error| Status::new(Code::Internal, error.to_string()))?;
+            Ok((samples, requested))
         });
-        let (samples, wanted) = reading.await?;
-        conversation.send(request(&wanted)).await?;
+        let (samples, requested) = reading.await?;
+        conversation.send(request(&requested)).await?;
         let Some(message) = conversation.receive().await? else {
-            return Err(invalid("the call ended before the stacks came"));
+            return Err(invalid("the call ended before the stacks arrived"));
         };
         let reading = self.run_blocking(move |admission| {
             let _reserved = reserve(admission.reservation(), &message)?;
@@ -145,11 +146,11 @@ impl GrpcService for Service {
         Ok(Bytes::new())
     }
 
-    fn is_conversation(&self, path: &str) -> bool {
+    fn is_streaming(&self, path: &str) -> bool {
         path == WRITE || Debuginfo::is_upload(path)
     }
 
-    async fn converse(&self, mut conversation: GrpcConversation) -> Result<(), Status> {
+    async fn stream(&self, mut conversation: GrpcServerStream) -> Result<(), Status> {
         if Debuginfo::is_upload(&conversation.path) {
             return self.debuginfo.upload(&mut conversation).await;
         }
@@ -161,7 +162,7 @@ impl GrpcService for Service {
     }
 }
 
-/// Sets memory aside for reading the record in a message.
+/// Reserves memory for decoding a message's record.
 fn reserve(mut reserved: Reservation, message: &[u8]) -> Result<Reservation, Status> {
     let record = record(message).map_err(|error| invalid(&error.to_string()))?;
     let needed = ipc::memory_needed(record).map_err(|error| invalid(&error.to_string()))?;
@@ -169,11 +170,11 @@ fn reserve(mut reserved: Reservation, message: &[u8]) -> Result<Reservation, Sta
     Ok(reserved)
 }
 
-/// Reads the record in a message.
+/// Decodes a message's record.
 fn read<T>(
     message: &[u8],
     longest: usize,
-    read: impl FnOnce(&profcol_parca::RecordBatch) -> Result<T, Refused>,
+    read: impl FnOnce(&profcol_parca::RecordBatch) -> Result<T, RecordError>,
 ) -> Result<T, Status> {
     let record = record(message).map_err(|error| invalid(&error.to_string()))?;
     let batch = ipc::read(record, longest).map_err(|error| match error {
@@ -182,7 +183,7 @@ fn read<T>(
         }
         error => invalid(&error.to_string()),
     })?;
-    let batch = batch.ok_or_else(|| invalid("the record has no batch of rows"))?;
+    let batch = batch.ok_or_else(|| invalid("the record has no record batch"))?;
     read(&batch).map_err(|error| invalid(&error.to_string()))
 }
 
@@ -191,7 +192,7 @@ fn profiles(samples: &Samples, stacks: &Stacks) -> Result<Profiles, Status> {
     Ok(Profiles::from_model(model))
 }
 
-/// The profiles of files of pprof, with the codes that a real server answers.
+/// Decodes pprof files, with the status codes of a real server.
 fn read_raw(mut reserved: Reservation, message: &[u8]) -> Result<Profiles, Status> {
     let refused = |error: BadSeries| {
         let code = match error {

@@ -1,4 +1,4 @@
-//! What receivers that listen have in common, and those that read files.
+//! Shared by receivers that listen or read files.
 
 mod offer;
 
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 pub use self::offer::offer;
 
-/// How long running requests may take after a stop was asked for.
+/// How long requests in flight may take after a stop.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The extension that `auth` names.
@@ -29,11 +29,11 @@ pub fn authenticator(
     Ok(Some(Arc::clone(&auth)))
 }
 
-/// What decides which requests of a server there is memory for. Those that it refuses are counted.
+/// The admission control of a server, with a counter of refused requests.
 pub fn admission(context: &BuildContext, transport: &str) -> Admission {
     let refused = context.meter.counter(
         "profcol_receiver_refused_requests",
-        "Requests refused before they were read, since there was no memory for them.",
+        "Requests refused before they were read, for lack of memory.",
         &[
             ("receiver", &context.id.to_string()),
             ("transport", transport),
@@ -42,21 +42,17 @@ pub fn admission(context: &BuildContext, transport: &str) -> Admission {
     context.admission.counting(refused)
 }
 
-/// Why a server could not be set up; `path` is where its settings stand.
+/// Why a server failed to start; `path` is the path of its settings.
 pub fn not_started(path: &str, error: ServerError) -> StartError {
-    StartError(match error {
-        ServerError::Bind(error) => format!("{path}::endpoint: {error}"),
-        ServerError::Tls(error) => format!("{path}::tls: {error}"),
-        ServerError::Settings(error) => format!("{path}: {error}"),
-    })
+    StartError::new(error.at(path))
 }
 
-/// Resolves after a stop was asked for, to the moment by which running requests must be done.
+/// Resolves after a stop, to the deadline for requests in flight.
 pub async fn deadline(stop: &Stop) -> Instant {
     stop.deadline(GRACE).await
 }
 
-/// The Collector's mapping: what may be sent again is `UNAVAILABLE`, what must not is `INTERNAL`.
+/// The Collector's mapping: retryable is `UNAVAILABLE`, permanent is `INTERNAL`.
 pub fn status(refusal: Refusal) -> Status {
     match refusal {
         Refusal::Retry { reason, after } => {

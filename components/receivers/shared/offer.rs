@@ -1,4 +1,4 @@
-//! Offering profiles that can wait.
+//! Pushes profiles that can wait, with retries.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use profcol_profile::Profiles;
 /// Delay before the first retry, unless the refusal has one.
 const INITIAL_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Offers the profiles until they are taken, refused for ever, or a stop is asked for; `waiting` is
-/// told what became of them. The answer is the refusal for ever.
+/// Pushes the profiles until they are accepted, permanently refused, or a stop is requested; `waiting`
+/// receives the outcome. Returns the permanent refusal.
 pub async fn offer(
     output: &Output,
     stop: &Stop,

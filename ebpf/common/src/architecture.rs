@@ -24,10 +24,10 @@ pub trait Architecture {
     const PT_REGS_WORDS: usize;
     /// Offsets in `pt_regs`, in words.
     const PT_REGS: RegisterOffsets<usize>;
-    /// Places of the registers in which HotSpot keeps its state, see
+    /// Words of `pt_regs` with the registers in which HotSpot keeps its state, see
     /// [`hotspot::Walk`](crate::interpreter::hotspot::Walk).
     const PT_REGS_HOTSPOT: [usize; 3];
-    /// Places of the registers in which PHP keeps its instruction and its frame.
+    /// Words of `pt_regs` with the registers in which PHP keeps its instruction and its frame.
     const PT_REGS_LOOP: [usize; 2];
     /// The word of `pt_regs` that [`mode`](Self::mode) reads.
     const PT_REGS_MODE: usize;

@@ -1,9 +1,9 @@
 //! Frames of interpreted code, found from the native frames of the interpreter's loop.
 //!
-//! The native walk stays the master. Where it stands in an interpreter's loop, whose rules are marked
-//! ([`EncodedRule::is_interpreter`](crate::rule::EncodedRule::is_interpreter)), the interpreted frames
-//! that this native frame runs are added behind it, and the native walk goes on. Which ones belong to
-//! it is decided by stack addresses, where the runtime keeps a marker on the C stack.
+//! The native walk stays in control. At a frame in an interpreter's loop, whose rules are marked
+//! ([`EncodedRule::is_interpreter`](crate::rule::EncodedRule::is_interpreter)), it adds the interpreted
+//! frames that this native frame runs, and continues. Stack addresses decide which frames belong to it,
+//! where the runtime keeps a marker on the C stack.
 //!
 //! An interpreted frame is two words: a [`Frame`] with the runtime and the address of
 //! its function, and the [`Detail`].
@@ -19,34 +19,34 @@ pub mod v8;
 use crate::file::file_number;
 use crate::frame::Frame;
 
-/// Runtimes have file numbers of their own in frames.
+/// In frames, runtimes have reserved file numbers.
 pub mod runtime {
     pub const PYTHON: u32 = 0;
-    /// V8's functions as bytecode, and those that are builtins.
+    /// V8's bytecode functions and builtins.
     pub const V8: u32 = 1;
-    /// V8's functions in code that it generated. Their position is the number of V8's file: the native
-    /// frame in front of them is of no file. Without a function, the generation is the type of the frame;
-    /// 0 in front of its start and behind its end.
+    /// V8's functions in generated code. Their position is the number of V8's file, since the native
+    /// frame before them has no file. Without a function, the generation is the type of the frame;
+    /// it is 0 before the start and after the end of the frame.
     pub const V8_GENERATED: u32 = 2;
     /// A `zend_function`. Its position is the line.
     pub const PHP: u32 = 3;
-    /// A `Method` that HotSpot interprets.
+    /// A `Method` interpreted by HotSpot.
     pub const HOTSPOT_INTERPRETED: u32 = 4;
-    /// An nmethod: what HotSpot compiled, with what it inlined.
+    /// An nmethod: code compiled by HotSpot, with inlined methods.
     pub const HOTSPOT_COMPILED: u32 = 5;
     /// Any other CodeBlob of HotSpot.
     pub const HOTSPOT_STUB: u32 = 6;
-    /// A sequence of Ruby's instructions, with the [`Function`](super::ruby::Function) in its detail.
+    /// A Ruby instruction sequence, with the [`Function`](super::ruby::Function) in its detail.
     pub const RUBY: u32 = 7;
     pub const COUNT: u32 = 8;
 }
 
-/// What the loader knows of a file that has an interpreter, for all processes that map it.
+/// The loader's data on a file with an interpreter, shared by all processes that map it.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Interpreter {
-    /// Address of the runtime's state = address of the loop - its offset in the file + this.
+    /// Address of the runtime's state = address of the loop - its file offset + this.
     pub state: u64,
     /// One of [`runtime`].
     pub runtime: u32,
@@ -56,7 +56,7 @@ pub struct Interpreter {
     pub php: php::Layout,
 }
 
-/// A process with a runtime, whose generated code is left by what is known of the process.
+/// A process with a runtime, used to unwind its generated code.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -80,15 +80,15 @@ pub trait BlockMemory {
 pub const BLOCK_WORDS: usize = 16;
 pub const BLOCK_BYTES: u32 = BLOCK_WORDS as u32 * 8;
 
-/// The native frame whose interpreted frames are looked for.
+/// The native frame whose interpreted frames are searched.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct NativeFrame {
-    /// Its own stack is from here up to [`cfa`](Self::cfa).
+    /// Its own stack extends from here up to [`cfa`](Self::cfa).
     pub sp: u64,
     pub cfa: u64,
-    /// Where the runtime's state is, see [`Interpreter::state`].
+    /// Address of the runtime's state, see [`Interpreter::state`].
     pub state: u64,
     pub file: u32,
     pub unused: u32,
@@ -111,7 +111,7 @@ pub enum Step {
     Skip,
     /// No more frames belong to the native frame.
     End,
-    /// All frames since the native frame belong to its callers: it is entered or left right now.
+    /// All frames from here on belong to callers: the native frame is being entered or left.
     NotEntered,
 }
 
@@ -120,16 +120,16 @@ pub enum Step {
 #[repr(transparent)]
 pub struct Detail(pub u64);
 
-/// What a frame without a function has for its position.
+/// The position of a frame without a function.
 pub mod unreadable {
     /// Its memory could not be read.
     pub const MEMORY: u32 = 1;
-    /// The interpreter does not know the thread.
+    /// The interpreter has no state for the thread.
     pub const NO_THREAD: u32 = 2;
 }
 
 impl Detail {
-    /// `generation` tells apart functions that had the same address one after the other; `position`
+    /// `generation` distinguishes functions that successively had the same address; `position`
     /// is that of the instruction.
     #[inline(always)]
     pub fn new(generation: u32, position: u32) -> Self {

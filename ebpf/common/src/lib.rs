@@ -1,4 +1,4 @@
-//! What the BPF programs and their loader share.
+//! Code shared by the BPF programs and their loader.
 //!
 //! The crate is compiled three times: into the BPF programs, into the loader, and into native tests
 //! and fuzzers, so that the tests cover the code that the verifier accepts.
@@ -6,9 +6,9 @@
 //! * [`rule`] and [`table`]: unwind rules and the tables that hold them;
 //! * [`walk`]: one unwind step on each [`architecture`], and [`reason`]: why it stopped;
 //! * [`interpreter`]: the frames of interpreted code, runtime by runtime;
-//! * [`mappings`]: VMA lookup in the kernel's tree, whose members [`layout`] has, or in what the loader
-//!   [`published`];
-//! * [`file`](mod@file) and [`frame`]: file IDs and frames; [`record`]: the records that are sent.
+//! * [`mappings`]: VMA lookup in the kernel's tree, with member offsets from [`layout`], or in the
+//!   mappings [`published`] by the loader;
+//! * [`file`](mod@file) and [`frame`]: file IDs and frames; [`record`]: the records sent to the loader.
 
 #![no_std]
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]

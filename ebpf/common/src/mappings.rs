@@ -89,7 +89,7 @@ pub fn find<K: KernelMemory>(
     let member = |offset: u64| kernel.node_word(barrier_var(offset >> 3) & 31);
     let start = member(layout.vma_start);
     let end = member(layout.vma_end);
-    // Freed and used again, perhaps by another process.
+    // Freed and reused, perhaps by another process.
     if member(layout.vma_mm) != mm || address < start || address >= end {
         return Err(MappingError::Changing);
     }
@@ -127,7 +127,7 @@ pub fn file_behind_anonymous(gap: &Mapping, below: &Mapping, above: &Mapping) ->
     if !is_between || below.file == 0 || below.id != above.id {
         return None;
     }
-    // If no code mapping is left, both neighbours have to agree on the offset.
+    // If no code mapping is left, both neighbours must agree on the offset.
     if below.has_code == above.has_code && below.offset_delta != above.offset_delta {
         return None;
     }
@@ -305,7 +305,7 @@ mod tests {
             above(0x50_1000, FILE, true),
             Some(0x10_1000),
         );
-        // Its begin or its end: data lies elsewhere in the file.
+        // Its start or its end: data has another offset in the file.
         check(
             below(0, FILE, false),
             above(0x50_1000, FILE, true),

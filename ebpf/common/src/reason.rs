@@ -19,7 +19,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// None for a number that no program of this version writes.
+            /// None for a number that this version's programs do not write.
             pub fn from_code(code: u32) -> Option<Self> {
                 match code {
                     $($code => Some(Self::$name),)*
@@ -37,11 +37,11 @@ reasons! {
     KernelThread = 2, "kernel_thread";
     /// The stack is deeper than `max_frames`.
     Truncated = 3, "truncated";
-    /// The chain of frame pointers ended, in code that has no unwind information.
+    /// The chain of frame pointers ended, in code without unwind information.
     FramePointerEnd = 4, "frame_pointer_end";
     /// No unwind information and no plausible frame pointer.
     NoUnwindInfo = 5, "no_unwind_info";
-    /// The code's unwind information is of a kind that is not supported.
+    /// The code's unwind information is not supported.
     Unsupported = 6, "unsupported";
     /// The file's table is not built yet.
     TablePending = 7, "table_pending";
@@ -65,7 +65,7 @@ reasons! {
     Bits32 = 16, "32_bit";
     /// The map of files is full.
     TooManyFiles = 17, "too_many_files";
-    /// The process's mappings are not published yet, where the kernel's own are out of reach.
+    /// The process's mappings are not published yet, and the kernel's VMA tree is unreadable.
     MappingsPending = 18, "mappings_pending";
 }
 

@@ -10,7 +10,7 @@
 //! └────────────────┴──────────────┴──────────────┴──────┴──────┴──────┘
 //! ```
 //!
-//! I marks the code of an interpreter's loop. Offsets of saved registers are from the CFA, the stack pointer's value in the caller, and count
+//! I marks the code of an interpreter's loop. Offsets of saved registers are relative to the CFA, the stack pointer's value in the caller, in
 //! words of eight bytes: aarch64 saves them at the other end of a frame, which may be a large one.
 
 /// How to unwind one frame.
@@ -65,7 +65,7 @@ pub enum SavedFp {
     AtFp(i32),
 }
 
-/// Where the return address is.
+/// The location of the return address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReturnAddress {
     /// On the stack, this far from the CFA: always -8 on x86-64.
@@ -104,7 +104,7 @@ pub mod kind {
     pub const OTHER_STACK: u64 = 10;
 }
 
-/// Where the caller's frame pointer is.
+/// The location of the caller's frame pointer.
 pub mod fp {
     pub const SAME: u64 = 0;
     pub const AT: u64 = 1;
@@ -211,7 +211,7 @@ impl EncodedRule {
         i64::from((self.0 >> 8) as i16) * i64::from(WORD)
     }
 
-    /// Of the return address, or of the slot.
+    /// The offset of the return address, or of the slot.
     #[inline(always)]
     pub fn ra_or_slot(self) -> i64 {
         i64::from((self.0 >> 24) as i16) * i64::from(WORD)

@@ -53,7 +53,7 @@ pub trait UserMemory {
     fn address_bits(&self) -> u64;
 }
 
-/// A frame pointer that points further up than this is not followed.
+/// Maximum distance up the stack at which a frame pointer is followed.
 const MAX_GUESSED_FRAME: u64 = 1 << 20;
 
 impl CodeMapping {
@@ -192,8 +192,8 @@ impl Walk {
         self.follow_frame_pointer::<A>(memory)
     }
 
-    /// Without unwind information, the frame pointer is followed if it points up the stack, by no more
-    /// than [`MAX_GUESSED_FRAME`].
+    /// Without unwind information, the frame pointer is followed if it points up the stack, by at most
+    /// [`MAX_GUESSED_FRAME`].
     #[inline(always)]
     fn follow_frame_pointer<A: Architecture>(
         &mut self,

@@ -1,14 +1,14 @@
 use crate::Unsupported;
 use crate::memory::MemoryError;
 
-/// Why a function, or the runtime that it needs, could not be read out of a process.
+/// Why a function, or its runtime, could not be read from a process.
 #[derive(Debug, thiserror::Error)]
 pub enum FunctionError {
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    #[error("{0} in memory is not valid")]
+    #[error("invalid data in memory: {0}")]
     Invalid(&'static str),
-    #[error("another function is at its address by now")]
+    #[error("another function now has this address")]
     Replaced,
     #[error(transparent)]
     Unsupported(#[from] Unsupported),

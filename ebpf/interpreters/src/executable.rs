@@ -1,4 +1,4 @@
-//! What the search for interpreters asks of a file.
+//! Look-ups in an executable file, for the detection of interpreters.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -9,18 +9,18 @@ use object::elf::{SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC};
 use profcol_ebpf_unwind::{ElfCode, Index};
 use profcol_elf::{Elf, LE, Machine, Source, Symbol, entries};
 
-/// Some half a million symbols.
+/// About half a million symbols.
 const MAX_SYMBOLS: u64 = 16 << 20;
 const MAX_NAMES: u64 = 32 << 20;
 const MAX_CONSTANTS: usize = 4096;
-/// Of data in which a string is looked for.
+/// Maximum amount of data to search for a string.
 const MAX_SEARCHED: u64 = 32 << 20;
 
 pub struct Executable<'a, S: ?Sized> {
     pub code: &'a ElfCode,
     pub source: &'a S,
     elf: Elf,
-    /// Of the dynamic linker, which are not stripped, and of debuggers; read where they are needed.
+    /// `.dynsym`, which `strip` keeps, and `.symtab`; read lazily.
     tables: [(u32, OnceCell<Option<SymbolTable>>); 2],
 }
 
@@ -29,7 +29,7 @@ struct SymbolTable {
     names: Vec<u8>,
 }
 
-/// Addresses as the file has them before it is loaded.
+/// Addresses before relocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundSymbol {
     pub address: u64,
@@ -51,7 +51,7 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
         self.code.machine
     }
 
-    /// The symbols of these names; those of the dynamic linker, which are not stripped, come first.
+    /// The symbols with these names; searches `.dynsym`, which `strip` keeps, first.
     pub fn symbols<const N: usize>(&self, names: [&str; N]) -> [Option<FoundSymbol>; N] {
         let mut found = [None; N];
         for table in self.tables() {
@@ -74,7 +74,7 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
         found
     }
 
-    /// The code of functions by the names that are chosen, with these names; sorted.
+    /// The code of functions whose names `choose` accepts, with their names; sorted.
     pub fn functions_named(&self, choose: impl Fn(&str) -> bool) -> Vec<(Range<u64>, String)> {
         let mut found = Vec::new();
         for table in self.tables() {
@@ -94,7 +94,7 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
         found
     }
 
-    /// The values of exported constants whose names begin like this, by the rest of the name.
+    /// The values of exported constants with this prefix, by the rest of the name.
     pub fn numbers(&self, prefix: &str) -> HashMap<String, u32> {
         let mut found = HashMap::new();
         for table in self.tables().take(1) {
@@ -111,13 +111,13 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
         found
     }
 
-    /// A number of four bytes that is loaded at an address.
+    /// The 32-bit number at an address.
     pub fn number(&self, address: u64) -> Option<u32> {
         let bytes = self.loaded(address, 4)?;
         Some(u32::from_le_bytes(*bytes.first_chunk()?))
     }
 
-    /// The longest part of the code that no unwind information describes, of at least so many bytes.
+    /// The longest code range without unwind information, if it has at least this many bytes.
     pub fn longest_gap(&self, at_least: u64) -> Option<Range<u64>> {
         let index = Index::open(self.code, self.source).ok()?;
         index.longest_gap(self.source, at_least)
@@ -141,7 +141,7 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
         })
     }
 
-    /// Address and beginning of a section.
+    /// The address and first bytes of a section.
     pub fn section(&self, name: &str, limit: usize) -> Option<(u64, Vec<u8>)> {
         let section = self.elf.find(name.as_bytes())?;
         let mut extent = self.elf.extent("a section", section);
@@ -150,7 +150,7 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
         Some((section.sh_addr.get(LE), bytes))
     }
 
-    /// Whatever follows the text, where it first stands in the section.
+    /// The bytes after the first occurrence of the text in the section.
     pub fn text_behind(&self, section: &str, text: &str, length: usize) -> Option<Vec<u8>> {
         let section = self.elf.find(section.as_bytes())?;
         let bytes = self
@@ -162,7 +162,7 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
         Some(rest.get(..length.min(rest.len()))?.to_vec())
     }
 
-    /// Bytes that are loaded at an address.
+    /// The bytes at an address.
     pub fn loaded(&self, address: u64, size: usize) -> Option<Vec<u8>> {
         let segment = self.elf.loaded(0).find(|segment| segment.holds(address))?;
         let offset = segment.file_offset + (address - segment.address);
@@ -188,7 +188,7 @@ impl SymbolTable {
         symbols.filter(|symbol| symbol.st_shndx.get(LE) != SHN_UNDEF)
     }
 
-    /// The name without what compilers add behind a dot.
+    /// The name without compiler suffixes after a dot.
     fn name(&self, symbol: &Symbol) -> Option<&str> {
         let rest = self.names.get(symbol.st_name.get(LE) as usize..)?;
         let name = rest.get(..memchr(0, rest)?)?;
@@ -196,12 +196,12 @@ impl SymbolTable {
     }
 }
 
-/// Where a name stands in a table of strings, in which it may be the end of another.
+/// The offsets of a name in a string table, where it may be the suffix of another.
 fn offsets_of(strings: &[u8], name: &str) -> Vec<usize> {
-    let mut wanted = Vec::with_capacity(name.len() + 1);
-    wanted.extend(name.as_bytes());
-    wanted.push(0);
-    memmem::find_iter(strings, &wanted)
+    let mut pattern = Vec::with_capacity(name.len() + 1);
+    pattern.extend(name.as_bytes());
+    pattern.push(0);
+    memmem::find_iter(strings, &pattern)
         .take(MAX_CONSTANTS)
         .collect()
 }

@@ -1,4 +1,4 @@
-//! Where the code of a function jumps to: compilers move parts of a function elsewhere.
+//! Finds the parts of a function that compilers moved elsewhere, through its jumps.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -11,11 +11,11 @@ use crate::executable::Executable;
 
 /// The largest loop seen has 85 KiB.
 pub const MAX_FUNCTION_BYTES: u64 = 1 << 20;
-/// Parts of a function that stand elsewhere.
+/// Maximum number of moved parts of a function.
 const MAX_PARTS: usize = 64;
 
-/// Offsets in the file of a function, which comes first, and of its parts that stand elsewhere: those
-/// that it jumps to, if unwind information describes them and nothing else begins there.
+/// File ranges of a function, which comes first, and of its moved parts: jump targets with unwind information
+/// that are not the start of another function.
 pub fn parts<S: Source + ?Sized>(
     executable: &Executable<'_, S>,
     function: Range<u64>,
@@ -37,7 +37,7 @@ pub fn parts<S: Source + ?Sized>(
         if parts.iter().any(|part| part.contains(&target)) {
             continue;
         }
-        // A jump to the start of a function is a call at the end.
+        // A jump to the start of a function is a tail call.
         if let Some(part) = described(target)
             && part.start != target
         {
@@ -51,7 +51,7 @@ pub fn parts<S: Source + ?Sized>(
         .collect()
 }
 
-/// The targets outside of the function of jumps that name them.
+/// The targets of direct jumps out of the function.
 fn targets(machine: Machine, code: &[u8], function: &Range<u64>) -> BTreeSet<u64> {
     match machine {
         Machine::X86_64 => x86_64(code, function),
@@ -88,9 +88,9 @@ fn aarch64(code: &[u8], function: &Range<u64>) -> BTreeSet<u64> {
     found
 }
 
-/// How far `b`, `b.cond`, `cbz` and `tbz` go.
+/// The distance of `b`, `b.cond`, `cbz` and `tbz`.
 fn branch_distance(instruction: u32) -> Option<i64> {
-    // The upper end of the field is the instruction's sign.
+    // Sign-extends the field.
     let field = |low: u32, bits: u32| {
         let value = instruction << (32 - low - bits);
         i64::from(value as i32 >> (32 - bits)) * 4
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_them_on_aarch64() {
+    fn finds_jumps_on_aarch64() {
         let code: Vec<u8> = [
             0x1400_0400u32, // b +0x1000
             0x5480_0001,    // b.ne -0x100000

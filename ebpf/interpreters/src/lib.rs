@@ -1,17 +1,17 @@
-//! Interpreters in executable files, and the functions that they run.
+//! Detects interpreters in executable files, and reads the functions that they run.
 //!
-//! * [`detect`] finds what a file has: the loop, whose native frames run interpreted ones, and where
-//!   the version of the runtime keeps what, for the programs and for [`names`].
-//! * [`names`] reads the names of functions out of processes, on a thread of its own.
+//! * [`detect`] finds an interpreter in a file: its loop, whose native frames run interpreted ones, and the memory
+//!   layout of its version, for the BPF programs and for [`names`].
+//! * [`names`] reads function names from processes, on a thread of its own.
 //!
-//! A runtime is a module here, and one of `profcol-ebpf-common`'s `interpreter`; [`detect`] has the
-//! list. Files and processes are anybody's: what is read has a limit, and what does not fit together
-//! is refused.
+//! Each runtime is a module here, and one in `profcol-ebpf-common`'s `interpreter`; [`detect`] has the
+//! list. Files and processes are untrusted: all reads have limits, and contradictory data is rejected.
 
 mod error;
 mod executable;
 pub mod hotspot;
 mod jumps;
+pub mod language_runtimes;
 mod memory;
 pub mod names;
 mod php;
@@ -36,20 +36,20 @@ use crate::python::Code;
 /// An interpreter in a file.
 #[derive(Clone, Debug)]
 pub struct DetectedInterpreter {
-    /// As [`Interpreter::runtime`] has it, for people.
+    /// The readable form of [`Interpreter::runtime`].
     pub runtime: Runtime,
     /// For example `3.12.1`.
     pub version: String,
-    /// Offsets in the file of the code of its loop.
+    /// File ranges of its loop.
     pub loops: Vec<Range<u64>>,
-    /// Offsets in the file of functions that do nothing but carry calls; sorted.
+    /// File ranges of functions that only forward calls; sorted.
     pub calls: Vec<Range<u64>>,
-    /// For the programs.
+    /// For the BPF programs.
     pub interpreter: Interpreter,
     layout: RuntimeLayout,
 }
 
-/// Where the version keeps what names need.
+/// The layout for reading names.
 #[derive(Clone, Debug)]
 enum RuntimeLayout {
     Python(python::CodeLayout),
@@ -58,15 +58,15 @@ enum RuntimeLayout {
     Php(php::FunctionLayout),
 }
 
-/// A function that a sample met.
+/// A sampled function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SampledFunction {
     /// One of [`runtime`].
     pub runtime: u32,
     pub address: u64,
-    /// What tells it apart from others that had this address before.
+    /// Distinguishes it from earlier functions at this address.
     pub generation: u32,
-    /// An address in the code that was generated for it, or that of a method, see
+    /// An address in its generated code, or that of a method, see
     /// [`ruby::Function`](profcol_ebpf_common::interpreter::ruby::Function); 0 without.
     pub code_address: u64,
 }
@@ -77,25 +77,25 @@ impl SampledFunction {
     }
 }
 
-/// What was read of a process for all of its names.
+/// Data of a process that is shared by all its names.
 #[derive(Debug, Default)]
 pub struct ProcessCache {
     v8: v8::ProcessCache,
 }
 
-/// A frame of a function, in its source.
+/// A frame of a function with its source position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFrame<'a> {
     pub name: Cow<'a, str>,
-    /// Empty where it has none.
+    /// Empty if it has none.
     pub file: Cow<'a, str>,
-    /// 0 where it is not known, as is the other.
+    /// 0 if unknown, as for `line`.
     pub first_line: u32,
     pub line: u32,
 }
 
 impl DetectedInterpreter {
-    /// Reads a function that a sample met.
+    /// Reads a sampled function.
     pub fn function(
         &self,
         memory: &impl Memory,
@@ -126,7 +126,7 @@ impl DetectedInterpreter {
         }))
     }
 
-    /// What tells the function at an address from others that had it before.
+    /// The value that distinguishes the function at an address from earlier ones.
     pub fn generation(&self, memory: &impl Memory, address: u64) -> Result<u32, FunctionError> {
         match &self.layout {
             RuntimeLayout::Python(layout) => Code::generation(layout, memory, address),
@@ -136,15 +136,14 @@ impl DetectedInterpreter {
         }
     }
 
-    /// Whether the code at this offset in the file does nothing but carry calls from one function of the
-    /// program to another.
+    /// Whether the code at this file offset only forwards calls between functions of the program.
     pub fn carries_calls(&self, offset: u64) -> bool {
         let after = self.calls.partition_point(|range| range.start <= offset);
         let range = after.checked_sub(1).and_then(|at| self.calls.get(at));
         range.is_some_and(|range| range.contains(&offset))
     }
 
-    /// One of each version whose layout is known without its file.
+    /// One example of each version whose layout does not depend on the file.
     pub fn examples() -> Vec<Self> {
         let mut examples = python::examples();
         examples.extend(v8::examples());
@@ -154,7 +153,7 @@ impl DetectedInterpreter {
     }
 }
 
-/// The runtimes that are supported.
+/// The supported runtimes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Runtime {
     Python,
@@ -164,8 +163,8 @@ pub enum Runtime {
     Php,
 }
 
-/// An interpreter that cannot be followed: its code is native frames.
-#[derive(Debug, thiserror::Error)]
+/// An unsupported interpreter, whose code shows as native frames.
+#[derive(Clone, Debug, thiserror::Error)]
 #[error("{runtime} {version} is not supported: {why}")]
 pub struct Unsupported {
     pub runtime: &'static str,
@@ -174,7 +173,7 @@ pub struct Unsupported {
 }
 
 impl Runtime {
-    /// As the semantic conventions name it, in `profile.frame.type`.
+    /// The value of `profile.frame.type` in the semantic conventions.
     pub fn frame_type(self) -> &'static str {
         match self {
             Self::Python => "cpython",
@@ -185,7 +184,7 @@ impl Runtime {
         }
     }
 
-    /// As it stands in front of frames that have no name.
+    /// The prefix of frames without a name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Python => "python",

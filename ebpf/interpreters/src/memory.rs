@@ -1,10 +1,10 @@
-//! The memory of a process that is sampled.
+//! The memory of a sampled process.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Memory that may change, or be gone, while it is read.
+/// Memory that may change or disappear while it is read.
 pub trait Memory {
     /// Fills the buffer.
     fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), MemoryError>;
@@ -23,14 +23,14 @@ pub trait Memory {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("failed to read memory of the process at {address:#x}: {error}")]
+#[error("failed to read process memory at {address:#x}: {error}")]
 pub struct MemoryError {
     pub address: u64,
     pub error: io::Error,
 }
 
-/// Of the process image that had the PID when this was opened: neither exec nor another process with
-/// that PID changes what is read here.
+/// The memory of the process image that had the PID when this was opened: it is unaffected by an exec or by
+/// a new process with the same PID.
 #[derive(Debug)]
 pub struct ProcessMemory(File);
 

@@ -1,16 +1,17 @@
-//! Names of interpreted functions, read out of processes soon after a sample met them.
+//! Names of interpreted functions, read from processes soon after they are sampled.
 //!
-//! One thread reads, so that a process whose memory answers slowly holds up nobody but other names.
-//! What was read is kept until memory is needed for others: samples name functions by their address
-//! and a number that changes when another function takes that address.
+//! A thread of its own reads them, so that slow process memory delays only other names. Names stay cached until
+//! the memory is needed for others: samples identify functions by address and a generation, which changes when
+//! another function takes that address.
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
+use parking_lot::{Condvar, Mutex};
 use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 
 use crate::hotspot::{self, Attached, JavaFiles, JavaFrame, JavaRuntime};
@@ -19,38 +20,38 @@ use crate::{
     DetectedInterpreter, ProcessCache, SampledFunction, SourceFrame, php, python, ruby, v8,
 };
 
-/// Functions that wait to be read; one that finds no room is asked for again by a later sample.
+/// Maximum number of queued functions; dropped ones are queued again by a later sample.
 const MAX_WAITING: usize = 4096;
-/// Processes whose memory is held open.
+/// Maximum number of processes with open memory files.
 const MAX_OPEN: usize = 256;
-/// Functions that are known at once: of a hundred processes of a large framework.
+/// Maximum number of cached functions: enough for a hundred processes of a large framework.
 const MAX_FUNCTIONS: usize = 1 << 18;
-/// Processes with generated code that are known.
+/// Maximum number of tracked processes with generated code.
 const MAX_LOOKED_AT: usize = 8192;
 
-/// When a function whose name could not be read is read again.
+/// Delay before a failed read is retried.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// A function of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FunctionKey<K> {
     pub process: K,
-    /// The number of the file of its interpreter.
+    /// The file number of its interpreter.
     pub file: u32,
     pub function: SampledFunction,
 }
 
-/// What was read of a function.
+/// The data of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterpretedFunction(pub(crate) Function);
 
-/// What a frame is to those who read a stack.
+/// The role of a frame in a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Function,
-    /// Code of the runtime between functions.
+    /// Runtime code between functions.
     Machinery,
-    /// What is behind it belongs to the thread that carries this one.
+    /// The frames after it belong to the carrier thread.
     FirstOfThread,
 }
 
@@ -64,8 +65,8 @@ pub(crate) enum Function {
 }
 
 impl InterpretedFunction {
-    /// The frames at a position: more than one where functions are inlined, innermost first; none where
-    /// only the native frame says what runs.
+    /// The frames at a position, innermost first: several if functions are inlined, none if only the native frame
+    /// is meaningful.
     pub fn frames(&self, position: u32) -> Vec<SourceFrame<'_>> {
         match &self.0 {
             Function::Python(code) => vec![SourceFrame {
@@ -129,21 +130,21 @@ impl InterpretedFunction {
     }
 }
 
-/// What became of the functions that were asked for.
+/// Outcomes of requested functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NameCounts {
     pub read: u64,
-    /// The process was gone, or the function was.
+    /// The process or the function was gone.
     pub failed: u64,
-    /// Found no room in the queue.
+    /// Dropped because the queue was full.
     pub not_queued: u64,
-    /// Forgotten for others.
+    /// Evicted to make room for others.
     pub evicted: u64,
-    /// Memory that names take.
+    /// Memory used by names.
     pub bytes: u64,
 }
 
-/// Names of the functions of all processes.
+/// The function names of all processes.
 pub struct InterpretedNames<K> {
     shared: Arc<Shared<K>>,
     requests: SyncSender<Request<K>>,
@@ -153,7 +154,7 @@ enum Request<K> {
     Function {
         key: FunctionKey<K>,
         pid: u32,
-        /// None of Java's, whose runtime is looked for in the process.
+        /// None for Java, whose runtime is found through the process.
         interpreter: Option<Arc<DetectedInterpreter>>,
     },
     JavaRuntime {
@@ -164,17 +165,17 @@ enum Request<K> {
 
 struct Shared<K> {
     state: Mutex<State<K>>,
-    /// Nothing waits any more.
+    /// Signalled when the queue is empty.
     idle: Condvar,
 }
 
 struct State<K> {
     functions: HashMap<FunctionKey<K>, Entry>,
-    /// A process that was forked has the functions of its parent, and may be gone when it is read.
+    /// Forked processes have the functions of their parent, and may exit before the read.
     inherited: HashMap<(u32, SampledFunction), Arc<InterpretedFunction>>,
-    /// Processes that were looked at for Java's runtime.
+    /// Processes that were checked for Java's runtime.
     looked_at: HashMap<K, LookedAt>,
-    /// Those that have it, and were not told yet.
+    /// Java processes that have not been reported yet.
     java_processes: Vec<(K, JavaProcess)>,
     waiting: usize,
     round: u64,
@@ -184,26 +185,26 @@ struct State<K> {
 
 enum LookedAt {
     Waiting,
-    /// The runtime was starting.
+    /// The runtime was still starting.
     NotYet(Instant),
     Done,
 }
 
 struct Entry {
     name: Name,
-    /// The last round that asked for it.
+    /// The last round that used it.
     used: u64,
 }
 
 enum Name {
     Waiting,
     Read(Arc<InterpretedFunction>),
-    /// It may be back at its address: code that is compiled again and again often is.
+    /// Retried, since repeatedly compiled code often returns to the same address.
     Failed(Instant),
 }
 
 impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
-    /// Starts the thread that reads. Names take this many bytes.
+    /// Starts the reader thread. Names take this many bytes.
     pub fn start(max_bytes: usize) -> io::Result<Self> {
         let (requests, received) = sync_channel(MAX_WAITING);
         let shared = Arc::new(Shared {
@@ -231,14 +232,14 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
         Ok(Self { shared, requests })
     }
 
-    /// A sample met a function.
-    pub fn meet(
+    /// Requests the name of a sampled function.
+    pub fn observe(
         &self,
         key: FunctionKey<K>,
         pid: u32,
         interpreter: Option<&Arc<DetectedInterpreter>>,
     ) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let round = state.round;
         if let Some(known) = state.functions.get_mut(&key) {
             known.used = round;
@@ -267,9 +268,9 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
         }
     }
 
-    /// A sample met generated code of a process, which may be Java's.
-    pub fn meet_generated_code(&self, process: K, pid: u32) {
-        let mut state = self.shared.lock();
+    /// Reports sampled generated code of a process, which may be Java's.
+    pub fn observe_generated_code(&self, process: K, pid: u32) {
+        let mut state = self.shared.state.lock();
         match state.looked_at.get(&process) {
             Some(LookedAt::NotYet(at)) if at.elapsed() >= RETRY_DELAY => {}
             Some(_) => return,
@@ -284,52 +285,47 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
         }
     }
 
-    /// Processes that turned out to run Java, each once.
+    /// Newly detected Java processes, each once.
     pub fn take_java_processes(&self) -> Vec<(K, JavaProcess)> {
-        std::mem::take(&mut self.shared.lock().java_processes)
+        std::mem::take(&mut self.shared.state.lock().java_processes)
     }
 
-    /// Waits until all that were met are read, or the time is over.
-    pub fn wait(&self, at_most: Duration) {
-        let until = Instant::now() + at_most;
-        let mut state = self.shared.lock();
+    /// Waits until all requested functions are read, or the timeout.
+    pub fn wait(&self, timeout: Duration) {
+        let until = Instant::now() + timeout;
+        let mut state = self.shared.state.lock();
         while state.waiting > 0 {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
             }
-            let waited = self.shared.idle.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.shared.idle.wait_for(&mut state, left);
         }
     }
 
     pub fn get(&self, key: &FunctionKey<K>) -> Option<Arc<InterpretedFunction>> {
-        let state = self.shared.lock();
+        let state = self.shared.state.lock();
         match &state.functions.get(key)?.name {
             Name::Read(function) => Some(Arc::clone(function)),
             Name::Waiting | Name::Failed(_) => None,
         }
     }
 
-    /// Forgets the functions that were not met for longest, where there are too many.
+    /// Evicts the least recently used functions if there are too many.
     pub fn end_round(&self) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.round += 1;
-        // Other code may be there by now, and nothing would tell.
+        // Other code may be there by now, which would go unnoticed.
         state.functions.retain(|key, _| key.function.address != 0);
         state.forget_surplus();
     }
 
     pub fn counts(&self) -> NameCounts {
-        self.shared.lock().counts
+        self.shared.state.lock().counts
     }
 }
 
-impl<K> Shared<K> {
-    fn lock(&self) -> MutexGuard<'_, State<K>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl<K> Shared<K> {}
 
 impl<K: Copy + Eq + Hash> State<K> {
     fn settle(&mut self, key: FunctionKey<K>, read: Option<InterpretedFunction>) {
@@ -339,7 +335,7 @@ impl<K: Copy + Eq + Hash> State<K> {
             Some(function) => {
                 self.counts.read += 1;
                 let function = Arc::new(function);
-                // Equal ones of processes that were forked are kept once.
+                // Deduplicates equal functions of forked processes.
                 let known = self
                     .inherited
                     .get(&shared)
@@ -353,7 +349,7 @@ impl<K: Copy + Eq + Hash> State<K> {
                     }
                 })
             }
-            // Java's addresses say nothing of those of another process.
+            // Java addresses do not carry over to another process.
             None if key.function.is_of_java() => None,
             None => self.inherited.get(&shared).cloned(),
         };
@@ -392,9 +388,9 @@ struct Reader<K> {
 }
 
 struct Opened {
-    /// None where that failed.
+    /// None if opening failed.
     process: Option<OpenProcess>,
-    /// When it was used last, counted in uses.
+    /// The use counter at its last use.
     used: u64,
 }
 
@@ -414,7 +410,7 @@ impl<K: Copy + Eq + Hash> Reader<K> {
                     interpreter,
                 } => {
                     let read = self.read(&key, pid, interpreter.as_deref());
-                    let mut state = self.shared.lock();
+                    let mut state = self.shared.state.lock();
                     state.settle(key, read);
                     if state.waiting == 0 {
                         self.shared.idle.notify_all();
@@ -422,7 +418,7 @@ impl<K: Copy + Eq + Hash> Reader<K> {
                 }
                 Request::JavaRuntime { process, pid } => {
                     let found = self.attach(process, pid);
-                    let mut state = self.shared.lock();
+                    let mut state = self.shared.state.lock();
                     let looked_at = match found {
                         Attached::None => LookedAt::Done,
                         Attached::NotYet => LookedAt::NotYet(Instant::now()),

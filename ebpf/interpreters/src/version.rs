@@ -1,4 +1,4 @@
-//! The version of a runtime whose releases have three numbers.
+//! A runtime version with three numbers.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// `8.2.36`, and nothing behind it.
+    /// Parses `8.2.36`, without a suffix.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let mut numbers = str::from_utf8(text).ok()?.split('.');
         let mut next = || numbers.next()?.parse().ok();

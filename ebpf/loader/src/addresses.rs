@@ -1,23 +1,23 @@
-//! How high the addresses of this machine's programs go: on aarch64 what is above may sign a return
-//! address.
+//! The number of user address bits on this machine: on aarch64 the bits above may hold the signature of a
+//! return address.
 
 use std::fs;
 use std::io;
 
-/// What the kernel told this process when it started, in pairs of words: which, and what.
+/// The auxiliary vector: pairs of words, type and value.
 const PATH: &str = "/proc/self/auxv";
 const PAIR: usize = 16;
 
-/// The path of the executable. It lies where the stack begins, which is the end of what a process can
-/// have: by less than its half, wherever the stack was put.
+/// `AT_EXECFN`, the address of the executable's path. The path is at the start of the stack, near the end of
+/// the address space: in its upper half, even with a randomized stack.
 const EXECUTABLE_PATH: u64 = 31;
 
-/// The bits that an address may have.
+/// The number of bits in an address.
 ///
-/// Of 52 bits only those processes get the last four that ask for them; nobody does for code.
+/// With 52-bit addresses a process must ask for the last four bits, which never happens for code.
 pub fn bits() -> io::Result<u64> {
     of_top(&fs::read(PATH)?).ok_or_else(|| {
-        let what = format!("{PATH} does not say where the stack is");
+        let what = format!("{PATH} has no AT_EXECFN entry");
         io::Error::new(io::ErrorKind::InvalidData, what)
     })
 }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_the_end_of_addresses() {
+    fn derives_address_bits_from_a_stack_address() {
         let check = |pairs: &[(u64, u64)], expected: Option<u32>| {
             let auxv: Vec<u8> = pairs
                 .iter()
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_says_it() {
+    fn reads_the_auxiliary_vector() {
         let bits = bits().expect("/proc is mounted");
         let here = &raw const bits as u64;
         assert!(

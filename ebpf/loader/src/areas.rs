@@ -1,4 +1,4 @@
-//! The areas that are published to the programs, as they see them.
+//! The areas published to the programs, in their memory layout.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -31,7 +31,7 @@ impl AreaMemory {
         self.count
     }
 
-    /// `index` is one that no program reads.
+    /// No program may read `index` at the time.
     pub fn write(&self, index: u32, area: &Area) {
         assert!(index < self.count, "area {index} of {}", self.count);
         let words: &[u32] = bytemuck::cast_slice(bytemuck::bytes_of(area));

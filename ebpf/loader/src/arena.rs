@@ -1,10 +1,9 @@
 //! The memory of the unwind tables, shared with the programs.
 //!
-//! It begins with the rules; behind them it is handed out in pieces, each a page index with its
-//! rows. A piece is written first and published afterwards, through the map of files. One that is
-//! no longer needed rests for a while before it is used again, since a program under way may still
-//! read it; what such a program could read wrongly would be checked like any other rule, and the
-//! memory itself is always readable.
+//! It starts with the rules, followed by allocations, each a page index with its rows. An allocation is
+//! written first and published afterwards, through the map of files. A freed allocation stays in quarantine
+//! before reuse, since a running program may still read it. Stale reads are harmless: programs check
+//! every rule, and the memory itself is always readable.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -18,12 +17,12 @@ use profcol_ebpf_unwind::Table;
 
 use crate::memory::Memory;
 
-/// Distinct rules in all; a whole distribution has less than five thousand.
+/// Maximum number of distinct rules; a whole distribution has less than five thousand.
 const RULES: u32 = 1 << 16;
 const _: () = assert!(RULES <= MAX_RULES);
 const WORDS_OF_RULES: u32 = RULES * 2;
 
-/// Longer than programs remember where a page's rows are, which is nine seconds.
+/// Longer than programs cache where a page's rows are, which is nine seconds.
 const REUSE_DELAY: Duration = Duration::from_secs(10);
 const _: () = assert!(REUSE_DELAY.as_nanos() > 1 << FRAME_CACHE_TTL_SHIFT);
 
@@ -35,7 +34,7 @@ pub struct Arena {
     used_words: u64,
 }
 
-/// A stretch of words.
+/// A range of words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {
     pub start: u32,
@@ -64,15 +63,15 @@ impl Arena {
         }
     }
 
-    /// Where the programs find it.
+    /// The base address in the programs.
     pub fn address(&self) -> u64 {
         self.memory.address()
     }
 
-    /// How far from the start the rules are, in bytes.
+    /// The offset of the rules from the start, in bytes.
     pub const RULES_OFFSET: u64 = 0;
 
-    /// All of it, used or not.
+    /// The total size, used or not.
     pub fn bytes(&self) -> u64 {
         u64::from(self.memory.words()) * 4
     }
@@ -81,7 +80,7 @@ impl Arena {
         self.used_words * 4 + self.rules.len() as u64 * 8
     }
 
-    /// Puts a table in. What is returned is its place; its page index comes first.
+    /// Inserts a table. The returned allocation starts with its page index.
     pub fn insert(&mut self, table: &Table) -> Result<Allocation, AllocError> {
         let rules = self.intern(&table.rules)?;
         let index_words = table.pages.len() * Page::WORDS as usize;
@@ -97,11 +96,11 @@ impl Arena {
         Ok(allocation)
     }
 
-    /// Puts in a table that knows nothing of any code, to be shared by files that nothing describes.
+    /// Inserts an empty table, shared by all files without unwind information.
     pub fn insert_empty(&mut self) -> Result<TableRef, AllocError> {
         let page = self.take(Page::WORDS)?;
         self.set_page(page, 0, Page::EMPTY);
-        // Of pages behind the last one nothing is known either.
+        // Pages after the last one count as empty, too.
         Ok(TableRef {
             pages: page.start,
             first_page: 0,
@@ -109,7 +108,7 @@ impl Arena {
         })
     }
 
-    /// Makes room for the index of a table none of whose pages is built.
+    /// Allocates the index of a table without any built page.
     pub fn reserve_pages(&mut self, count: u32) -> Result<Allocation, AllocError> {
         let words = count.checked_mul(Page::WORDS).ok_or(AllocError::Full)?;
         let pages = self.take(words)?;
@@ -123,7 +122,7 @@ impl Arena {
         self.load(pages.start + page * Page::WORDS + 1) != Page::NOT_BUILT.count
     }
 
-    /// Puts the pages of a table in that are not there, the first of them at this place of the index.
+    /// Inserts the missing pages of a table, starting at index entry `first`.
     pub fn insert_pages(
         &mut self,
         index: Allocation,
@@ -150,12 +149,12 @@ impl Arena {
         Ok(())
     }
 
-    /// From now on nothing is known of this page.
+    /// Marks a page as empty.
     pub fn abandon_page(&mut self, pages: Allocation, page: u32) {
         self.set_page(pages, page, Page::EMPTY);
     }
 
-    /// A program reads the count first: once that is there, so are the rows.
+    /// Stores the count last, because a program reads it first.
     fn set_page(&mut self, pages: Allocation, page: u32, entry: Page) {
         let at = pages.start + page * Page::WORDS;
         self.store(at, entry.rows);
@@ -170,13 +169,13 @@ impl Arena {
         }
     }
 
-    /// Gives a table's memory back.
+    /// Frees a table's memory, after a quarantine.
     pub fn remove(&mut self, allocation: Allocation) {
         self.used_words -= u64::from(allocation.words);
         self.quarantined.push_back((Instant::now(), allocation));
     }
 
-    /// What will be free soon.
+    /// Memory in quarantine, free soon.
     pub fn quarantined_bytes(&self) -> u64 {
         let words: u64 = self
             .quarantined
@@ -186,7 +185,7 @@ impl Arena {
         words * 4
     }
 
-    /// Gives back the memory of a table that was built page by page.
+    /// Frees the memory of a table that was built page by page.
     pub fn remove_pages(&mut self, pages: Allocation) {
         for page in 0..pages.words / Page::WORDS {
             let at = pages.start + page * Page::WORDS;
@@ -253,7 +252,7 @@ impl Arena {
     }
 }
 
-/// The free stretches, by where they begin; neighbours are joined.
+/// The free ranges by start; adjacent ones are merged.
 pub struct FreeList {
     by_start: BTreeMap<u32, u32>,
 }
@@ -265,8 +264,7 @@ impl FreeList {
         }
     }
 
-    /// The first stretch that is long enough: there are few, and what is at the end stays untouched
-    /// for longest.
+    /// First fit: there are few ranges, and the memory at the end stays untouched for longest.
     pub fn take(&mut self, words: u32) -> Option<u32> {
         let (&start, &length) = self.by_start.iter().find(|&(_, &length)| length >= words)?;
         self.by_start.remove(&start);
@@ -302,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn joins_what_is_given_back() {
+    fn merges_adjacent_free_ranges() {
         let mut list = FreeList::new(10, 100);
         let allocations: Vec<Allocation> = (0..10)
             .map(|_| Allocation {

@@ -1,7 +1,7 @@
 //! Finds members of the kernel's structures in its own type information (BTF).
 //!
-//! Read in one pass over the bytes, keeping only where each type begins: the loader's library would
-//! hold all hundred thousand types as objects, for the two dozen members that are asked for here.
+//! Reads the bytes in one pass and keeps only the start of each type: aya would hold all hundred thousand
+//! types as objects, for the two dozen members needed here.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub enum BtfError {
     NoMember(String),
 }
 
-/// Where the running kernel keeps what the programs read.
+/// The offsets in the running kernel's structures that the programs need.
 pub fn kernel_layout() -> Result<Layout, BtfError> {
     layout(&std::fs::read(Path::new(PATH))?)
 }
@@ -47,11 +47,11 @@ fn layout(bytes: &[u8]) -> Result<Layout, BtfError> {
     Ok(Layout::from_offsets(|| offsets.next().unwrap_or_default()))
 }
 
-/// Any type information, of which structures and their members are looked up.
+/// Parsed BTF, for looking up structures and their members.
 pub struct Types<'a> {
     bytes: &'a [u8],
     strings: &'a [u8],
-    /// Where each type begins; type numbers count from 1.
+    /// The start of each type; type numbers count from 1.
     begins: Vec<u32>,
 }
 
@@ -77,27 +77,25 @@ mod kind {
     pub const LAST: u32 = 19;
 }
 
-/// Typedefs and qualifiers around a type, and structures in structures: more are no real ones.
+/// Maximum nesting of typedefs, qualifiers and structures; real types have less.
 const DEEPEST: usize = 16;
 
 impl<'a> Types<'a> {
     pub fn parse(file: &'a [u8]) -> Result<Self, BtfError> {
-        let word = |at| word(file, at).ok_or(BtfError::Damaged("its header is cut off"));
+        let word = |at| word(file, at).ok_or(BtfError::Damaged("truncated header"));
         if word(0)? as u16 != MAGIC {
-            return Err(BtfError::Damaged("it does not begin like one"));
+            return Err(BtfError::Damaged("wrong magic number"));
         }
         let header = word(4)? as usize;
         if header < HEADER {
-            return Err(BtfError::Damaged("its header is too short"));
+            return Err(BtfError::Damaged("header too short"));
         }
         let section = |offset: u32, length: u32| {
             let start = header.checked_add(offset as usize)?;
             file.get(start..start.checked_add(length as usize)?)
         };
-        let bytes =
-            section(word(8)?, word(12)?).ok_or(BtfError::Damaged("its types are cut off"))?;
-        let strings =
-            section(word(16)?, word(20)?).ok_or(BtfError::Damaged("its names are cut off"))?;
+        let bytes = section(word(8)?, word(12)?).ok_or(BtfError::Damaged("truncated types"))?;
+        let strings = section(word(16)?, word(20)?).ok_or(BtfError::Damaged("truncated names"))?;
         let mut types = Self {
             bytes,
             strings,
@@ -108,7 +106,7 @@ impl<'a> Types<'a> {
             types.begins.push(at as u32);
             at = types
                 .end_of(at)
-                .ok_or(BtfError::Damaged("a type is of an unknown kind"))?;
+                .ok_or(BtfError::Damaged("unknown kind of type"))?;
         }
         Ok(types)
     }
@@ -145,7 +143,7 @@ impl<'a> Types<'a> {
         rest.split(|&byte| byte == 0).next()
     }
 
-    /// Where the structure of that name begins.
+    /// The start of the structure with this name.
     pub fn structure(&self, name: &str) -> Option<usize> {
         self.begins.iter().map(|&at| at as usize).find(|&at| {
             self.kind(at) == Some(kind::STRUCT)
@@ -153,8 +151,8 @@ impl<'a> Types<'a> {
         })
     }
 
-    /// The offset in bytes of a member, whose path may lead through other structures by dots; that in
-    /// bits where the path says so.
+    /// The offset of a member in bytes, or in bits if the path says so. Dots in the path lead through nested
+    /// structures.
     pub fn member(&self, mut at: usize, path: &str) -> Option<u64> {
         let mut bits = 0;
         let (path, is_bit) = match path.strip_suffix(":bit") {
@@ -172,12 +170,12 @@ impl<'a> Types<'a> {
         (bits % 8 == 0).then_some(bits / 8)
     }
 
-    /// A member's offset in bits and its type; structures without a name are looked into.
+    /// A member's offset in bits and its type; searches anonymous structures, too.
     fn find(&self, at: usize, name: &[u8], depth: usize) -> Option<(u64, u32)> {
         if depth == 0 || !matches!(self.kind(at)?, kind::STRUCT | kind::UNION) {
             return None;
         }
-        // With the flag, the highest byte of an offset is the width of a bit field.
+        // If the flag is set, the highest byte of an offset is the width of a bit field.
         let has_widths = self.word(at + 4)? >> 31 != 0;
         for index in 0..self.count(at)? {
             let member = at + 12 + index * MEMBER;
@@ -198,7 +196,7 @@ impl<'a> Types<'a> {
         None
     }
 
-    /// Where a type begins, behind its typedefs and qualifiers.
+    /// The start of a type, after resolving typedefs and qualifiers.
     fn resolve(&self, mut number: u32) -> Option<usize> {
         for _ in 0..DEEPEST {
             let at = *self.begins.get((number as usize).checked_sub(1)?)? as usize;
@@ -223,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[expect(clippy::print_stderr, reason = "says what is skipped")]
+    #[expect(clippy::print_stderr, reason = "reports skipped tests")]
     fn finds_every_member_in_the_running_kernel() {
         match kernel_layout() {
             Ok(layout) => {
@@ -243,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_type_information() {
+    fn rejects_input_that_is_not_btf() {
         for damaged in [
             &[][..],
             &[0x9f, 0xeb],
@@ -255,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn survives_any_single_damaged_byte_of_a_small_one() {
+    fn survives_any_single_corrupt_byte() {
         // One int and one struct `s` with the member `m`.
         let mut file = vec![0x9f, 0xeb, 1, 0];
         for word in [24u32, 0, 40, 40, 7] {

@@ -1,8 +1,8 @@
 //! Builds unwind tables and publishes them.
 //!
-//! A table is built at once, that of a large file lazily, by pages: most code of a library of a hundred
-//! megabytes is never executed. If pages of it are requested often, the remaining pages are built in the
-//! background.
+//! Tables of large files are built lazily, by pages: most code of a library of a hundred megabytes is never
+//! executed. After several page requests, the remaining pages are built in the background. All other tables
+//! are built as a whole.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -21,32 +21,31 @@ use crate::jobs::{Job, JobQueue, Task};
 use crate::sys;
 use crate::tables::Stats;
 
-/// The thread's niceness at a low priority: the programs that are profiled come first.
+/// The thread's niceness at low priority, so that it yields to the profiled programs.
 const LOW_NICE: i32 = 5;
 
-/// Bytes of code from which on a table is built page by page.
+/// Tables for at least this many bytes of code are built page by page.
 const LAZY_CODE_BYTES: u64 = 16 << 20;
 
-/// Bytes of code after which building has taken megabytes that are not needed afterwards.
+/// Building a table for this many bytes of code leaves megabytes of unused heap.
 const TRIM_AFTER_BYTES: u64 = 1 << 20;
 
-/// Pages of a giant that are built at once: what is next to code that runs is likely to run too.
+/// Pages of a lazy table built per request: code next to running code is likely to run too.
 const PAGES_PER_BUILD: u64 = 64;
 
-/// So often a giant is asked for pages before its rest is built too.
+/// Requests for pages of a lazy table before all its remaining pages are built.
 const REQUESTS_BEFORE_FULL_BUILD: u32 = 4;
 
-/// Pages of the rest that are built before it is looked what is wanted.
+/// Remaining pages to build before checking for new requests.
 const BACKGROUND_PAGES: u64 = 256;
 
-/// Memory that is made free for the pages of a giant.
+/// Memory to free for the pages of a lazy table.
 const PAGE_EVICTION_BYTES: u64 = 1 << 20;
 
-/// Giants whose files are held open.
+/// Maximum number of lazy tables; each keeps its file open.
 const MAX_LAZY_TABLES: usize = 256;
 
-/// A table that was used within this time is not taken away for another one: that would be needed
-/// again at once.
+/// A table used within this time is not evicted for another one: it would be needed again immediately.
 const RECENT_USE: Duration = Duration::from_secs(10);
 
 pub struct Builder {
@@ -55,9 +54,9 @@ pub struct Builder {
     pub jobs: Arc<JobQueue>,
     pub stats: Arc<Stats>,
     pub lazy_tables: HashMap<u32, LazyTable>,
-    /// Giants whose rest is built when there is nothing else to do.
+    /// Lazy tables whose remaining pages are built when idle.
     pub unfinished: VecDeque<u32>,
-    /// Where the whole tables are, by the numbers of their files.
+    /// The tables that were built as a whole, by file number.
     pub allocations: HashMap<u32, Allocation>,
     pub interpreters: Interpreters,
     pub low_priority: bool,
@@ -70,16 +69,16 @@ pub struct LazyTable {
     pages: Allocation,
     table: TableRef,
     loops: Vec<Range<u64>>,
-    /// How often it was asked for pages.
+    /// How many times pages were requested.
     requests: u32,
-    /// The first page of what is left of the rest.
+    /// The next page to build in the background.
     next_remaining: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
 enum BuildError {
     #[error(transparent)]
-    Refused(#[from] unwind::Refused),
+    Table(#[from] unwind::UnwindTableError),
     #[error(transparent)]
     AllocError(#[from] AllocError),
 }
@@ -106,7 +105,7 @@ impl Builder {
                 .store(self.arena.used_bytes(), Ordering::Relaxed);
             if read >= TRIM_AFTER_BYTES && jobs.is_idle() {
                 read = 0;
-                sys::trim_heap();
+                sys::release_heap();
             }
         }
     }
@@ -122,7 +121,7 @@ impl Builder {
             if matches!(error, BuildError::AllocError(AllocError::Full))
                 && self.evict_for(job.size())
             {
-                // What was freed rests for a while.
+                // Freed memory is still in quarantine.
                 self.files.retry_later(&job.announced.file);
             } else {
                 self.report(&job.path, &error);
@@ -165,10 +164,10 @@ impl Builder {
         Ok(())
     }
 
-    /// Publishes a table none of whose pages is built yet.
+    /// Publishes a table without any built page.
     fn begin_lazy(&mut self, job: Job) -> Result<(), Box<(Job, BuildError)>> {
         let Ok(index) = unwind::Index::open(&job.elf, &*job.source) else {
-            // It has no search table, as Go's have not.
+            // Without a search table (Go has none) it cannot be built by pages.
             return self.build_whole(job);
         };
         let segments = &job.elf.segments;
@@ -219,7 +218,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Where the file has the loop of an interpreter; the programs know how it is from here on.
+    /// The file's interpreter loops. Publishes the interpreter to the programs.
     fn interpreter_loops(&mut self, job: &Job) -> Vec<Range<u64>> {
         match profcol_ebpf_interpreters::detect(&job.elf, &*job.source) {
             Ok(None) => Vec::new(),
@@ -246,7 +245,7 @@ impl Builder {
                 tracing::warn!(
                     path = job.path,
                     reason = %unsupported,
-                    "Interpreter not supported; its frames are native ones."
+                    "Interpreter not supported; showing its native frames."
                 );
                 Vec::new()
             }
@@ -273,14 +272,14 @@ impl Builder {
             };
             let place = page.saturating_sub(lazy.table.first_page.into());
             if is_full && place < lazy.table.page_count.into() {
-                // It is not wanted again and again.
+                // Stops repeated requests for it.
                 self.arena.abandon_page(lazy.pages, place as u32);
             }
             self.report(&lazy.job.path, &error);
         }
     }
 
-    /// Builds some more pages of a giant that asked often.
+    /// Builds some more pages of a frequently requested table.
     fn build_remaining(&mut self) {
         let Some(&number) = self.unfinished.front() else {
             return;
@@ -301,7 +300,7 @@ impl Builder {
             );
             self.unfinished.pop_front();
         } else if self.arena.used_bytes() > self.arena.bytes() / 4 * 3 {
-            // What is left is for what is met.
+            // The memory left is for requested pages.
             tracing::debug!(
                 path,
                 "leaving the remaining pages of an unwind table unbuilt until they are needed"
@@ -312,8 +311,7 @@ impl Builder {
         }
     }
 
-    /// Builds those of the pages that are not there. What cannot be built is given up, unless there is
-    /// no room for it.
+    /// Builds the missing pages. Marks pages that cannot be built as empty, unless memory was the reason.
     fn build_missing(&mut self, number: u32, pages: Range<u64>) -> Result<(), BuildError> {
         let Some(lazy) = self.lazy_tables.get(&number) else {
             return Ok(());
@@ -342,7 +340,7 @@ impl Builder {
                 }
             }
             Err(_) if count > 1 => {
-                // What is wrong with one of them is not wrong with all.
+                // An error in one page does not affect the others.
                 let mut each = Ok(());
                 for page in begin..begin + count {
                     each = self.build_missing(number, page..page + 1).and(each);
@@ -359,8 +357,8 @@ impl Builder {
         Err(error)
     }
 
-    /// Frees about the memory that a table for this much code takes, of tables that nobody uses.
-    /// False where there is none.
+    /// Frees about as much memory as a table for this much code needs, from unused tables. False if there
+    /// are none.
     fn evict_for(&mut self, code_bytes: u64) -> bool {
         if self.arena.quarantined_bytes() >= code_bytes {
             return true;
@@ -399,7 +397,7 @@ impl Builder {
 
     fn report(&self, path: &str, error: &BuildError) {
         match error {
-            BuildError::Refused(refused) => {
+            BuildError::Table(refused) => {
                 Stats::count(&self.stats.refused);
                 tracing::debug!(path, error = %refused, "no unwind table for an executable");
             }

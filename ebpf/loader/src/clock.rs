@@ -1,35 +1,34 @@
-//! What ticks, and what one tick stands for.
+//! The sampling event, and the weight of one sample.
 //!
-//! Both tick after a fixed amount of what they count, so a profile can say what each sample is worth.
-//! The kernel's own way to a frequency of cycles would change that amount from tick to tick, and more
-//! so the less a CPU has to do.
+//! Both events have a fixed period, so a profile can state the weight of each sample. The kernel's frequency
+//! mode for cycles would change the period from sample to sample, the more so the less busy a CPU is.
 
 use std::fs;
 
-/// What shall tick.
+/// The configured sampling event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Event {
-    /// The time that a CPU is busy.
+    /// CPU time while a CPU is busy.
     #[default]
     CpuClock,
-    /// The cycles of a CPU, which are fewer while it is slow.
+    /// CPU cycles, which are fewer at a lower frequency.
     Cycles,
-    /// Cycles where every CPU counts them, else the time.
+    /// Cycles if every CPU counts them, else CPU time.
     Auto,
 }
 
-/// What ticks.
+/// The sampling event in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     Cpu,
     Cycles {
-        /// Of a CPU at its highest speed.
+        /// For a CPU at its maximum frequency.
         per_second: u64,
     },
 }
 
 const NANOSECONDS: u64 = 1_000_000_000;
-/// Where nobody tells: what it is wrong by, the frequency is.
+/// The default if the maximum is unknown; its error carries over to the sampling frequency.
 const CYCLES_PER_SECOND: u64 = 2_500_000_000;
 
 impl Clock {
@@ -39,7 +38,7 @@ impl Clock {
         }
     }
 
-    /// What one tick stands for, so that there are so many of them in a second.
+    /// The period that gives this sampling frequency.
     pub fn period(self, frequency: u64) -> u64 {
         let per_second = match self {
             Self::Cpu => NANOSECONDS,
@@ -48,7 +47,7 @@ impl Clock {
         (per_second / frequency.max(1)).max(1)
     }
 
-    /// What is counted, and in which unit.
+    /// The type and unit of the values.
     pub fn counts(self) -> (&'static str, &'static str) {
         match self {
             Self::Cpu => ("cpu", "nanoseconds"),
@@ -57,18 +56,19 @@ impl Clock {
     }
 }
 
-/// In cycles a second.
+/// In cycles per second.
 fn highest_speed() -> Option<u64> {
     let policies = fs::read_dir("/sys/devices/system/cpu/cpufreq").into_iter();
-    let told = policies.flatten().flatten().filter_map(|policy| {
+    let maxima = policies.flatten().flatten().filter_map(|policy| {
         let text = fs::read_to_string(policy.path().join("cpuinfo_max_freq")).ok()?;
         text.trim().parse::<u64>().ok()?.checked_mul(1000)
     });
-    told.max()
+    maxima
+        .max()
         .or_else(|| speed_in(&fs::read_to_string("/proc/cpuinfo").ok()?))
 }
 
-/// The highest one in the text of `/proc/cpuinfo`.
+/// The highest frequency in the text of `/proc/cpuinfo`.
 fn speed_in(text: &str) -> Option<u64> {
     let speeds = text.lines().filter_map(|line| {
         let (_, speed) = line.strip_prefix("cpu MHz")?.split_once(':')?;
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_so_often_in_a_second() {
+    fn the_period_gives_the_frequency() {
         let cycles = Clock::Cycles {
             per_second: 2_600_000_000,
         };
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_the_highest_speed() {
+    fn reads_the_maximum_frequency() {
         for (text, expected) in [
             (
                 "processor\t: 0\ncpu MHz\t\t: 2596.130\n\nprocessor\t: 1\ncpu MHz\t\t: 2600.5\n",

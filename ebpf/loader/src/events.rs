@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use crate::clock::{Clock, Event};
 use crate::sys;
 
-/// How often CPUs are looked for.
+/// How often to look for new CPUs.
 const CPU_POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// The two clocks are not read at once.
+/// Tolerance, since the two clocks are not read at the same time.
 const SUSPEND_THRESHOLD: Duration = Duration::from_millis(100);
 
 const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
-/// The highest that any kernel knows, but for those that distributions add.
+/// The highest level of the mainline kernel; distributions add others.
 pub(crate) const MAX_PARANOID_LEVEL: i32 = 2;
 
 #[derive(Debug, thiserror::Error)]
@@ -57,14 +57,14 @@ pub struct Events {
     clock: Clock,
     frequency: u64,
     by_cpu: BTreeMap<u32, OwnedFd>,
-    /// CPUs that are there and gave no clock.
+    /// Online CPUs whose perf event failed to open.
     failed_cpus: BTreeSet<u32>,
     last_poll: Instant,
     suspended_time: Duration,
 }
 
 impl Events {
-    /// Opens and starts a clock on each CPU that is online.
+    /// Opens and starts a perf event on each online CPU.
     pub fn open(event: Event, frequency: u64, program: OwnedFd) -> Result<Self, EventsError> {
         let mut events = Self {
             program,
@@ -90,7 +90,7 @@ impl Events {
         Ok(events)
     }
 
-    /// What ticks.
+    /// The sampling event in use.
     pub fn clock(&self) -> Clock {
         self.clock
     }
@@ -115,7 +115,7 @@ impl Events {
         Ok(())
     }
 
-    /// Follows the CPUs that came and went. May be called often.
+    /// Handles CPUs that came online or went offline. Cheap enough to call often.
     pub fn update_cpus(&mut self) {
         if self.last_poll.elapsed() < CPU_POLL_INTERVAL {
             return;
@@ -141,20 +141,20 @@ impl Events {
             }
             stays
         });
-        let came: Vec<u32> = online
+        let added: Vec<u32> = online
             .iter()
             .filter(|cpu| !self.by_cpu.contains_key(cpu))
             .copied()
             .collect();
         self.failed_cpus.retain(|cpu| online.contains(cpu));
-        for cpu in came {
+        for cpu in added {
             match self.start(cpu) {
                 Ok(()) => {
                     self.failed_cpus.remove(&cpu);
                     tracing::info!(cpu, "CPU came online; sampling it.");
                 }
                 Err(error) => {
-                    // Told once, and tried again.
+                    // Logged once, but retried.
                     if self.failed_cpus.insert(cpu) {
                         let error = open_error(cpu, error, online.len());
                         tracing::warn!(cpu, %error, "CPU came online; failed to sample it.");
@@ -174,7 +174,7 @@ impl Events {
         Ok(())
     }
 
-    /// All clocks tick so often from now on, also those that come later.
+    /// Sets the frequency of all perf events, including later ones.
     pub fn set_frequency(&mut self, frequency: u64) {
         self.frequency = frequency;
         for (cpu, event) in &self.by_cpu {
@@ -184,7 +184,7 @@ impl Events {
         }
     }
 
-    /// No tick comes after this.
+    /// Disables all perf events.
     pub fn stop(&self) {
         for (cpu, event) in &self.by_cpu {
             if let Err(error) = sys::disable(event.as_fd()) {
@@ -201,12 +201,12 @@ pub fn online() -> Result<Vec<u32>, EventsError> {
     })
 }
 
-/// Whether the CPU is not there any more.
+/// Whether the CPU is gone.
 pub fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO))
 }
 
-/// Whether the CPU has no counter of it, or none that can interrupt.
+/// Whether the CPU has no such counter, or none that can interrupt.
 pub fn is_no_counter(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP))
 }
@@ -215,7 +215,7 @@ pub fn open_error(cpu: u32, error: io::Error, cpus: usize) -> EventsError {
     open_error_at(paranoid_level(), cpu, error, cpus)
 }
 
-/// Whether the kernel asks for `CAP_SYS_ADMIN` in the place of `CAP_PERFMON`.
+/// Whether the kernel requires `CAP_SYS_ADMIN` instead of `CAP_PERFMON`.
 pub fn is_paranoid() -> bool {
     paranoid_level().is_some_and(|level| level > MAX_PARANOID_LEVEL)
 }
@@ -246,11 +246,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_why_a_clock_was_refused_and_what_to_do() {
+    fn open_errors_name_the_cause_and_the_fix() {
         let check = |error, paranoid_level, expected: &str| {
-            let said = open_error_at(paranoid_level, 3, io::Error::from_raw_os_error(error), 8)
+            let message = open_error_at(paranoid_level, 3, io::Error::from_raw_os_error(error), 8)
                 .to_string();
-            assert!(said.contains(expected), "{said}");
+            assert!(message.contains(expected), "{message}");
         };
         check(
             libc::EACCES,
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn says_that_a_cpu_has_no_counter() {
+    fn detects_a_missing_counter() {
         for (number, missing) in [
             (libc::ENOENT, true),
             (libc::EOPNOTSUPP, true),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_a_cpu_that_went_meanwhile_for_gone() {
+    fn detects_a_cpu_that_is_gone() {
         for (error, gone) in [
             (libc::ENODEV, true),
             (libc::ENXIO, true),

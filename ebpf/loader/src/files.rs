@@ -1,12 +1,11 @@
-//! The files that samples met: their entries in the programs' map, their numbers, and who goes first
-//! when there are too many.
+//! The sampled files: their entries in the BPF map, their numbers, and their eviction.
 
 use std::collections::{BTreeSet, HashMap as StdHashMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, MapData, Queue};
+use parking_lot::Mutex;
 use profcol_ebpf_common::file::{FileEntry, FileId, TableRef};
 use profcol_ebpf_common::record;
 use profcol_ebpf_common::settings::FRAME_CACHE_TTL_SHIFT;
@@ -14,24 +13,24 @@ use profcol_ebpf_common::settings::FRAME_CACHE_TTL_SHIFT;
 use crate::sampled_files::{SampledFile, SampledFiles};
 use crate::sys;
 
-/// Longer than programs remember a number, and a record is not seen.
+/// Longer than programs cache a number and records wait in the ring buffer.
 const NUMBER_REUSE_DELAY: Duration = Duration::from_secs(10);
 const _: () = assert!(NUMBER_REUSE_DELAY.as_nanos() > 1 << FRAME_CACHE_TTL_SHIFT);
 
-/// When a file that could not be opened may be announced again: at first, and at last.
+/// Backoff before a file that could not be opened may be announced again.
 const INITIAL_RETRY_DELAY: Duration = Duration::from_millis(50);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// A file as it was announced.
+/// A file announced by the programs.
 #[derive(Clone, Debug)]
 pub struct AnnouncedFile {
     pub file: record::File,
-    /// Empty where it is not known.
+    /// Empty if unknown.
     pub path: PathBuf,
 }
 
 impl AnnouncedFile {
-    /// How long ago a sample met it.
+    /// The time since it was sampled.
     pub fn age(&self) -> Duration {
         Duration::from_nanos(sys::since_boot().saturating_sub(self.file.time))
     }
@@ -40,7 +39,7 @@ impl AnnouncedFile {
 pub struct Files {
     state: Mutex<FilesState>,
     sampled_files: SampledFiles,
-    /// Files that are known at most.
+    /// Maximum number of tracked files.
     limit: usize,
 }
 
@@ -48,18 +47,18 @@ struct FilesState {
     entries: HashMap<MapData, FileId, FileEntry>,
     free_numbers: Queue<MapData, u32>,
     known: StdHashMap<FileId, TrackedFile>,
-    /// Numbers that frames may still have which are under way, and since when.
+    /// Numbers that pending frames may still use, with the time of eviction.
     quarantined: VecDeque<(Instant, u32)>,
-    /// Files that may be announced again, and when.
+    /// When each file may be announced again.
     retries: BTreeSet<(Instant, FileId)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct TrackedFile {
     number: u32,
-    /// How often it could not be opened.
+    /// Number of failed attempts to open it.
     tries: u32,
-    /// Whether somebody is at it, or done with it.
+    /// Whether it is being processed, or done.
     is_claimed: bool,
 }
 
@@ -87,17 +86,17 @@ impl Files {
         &self.sampled_files
     }
 
-    /// Whether the file is to be opened: of two announcements at once, the first is.
+    /// Claims the file for opening. Only the first of several announcements gets it.
     pub fn take(&self, announced: &AnnouncedFile) -> bool {
         let AnnouncedFile { file, path } = announced;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let known = state.known.entry(file.id).or_insert(TrackedFile {
             number: file.number,
             tries: 0,
             is_claimed: false,
         });
         if known.number != file.number {
-            // Evicted, and met again meanwhile.
+            // Evicted, and sampled again since.
             *known = TrackedFile {
                 number: file.number,
                 tries: 0,
@@ -108,7 +107,7 @@ impl Files {
         let take = !std::mem::replace(&mut known.is_claimed, true);
         drop(state);
         if is_new {
-            // Its frames have a name even if it is never opened.
+            // Gives its frames a name even if it is never opened.
             let sampled = SampledFile {
                 path: path.to_string_lossy().into_owned(),
                 ..SampledFile::default()
@@ -118,10 +117,10 @@ impl Files {
         take
     }
 
-    /// After a while a sample that meets the file announces it again, through a process that may live
-    /// longer. Returns how often that was said of this file.
+    /// Lets a later sample announce the file again, perhaps through a process that lives longer. Returns the
+    /// number of attempts so far.
     pub fn retry_later(&self, file: &record::File) -> u32 {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(known) = state.known.get_mut(&file.id) else {
             return 0;
         };
@@ -135,9 +134,9 @@ impl Files {
         tries
     }
 
-    /// Lets files be announced again whose time has come. Returns when the next one's will.
+    /// Lets due files be announced again. Returns when the next one is due.
     pub fn wake_retries(&self) -> Option<Instant> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let now = Instant::now();
         loop {
             let &(due, id) = state.retries.first()?;
@@ -156,9 +155,9 @@ impl Files {
         }
     }
 
-    /// From now on the programs use the table. False where they could not be told, or forgot the file.
+    /// Makes the programs use the table. False if the update failed, or the file was evicted.
     pub fn publish(&self, file: &record::File, table: TableRef) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let is_known = state
             .known
             .get(&file.id)
@@ -180,9 +179,9 @@ impl Files {
         }
     }
 
-    /// How many files too many are known. Some room is kept, for those that come at once.
+    /// The number of files to evict. Keeps some room for bursts.
     pub fn surplus(&self) -> usize {
-        let state = self.lock();
+        let state = self.state.lock();
         let taken = state.known.len() + state.quarantined.len();
         let most = self.limit - self.limit / 4;
         if taken <= most {
@@ -191,10 +190,10 @@ impl Files {
         (taken - most + self.limit / 8).saturating_sub(state.quarantined.len())
     }
 
-    /// Makes the programs forget the files that were used longest ago, until the answer to the number
-    /// of one is that it is enough. Those that were used within `recent` stay.
+    /// Evicts the least recently used files until `is_enough` returns true for the number of one. Keeps files
+    /// used within `recent`.
     pub fn evict(&self, recent: Duration, mut is_enough: impl FnMut(u32) -> bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let now = sys::since_boot();
         let recent = u64::try_from(recent.as_nanos()).unwrap_or(u64::MAX);
         let mut by_use: Vec<(u64, FileId, u32)> = state
@@ -224,10 +223,10 @@ impl Files {
         }
     }
 
-    /// All frames that were handed out so far have their names: what rests may be used again, unless
-    /// it was freed so lately that a frame with it may still come.
+    /// Frees quarantined numbers; the caller has symbolized all frames so far. Keeps recent ones, since frames
+    /// with them may still arrive.
     pub fn free_quarantined_numbers(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while let Some(&(since, number)) = state.quarantined.front()
             && since.elapsed() >= NUMBER_REUSE_DELAY
         {
@@ -237,9 +236,5 @@ impl Files {
                 tracing::debug!(number, %error, "failed to free a file number");
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, FilesState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

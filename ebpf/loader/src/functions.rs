@@ -1,9 +1,8 @@
-//! The names of functions in an image that is in memory alone: that of the vDSO, of which no backend
-//! could ever be given the file.
+//! Function names of an image that exists only in memory: the vDSO, which cannot be uploaded to a backend.
 
 use object::{Object, ObjectSymbol, SymbolKind};
 
-/// In the order of their addresses.
+/// Sorted by address.
 #[derive(Clone, Debug, Default)]
 pub struct Functions(Vec<Function>);
 
@@ -15,13 +14,13 @@ struct Function {
 }
 
 impl Functions {
-    /// None where the image has no symbols that can be read.
+    /// Empty if the image has no readable symbols.
     pub fn of(image: &[u8]) -> Self {
         let Ok(file) = object::File::parse(image) else {
             return Self::default();
         };
         let functions = file.symbols().chain(file.dynamic_symbols());
-        // What is written by hand may not say that it is a function.
+        // Handwritten assembly may not mark its symbols as functions.
         let kinds = [SymbolKind::Text, SymbolKind::Unknown];
         let functions = functions.filter(|symbol| kinds.contains(&symbol.kind()));
         let functions = functions.filter(|symbol| symbol.section_index().is_some());
@@ -33,12 +32,12 @@ impl Functions {
         });
         let mut functions: Vec<Function> = functions.collect();
         functions.sort_unstable();
-        // Of several names the one with underscores in front, which says where it is.
+        // Prefers the alias with leading underscores, which identifies the vDSO.
         functions.dedup_by_key(|function| function.start);
         Self(functions)
     }
 
-    /// The name of the function that has this address.
+    /// The name of the function that contains this address.
     pub fn find(&self, address: u64) -> Option<&str> {
         let after = self.0.partition_point(|known| known.start <= address);
         let known = self.0.get(after.checked_sub(1)?)?;
@@ -52,13 +51,13 @@ mod tests {
     use crate::opener::read_vdso;
 
     #[test]
-    fn of_the_vdso_each_function_is_found_by_all_its_addresses() {
+    fn finds_each_vdso_function_by_all_its_addresses() {
         let functions = Functions::of(&read_vdso().expect("this process has one"));
         let named = functions.0.iter();
         let clock = named
             .clone()
             .find(|known| known.name.contains("clock_gettime"));
-        let clock = clock.expect("each vDSO tells the time");
+        let clock = clock.expect("each vDSO has clock_gettime");
         assert!(clock.name.starts_with("__"), "{functions:?}");
         for known in named {
             assert_eq!(functions.find(known.start), Some(&*known.name));
@@ -69,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn of_garbage_there_are_none() {
+    fn garbage_has_no_functions() {
         assert!(Functions::of(b"no image").0.is_empty());
     }
 }

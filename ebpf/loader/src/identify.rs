@@ -31,9 +31,9 @@ pub enum IdentifyError {
 
 /// Computes the ID of an open file in the same way as for samples.
 pub enum FileIdentifier {
-    /// As the programs that read the kernel's own tree.
+    /// Like the programs that read the kernel's VMA tree.
     Kernel(Box<Identifier>),
-    /// As events do.
+    /// Like perf events.
     Events,
 }
 
@@ -72,7 +72,7 @@ impl Identifier {
         Ok(None)
     }
 
-    /// The system call that this thread is in, if its registers are so far up its stack.
+    /// The current system call of this thread, if its registers are at this offset in its stack.
     pub fn current_syscall(&mut self, user_regs_offset: u64) -> Result<Option<u64>, IdentifyError> {
         let identified = self.run([0, user_regs_offset])?;
         Ok((identified.status == status::REGISTERS).then_some(identified.start))

@@ -1,4 +1,4 @@
-//! Tells the programs of files that have an interpreter.
+//! Publishes files with an interpreter to the programs.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ impl Interpreters {
         }
     }
 
-    /// Before any rule leads to it. False where there is no room.
+    /// Must precede any rule that refers to it. False if the map is full.
     pub fn add(&mut self, file: u32, interpreter: &Interpreter) -> bool {
         match self.entries.insert(file, interpreter, 0) {
             Ok(()) => {
@@ -26,13 +26,13 @@ impl Interpreters {
                 true
             }
             Err(error) => {
-                tracing::warn!(%error, "No room for another interpreter; its frames are native ones.");
+                tracing::warn!(%error, "Failed to add an interpreter; showing its native frames.");
                 false
             }
         }
     }
 
-    /// Rules that the programs remember may still lead to it: then its frames are native ones.
+    /// Cached rules in the programs may still refer to it; its frames are then shown as native ones.
     pub fn remove(&mut self, file: u32) {
         if self.known.remove(&file)
             && let Err(error) = self.entries.remove(&file)

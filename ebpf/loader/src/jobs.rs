@@ -1,19 +1,19 @@
 //! The queue of the thread that builds unwind tables.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Condvar, Mutex};
 use profcol_ebpf_unwind as unwind;
 use profcol_elf::Source;
 
 use crate::files::AnnouncedFile;
 
-/// Files that wait, each open. One that finds no room is announced again by a later sample.
+/// Maximum number of queued files, each open. Dropped files are announced again by a later sample.
 const MAX_FILES: usize = 512;
-/// Pages that are wanted. One that finds no room is wanted again by a later sample.
+/// Maximum number of queued pages. Dropped pages are requested again by a later sample.
 const MAX_PAGES: usize = 4096;
 
-/// A file whose table is to be built.
+/// A file whose table must be built.
 pub struct Job {
     pub announced: AnnouncedFile,
     pub path: String,
@@ -21,22 +21,21 @@ pub struct Job {
     pub elf: unwind::ElfCode,
 }
 
-/// What to do next.
+/// The next task of the builder.
 pub enum Task {
     Build(Box<Job>),
     /// There are too many files.
     Evict,
-    /// A page of a file that is built page by page.
+    /// Build a page of a lazy table.
     Page {
         number: u32,
         page: u64,
     },
-    /// What nobody waits for.
+    /// Build remaining pages in the background.
     Remaining,
 }
 
-/// The smallest file is built first: most stacks need small ones, and a large one would hold up all
-/// others.
+/// Builds the smallest file first: most stacks need small ones, and a large one would delay all others.
 #[derive(Default)]
 pub struct JobQueue {
     state: Mutex<QueueState>,
@@ -45,10 +44,10 @@ pub struct JobQueue {
 
 #[derive(Default)]
 struct QueueState {
-    /// By size, and then in the order in which they came.
+    /// By size, then in order of arrival.
     files: BTreeMap<(u64, u64), Job>,
     pages: BTreeSet<(u32, u64)>,
-    /// The giant whose page was taken last.
+    /// The lazy table whose page was taken last.
     lazy: u32,
     sequence: u64,
     evict: bool,
@@ -56,7 +55,7 @@ struct QueueState {
 }
 
 impl Job {
-    /// Bytes of code, which tell how long it will take.
+    /// Bytes of code, an estimate of the build time.
     pub fn size(&self) -> u64 {
         self.elf
             .segments
@@ -67,7 +66,7 @@ impl Job {
 }
 
 impl QueueState {
-    /// A page of the next giant, so that all have their turn.
+    /// A page of the next lazy table, round robin.
     fn take_page(&mut self) -> Option<(u32, u64)> {
         let mut others = self.pages.range((self.lazy.saturating_add(1), 0)..);
         let next = others.next().or(self.pages.first()).copied()?;
@@ -78,9 +77,9 @@ impl QueueState {
 }
 
 impl JobQueue {
-    /// Gives the job back where there is no room.
+    /// Returns the job if the queue is full.
     pub fn add(&self, job: Job) -> Result<(), Box<Job>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.files.len() >= MAX_FILES {
             return Err(Box::new(job));
         }
@@ -92,32 +91,32 @@ impl JobQueue {
     }
 
     pub fn request_page(&self, number: u32, page: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.pages.len() < MAX_PAGES && state.pages.insert((number, page)) {
             self.changed.notify_one();
         }
     }
 
     pub fn evict(&self) {
-        self.lock().evict = true;
+        self.state.lock().evict = true;
         self.changed.notify_one();
     }
 
     pub fn is_idle(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         state.files.is_empty() && state.pages.is_empty()
     }
 
-    /// Nothing comes any more.
+    /// Ends the builder.
     pub fn close(&self) {
-        self.lock().closed = true;
+        self.state.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// Waits for something to do, unless there is a rest; none at the end. What still waits then is not
-    /// needed any more.
+    /// Waits for a task, unless pages remain to be built in the background. None after `close`, which discards
+    /// queued tasks.
     pub fn next(&self, has_remaining: bool) -> Option<Task> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if state.closed {
                 return None;
@@ -125,7 +124,7 @@ impl JobQueue {
             if std::mem::take(&mut state.evict) {
                 return Some(Task::Evict);
             }
-            // Files first: there is an end to them, while giants want pages for as long as they run.
+            // Files first: their number is finite, while lazy tables request pages for as long as they run.
             if let Some((_, job)) = state.files.pop_first() {
                 return Some(Task::Build(Box::new(job)));
             }
@@ -135,15 +134,8 @@ impl JobQueue {
             if has_remaining {
                 return Some(Task::Remaining);
             }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -152,22 +144,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_giant_has_its_turn() {
+    fn lazy_tables_take_turns() {
         let jobs = JobQueue::default();
-        let mut wanted = vec![(7, 1), (5, 1), (5, 2), (9, 1)];
-        for &(number, page) in &wanted {
+        let mut requests = vec![(7, 1), (5, 1), (5, 2), (9, 1)];
+        for &(number, page) in &requests {
             jobs.request_page(number, page);
         }
         let mut taken = Vec::new();
         while let Some(Task::Page { number, page }) = jobs.next(true) {
             taken.push((number, page));
             if taken.len() < 20 {
-                // One that never has enough.
+                // One with endless requests.
                 jobs.request_page(5, 2 + taken.len() as u64);
             }
         }
-        wanted.sort_unstable();
-        for page in wanted {
+        requests.sort_unstable();
+        for page in requests {
             assert!(taken.contains(&page), "{page:?} in {taken:?}");
         }
         let place = |number| taken.iter().position(|&(of, _)| of == number);
@@ -175,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_comes_last() {
+    fn background_pages_come_last() {
         let jobs = JobQueue::default();
         jobs.request_page(1, 1);
         assert!(matches!(jobs.next(true), Some(Task::Page { .. })));

@@ -1,17 +1,17 @@
-//! The eBPF side of the receiver, seen from user space.
+//! The user space part of the eBPF receiver.
 //!
 //! ```text
 //! perf events ─► programs ─► ring ─► records ─► the receiver
-//!                   ▲         └─► a file never seen ─► tables: read it, build its table ─┐
+//!                   ▲         └─► a new file ────────► tables: read it, build its table ─┐
 //!                   └────────────────────── arena, map of files ◄───────────────────────┘
 //! ```
 //!
-//! * [`Loaded`] has the programs ([`programs`]); [`Profiler`] opens a clock per CPU ([`events`]) and
-//!   hands out what they found ([`records`]).
-//! * [`tables`] are two threads: the [`opener`] opens executables, the [`builder`] builds their unwind
+//! * [`Loaded`] holds the programs ([`programs`]); [`Profiler`] opens a perf event per CPU ([`events`]) and
+//!   returns their [`records`].
+//! * [`tables`] runs two threads: the [`opener`] opens executables, the [`builder`] builds their unwind
 //!   tables and puts them into the [`arena`] that the programs read.
-//! * [`sideband`] tells the programs of mappings, where they cannot read the kernel's own tree.
-//! * [`btf`] finds the members of the kernel's structures; [`functions`] names the code of the vDSO.
+//! * [`sideband`] publishes mappings to the programs if they cannot read the kernel's VMA tree.
+//! * [`btf`] finds the members of kernel structures; [`functions`] symbolizes the vDSO.
 //!
 //! Unsafe code is in [`sys`] alone.
 
@@ -62,9 +62,9 @@ pub use profcol_ebpf_common::sample_counts::{SampleKey, count_buffer};
 pub use profiler::{Counts, Loaded, Profiler, Settings, StartError};
 pub use records::{Frames, InterpretedFrame, Record, StackFrame};
 pub use requirements::{
-    Requirement, Shortfall, Unwinding, clock, cycles, interpreter, requirements, trial, unwinding,
+    Requirement, Unmet, Unwinding, clock, cycles, requirements, trial, unwinding,
 };
 pub use sampled_files::{SampledFile, SampledFiles};
 pub use sideband::MappingCounts;
-pub use sys::{next_bpf_program, own_cpu_time, since_boot, trim_heap};
+pub use sys::{next_bpf_program, own_cpu_time, release_heap, since_boot};
 pub use tables::TableCounts;

@@ -1,4 +1,4 @@
-//! What the kernel said when it refused something, in a line.
+//! Load errors of the kernel, in one line.
 
 use std::error::Error;
 use std::fmt;
@@ -6,9 +6,9 @@ use std::fmt;
 use aya::EbpfError;
 use aya::programs::ProgramError;
 
-/// An error with what caused it; of the verifier's log only the lines that tell why.
+/// An error with its causes and the decisive line of the verifier log.
 ///
-/// More of it is for whoever reports the failure: it is written out at the debug level.
+/// More of the log, for bug reports, is logged at debug level.
 #[derive(Debug)]
 pub struct ProgramLoadError(String);
 
@@ -45,22 +45,22 @@ impl From<ProgramError> for ProgramLoadError {
     }
 }
 
-/// The messages of the error and of all that caused it, each once.
+/// The messages of the error and its causes, without duplicates.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
-        let said = cause.to_string();
-        if !text.contains(&said) {
+        let message = cause.to_string();
+        if !text.contains(&message) {
             text.push_str(": ");
-            text.push_str(&said);
+            text.push_str(&message);
         }
         next = cause.source();
     }
     text
 }
 
-/// Lines of a log that are worth reading: it has one and more for each instruction on the way.
+/// Lines to keep of a log, which has one or more lines per instruction.
 const LINES: usize = 40;
 
 fn tail(log: &str) -> &str {
@@ -71,8 +71,8 @@ fn tail(log: &str) -> &str {
     }
 }
 
-/// The line of the verifier's log that says why: the last one that is neither an instruction, nor
-/// the state before one, nor a figure.
+/// The reason in the verifier log: the last line that is neither an instruction, nor the state before one, nor
+/// a statistic.
 fn rejection(log: &str) -> Option<&str> {
     log.lines().map(str::trim).rev().find(|line| {
         let is_figure = ["processed ", "verification time ", "stack depth "]
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_the_line_that_says_why() {
+    fn finds_the_rejection() {
         let check = |log: &str, expected: Option<&str>| assert_eq!(rejection(log), expected);
         check("", None);
         check(
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_of_a_cause_that_the_error_itself_leaves_out() {
+    fn includes_causes_missing_from_the_error_message() {
         let error = EbpfError::MapError(aya::maps::MapError::CreateError {
             name: "arena".into(),
             io_error: std::io::Error::from_raw_os_error(22),

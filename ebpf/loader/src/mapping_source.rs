@@ -1,5 +1,5 @@
-//! How the programs find the mappings of processes: by the kernel's own tree where that is proved to
-//! be read rightly, and by the kernel's events where it cannot be.
+//! How the programs find the mappings of processes: in the kernel's VMA tree if the self-test passes, else
+//! through the kernel's events.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::profiler::StartError;
 use crate::programs::{Mappings, Programs, Sizes};
 use crate::self_test::{self, SelfTestError};
 
-/// Names the only way to try, for tests.
+/// Forces one source, for tests.
 const SOURCE_VARIABLE: &str = "PROFCOL_EBPF_MAPPINGS";
 const TREE: &str = "tree";
 const EVENTS: &str = "events";
@@ -40,12 +40,12 @@ impl fmt::Display for MappingSource {
     }
 }
 
-/// Loads the programs, in the way that this kernel allows.
+/// Loads the programs with the best source on this kernel.
 pub fn load(layout: Layout, sizes: &Sizes) -> Result<(Programs, MappingSource), StartError> {
     let forced = std::env::var_os(SOURCE_VARIABLE);
     let why = match (forced, layout.missing_for_tree()) {
-        (Some(way), _) if way == EVENTS => format!("{SOURCE_VARIABLE} asks for it"),
-        (_, Some(member)) => format!("the kernel's type information has no `{member}`"),
+        (Some(source), _) if source == EVENTS => format!("requested by {SOURCE_VARIABLE}"),
+        (_, Some(member)) => format!("the kernel's BTF has no `{member}`"),
         (forced, None) => match load_with_tree(layout, sizes) {
             Err(StartError::SelfTest(error)) if forced.is_none_or(|way| way != TREE) => match error
             {
@@ -55,9 +55,9 @@ pub fn load(layout: Layout, sizes: &Sizes) -> Result<(Programs, MappingSource), 
             loaded => return loaded,
         },
     };
-    // There is no number that tells of each change of the mappings, so nothing may be remembered.
+    // No counter tracks each change of the mappings, so the programs must not cache.
     let layout = layout.without_mm_seq();
-    // Whether a stack can be believed is known later, of each by its time.
+    // Whether a stack is valid is decided later, by its time.
     let sizes = Sizes {
         sample_counts: 0,
         ..*sizes

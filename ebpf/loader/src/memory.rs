@@ -1,8 +1,8 @@
-//! The table memory itself: words that the programs read while they are written here.
+//! The table memory: words that the programs read while this process writes them.
 //!
-//! On kernels with arenas it is one, whose pages the kernel adds as they are touched. On others it
-//! is a map of blocks, each a map of its own, laid side by side in one stretch of addresses and
-//! added as they are needed.
+//! On kernels with arenas it is one arena, whose pages the kernel allocates on first touch. On others it is a
+//! map of blocks, each a map of its own. The blocks are mapped next to each other in one address range and
+//! created on demand.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -46,12 +46,12 @@ impl Memory {
         })
     }
 
-    /// How many blocks hold so many bytes.
+    /// The number of blocks for this many bytes.
     pub fn blocks(bytes: u64) -> u32 {
         u32::try_from(bytes.div_ceil(BLOCK_BYTES as u64)).unwrap_or(u32::MAX)
     }
 
-    /// Where the programs find an arena.
+    /// The arena's address in the programs.
     pub fn address(&self) -> u64 {
         self.mapped.address()
     }
@@ -60,7 +60,7 @@ impl Memory {
         u32::try_from(self.mapped.len() / 4).unwrap_or(u32::MAX)
     }
 
-    /// Makes the words from `start` on ones that the programs can read.
+    /// Makes the words from `start` on readable for the programs.
     pub fn ensure_mapped(&mut self, start: u32, words: u32) -> Result<(), MapError> {
         let Some(blocks) = &mut self.blocks else {
             return Ok(());
@@ -74,7 +74,7 @@ impl Memory {
         Ok(())
     }
 
-    /// What is not reached yet is memory of this process alone.
+    /// Unmapped words are private to this process.
     pub fn word(&self, index: u32) -> &AtomicU32 {
         self.mapped.word(index as usize)
     }
@@ -90,7 +90,7 @@ impl Blocks {
             BPF_F_MMAPABLE,
         );
         let data = MapData::create(map, "block", None)?;
-        // The kernel keeps the block as long as it is mapped or in the map.
+        // The kernel keeps the block while it is mapped or in the map.
         mapped
             .replace(block as usize * BLOCK_BYTES, data.fd().as_fd(), BLOCK_BYTES)
             .map_err(MapError::IoError)?;

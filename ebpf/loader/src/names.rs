@@ -1,10 +1,10 @@
-//! Paths as the programs send them: the names on the way up, innermost first.
+//! Paths in the format of the programs: the path components, innermost first.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// Names, each ended by a zero byte. That of the root is empty.
+/// NUL-terminated names. The name of the root is empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Names<'a>(&'a [u8]);
 
@@ -13,8 +13,8 @@ impl<'a> Names<'a> {
         Self(bytes)
     }
 
-    /// An absolute path where the names lead to the root, and its end where the way is too long. Empty
-    /// where nothing is known.
+    /// An absolute path if the names reach the root, else only its end, because it is too long. Empty if
+    /// unknown.
     pub fn path(self) -> PathBuf {
         let Some(names) = self.0.strip_suffix(b"\0") else {
             return PathBuf::new();

@@ -3,11 +3,11 @@
 use std::io;
 use std::os::linux::fs::MetadataExt;
 
-/// By its file, whose numbers the kernel compares.
+/// Identified by its nsfs file, since the kernel compares device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Namespace {
     pub inode: u64,
-    /// As the kernel numbers devices, which is not how it shows them.
+    /// In the kernel's internal device encoding, which differs from user space.
     pub device: u64,
 }
 

@@ -1,7 +1,7 @@
-//! The BPF programs for the machine that this is built for, as `cargo xtask bpf` built them.
+//! The BPF programs for the target architecture, built by `cargo xtask bpf`.
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-compile_error!("there are no BPF programs for this machine; build without the feature `ebpf_cpu`");
+compile_error!("no BPF programs for this architecture; build without the feature `ebpf_cpu`");
 
 #[cfg(target_arch = "x86_64")]
 pub use profcol_ebpf_common::architecture::X86_64 as Machine;

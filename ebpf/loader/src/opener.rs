@@ -24,7 +24,7 @@ use crate::path_resolver::PathResolver;
 use crate::sampled_files::SampledFile;
 use crate::tables::Stats;
 
-/// How long to wait for a file where none is to be tried again.
+/// How long to wait for a file if there is none to retry.
 const IDLE_WAIT: Duration = Duration::from_secs(10);
 
 pub struct Opener {
@@ -33,24 +33,24 @@ pub struct Opener {
     pub jobs: Arc<JobQueue>,
     pub stats: Arc<Stats>,
     pub path_resolver: PathResolver,
-    /// The table of files that nothing describes.
+    /// The table of files without unwind information.
     pub empty_table: TableRef,
     pub on_opened: Option<OnOpened>,
 }
 
-/// Learns of each file that was opened, while it is.
+/// Callback for each opened file.
 pub type OnOpened = Box<dyn FnMut(Opened<'_>) + Send>;
 
-/// A file that a sample met.
+/// A sampled file.
 #[derive(Clone, Copy, Debug)]
 pub struct Opened<'a> {
     pub sampled: &'a SampledFile,
-    /// A process that has it.
+    /// A process that has it mapped.
     pub pid: u32,
     pub file: &'a File,
 }
 
-/// What was opened is a file, or the kernel's.
+/// A file, or memory of the kernel (the vDSO).
 enum OpenedImage {
     File(File),
     Memory(Vec<u8>),
@@ -95,7 +95,7 @@ impl Opener {
         }
     }
 
-    /// The file, and its path as it is shown.
+    /// The display path and the file.
     fn open(&mut self, announced: &AnnouncedFile) -> Result<(String, OpenedImage), OpenError> {
         let AnnouncedFile { file, path } = announced;
         if file.id == file::VDSO {
@@ -123,7 +123,7 @@ impl Opener {
         Err(OpenError::NotFound(path_resolver.len() + 1))
     }
 
-    /// Notes what the names of its frames need, and leaves the table to the builder.
+    /// Records the data for symbolizing its frames, and queues it for the builder.
     fn register(&mut self, announced: AnnouncedFile, path: String, found: OpenedImage) {
         let file = announced.file;
         let source: &dyn Source = match &found {
@@ -136,7 +136,7 @@ impl Opener {
         };
         let elf = match unwind::ElfCode::read(source) {
             Ok(elf) => elf,
-            Err(unwind::Refused::Elf(ElfError::NotElf)) => {
+            Err(unwind::UnwindTableError::Elf(ElfError::NotElf)) => {
                 Stats::count(&self.stats.not_elf);
                 let table = if is_memory(&sampled.path) {
                     TableRef::GENERATED
@@ -196,15 +196,14 @@ fn file_id(source: &dyn Source) -> Option<String> {
     unwind::htlhash(source).ok().map(|hash| hex(&hash))
 }
 
-/// Whether the file is memory that a process shares with itself or others: runtimes write code to it
-/// in one mapping and run it in another.
+/// Whether the file is shared memory: runtimes write code through one mapping and run it in another.
 fn is_memory(path: &str) -> bool {
     const PREFIXES: [&str; 4] = ["/memfd:", "/dev/shm/", "/SYSV", "/anon_hugepage"];
     path == "/dev/zero" || PREFIXES.iter().any(|prefix| path.starts_with(prefix))
 }
 
-/// A path may lead anywhere by now: to a pipe that nobody writes to, or to a device that acts when it
-/// is opened. So it is looked at first.
+/// Checks the file type first: the path may now be a pipe without a writer, or a device whose open has side
+/// effects.
 fn open_regular(path: &Path) -> io::Result<File> {
     let found = File::options()
         .read(true)
@@ -216,7 +215,7 @@ fn open_regular(path: &Path) -> io::Result<File> {
     File::open(format!("/proc/self/fd/{}", found.as_raw_fd()))
 }
 
-/// What is mounted nowhere seems to be at the root, as runc's copy of itself does: it has no path.
+/// An unmounted file appears as `/`, such as runc's copy of itself: it has no path.
 fn display_path(path: &Path) -> String {
     let path = path.to_string_lossy();
     match path.strip_suffix(" (deleted)").unwrap_or(&path) {
@@ -225,7 +224,7 @@ fn display_path(path: &Path) -> String {
     }
 }
 
-/// The kernel maps the same page of code into every process.
+/// Reads the vDSO from this process: the kernel maps the same code into all processes.
 pub fn read_vdso() -> io::Result<Vec<u8>> {
     /// It has two or three pages.
     const MAX_BYTES: u64 = 1 << 20;

@@ -1,9 +1,9 @@
-//! Where a file that a sample met may be found, the surest place first.
+//! Candidate paths of a sampled file, the most reliable first.
 //!
-//! The process has the file mapped and leads to it whatever its path says by now, as long as it
-//! lives. After that there is the path, in the mount namespace that the process had: any process in
-//! it leads there, and where none is left, another container of the same image may have the file.
-//! No place is believed: who opens the file asks the kernel whether it is the one.
+//! While the process lives, its mapping leads to the file, whatever has happened to the path. After that the
+//! path is resolved in the mount namespace of the process, through any process in it. If none is left,
+//! another container of the same image may have the file. No candidate is trusted: the opener verifies
+//! the opened file with the kernel.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 
 use profcol_ebpf_common::record;
 
-/// How often all processes are gone through for their namespaces.
+/// Minimum time between scans of all processes for their namespaces.
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
-/// Processes that are looked at in one go, and namespaces that are remembered.
+/// Maximum number of scanned processes and cached namespaces.
 const MAX_PROCESSES: usize = 1 << 16;
 const MAX_NAMESPACES: usize = 1024;
-/// Namespaces of others in which a path is tried.
+/// Maximum number of other namespaces in which to try a path.
 const MAX_OTHER_NAMESPACES: usize = 8;
 
 #[derive(Default)]
 pub struct PathResolver {
     own: Option<u32>,
-    /// A process of each namespace.
+    /// One process per namespace.
     members: HashMap<u32, u32>,
     scanned: Option<Instant>,
 }
@@ -37,7 +37,7 @@ impl PathResolver {
         }
     }
 
-    /// What leads to the file while its process lives.
+    /// The link to the file, valid while its process lives.
     pub fn map_files_link(file: &record::File) -> PathBuf {
         let record::File {
             pid, start, end, ..
@@ -48,7 +48,7 @@ impl PathResolver {
         format!("/proc/{pid}/map_files/{start:x}-{end:x}").into()
     }
 
-    /// What may lead to it by its path.
+    /// Paths that may lead to the file.
     pub fn candidates(&mut self, file: &record::File, path: &Path) -> Vec<PathBuf> {
         if !path.is_absolute() {
             return Vec::new();
@@ -101,7 +101,7 @@ impl PathResolver {
     }
 }
 
-/// The number in what reads `mnt:[4026531841]`.
+/// The number in `mnt:[4026531841]`.
 fn namespace_of(process: &str) -> Option<u32> {
     let map_files_link = fs::read_link(format!("/proc/{process}/ns/mnt")).ok()?;
     let number = map_files_link
@@ -115,7 +115,7 @@ fn root_of(pid: u32) -> PathBuf {
     format!("/proc/{pid}/root").into()
 }
 
-/// `path` is absolute, so joining it would leave the root.
+/// Concatenates, because `Path::join` with an absolute path discards the root.
 fn join_root(root: &Path, path: &Path) -> PathBuf {
     let mut joined = root.as_os_str().to_owned();
     joined.push(std::ffi::OsStr::from_bytes(path.as_os_str().as_bytes()));
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_for_a_path_in_its_own_namespace_alone_where_it_is_this_one() {
+    fn a_path_in_our_own_namespace_has_one_candidate() {
         let mut path_resolver = PathResolver::new();
         let Some(own) = path_resolver.own else {
             panic!("this process has a mount namespace");

@@ -1,6 +1,6 @@
 //! Checks the prerequisites of profiling.
 //!
-//! They are checked first, since the kernel returns the same error number for most of them.
+//! Checking them first gives better errors: the kernel returns the same error number for most of them.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::events;
 use crate::requirements::Requirement;
 
-/// Numbers of capabilities.
+/// Capability numbers.
 pub(crate) mod capability {
     pub const DAC_READ_SEARCH: u32 = 2;
     pub const SYS_PTRACE: u32 = 19;
@@ -47,8 +47,8 @@ pub(crate) const REQUIRED: [(u32, &str); 2] = [
     (capability::PERFMON, "CAP_PERFMON"),
 ];
 
-/// Those that some executables need, and what is lost without them. CAP_SYSLOG is missed by whoever
-/// reads the kernel's symbols.
+/// Capabilities that some executables need, and the cost of missing them. The reader of the kernel's symbols
+/// checks CAP_SYSLOG.
 pub(crate) const OPTIONAL: [(u32, &str, &str); 3] = [
     (
         capability::SYS_PTRACE,
@@ -68,7 +68,7 @@ pub(crate) const OPTIONAL: [(u32, &str, &str); 3] = [
     ),
 ];
 
-/// The numbers of all that a profiler uses on this host.
+/// All capabilities that a profiler uses on this host.
 pub fn capabilities() -> impl Iterator<Item = u32> {
     let needed = REQUIRED.into_iter().map(|(number, _)| number);
     let useful = OPTIONAL.into_iter().map(|(number, ..)| number);
@@ -83,7 +83,7 @@ pub fn capabilities() -> impl Iterator<Item = u32> {
 pub fn check(is_sidecar: bool) -> Result<(), PreflightError> {
     let effective = Capabilities::of_status(&fs::read_to_string("/proc/self/status")?);
     effective.check_required()?;
-    // Not there where the kernel has no such module or its file system is not mounted.
+    // Missing if the kernel has no lockdown module or securityfs is not mounted.
     let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
     if lockdown.contains("[confidentiality]") {
         return Err(PreflightError::LockedDown);
@@ -103,7 +103,7 @@ pub fn check(is_sidecar: bool) -> Result<(), PreflightError> {
 pub(crate) struct Capabilities(u64);
 
 impl Capabilities {
-    /// Those in force, by `/proc/PID/status`.
+    /// The effective capabilities in `/proc/PID/status`.
     pub(crate) fn of_status(status: &str) -> Self {
         let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
         Self(line.map_or(0, |set| {
@@ -115,8 +115,8 @@ impl Capabilities {
         self.0 >> number & 1 == 1
     }
 
-    /// Whether it may do what the capability permits: one that was once a part of CAP_SYS_ADMIN still is.
-    pub(crate) fn stands_for(self, number: u32) -> bool {
+    /// Whether the process has the capability, or CAP_SYS_ADMIN if that includes it.
+    pub(crate) fn permits(self, number: u32) -> bool {
         let was_admin = matches!(
             number,
             capability::BPF | capability::PERFMON | capability::CHECKPOINT_RESTORE
@@ -127,7 +127,7 @@ impl Capabilities {
     fn check_required(self) -> Result<(), PreflightError> {
         let missing: Vec<&str> = REQUIRED
             .iter()
-            .filter(|&&(number, _)| !self.stands_for(number))
+            .filter(|&&(number, _)| !self.permits(number))
             .map(|&(_, name)| name)
             .collect();
         if missing.is_empty() {
@@ -141,15 +141,15 @@ impl Capabilities {
     fn missing_optional(self) -> impl Iterator<Item = (&'static str, &'static str)> {
         OPTIONAL
             .into_iter()
-            .filter(move |&(number, ..)| !self.stands_for(number))
+            .filter(move |&(number, ..)| !self.permits(number))
             .map(|(_, name, cost)| (name, cost))
     }
 }
 
-/// The PID namespace that a host begins with, as the kernel numbers it.
+/// The inode number of the initial PID namespace.
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// The kernel numbers processes as the host does; /proc may not. A process that reads its own `/proc` finds its number there.
+/// The kernel uses the host's PIDs; /proc may not. A process that reads the matching /proc finds its own PID there.
 pub(crate) fn pid_namespace(root: &Path, is_sidecar: bool, own: u32) -> Requirement {
     const NAME: &str = "pid_namespace";
     const COST: &str = "processes have no names and their stacks are truncated";
@@ -187,13 +187,13 @@ mod tests {
     }
 
     #[test]
-    fn names_the_capabilities_without_which_nothing_works() {
+    fn names_missing_required_capabilities() {
         let check = |effective: &[u32], expected: Option<&str>| {
-            let said = match with_capabilities(effective).check_required() {
+            let message = match with_capabilities(effective).check_required() {
                 Err(PreflightError::Capabilities { missing }) => Some(missing),
                 _ => None,
             };
-            assert_eq!(said.as_deref(), expected, "{effective:?}");
+            assert_eq!(message.as_deref(), expected, "{effective:?}");
         };
         check(&[], Some("CAP_BPF and CAP_PERFMON"));
         check(&[capability::BPF], Some("CAP_PERFMON"));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn names_the_capabilities_that_some_stacks_need() {
+    fn names_missing_optional_capabilities() {
         let check = |effective: &[u32], expected: &[&str]| {
             let missing_optional: Vec<&str> = with_capabilities(effective)
                 .missing_optional()
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_a_status_without_capabilities_for_none() {
+    fn a_status_without_capabilities_has_none() {
         assert_eq!(Capabilities::of_status("Name:\tx\n").0, 0);
         assert_eq!(Capabilities::of_status("CapEff:\tnonsense\n").0, 0);
     }

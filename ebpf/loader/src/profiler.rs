@@ -30,30 +30,30 @@ use crate::sideband::{MappingCounts, Publisher, SideBand, SideBandError};
 use crate::sys;
 use crate::tables::{TableCounts, TableParts, Tables};
 
-/// What is sampled, and how large everything may grow.
+/// What to sample, and size limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// What ticks.
+    /// The sampling event.
     pub event: Event,
-    /// Samples a second on each busy CPU.
+    /// Samples per second on each busy CPU.
     pub frequency: u64,
-    /// Frames of a user stack at most.
+    /// Maximum number of frames of a user stack.
     pub max_frames: u32,
-    /// Whether processes are told with their arguments.
+    /// Whether process records include arguments.
     pub with_arguments: bool,
-    /// For unwind tables.
+    /// Memory limit for unwind tables.
     pub table_bytes: u64,
-    /// Whether they are built behind everything else on the host.
+    /// Whether tables are built at low priority.
     pub low_table_priority: bool,
-    /// Executables that are known at once.
+    /// Maximum number of tracked executables.
     pub files: u32,
-    /// Processes whose first sample is remembered.
+    /// Maximum number of tracked processes.
     pub processes: u32,
-    /// Between the programs and [`Profiler::drain`]; a power of two.
+    /// Size of the ring buffer; a power of two.
     pub ring_bytes: u32,
-    /// Sample the processes of this process's PID namespace alone, with their numbers in it.
+    /// Sample only this process's PID namespace, and report PIDs in it.
     pub is_sidecar: bool,
-    /// Different samples that are counted in the kernel at once; 0 has each sample sent.
+    /// Maximum number of distinct samples counted in the kernel; 0 sends each sample.
     pub sample_counts: u32,
 }
 
@@ -77,7 +77,7 @@ pub enum StartError {
     Thread(std::io::Error),
 }
 
-/// Everything but the clocks: no sample is taken yet.
+/// Everything except the perf events: it does not sample yet.
 pub struct Loaded {
     parts: Parts,
     sampler: OwnedFd,
@@ -86,7 +86,7 @@ pub struct Loaded {
 }
 
 pub struct Profiler {
-    // First, so that no clock ticks while the rest is given up.
+    // First, so that sampling stops before the other fields are dropped.
     events: Events,
     parts: Parts,
 }
@@ -99,7 +99,7 @@ struct Parts {
     sample_counts: SampleCounts,
     tables: Tables,
     sampled_files: SampledFiles,
-    /// Where the kernel's own tree of mappings cannot be read.
+    /// Set if the kernel's VMA tree cannot be read.
     sideband: Option<SideBand>,
 }
 
@@ -146,28 +146,28 @@ fn dispatch(
     take(record);
 }
 
-/// What the programs counted since they were loaded.
+/// Counters of the programs since load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub samples: u64,
-    /// Ticks in processes that were excluded.
+    /// Events in excluded processes.
     pub excluded: u64,
-    /// How long the sampling program ran.
+    /// Run time of the sampling program.
     pub run_time: Duration,
     pub by_reason: Vec<(EndReason, u64)>,
-    /// Samples that found no room in the ring.
+    /// Samples dropped because the ring buffer was full.
     pub lost_samples: u64,
     pub lost_processes: u64,
     pub lost_files: u64,
     pub no_free_file_number: u64,
     /// Interpreted frames whose memory could not be read.
     pub interpreter_unreadable: u64,
-    /// Samples in an interpreter that does not know the thread.
+    /// Samples in an interpreter without state for the thread.
     pub interpreter_no_thread: u64,
 }
 
 impl Loaded {
-    /// Loads the programs. `on_opened` is called on a thread that others wait for.
+    /// Loads the programs. `on_opened` must be quick: other files wait for its thread.
     pub fn new(settings: &Settings, on_opened: Option<OnOpened>) -> Result<Self, StartError> {
         preflight::check(settings.is_sidecar)?;
         let namespace = settings.is_sidecar.then(Namespace::own).transpose();
@@ -238,7 +238,7 @@ impl Loaded {
         })
     }
 
-    /// Begins to sample.
+    /// Starts sampling.
     pub fn start(self) -> Result<Profiler, StartError> {
         let events = Events::open(self.event, self.frequency, self.sampler)?;
         Ok(Profiler {
@@ -250,9 +250,9 @@ impl Loaded {
 
 impl Profiler {
     /// Waits for urgent records or the timeout.
-    pub fn wait(&mut self, at_most: Duration) {
+    pub fn wait(&mut self, timeout: Duration) {
         self.events.update_cpus();
-        sys::wait_readable(self.parts.records.as_raw_fd(), at_most);
+        sys::wait_readable(self.parts.records.as_raw_fd(), timeout);
     }
 
     /// Calls `take` with all records since the last call.
@@ -289,10 +289,10 @@ impl Profiler {
         }
     }
 
-    /// The process runs Java: its stacks are walked by this from now on.
+    /// Publishes the data for walking the stacks of a Java process.
     pub fn set_java_process(&mut self, process: &ProcessKey, java: &JavaProcess) {
         if let Err(error) = self.parts.java_processes.insert(process, java, 0) {
-            tracing::warn!(pid = process.pid, %error, "failed to tell the kernel of a Java process");
+            tracing::warn!(pid = process.pid, %error, "failed to publish a Java process");
         }
     }
 
@@ -307,7 +307,7 @@ impl Profiler {
         }
     }
 
-    /// The buffer in which equal samples are counted now.
+    /// The buffer that currently counts equal samples.
     pub fn count_buffer(&self) -> u32 {
         self.parts.sample_counts.count_buffer()
     }
@@ -328,17 +328,17 @@ impl Profiler {
         }
     }
 
-    /// What ticks.
+    /// The sampling event in use.
     pub fn clock(&self) -> Clock {
         self.events.clock()
     }
 
-    /// Samples so often from now on.
+    /// Sets the sampling frequency.
     pub fn set_frequency(&mut self, frequency: u64) {
         self.events.set_frequency(frequency);
     }
 
-    /// Ends sampling. What was recorded until now can still be drained.
+    /// Stops sampling. Earlier records can still be drained.
     pub fn stop(&self) {
         self.events.stop();
     }

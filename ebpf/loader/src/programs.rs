@@ -32,11 +32,10 @@ use crate::sys;
 #[cfg(test)]
 mod tests;
 
-/// Where the programs find the unwind tables. The step machine is the same: the sources are
-/// compiled once for each.
+/// The kind of memory for unwind tables. The programs are compiled once for each, from the same sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableMemory {
-    /// From Linux 6.9.
+    /// Since Linux 6.9.
     Arena,
     Blocks,
 }
@@ -63,15 +62,15 @@ impl TableMemory {
     }
 }
 
-/// Names the only table memory to try, for tests.
+/// Forces one kind of table memory, for tests.
 const TABLES_VARIABLE: &str = "PROFCOL_EBPF_TABLES";
 
-/// Where the programs find the mappings of processes.
+/// The source of process mappings in the programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mappings {
-    /// In the kernel's own tree.
+    /// The kernel's VMA tree.
     Tree,
-    /// Among those that are published to them.
+    /// Mappings published by user space.
     Published,
 }
 
@@ -105,7 +104,7 @@ pub enum LoadError {
 
 /// The loaded programs and their maps.
 pub struct Programs {
-    /// Holds the object, which is asked for programs.
+    /// Owns the object, which provides the other programs.
     pub identifier: Identifier,
     pub records: RingBuf<MapData>,
     pub counters: PerCpuArray<MapData, [u64; COUNTERS]>,
@@ -121,7 +120,7 @@ pub struct Programs {
     pub table_memory: TableMemory,
 }
 
-/// How large everything may grow.
+/// Size limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     pub table_bytes: u64,
@@ -129,21 +128,21 @@ pub struct Sizes {
     pub processes: u32,
     pub ring_bytes: u32,
     pub max_frames: u32,
-    /// Whether processes are told with their arguments.
+    /// Whether process records include arguments.
     pub with_arguments: bool,
     pub namespace: Option<Namespace>,
-    /// Samples that are counted at once; 0 sends each.
+    /// Maximum number of distinct counted samples; 0 sends each sample.
     pub sample_counts: u32,
 }
 
-/// Files with an interpreter that are known at once. A host has some ten; what is over this many keeps
-/// its native frames, which is counted.
+/// Maximum number of tracked files with an interpreter. A host has about ten; more are counted and show
+/// native frames.
 const MAX_INTERPRETERS: u32 = 512;
 
-/// Threads of interpreters that are remembered; others are looked for again at each sample.
+/// Maximum number of cached interpreter threads; others need a look-up at each sample.
 const THREADS: u32 = 1 << 14;
 
-/// Areas of a process on the average: those that one forks share its own.
+/// Average number of areas per process; forked processes share their parent's.
 const AREAS_OF_PROCESS: u32 = 16;
 
 impl Sizes {
@@ -166,7 +165,7 @@ const SAMPLE: &str = "sample";
 const IDENTIFY: &str = "identify";
 
 impl Programs {
-    /// Loads those that this kernel takes.
+    /// Loads the programs that this kernel accepts.
     pub fn load(layout: Layout, mappings: Mappings, sizes: &Sizes) -> Result<Self, LoadError> {
         sys::raise_locked_memory();
         let forced = std::env::var_os(TABLES_VARIABLE);
@@ -195,7 +194,7 @@ impl Programs {
             Mappings::Published => (sizes.processes, sizes.areas()),
         };
         let mut object = EbpfLoader::new()
-            // The object has no relocations by type, and reading the kernel's types is not cheap.
+            // The object has no CO-RE relocations, and parsing the kernel's BTF is not cheap.
             .btf(None)
             .allow_unsupported_maps()
             .map_max_entries(ARENA, pages)
@@ -305,7 +304,7 @@ impl Programs {
         })
     }
 
-    /// The loaded program that runs on each tick.
+    /// The loaded program that runs on each perf event.
     pub fn sampler_fd(&mut self) -> Result<OwnedFd, LoadError> {
         let failed = |error: ProgramError| LoadError::Program {
             name: SAMPLE,
@@ -320,7 +319,7 @@ impl Programs {
     }
 }
 
-/// The program that says which file is behind an address of this process.
+/// The program that identifies the file mapped at an address of this process.
 pub fn identifier(object: &mut Ebpf) -> Result<&mut RawTracePoint, LoadError> {
     program(object, IDENTIFY)
 }
@@ -331,7 +330,7 @@ fn object_error(error: EbpfError) -> LoadError {
         EbpfError::MapError(MapError::CreateError { io_error, .. })
             if io_error.raw_os_error() == Some(libc::EPERM)
     );
-    // It may create maps: its capabilities were looked at before.
+    // Capabilities were checked before, so the reason is locked memory.
     match sys::raise_locked_memory() {
         Some(limit) if is_forbidden => LoadError::LockedMemory { limit },
         _ => LoadError::Object(error.into()),
@@ -355,7 +354,7 @@ fn take<T: TryFrom<Map, Error = MapError>>(
     T::try_from(map).map_err(|error| LoadError::Map { name, error })
 }
 
-/// One that is read in batches.
+/// Takes a hash map that is read in batches.
 fn hash_map(object: &mut Ebpf, name: &'static str) -> Result<MapData, LoadError> {
     match object.take_map(name) {
         Some(Map::HashMap(map)) => Ok(map),

@@ -1,4 +1,4 @@
-//! Takes the records out of the ring.
+//! Parses the records of the ring buffer.
 
 use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::interpreter::{Detail, ruby, runtime};
@@ -6,20 +6,20 @@ use profcol_ebpf_common::record::{self, File, Process, Sample};
 
 use crate::names::Names;
 
-/// One record, as it stands in the ring.
+/// One record, borrowed from the ring buffer.
 #[derive(Debug)]
 pub enum Record<'a> {
     Sample {
         sample: Sample,
-        /// Return addresses in the kernel, innermost first.
+        /// Kernel return addresses, innermost first.
         kernel: Frames<'a>,
-        /// Behind them the user's stack.
+        /// The user stack, called by the kernel stack.
         user: Frames<'a>,
     },
     Process {
         process: Process,
         cgroup: Names<'a>,
-        /// Each ended by a zero byte; empty where they were not asked for.
+        /// NUL-terminated strings; empty if not requested.
         arguments: &'a [u8],
     },
     File {
@@ -28,12 +28,12 @@ pub enum Record<'a> {
     },
 }
 
-/// Eight bytes each, not aligned for certain.
+/// Frames of eight bytes each, possibly unaligned.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Frames<'a>(&'a [u8]);
 
 impl<'a> Frames<'a> {
-    /// Bytes that [`Frames::bytes`] gave.
+    /// From the result of [`Frames::bytes`].
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -46,7 +46,7 @@ impl<'a> Frames<'a> {
         self.0.is_empty()
     }
 
-    /// What two equal stacks have in common.
+    /// The raw bytes, equal for equal stacks.
     pub fn bytes(&self) -> &'a [u8] {
         self.0
     }
@@ -57,7 +57,7 @@ impl<'a> Frames<'a> {
             .map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
     }
 
-    /// The frames of a user's stack.
+    /// The frames of a user stack.
     pub fn stack(&self) -> impl Iterator<Item = StackFrame> + 'a {
         let mut words = self.addresses();
         let mut native = Frame(0);
@@ -88,7 +88,7 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// A frame of a user's stack.
+/// A frame of a user stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StackFrame {
     Native(Frame),
@@ -108,7 +108,7 @@ pub struct InterpretedFrame {
     pub code_address: u64,
 }
 
-/// None for what no program of this version sends.
+/// None for records that this version's programs do not send.
 pub fn parse(bytes: &[u8]) -> Option<Record<'_>> {
     match u32::from_le_bytes(*bytes.first_chunk()?) {
         record::kind::SAMPLE => {

@@ -9,7 +9,7 @@ use profcol_ebpf_common::architecture::Architecture;
 use crate::identify::Identifier;
 use crate::objects::Machine;
 
-/// Stacks are larger in kernels with the address sanitizer, and in those with pages of 64 KiB.
+/// Kernel stack sizes; KASAN and 64 KiB pages make stacks larger.
 const STACKS: [u64; 3] = [16 << 10, 32 << 10, 64 << 10];
 
 /// None if they are at no known offset; samples taken in the kernel then have no user stack.

@@ -1,13 +1,12 @@
-//! Everything that profiling asks of a host, one by one, for those who want to know before they start.
+//! The requirements of profiling, as a list for `profcol doctor`.
 //!
-//! All but the last two are read from files below a root, so that tests can make hosts of folders.
+//! All except the last two are read from files below a root, so that tests can simulate hosts with folders.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use profcol_ebpf_interpreters::hotspot::HotSpot;
 use profcol_ebpf_unwind::ElfCode;
 
 use crate::clock::{Clock, Event};
@@ -16,33 +15,33 @@ use crate::preflight::{self, CHANGE_CAPABILITIES, Capabilities, OPTIONAL, REQUIR
 use crate::profiler::{Loaded, Settings, StartError};
 use crate::sys;
 
-/// The oldest kernel that has all that the programs use.
+/// The oldest kernel with all features that the programs use.
 const OLDEST_KERNEL: (u32, u32) = (5, 10);
-/// Since then BPF's memory is counted by cgroup.
+/// Since then BPF memory is charged to the cgroup.
 const NO_LOCKED_MEMORY: (u32, u32) = (5, 11);
-/// What the maps of the programs take at most, but for unwind tables.
+/// Maximum size of the maps, without unwind tables.
 const LOCKED_MEMORY: u64 = 64 << 20;
-/// The cgroup namespace that a host begins with, as the kernel numbers it.
+/// The inode number of the initial cgroup namespace.
 const FIRST_CGROUP_NAMESPACE: &str = "cgroup:[4026531835]";
-/// The kernel lists its functions by address; where it hides them, all are zero.
+/// Bytes of /proc/kallsyms to check; if addresses are hidden, all are zero.
 const SYMBOLS_LOOKED_AT: usize = 64 << 10;
 
-/// One of them, and how the host does.
+/// One requirement, and how the host meets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
-    /// For scripts: it stays as it is.
+    /// A stable name, for scripts.
     pub name: &'static str,
     pub found: String,
-    /// None where it is met.
-    pub shortfall: Option<Shortfall>,
+    /// None if it is met.
+    pub shortfall: Option<Unmet>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shortfall {
-    /// Whether nothing is profiled because of it.
+pub struct Unmet {
+    /// Whether it prevents profiling.
     pub is_fatal: bool,
     pub consequence: String,
-    /// What to do, exactly.
+    /// The exact fix.
     pub fix: String,
 }
 
@@ -64,7 +63,7 @@ impl Requirement {
     }
 
     fn falls_short(mut self, is_fatal: bool, consequence: String, fix: String) -> Self {
-        self.shortfall = Some(Shortfall {
+        self.shortfall = Some(Unmet {
             is_fatal,
             consequence,
             fix,
@@ -75,7 +74,7 @@ impl Requirement {
 
 const NOTHING_IS_PROFILED: &str = "nothing on this host can be profiled";
 
-/// What the files of the host say; `/` is the root of all but tests.
+/// The requirements checked in files; `/` is the root except in tests.
 pub fn requirements(root: &Path, is_sidecar: bool) -> Vec<Requirement> {
     let status = text(root, "proc/self/status");
     let held = Capabilities::of_status(&status);
@@ -104,7 +103,7 @@ pub fn requirements(root: &Path, is_sidecar: bool) -> Vec<Requirement> {
     all
 }
 
-/// Whether this host knows what time it is.
+/// Whether this host's clock is synchronised.
 pub fn clock() -> Requirement {
     of_clock(sys::is_clock_synchronised())
 }
@@ -117,38 +116,26 @@ fn of_clock(is_synchronised: Option<bool>) -> Requirement {
             "profiles of several hosts do not line up, and backends refuse those of the future",
             "run a time service: systemctl enable --now systemd-timesyncd, or chrony; in a container the host's counts",
         ),
-        None => Requirement::met(NAME, "not known: the kernel does not tell"),
+        None => Requirement::met(NAME, "unknown: the kernel does not report it"),
     }
 }
 
-/// How the stacks of a file's code are followed.
+/// How a file's code is unwound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unwinding {
-    /// The file says how.
-    Described,
-    /// By what its instructions do, where they can be read, else by frame pointers.
+    /// By the file's unwind information.
+    ProcessDescription,
+    /// By the effect of its instructions if they can be decoded, else by frame pointers.
     Undescribed,
 }
 
-/// None of what is no executable.
+/// None if the file is not an executable.
 pub fn unwinding(file: &fs::File) -> Option<Unwinding> {
     let code = ElfCode::read(file).ok()?;
     Some(match code.is_described() {
-        true => Unwinding::Described,
+        true => Unwinding::ProcessDescription,
         false => Unwinding::Undescribed,
     })
-}
-
-/// The version of the interpreter in a file, whose stacks are followed, or why they are not; none where there is none.
-pub fn interpreter(file: &fs::File) -> Option<Result<String, String>> {
-    let code = ElfCode::read(file).ok()?;
-    let found = match profcol_ebpf_interpreters::detect(&code, file) {
-        Ok(None) => HotSpot::detect(&code, file).map(|found| found.map(|_| "HotSpot".to_owned())),
-        found => found.map(|found| found.map(|found| found.version)),
-    };
-    found
-        .map_err(|unsupported| unsupported.to_string())
-        .transpose()
 }
 
 /// Whether the CPUs count cycles, asked of the first.
@@ -156,7 +143,7 @@ pub fn cycles(event: Event) -> Requirement {
     of_cycles(event, sys::open_clock(Clock::cycles(), 0, 99).map(drop))
 }
 
-/// Loads the programs and samples for a moment. Everything that the kernel may refuse is asked for.
+/// Loads the programs and samples briefly, to exercise everything that the kernel may refuse.
 pub fn trial(settings: &Settings, time: Duration) -> Requirement {
     of_trial(sample(settings, time), time)
 }
@@ -189,7 +176,7 @@ fn of_trial(trial: Result<Trial, StartError>, time: Duration) -> Requirement {
         Ok(trial) => Requirement::met(
             NAME,
             format!(
-                "the kernel took the programs in {} ms, and {} samples came in {} ms",
+                "the programs loaded in {} ms, and took {} samples in {} ms",
                 trial.loaded_in.as_millis(),
                 trial.samples,
                 time.as_millis()
@@ -202,7 +189,7 @@ fn of_trial(trial: Result<Trial, StartError>, time: Duration) -> Requirement {
     }
 }
 
-/// Our errors end with what to do about them.
+/// Splits an error into the problem and its fix, which comes last.
 fn with_fix(error: &str) -> (String, String) {
     match error.rsplit_once("; ") {
         Some((found, fix)) => (found.to_owned(), fix.to_owned()),
@@ -239,7 +226,7 @@ impl Kernel {
                 NOTHING_IS_PROFILED,
                 format!("boot a kernel of version {major}.{minor} or later"),
             ),
-            None => Requirement::met(NAME, "the version of the kernel cannot be read")
+            None => Requirement::met(NAME, "the kernel version cannot be read")
                 .limits("some requirements cannot be checked", "mount /proc"),
         }
     }
@@ -277,19 +264,19 @@ impl Capabilities {
         let mut all = Vec::new();
         for (number, name) in REQUIRED {
             let found = self.found(number, name);
-            all.push(match self.stands_for(number) {
+            all.push(match self.permits(number) {
                 true => found,
                 false => found.prevents(NOTHING_IS_PROFILED, fix(name)),
             });
         }
         for (number, name, cost) in OPTIONAL {
             let found = self.found(number, name);
-            all.push(match self.stands_for(number) {
+            all.push(match self.permits(number) {
                 true => found,
                 false => found.limits(cost, fix(name)),
             });
         }
-        // Whether the kernel's symbols can be read is told by itself.
+        // The check of kernel symbols covers whether they can be read.
         all.push(self.found(capability::SYSLOG, "CAP_SYSLOG"));
         if is_paranoid {
             all.push(self.found(capability::SYS_ADMIN, "CAP_SYS_ADMIN"));
@@ -298,7 +285,7 @@ impl Capabilities {
     }
 
     fn found(self, number: u32, name: &'static str) -> Requirement {
-        let found = match (self.has(number), self.stands_for(number)) {
+        let found = match (self.has(number), self.permits(number)) {
             (true, _) => "held",
             (false, true) => "not held; CAP_SYS_ADMIN, which is held, stands for it",
             (false, false) => "not held",
@@ -344,14 +331,14 @@ fn locked_memory(limits: &str, kernel: &Kernel, held: Capabilities) -> Requireme
         None => limit.unwrap_or("unknown").to_owned(),
     };
     if kernel.version.is_some_and(|it| it >= NO_LOCKED_MEMORY) {
-        let found = format!("{found}; since Linux 5.11 BPF's memory does not count");
+        let found = format!("{found}; since Linux 5.11 BPF memory does not count");
         return Requirement::met(NAME, found);
     }
     let found = Requirement::met(NAME, found);
     match bytes.is_some_and(|bytes| bytes < LOCKED_MEMORY) && !held.has(capability::SYS_RESOURCE) {
         false => found,
         true => found.prevents(
-            "before Linux 5.11 BPF's memory counts as locked: the kernel refuses the programs",
+            "before Linux 5.11 BPF memory counts as locked: the kernel rejects the programs",
             "raise the limit: `ulimit -l unlimited`, systemd: `LimitMEMLOCK=infinity`",
         ),
     }
@@ -362,7 +349,7 @@ fn cgroup_namespace(root: &Path) -> Requirement {
     let namespace = fs::read_link(root.join("proc/self/ns/cgroup"));
     let found = match namespace {
         Ok(namespace) if namespace.to_str() == Some(FIRST_CGROUP_NAMESPACE) => "the host's",
-        // The programs read them in the kernel.
+        // The programs read whole paths in the kernel.
         Ok(_) => "one of its own; whole paths of cgroups are read in the kernel",
         Err(_) => "this kernel has none",
     };
@@ -395,7 +382,7 @@ fn kernel_symbols(root: &Path, held: Capabilities) -> Requirement {
     if is_shown {
         return Requirement::met(NAME, found("addresses are shown"));
     }
-    // Without the capability, 0 shows them to those that may open perf events.
+    // Without the capability, 0 shows addresses to processes that may open perf events.
     let fix = match (held.has(capability::SYSLOG), restricted) {
         (true, "2") => "sysctl -w kernel.kptr_restrict=1".to_owned(),
         (_, "0") => fix("CAP_SYSLOG"),
@@ -411,7 +398,7 @@ fn of_cycles(event: Event, opened: io::Result<()>) -> Requirement {
         Err(error) => error,
     };
     if !events::is_no_counter(&error) {
-        // The trial tells whether perf events are permitted at all.
+        // The trial checks whether perf events are permitted at all.
         return Requirement::met(NAME, format!("not known: {error}"));
     }
     let found = Requirement::met(

@@ -8,7 +8,7 @@ use profcol_ebpf_common::settings::Settings;
 
 use crate::sys;
 
-/// Entries per batch operation; no bucket of the hash table holds more.
+/// Entries per batch operation; must exceed the size of any hash bucket.
 const BATCH: usize = 4096;
 
 /// The double-buffered count maps.
@@ -39,7 +39,7 @@ impl SampleCounts {
         self.current.count_buffer
     }
 
-    /// Swaps the buffers. The previous one does not change any more when this returns.
+    /// Swaps the buffers. After this returns, the previous one no longer changes.
     pub fn swap_count_buffers(&mut self) -> Result<(), MapError> {
         let next = if self.current.count_buffer == count_buffer::FIRST {
             count_buffer::SECOND
@@ -50,7 +50,7 @@ impl SampleCounts {
             count_buffer: next,
             ..self.current
         };
-        // Nothing else in it changes, so a program may read it meanwhile.
+        // Only this field changes, so concurrent reads are safe.
         self.settings.set(0, current, 0)?;
         self.current = current;
         sys::wait_for_programs();

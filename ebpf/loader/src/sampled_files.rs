@@ -1,32 +1,33 @@
-//! What is known of the files that stand behind the numbers in frames.
+//! The sampled files, by the file numbers in frames.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use profcol_ebpf_interpreters::DetectedInterpreter;
 use profcol_elf::Segment;
 
 use crate::functions::Functions;
 
-/// A file with code that a sample met, as far as it could be read.
+/// A sampled file, as far as it could be read.
 #[derive(Clone, Debug, Default)]
 pub struct SampledFile {
-    /// As the process sees it; empty where it could not be found out.
+    /// As the process sees it; empty if unknown.
     pub path: String,
     pub gnu_build_id: Option<String>,
     pub go_build_id: Option<String>,
-    /// A hash over the file's beginning, end and length, for files without a build id.
+    /// A hash over the file's start, end and length, for files without a build id.
     pub file_id: Option<String>,
     pub is_go: bool,
     pub segments: Vec<Segment>,
-    /// Of the vDSO; files have theirs in themselves.
+    /// Only for the vDSO; files contain their own symbols.
     pub functions: Functions,
-    /// Known once the file's table is built.
+    /// Set once the file's table is built.
     pub interpreter: Option<Arc<DetectedInterpreter>>,
 }
 
 impl SampledFile {
-    /// The part of the file that is mapped as code and holds this offset.
+    /// The code segment that contains this file offset.
     pub fn segment(&self, offset: u64) -> Option<&Segment> {
         self.segments
             .iter()
@@ -34,7 +35,7 @@ impl SampledFile {
     }
 }
 
-/// All files by their numbers, shared between the thread that reads them and who names frames.
+/// All files by number, shared by the opener and the symbolizer.
 #[derive(Clone, Default)]
 pub struct SampledFiles {
     by_number: Arc<RwLock<HashMap<u32, Arc<SampledFile>>>>,
@@ -42,36 +43,24 @@ pub struct SampledFiles {
 
 impl SampledFiles {
     pub fn get(&self, number: u32) -> Option<Arc<SampledFile>> {
-        let known = self
-            .by_number
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let known = self.by_number.read();
         known.get(&number).cloned()
     }
 
     pub(crate) fn insert(&self, number: u32, file: SampledFile) {
-        let mut known = self
-            .by_number
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.by_number.write();
         known.insert(number, Arc::new(file));
     }
 
     pub(crate) fn set_interpreter(&self, number: u32, interpreter: Arc<DetectedInterpreter>) {
-        let mut known = self
-            .by_number
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.by_number.write();
         if let Some(file) = known.get_mut(&number) {
             Arc::make_mut(file).interpreter = Some(interpreter);
         }
     }
 
     pub(crate) fn remove(&self, number: u32) {
-        let mut known = self
-            .by_number
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.by_number.write();
         known.remove(&number);
     }
 }

@@ -1,8 +1,7 @@
-//! Proves at start that the kernel's tree of mappings is read rightly.
+//! Verifies at start that the programs read the kernel's VMA tree correctly.
 //!
-//! How the tree encodes its nodes is written nowhere in the running kernel. So the program that
-//! reads it is asked for each mapping of this process, and its answers are held against what
-//! /proc says.
+//! The running kernel does not describe how the tree encodes its nodes. So the test looks up each mapping of
+//! this process with the program that reads the tree, and compares the results with /proc.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,10 +17,10 @@ pub enum SelfTestError {
     #[error(transparent)]
     Identify(#[from] IdentifyError),
     #[error(
-        "unknown layout of the kernel's VMA tree: {wrong} of {asked} mappings were read incorrectly, the first at {first:#x}"
+        "unknown layout of the kernel's VMA tree: {wrong} of {checked} mappings were read incorrectly, the first at {first:#x}"
     )]
     Differs {
-        asked: usize,
+        checked: usize,
         wrong: usize,
         first: u64,
     },
@@ -39,18 +38,18 @@ struct Line {
 pub fn verify_mappings(identifier: &mut Identifier) -> Result<usize, SelfTestError> {
     let maps = fs::read_to_string("/proc/self/maps")?;
     let lines: Vec<Line> = maps.lines().filter_map(parse).collect();
-    // Numbers that /proc shows may be others than the kernel's own, but equal ones mean one file.
+    // The numbers in /proc may differ from the kernel's internal ones, but equal ones mean the same file.
     let mut files: HashMap<String, FileId> = HashMap::new();
-    let (mut wrong, mut first, mut asked) = (0, 0, 0);
+    let (mut wrong, mut first, mut checked) = (0, 0, 0);
     for line in lines {
         let middle = line.start + (line.end - line.start) / 2;
         let Some(identified) = identifier.mapping_at(middle)? else {
-            // Unmapped meanwhile, perhaps; others tell.
+            // Perhaps unmapped concurrently; the other mappings decide.
             if still_there(&line)? {
                 wrong += 1;
                 first = line.start;
             }
-            asked += 1;
+            checked += 1;
             continue;
         };
         let mut right = (identified.start, identified.end) == (line.start, line.end);
@@ -65,17 +64,17 @@ pub fn verify_mappings(identifier: &mut Identifier) -> Result<usize, SelfTestErr
             first = line.start;
         }
         wrong += usize::from(!right);
-        asked += 1;
+        checked += 1;
     }
-    // Another thread may have mapped or unmapped memory meanwhile, but not often.
-    if asked == 0 || wrong > 1 + asked / 20 {
+    // Tolerates a few concurrent changes by other threads.
+    if checked == 0 || wrong > 1 + checked / 20 {
         return Err(SelfTestError::Differs {
-            asked,
+            checked,
             wrong,
             first,
         });
     }
-    Ok(asked)
+    Ok(checked)
 }
 
 fn still_there(line: &Line) -> Result<bool, SelfTestError> {
@@ -86,7 +85,7 @@ fn still_there(line: &Line) -> Result<bool, SelfTestError> {
         .any(|now| (now.start, now.end) == (line.start, line.end)))
 }
 
-/// None for what is no mapping of the process's own tree.
+/// None for lines that are not in the process's VMA tree.
 fn parse(line: &str) -> Option<Line> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;

@@ -1,4 +1,4 @@
-//! The system calls that no library has, each behind a safe function.
+//! System calls missing from libraries, each behind a safe function.
 #![allow(unsafe_code, reason = "system calls")]
 
 use std::io;
@@ -17,7 +17,7 @@ use aya_obj::generated::{
 
 use crate::clock::Clock;
 
-/// A clock that ticks while a CPU is busy, still switched off.
+/// Opens a disabled perf event that counts while a CPU is busy.
 pub fn open_clock(clock: Clock, cpu: u32, frequency: u64) -> io::Result<OwnedFd> {
     // SAFETY: every field of the structure may be zero.
     let mut attributes: perf_event_attr = unsafe { std::mem::zeroed() };
@@ -30,7 +30,7 @@ pub fn open_clock(clock: Clock, cpu: u32, frequency: u64) -> io::Result<OwnedFd>
             attributes.config = PERF_COUNT_SW_CPU_CLOCK as u64;
             attributes.set_exclude_idle(1);
         }
-        // An idle CPU is halted and has no cycles; some counters refuse to be told so.
+        // A halted idle CPU has no cycles anyway, and some counters reject `exclude_idle`.
         Clock::Cycles { .. } => {
             attributes.type_ = PERF_TYPE_HARDWARE as u32;
             attributes.config = PERF_COUNT_HW_CPU_CYCLES as u64;
@@ -44,7 +44,7 @@ fn open_event(attributes: &perf_event_attr, of: EventScope) -> io::Result<OwnedF
         EventScope::Cpu(cpu) => (-1, cpu as libc::c_int),
         EventScope::ThisThread => (0, -1),
     };
-    // SAFETY: the structure outlives the call and says its own size.
+    // SAFETY: the structure outlives the call and contains its own size.
     let opened = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
@@ -58,20 +58,20 @@ fn open_event(attributes: &perf_event_attr, of: EventScope) -> io::Result<OwnedF
     if opened < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel gave it to us just now.
+    // SAFETY: the kernel just returned it.
     Ok(unsafe { OwnedFd::from_raw_fd(opened as i32) })
 }
 
-/// Whose events are wanted.
+/// The scope of process events.
 #[derive(Clone, Copy, Debug)]
 pub enum EventScope {
     Cpu(u32),
-    /// Wherever it runs.
+    /// On any CPU.
     ThisThread,
 }
 
-/// Events of processes, still switched off: their starts, ends and programs, and the code that they
-/// map. Each wakes its reader.
+/// Opens a disabled perf event for process events: fork, exit, exec, and executable mappings. Each event
+/// wakes its reader.
 pub fn open_process_events(of: EventScope) -> io::Result<OwnedFd> {
     // SAFETY: every field of the structure may be zero.
     let mut attributes: perf_event_attr = unsafe { std::mem::zeroed() };
@@ -140,13 +140,13 @@ pub struct Mapped {
     length: usize,
 }
 
-// SAFETY: the mapping belongs to nobody's thread.
+// SAFETY: the mapping is not tied to a thread.
 unsafe impl Send for Mapped {}
 // SAFETY: as above.
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    /// Maps memory that is shared with the kernel and may be written.
+    /// Maps writable memory shared with the kernel.
     pub fn shared(file: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
         Self::map(
             file,
@@ -161,13 +161,13 @@ impl Mapped {
         Self::map(file, 4096, libc::PROT_READ, libc::MAP_PRIVATE)
     }
 
-    /// The same as code.
+    /// The same, mapped as executable.
     pub fn first_page_of_code(file: BorrowedFd<'_>) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_EXEC;
         Self::map(file, 4096, protection, libc::MAP_PRIVATE)
     }
 
-    /// Memory of this process alone, which costs nothing until it is written.
+    /// Private memory, which is allocated on first write.
     pub fn reserved(length: usize) -> io::Result<Self> {
         Self::map_descriptor(
             -1,
@@ -177,14 +177,14 @@ impl Mapped {
         )
     }
 
-    /// Puts memory that is shared with the kernel in the place of a part of this.
+    /// Replaces a part of this mapping with memory shared with the kernel.
     pub fn replace(&self, at: usize, file: BorrowedFd<'_>, length: usize) -> io::Result<()> {
         let end = at.checked_add(length);
         if end.is_none_or(|end| end > self.length) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: what is replaced lies inside of this mapping, of which there are only references to
-        // atomic words; these stay words.
+        // SAFETY: the replaced range is inside this mapping; all references to it are to atomic words,
+        // which remain valid.
         let placed = unsafe {
             libc::mmap(
                 self.start.as_ptr().add(at).cast(),
@@ -206,7 +206,7 @@ impl Mapped {
     }
 
     fn map_descriptor(file: RawFd, length: usize, protection: i32, flags: i32) -> io::Result<Self> {
-        // SAFETY: a new mapping at a place that the kernel chooses.
+        // SAFETY: a new mapping at an address chosen by the kernel.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, file, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -223,7 +223,7 @@ impl Mapped {
         self.length
     }
 
-    /// A word of it, which others may read and write at the same time.
+    /// A word of it, for concurrent access.
     pub fn word(&self, index: usize) -> &AtomicU32 {
         let words = self.length / 4;
         assert!(index < words, "word {index} of {words}");
@@ -242,26 +242,25 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nobody can reach it any more.
+        // SAFETY: we own the mapping, and no references to it remain.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
     }
 }
 
-/// Waits until somebody was woken for this file, or the time is over.
-pub fn wait_readable(file: RawFd, at_most: Duration) {
+/// Waits until the file is readable, or the timeout.
+pub fn wait_readable(file: RawFd, timeout: Duration) {
     let mut waiting = libc::pollfd {
         fd: file,
         events: libc::POLLIN,
         revents: 0,
     };
-    let milliseconds = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
-    // SAFETY: one structure of ours. Whatever the answer, the caller looks for itself.
+    let milliseconds = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: one structure on our stack. The result does not matter: the caller checks for itself.
     unsafe { libc::poll(&raw mut waiting, 1, milliseconds) };
 }
 
-/// Waits until there is something in any of these files, or the time is over; returns those that have
-/// something.
-pub fn wait_for_any(files: &[RawFd], at_most: Duration) -> Vec<RawFd> {
+/// Waits until any of these files is readable, or the timeout; returns the readable ones.
+pub fn wait_for_any(files: &[RawFd], timeout: Duration) -> Vec<RawFd> {
     let mut waiting: Vec<libc::pollfd> = files
         .iter()
         .map(|&fd| libc::pollfd {
@@ -270,8 +269,8 @@ pub fn wait_for_any(files: &[RawFd], at_most: Duration) -> Vec<RawFd> {
             revents: 0,
         })
         .collect();
-    let milliseconds = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
-    // SAFETY: the structures are ours, and as many as is said.
+    let milliseconds = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: the pointer and the length describe our own structures.
     unsafe {
         libc::poll(
             waiting.as_mut_ptr(),
@@ -283,13 +282,12 @@ pub fn wait_for_any(files: &[RawFd], at_most: Duration) -> Vec<RawFd> {
     readable.map(|file| file.fd).collect()
 }
 
-/// The number of the BPF program that was loaded next after that of this number; None where there is
-/// none, or nobody tells.
+/// The ID of the next BPF program after this one; None if there is none, or the kernel refuses.
 pub fn next_bpf_program(after: u32) -> Option<u32> {
     // SAFETY: every field of the union may be zero.
     let mut attributes: aya_obj::generated::bpf_attr = unsafe { std::mem::zeroed() };
     attributes.__bindgen_anon_6.__bindgen_anon_1.start_id = after;
-    // SAFETY: the union outlives the call, which is told its size.
+    // SAFETY: the union outlives the call, which gets its size.
     unsafe {
         let answer = libc::syscall(
             libc::SYS_bpf,
@@ -301,25 +299,24 @@ pub fn next_bpf_program(after: u32) -> Option<u32> {
     }
 }
 
-/// Returns when every program that ran at the call has ended.
+/// Returns when every BPF program that was running at the call has finished.
 pub fn wait_for_programs() {
-    // SAFETY: the call takes numbers. It waits until each CPU was outside of what the kernel must not
-    // change under it, such as a program.
+    // SAFETY: the call takes numbers. It waits for an RCU grace period, so running programs have finished.
     let answer = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
     if answer != 0 {
-        // Where CPUs are kept free of the kernel it is refused; a program runs for microseconds.
+        // The kernel refuses it with nohz_full CPUs; a program runs for microseconds.
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// What [`take_batch`] found.
+/// The result of [`take_batch`].
 pub struct Batch {
     pub taken: usize,
     pub was_last: bool,
 }
 
-/// Takes entries out of a hash map of the kernel, as many as there is room for. `place` is where to
-/// go on, none at the beginning.
+/// Looks up and deletes a batch of entries of a BPF hash map, up to the capacity. `place` is the position to
+/// continue from, none at the start.
 pub fn take_batch<K: aya::Pod, V: aya::Pod>(
     map: BorrowedFd<'_>,
     place: &mut Option<u32>,
@@ -340,8 +337,8 @@ pub fn take_batch<K: aya::Pod, V: aya::Pod>(
         elem_flags: 0,
         flags: 0,
     };
-    // SAFETY: all of it outlives the call, which is told how much room there is and checks the sizes
-    // of neither keys nor values: those are the map's, as the caller's types were checked at load.
+    // SAFETY: the buffers outlive the call, which gets their capacity. It does not check the sizes of keys and
+    // values: the caller's types were checked against the map at load.
     let answer = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -363,13 +360,13 @@ pub fn take_batch<K: aya::Pod, V: aya::Pod>(
     Ok(Batch { taken, was_last })
 }
 
-/// Lets this process lock as much memory as it may, and returns how much that is; None is any.
+/// Raises the limit of locked memory as far as permitted, and returns it; None is unlimited.
 pub fn raise_locked_memory() -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: libc::RLIM_INFINITY,
         rlim_max: libc::RLIM_INFINITY,
     };
-    // SAFETY: the structure is ours; only who may raise the upper limit succeeds.
+    // SAFETY: the structure is ours; raising the hard limit fails without the capability.
     unsafe {
         if libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) == 0 {
             return None;
@@ -383,20 +380,19 @@ pub fn raise_locked_memory() -> Option<u64> {
     (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
-/// Makes the calling thread yield to others.
+/// Lowers the priority of the calling thread.
 pub fn lower_priority(nice: i32) {
-    // SAFETY: a thread's own number; a failure changes nothing.
+    // SAFETY: the thread's own ID; a failure changes nothing.
     unsafe {
         let thread = libc::syscall(libc::SYS_gettid);
         libc::setpriority(libc::PRIO_PROCESS, thread as libc::id_t, nice);
     }
 }
 
-/// Gives memory that was freed back to the system.
+/// Returns freed memory to the system.
 ///
-/// The C library keeps what was freed for the next time. After reading megabytes that are never read
-/// again there is no next time.
-pub fn trim_heap() {
+/// The C library keeps freed memory for reuse. After a one-time read of megabytes there is no reuse.
+pub fn release_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: the call has no conditions.
     unsafe {
@@ -404,7 +400,7 @@ pub fn trim_heap() {
     }
 }
 
-/// Bytes of a page of memory; a power of two.
+/// The page size; a power of two.
 pub fn page_size() -> u64 {
     // SAFETY: the call has no conditions.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
@@ -417,21 +413,21 @@ pub fn kernel_release() -> String {
         .map_or_else(|_| "unknown".into(), |release| release.trim().to_owned())
 }
 
-/// How long this process was on a CPU, all its threads together.
+/// CPU time of this process, summed over all threads.
 pub fn own_cpu_time() -> Duration {
     Duration::from_nanos(clock(libc::CLOCK_PROCESS_CPUTIME_ID))
 }
 
-/// Whether somebody keeps this host's clock right; none where the kernel does not tell.
+/// Whether this host's clock is synchronised; none if the kernel does not report it.
 pub fn is_clock_synchronised() -> Option<bool> {
-    // SAFETY: every field of the structure may be zero, and then the call only reads.
+    // SAFETY: every field of the structure may be zero, which makes the call read-only.
     let mut time: libc::timex = unsafe { std::mem::zeroed() };
     // SAFETY: the structure is ours.
     let state = unsafe { libc::adjtimex(&raw mut time) };
     (state >= 0).then_some(time.status & libc::STA_UNSYNC == 0)
 }
 
-/// Nanoseconds since boot, the clock of the programs.
+/// Nanoseconds since boot, the clock used by the programs.
 pub fn since_boot() -> u64 {
     clock(libc::CLOCK_BOOTTIME)
 }

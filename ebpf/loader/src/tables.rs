@@ -1,7 +1,7 @@
-//! Gives the programs the unwind tables of the files that samples meet.
+//! Provides the programs with the unwind tables of sampled files.
 //!
-//! Two threads: one opens files at once, since their processes may soon be gone, the other builds
-//! their tables and may yield to everything else on the host.
+//! Two threads: one opens files immediately, since their processes may exit soon, the other builds their
+//! tables, at low priority if configured.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -20,15 +20,15 @@ use crate::jobs::JobQueue;
 use crate::opener::{OnOpened, Opener};
 use crate::path_resolver::PathResolver;
 
-/// Files that wait to be opened. A file that finds no room is announced again by a later sample.
+/// Maximum number of files waiting to be opened. Dropped files are announced again by a later sample.
 const QUEUE_CAPACITY: usize = 1024;
 
-/// How long the end waits for the threads: on a busy host one may be long at a table that nobody needs any more.
+/// How long shutdown waits for the threads: on a busy host one may still be building a table.
 const JOIN_TIMEOUT: Duration = Duration::from_millis(500);
-/// How often it looks whether they have ended.
+/// How often shutdown checks whether they have ended.
 const JOIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The threads and the ways to them.
+/// The threads and the queues to them.
 pub struct Tables {
     announced: Option<SyncSender<AnnouncedFile>>,
     jobs: Arc<JobQueue>,
@@ -37,7 +37,7 @@ pub struct Tables {
     stats: Arc<Stats>,
 }
 
-/// What the threads work on.
+/// The state of the threads.
 pub struct TableParts {
     pub arena: Arena,
     pub files: Files,
@@ -58,25 +58,25 @@ pub struct Stats {
     pub unsupported_interpreters: AtomicU64,
 }
 
-/// What became of the files.
+/// Outcomes of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableCounts {
     pub built: u64,
-    /// Damaged, or of a kind that is not supported.
+    /// Damaged or unsupported files.
     pub refused: u64,
-    /// Files of other formats, and memory in the shape of a file.
+    /// Files in other formats, and memory-backed files.
     pub not_elf: u64,
-    /// Gone before it could be opened.
+    /// Files that disappeared before they could be opened.
     pub vanished: u64,
-    /// Found no room in the memory for tables.
+    /// Files without room in the table memory.
     pub no_room: u64,
-    /// Forgotten, since others needed the room.
+    /// Files evicted to make room for others.
     pub evicted: u64,
-    /// Memory that the tables use.
+    /// Memory used by the tables.
     pub bytes: u64,
-    /// Files whose interpreted frames are shown.
+    /// Files with a supported interpreter.
     pub interpreters: u64,
-    /// Files with an interpreter that is not supported.
+    /// Files with an unsupported interpreter.
     pub unsupported_interpreters: u64,
 }
 
@@ -149,7 +149,7 @@ impl Tables {
         }
     }
 
-    /// A file that no sample met before.
+    /// Queues a newly sampled file.
     pub fn announce(&self, announced: AnnouncedFile) {
         let Some(to_open) = &self.announced else {
             return;
@@ -169,12 +169,12 @@ impl Tables {
         }
     }
 
-    /// Everything that was handed out so far has its names.
+    /// All drained records are symbolized: numbers of evicted files may be reused.
     pub fn release_file_numbers(&self) {
         self.files.free_quarantined_numbers();
     }
 
-    /// A sample needed this page of a file, and it was not there.
+    /// Requests a missing page that a sample needed.
     pub fn request_page(&self, number: u32, page: u64) {
         self.jobs.request_page(number, page);
     }
@@ -188,7 +188,7 @@ impl Stats {
 
 impl Drop for Tables {
     fn drop(&mut self) {
-        // The opener ends with its queue, and the builder with the opener's.
+        // Closing the opener's queue ends it, which in turn closes the builder's queue.
         self.announced.take();
         self.jobs.close();
         let until = Instant::now() + JOIN_TIMEOUT;
@@ -196,7 +196,7 @@ impl Drop for Tables {
             while !thread.is_finished() && Instant::now() < until {
                 sleep(JOIN_POLL_INTERVAL);
             }
-            // What such a thread uses is its own, so it may be left to itself.
+            // A slow thread owns all it uses, so it may be detached.
             if thread.is_finished() && thread.join().is_err() {
                 tracing::error!("an unwind table thread panicked");
             }

@@ -1,4 +1,4 @@
-//! Walks the frames of Java code, which has no frame pointers: by what HotSpot knows of its code.
+//! Walks the frames of Java code, which has no frame pointers, by HotSpot's own metadata.
 
 use profcol_ebpf_common::counter;
 use profcol_ebpf_common::interpreter::hotspot::{AddressRange, Failure, Found, JavaProcess, Walk};
@@ -11,12 +11,12 @@ use crate::maps::{self, JAVA_PROCESSES};
 use crate::scratch::{Scratch, ScratchHandle};
 use crate::unwind::CONTINUE;
 
-/// How the frame is left, as [`find`] says; other values are end reasons.
+/// How to unwind the frame, a result of [`find`]; other values are end reasons.
 pub const INTERPRETED: u32 = 1 << 29;
 pub const COMPILED: u32 = INTERPRETED + 1;
 pub const STUB: u32 = INTERPRETED + 2;
 
-/// Whether the current frame is one of Java code.
+/// Whether the current frame is in Java code.
 #[inline(always)]
 pub fn meet(scratch: &mut Scratch) -> bool {
     if scratch.java_looked_up == 0 {
@@ -34,7 +34,7 @@ const NO_CODE: AddressRange = AddressRange { start: 0, end: 0 };
 
 #[inline(always)]
 fn process(scratch: &Scratch) -> Option<&'static JavaProcess> {
-    // SAFETY: plain numbers. The loader may replace them meanwhile; whatever they are, each read is checked.
+    // SAFETY: plain numbers. The loader may replace them concurrently; each read is checked anyway.
     unsafe { JAVA_PROCESSES.get(&scratch.sample.process) }
 }
 
@@ -65,7 +65,7 @@ pub extern "C" fn find(handle: ScratchHandle) -> u32 {
     }
 }
 
-/// Leaves a frame of the interpreter.
+/// Unwinds a frame of the interpreter.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn leave_interpreted(handle: ScratchHandle) -> u32 {
@@ -74,7 +74,7 @@ pub extern "C" fn leave_interpreted(handle: ScratchHandle) -> u32 {
     })
 }
 
-/// Leaves a frame of a compiled method.
+/// Unwinds a frame of a compiled method.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn leave_compiled(handle: ScratchHandle) -> u32 {
@@ -84,7 +84,7 @@ pub extern "C" fn leave_compiled(handle: ScratchHandle) -> u32 {
     })
 }
 
-/// Leaves a frame of other code of the runtime.
+/// Unwinds a frame of other runtime code.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn leave_stub(handle: ScratchHandle) -> u32 {
@@ -147,7 +147,7 @@ fn enter_caller(scratch: &mut Scratch, walk: &Walk, found: Result<Found, Failure
     CONTINUE
 }
 
-/// Ends the stack with a frame that says why.
+/// Ends the stack with a frame that has the reason.
 #[inline(always)]
 fn give_up(scratch: &mut Scratch, failure: Failure) -> u32 {
     maps::count(counter::INTERPRETER_UNREADABLE);
@@ -156,7 +156,7 @@ fn give_up(scratch: &mut Scratch, failure: Failure) -> u32 {
     EndReason::NoUnwindInfo as u32
 }
 
-/// It takes the place of the native frame.
+/// Replaces the native frame.
 #[inline(always)]
 fn replace(scratch: &mut Scratch, runtime: u32, function: u64, detail: Detail) {
     scratch.depth -= 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //! The BPF programs of the eBPF receiver.
 //!
-//! * [`sample`]: runs on each tick of a CPU and sends the stack of the current task.
+//! * [`sample`]: runs on each perf event of a CPU and sends the stack of the current task.
 //! * [`identify`]: run by the loader to look up the file behind an address of its own.
 //!
 //! The verifier checks global functions (`extern "C"`, neither mangled nor inlined) once, however often

@@ -45,11 +45,11 @@ pub static PROCESSES: LruHashMap<ProcessKey, u32> = LruHashMap::with_max_entries
 #[map(name = "interpreters")]
 pub static INTERPRETERS: HashMap<u32, Interpreter> = HashMap::with_max_entries(1, 0);
 
-/// Where the interpreter has the state of a thread.
+/// The interpreter's state of a thread.
 #[map(name = "python_threads")]
 pub static PYTHON_THREADS: LruHashMap<ThreadKey, u64> = LruHashMap::with_max_entries(1, 0);
 
-/// The file with V8 of a process that runs code of it.
+/// The file with V8, for each process that runs its code.
 #[map(name = "v8_files")]
 pub static V8_FILES: LruHashMap<ProcessKey, u32> = LruHashMap::with_max_entries(1, 0);
 

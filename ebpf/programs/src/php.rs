@@ -1,4 +1,4 @@
-//! Adds the frames of PHP behind the native frames of `execute_ex`, which is marked.
+//! Adds PHP frames after the native frames of `execute_ex`, whose rules are marked.
 
 use profcol_ebpf_common::counter;
 use profcol_ebpf_common::interpreter::php::Walk;
@@ -9,10 +9,10 @@ use crate::maps;
 use crate::scratch::{Scratch, ScratchHandle};
 use crate::unwind::CONTINUE;
 
-/// Per call; the rest is left to the next one.
+/// Per call; the next call continues.
 const FRAMES_PER_CALL: u32 = 4;
 
-/// The file turned out to be PHP's: the walk begins with the frame that runs.
+/// The file is PHP's: begins the walk at the current frame.
 #[inline(always)]
 pub fn meet_file(scratch: &mut Scratch, file: u32, state: u64) {
     let at = scratch.native.state.wrapping_add(state);

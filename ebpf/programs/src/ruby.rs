@@ -1,4 +1,4 @@
-//! Adds the frames of Ruby behind the native frames of `rb_vm_exec`, which is marked as its loop is.
+//! Adds Ruby frames after the native frames of `rb_vm_exec`, whose rules are marked like its loop's.
 
 use aya_ebpf::helpers::generated::bpf_get_current_task;
 use profcol_ebpf_common::counter;
@@ -14,7 +14,7 @@ use crate::scratch::{Scratch, ScratchHandle};
 use crate::unwind::CONTINUE;
 use crate::{kernel, maps};
 
-/// Per call; the rest is left to the next one.
+/// Per call; the next call continues.
 const FRAMES_PER_CALL: u32 = 4;
 
 /// Whether the thread's execution context was found.
@@ -24,13 +24,13 @@ mod found {
     pub const NOTHING: u32 = 2;
 }
 
-/// A frame of Ruby's file, which the walk just left.
+/// Handles a frame of Ruby's file that was just unwound.
 #[inline(always)]
 pub fn meet(scratch: &mut Scratch) {
     scratch.interpreter_stage = stage::RUBY_ENTER;
 }
 
-/// The file turned out to be Ruby's.
+/// The file is Ruby's.
 #[inline(always)]
 pub fn meet_file(scratch: &mut Scratch, file: u32) {
     scratch.ruby_file = file;
@@ -38,7 +38,7 @@ pub fn meet_file(scratch: &mut Scratch, file: u32) {
     meet(scratch);
 }
 
-/// The `rb_vm_exec` that called generated code, behind which are the frames of the code.
+/// Handles the `rb_vm_exec` that called generated code; the frames of the code follow it.
 #[inline(always)]
 pub fn leave_generated(
     scratch: &mut Scratch,
@@ -63,7 +63,7 @@ pub fn leave_generated(
     walk.leave_generated(sp, scratch)
 }
 
-/// Finds out which function's frame it is.
+/// Determines the function of the frame.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn enter_ruby(handle: ScratchHandle) -> u32 {
@@ -80,7 +80,7 @@ pub extern "C" fn enter_ruby(handle: ScratchHandle) -> u32 {
     if offset >= u64::from(layout.loop_start) && offset < u64::from(layout.loop_end) {
         scratch.ruby_loop = scratch.native.cfa;
         scratch.ruby_loop_is_leaf = u32::from(scratch.depth == 0);
-        // What it runs is behind its caller.
+        // The frames that it runs follow its caller.
         scratch.depth += 1;
         return CONTINUE;
     }

@@ -1,4 +1,4 @@
-//! Samples the current task on each tick.
+//! Samples the current task on each perf event.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::BPF_NOEXIST;
@@ -35,7 +35,7 @@ const BPF_RB_FORCE_WAKEUP: u64 = 2;
 /// A native frame of an interpreter needs steps for the frames that it runs.
 const MAX_STEPS: u32 = MAX_USER_FRAMES as u32 * 2;
 
-/// A process that is younger, in nanoseconds, may be gone before the ring is polled.
+/// A process younger than this, in nanoseconds, may exit before the ring is polled.
 const YOUNG: u64 = 1 << 30;
 
 const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;
@@ -236,7 +236,7 @@ fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
     let _ = PROCESSES.insert(&key, &announced, u64::from(BPF_NOEXIST));
 }
 
-/// The name may be of the old image while the memory is of the new one.
+/// The name may belong to the old image while the memory belongs to the new one.
 fn is_in_exec(scratch: &Scratch) -> bool {
     scratch.sample.end == EndReason::Exec as u32
 }
@@ -298,7 +298,7 @@ fn send(scratch: &mut Scratch) -> bool {
     let bytes = size_of::<Sample>() as u64 + frames * 8;
     // A page of a table is missing.
     let is_pending = scratch.sample.end == EndReason::TablePending as u32;
-    // Its functions have to be read while it is there.
+    // Its functions must be read before it exits.
     let age = scratch
         .sample
         .time

@@ -43,62 +43,62 @@ pub struct Scratch {
     pub walk: Walk,
     /// The number of user frames.
     pub depth: u32,
-    /// Whether one of them is of an interpreter.
+    /// Whether one of them is an interpreted frame.
     pub has_interpreted: u32,
     /// See [`crate::interpreter::stage`].
     pub interpreter_stage: u32,
-    /// The file of the interpreter whose thread was looked for; 0 is none.
+    /// The file of the interpreter whose thread was searched; 0 is none.
     pub python_file: u32,
     /// The native frame whose interpreted frames are added.
     pub native: NativeFrame,
     pub python: python::Walk,
-    /// As it was before the first frame of the native frame.
+    /// The walk before the first frame of the native frame.
     pub entered: python::Walk,
     pub entered_stack: StackHash,
     pub entered_words: u32,
     pub entered_depth: u32,
-    /// The thread at which the search goes on, and its interpreter.
+    /// The thread at which the search continues, and its interpreter.
     pub thread: u64,
     pub thread_owner: u64,
     pub thread_calls: u32,
-    /// Whether any interpreter knows the thread.
+    /// Whether any interpreter has a state for the thread.
     pub has_thread: u32,
-    /// The file with Ruby, once a frame of it was met; 0 is none.
+    /// The file with Ruby, after its first frame; 0 is none.
     pub ruby_file: u32,
     /// Whether the thread's execution context was found.
     pub ruby_found: u32,
-    /// That of the sample, once it was looked up among those that are known.
+    /// The runtime of the sampled process, after a look-up.
     pub runtime_process: RuntimeProcess,
     pub runtime_looked_up: u32,
     pub ruby: ruby::Walk,
-    /// Where the stack of the frame that called Ruby's loop begins.
+    /// The start of the stack of the frame that called Ruby's loop.
     pub ruby_loop: u64,
-    /// Whether nothing is above the loop.
+    /// Whether the loop is innermost.
     pub ruby_loop_is_leaf: u32,
-    /// The file with PHP, once a frame of it was met; 0 is none.
+    /// The file with PHP, after its first frame; 0 is none.
     pub php_file: u32,
     pub php: php::Walk,
-    /// What interpreters keep in registers, of the innermost frame: the instruction, and the frame that
+    /// The registers of the innermost frame in which interpreters keep the instruction, and the frame that
     /// runs it.
     pub loop_registers: [u64; 2],
-    /// The file with V8 of the process, once it is known; 0 is none.
+    /// The process's file with V8, if known; 0 is none.
     pub v8_file: u32,
-    /// Whether it was looked for among the files that are known.
+    /// Whether it was looked up.
     pub v8_looked_up: u32,
-    /// Whether generated code was left before the file was known.
+    /// Whether generated code was unwound before the file was known.
     pub v8_skipped: u32,
-    /// The frame pointer of the frame whose function is looked for.
+    /// The frame pointer of the frame whose function is searched.
     pub v8_frame: u64,
-    /// Where the process has Java code, once it was looked for; empty where it has none.
+    /// The process's Java code, after a look-up; empty if it has none.
     pub java_code: AddressRange,
     pub java_looked_up: u32,
-    /// What HotSpot keeps in registers, of the innermost frame.
+    /// The registers of the innermost frame in which HotSpot keeps its state.
     pub java_registers: [u64; 3],
     pub java_place: hotspot::Place,
-    /// Where the stack begins.
+    /// The start of the stack.
     pub first: Walk,
     pub first_stack: StackHash,
-    /// Part of an object of the interpreter, and a word of another one.
+    /// Part of an interpreter object, and a word of another one.
     pub block: [u64; BLOCK_WORDS],
     pub interpreter_word: u64,
     /// The current frame, and its rule.

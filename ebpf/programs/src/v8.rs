@@ -1,5 +1,5 @@
-//! Adds the functions of JavaScript behind the native frames that run them: those of builtins, whose
-//! rules are marked, and those of generated code.
+//! Adds JavaScript functions after the native frames that run them: those of builtins, whose rules are
+//! marked, and those of generated code.
 
 use profcol_ebpf_common::file::file_number;
 use profcol_ebpf_common::interpreter::v8::{self, slot};
@@ -11,11 +11,11 @@ use crate::maps::V8_FILES;
 use crate::scratch::{Scratch, ScratchHandle};
 use crate::unwind::CONTINUE;
 
-/// Code without a frame, or whose frame begins or ends.
+/// Code without a frame, or in a prologue or epilogue.
 const NO_FRAME: u64 = 0;
 
-/// The walk left a frame that may be of a function, by its frame pointer: where it was left otherwise,
-/// the frame pointer is the caller's.
+/// Handles a frame that may belong to a function and was unwound by its frame pointer: with any other
+/// rule, the frame pointer is the caller's.
 #[inline(always)]
 pub fn meet(scratch: &mut Scratch) {
     if scratch.walk.registers.sp == scratch.v8_frame.wrapping_add(16) {
@@ -23,7 +23,7 @@ pub fn meet(scratch: &mut Scratch) {
     }
 }
 
-/// The walk left a frame of generated code.
+/// Handles an unwound frame of generated code.
 #[inline(always)]
 pub fn meet_generated(scratch: &mut Scratch) {
     if scratch.v8_looked_up == 0 {
@@ -44,8 +44,8 @@ pub fn meet_generated(scratch: &mut Scratch) {
     }
 }
 
-/// The walk left a builtin of V8. If the process was not known to have it, the stack is walked again
-/// with that knowledge.
+/// Handles an unwound builtin of V8. If the process was not known to have V8, the stack is walked again,
+/// now with that knowledge.
 #[inline(always)]
 pub fn meet_file(scratch: &mut Scratch, file: u32) {
     scratch.interpreter_stage = stage::NATIVE;
@@ -58,7 +58,7 @@ pub fn meet_file(scratch: &mut Scratch, file: u32) {
     walk_again(scratch);
 }
 
-/// From where the stack begins.
+/// Restarts the walk at the start of the stack.
 #[inline(always)]
 pub fn walk_again(scratch: &mut Scratch) {
     scratch.v8_skipped = 0;
@@ -69,7 +69,7 @@ pub fn walk_again(scratch: &mut Scratch) {
     scratch.depth = 0;
 }
 
-/// Adds the function of the frame that was left, if it has one.
+/// Adds the function of the unwound frame, if it has one.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn add_function(handle: ScratchHandle) -> u32 {
@@ -118,7 +118,7 @@ pub extern "C" fn add_function(handle: ScratchHandle) -> u32 {
     CONTINUE
 }
 
-/// It takes the place of the native frame.
+/// Replaces the native frame.
 #[inline(always)]
 fn replace(scratch: &mut Scratch, runtime: u32, function: u64, detail: Detail) {
     scratch.depth -= 1;

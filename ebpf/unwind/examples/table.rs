@@ -1,4 +1,4 @@
-//! Prints what a table of each file named costs: `cargo run --release --example table -- FILE...`
+//! Prints the size and build time of the unwind table of each file: `cargo run --release --example table -- FILE...`
 
 use profcol_ebpf_unwind::{ElfCode, Table};
 use std::fs::File;

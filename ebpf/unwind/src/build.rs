@@ -1,4 +1,4 @@
-//! From all unwind information of a file to its table.
+//! Builds the table from all unwind information of a file.
 
 use gimli::{DebugFrame, EhFrame};
 use profcol_ebpf_common::rule::Rule;
@@ -12,10 +12,10 @@ use crate::sections::FrameBytes;
 use crate::span::{Origin, Span, Spans};
 use crate::table::Table;
 use crate::writer::{Step, Writer};
-use crate::{Refused, golang, instructions, known, leaves, plt};
+use crate::{UnwindTableError, golang, instructions, known, leaves, plt};
 
 impl Table {
-    pub fn build(elf: &ElfCode, source: &(impl Source + ?Sized)) -> Result<Self, Refused> {
+    pub fn build(elf: &ElfCode, source: &(impl Source + ?Sized)) -> Result<Self, UnwindTableError> {
         let bytes = FrameBytes::read(elf, source)?;
         let mut info = UnwindInfo::new(elf, source, &bytes)?;
         let spans = info.spans(elf, source)?;
@@ -27,7 +27,7 @@ impl Table {
     }
 }
 
-/// Everything that says how code of a file unwinds; of code that two describe, the first counts.
+/// All sources of unwind information of a file; if several describe the same code, the first wins.
 pub(crate) struct UnwindInfo<'a, S: ?Sized> {
     eh_frame: Option<Frames<'a, EhFrame<Bytes<'a>>>>,
     go: Option<golang::Functions<'a, S>>,
@@ -36,7 +36,11 @@ pub(crate) struct UnwindInfo<'a, S: ?Sized> {
 }
 
 impl<'a, S: Source + ?Sized> UnwindInfo<'a, S> {
-    pub fn new(elf: &ElfCode, source: &'a S, bytes: &'a FrameBytes) -> Result<Self, Refused> {
+    pub fn new(
+        elf: &ElfCode,
+        source: &'a S,
+        bytes: &'a FrameBytes,
+    ) -> Result<Self, UnwindTableError> {
         let machine = elf.machine;
         Ok(Self {
             go: golang::Functions::read(elf, source)?,
@@ -52,7 +56,7 @@ impl<'a, S: Source + ?Sized> UnwindInfo<'a, S> {
         })
     }
 
-    fn spans(&mut self, elf: &ElfCode, source: &S) -> Result<Spans, Refused> {
+    fn spans(&mut self, elf: &ElfCode, source: &S) -> Result<Spans, UnwindTableError> {
         let code = |spans: Vec<Span>| -> Vec<Span> {
             spans
                 .into_iter()
@@ -91,7 +95,7 @@ impl<'a, S: Source + ?Sized> UnwindInfo<'a, S> {
         Ok(spans)
     }
 
-    /// Compilers do not know that nobody calls the function at the entry.
+    /// Compilers do not know that the entry function has no caller.
     fn end_at(&mut self, entry: u64, spans: &mut [Span]) {
         if let Some(span) = spans.iter_mut().find(|span| span.start == entry) {
             self.fixed.push(Rule::End);
@@ -99,7 +103,7 @@ impl<'a, S: Source + ?Sized> UnwindInfo<'a, S> {
         }
     }
 
-    /// Rules that hold for the whole of their addresses.
+    /// Spans with a single rule.
     fn fixed(&mut self, rules: Vec<(u64, u64, Rule)>) -> Vec<Span> {
         rules
             .into_iter()

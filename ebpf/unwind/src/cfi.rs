@@ -1,6 +1,6 @@
 //! `.eh_frame` and `.debug_frame`: entries by address, and the rows of one entry.
 
-use crate::Refused;
+use crate::UnwindTableError;
 use crate::rules::{Bytes, Facts};
 use crate::span::{Origin, Span};
 use crate::writer::Step;
@@ -11,11 +11,10 @@ use gimli::{
 use profcol_ebpf_common::rule::Rule;
 use profcol_elf::Machine;
 
-/// Steps that one entry may have; functions of a megabyte have some ten thousand.
+/// Maximum number of steps of one entry; functions of a megabyte have about ten thousand.
 const MAX_STEPS: usize = 1 << 16;
 
-/// What a common entry may be long: they have some thirty bytes, and each entry that shares one
-/// runs through it again.
+/// Maximum length of a CIE: they have about thirty bytes, and each FDE that shares one runs through it again.
 const MAX_COMMON: usize = 128;
 
 /// One of the two sections.
@@ -25,14 +24,14 @@ pub(crate) struct Frames<'a, S> {
     section: S,
     bytes: &'a [u8],
     bases: BaseAddresses,
-    /// Entries that stand together share one.
+    /// The last CIE, since adjacent FDEs share one.
     common: Option<(usize, CommonInformationEntry<Bytes<'a>>)>,
     context: Box<UnwindContext<usize>>,
 }
 
-/// How the two sections differ in what this module reads by itself.
+/// Differences between the two sections in the fields that this module reads itself.
 pub(crate) trait Kind<'a>: UnwindSection<Bytes<'a>> {
-    /// What stands in a common entry where others name theirs, for 32-bit and for 64-bit lengths.
+    /// The CIE id, for 32-bit and for 64-bit lengths.
     const COMMON: [u64; 2];
     /// Whether the field is wider with 64-bit lengths.
     const WIDE: bool;
@@ -79,12 +78,12 @@ impl<'a> Frames<'a, DebugFrame<Bytes<'a>>> {
     }
 }
 
-/// Takes out of common entries what aarch64 says there of how code signs and tags: `B` for the other
-/// key, `G` for tags. Both are without data and change no rule, but the library knows neither.
+/// Removes aarch64's augmentation characters from CIEs: `B` for pointer authentication with key B, `G` for memory
+/// tagging. Neither has data or changes a rule, but gimli does not know them.
 pub(crate) fn forget_keys(machine: Machine, bytes: &mut [u8]) {
-    /// Behind the length: what it is, and a version.
+    /// After the length: the CIE id and the version.
     const BEFORE: usize = 5;
-    /// No augmentation is longer.
+    /// Maximum length of an augmentation.
     const LONGEST: usize = 8;
     if machine != Machine::Aarch64 {
         return;
@@ -104,7 +103,7 @@ pub(crate) fn forget_keys(machine: Machine, bytes: &mut [u8]) {
         let mut at = 0;
         while at < LONGEST && content.get(at).is_some_and(|&letter| letter != 0) {
             match content.get_mut(at..) {
-                // What is behind moves up, and the entry ends with an instruction that does nothing.
+                // The following bytes move up, and `DW_CFA_nop` fills the end of the entry.
                 Some(letters @ [b'B' | b'G', ..]) => {
                     letters.rotate_left(1);
                     if let Some(last) = letters.last_mut() {
@@ -143,10 +142,9 @@ impl<'a, S: Kind<'a>> Frames<'a, S> {
         }
     }
 
-    /// The spans of all entries. One that cannot be read leaves its addresses to others; where the
-    /// chain of entries breaks, the file is refused.
-    pub fn spans(&mut self) -> Result<Vec<Span>, Refused> {
-        let broken = Refused::Broken { what: self.what };
+    /// The spans of all entries. Skips unreadable entries; if the chain of entries breaks, rejects the file.
+    pub fn spans(&mut self) -> Result<Vec<Span>, UnwindTableError> {
+        let broken = UnwindTableError::Broken { what: self.what };
         let mut spans = Vec::new();
         let mut at = 0;
         while at < self.bytes.len() {
@@ -168,7 +166,7 @@ impl<'a, S: Kind<'a>> Frames<'a, S> {
         Ok(spans)
     }
 
-    /// The entry's kind and end. Linkers leave terminators in the middle; they have no content.
+    /// The entry's kind and end. Linkers may leave terminators in the middle, which have no content.
     fn entry(&self, at: usize) -> Option<Entry> {
         let number = |at: usize, length: usize| {
             let bytes = self.bytes.get(at..at.checked_add(length)?)?;
@@ -226,7 +224,7 @@ impl<'a, S: Kind<'a>> Frames<'a, S> {
             .ok()
     }
 
-    /// What holds from `start` to `end` of the entry's addresses.
+    /// The steps of the entry from `start` to `end`.
     pub fn steps(&mut self, offset: u32, start: u64, end: u64, steps: &mut Vec<Step>) {
         let mut push = |at: u64, rule: Rule| {
             let step = Step {

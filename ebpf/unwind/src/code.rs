@@ -1,41 +1,41 @@
-//! What the headers of a program or library say of its code.
+//! The code segments and unwind sections of a program or library, from its headers.
 
-use crate::Refused;
+use crate::UnwindTableError;
 use object::elf::*;
 use profcol_elf::{Elf, Extent, LE, Machine, Pclntab, Segment, Source, Symbol, entries};
 
-/// Linkers make one; rewriters of binaries and runtimes that are mapped over huge pages up to four.
+/// Linkers create one; binary rewriters and runtimes mapped over huge pages up to four.
 const MAX_EXECUTABLE_SEGMENTS: usize = 64;
-/// Some half a million symbols.
+/// About half a million symbols.
 const MAX_SYMBOLS: u64 = 16 << 20;
-/// What a relative call reaches, and 4 MiB of page index.
+/// The range of a relative call, and 4 MiB of page index.
 const MAX_CODE: u64 = 2 << 30;
 
-/// Where the code of a file is, and what in the file may say how it unwinds.
+/// The code of a file and its sources of unwind information.
 #[derive(Debug)]
 pub struct ElfCode {
     pub machine: Machine,
-    /// The executable ones in the order of the file, at least one; they do not overlap there.
+    /// The executable segments by file offset: at least one, without overlaps.
     pub segments: Vec<Segment>,
     pub build_id: Option<Box<[u8]>>,
     pub go_build_id: Option<Box<str>>,
-    /// It can be mapped anywhere: a library or a position-independent program.
+    /// Whether it is a library or a position-independent program.
     pub position_independent: bool,
-    /// It asks for a dynamic linker, as programs do that are not static.
+    /// Whether it requests a dynamic linker, as dynamic programs do.
     pub interpreter: bool,
-    /// It has a dynamic section, as all have but plain static programs.
+    /// Whether it has a dynamic section. Only non-PIE static programs have none.
     pub dynamic: bool,
-    /// It has a symbol table beside that of the dynamic linker.
+    /// Whether it has a symbol table besides the dynamic one.
     pub symbols: bool,
     pub entry: u64,
     pub(crate) sections: Vec<Section>,
-    /// Address and place of `.eh_frame_hdr`, for files without section headers.
+    /// Address and extent of `.eh_frame_hdr`, for files without section headers.
     pub(crate) eh_frame_hdr: Option<(u64, Extent)>,
-    /// Every loaded segment, also those without code.
+    /// All loaded segments, including those without code.
     pub(crate) loaded: Vec<Segment>,
 }
 
-/// A function by its symbol; a size of 0 is not known.
+/// A function symbol; a size of 0 means unknown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Function {
     pub start: u64,
@@ -67,11 +67,11 @@ const SECTIONS: &[&str] = &[
 ];
 
 impl ElfCode {
-    pub fn read(source: &(impl Source + ?Sized)) -> Result<Self, Refused> {
+    pub fn read(source: &(impl Source + ?Sized)) -> Result<Self, UnwindTableError> {
         let elf: Elf = Elf::read_lenient(source)?;
         let machine = elf.machine()?;
         if !matches!(elf.header.e_type.get(LE), ET_EXEC | ET_DYN) {
-            return Err(Refused::Unsupported {
+            return Err(UnwindTableError::Unsupported {
                 why: "neither program nor library",
             });
         }
@@ -102,7 +102,7 @@ impl ElfCode {
         })
     }
 
-    /// Runs to its end without a dynamic linker.
+    /// Whether it runs without a dynamic linker.
     pub fn is_static(&self) -> bool {
         !self.interpreter && (!self.dynamic || self.entry != 0)
     }
@@ -113,8 +113,8 @@ impl ElfCode {
             || self.section(".go.buildinfo").is_some()
     }
 
-    /// Whether anything in the file says how its code unwinds; what says nothing is followed by its instructions where these
-    /// can be read, else by frame pointers.
+    /// Whether the file has any unwind information. Otherwise its code is unwound by its instructions where they can be
+    /// decoded, else by frame pointers.
     pub fn is_described(&self) -> bool {
         let sections = [".eh_frame", ".debug_frame"];
         sections.iter().any(|name| self.section(name).is_some())
@@ -122,7 +122,7 @@ impl ElfCode {
             || self.go_functions().is_some()
     }
 
-    /// Where code is in the file, with what may stand between its segments.
+    /// The file range from the first to the last code segment.
     pub(crate) fn file_range(&self) -> std::ops::Range<u64> {
         let start = self.segments.first().map_or(0, |first| first.file_offset);
         let end = self.segments.last().map_or(0, Segment::file_end);
@@ -140,13 +140,13 @@ impl ElfCode {
         Pclntab::SECTIONS.iter().find_map(|name| self.section(name))
     }
 
-    /// Whether nothing but the kernel jumps to the entry, as in programs.
+    /// Whether only the kernel jumps to the entry, as in programs.
     pub(crate) fn is_entered_by_kernel(&self) -> bool {
-        // Old linkers give libraries an entry that is some function.
+        // Old linkers set the entry of libraries to an arbitrary function.
         self.interpreter || !self.position_independent
     }
 
-    /// The functions that have symbols.
+    /// The functions with symbols.
     pub(crate) fn functions(&self, source: &(impl Source + ?Sized)) -> Vec<Function> {
         let mut functions = Vec::new();
         for name in [".symtab", ".dynsym"] {
@@ -172,17 +172,17 @@ impl ElfCode {
         functions
     }
 
-    /// The executable segment with this address.
+    /// The executable segment that contains this address.
     pub(crate) fn segment_at(&self, address: u64) -> Option<&Segment> {
         self.segments.iter().find(|segment| segment.holds(address))
     }
 }
 
-fn code(elf: &Elf) -> Result<Vec<Segment>, Refused> {
+fn code(elf: &Elf) -> Result<Vec<Segment>, UnwindTableError> {
     let mut segments: Vec<Segment> = elf.loaded(PF_X).collect();
     segments.sort_by_key(|segment| segment.file_offset);
     let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
-        return Err(Refused::Unsupported {
+        return Err(UnwindTableError::Unsupported {
             why: "no code in it",
         });
     };
@@ -191,19 +191,19 @@ fn code(elf: &Elf) -> Result<Vec<Segment>, Refused> {
         .windows(2)
         .any(|pair| matches!(pair, [a, b] if a.file_end() > b.file_offset));
     if overlap {
-        return Err(Refused::Broken {
+        return Err(UnwindTableError::Broken {
             what: "the order of the executable segments",
         });
     }
     if size > MAX_CODE {
-        return Err(Refused::TooLarge {
+        return Err(UnwindTableError::TooLarge {
             what: "the code in bytes",
             size,
             limit: MAX_CODE,
         });
     }
     if segments.len() > MAX_EXECUTABLE_SEGMENTS {
-        return Err(Refused::TooLarge {
+        return Err(UnwindTableError::TooLarge {
             what: "the number of executable segments",
             size: segments.len() as u64,
             limit: MAX_EXECUTABLE_SEGMENTS as u64,
@@ -212,7 +212,7 @@ fn code(elf: &Elf) -> Result<Vec<Segment>, Refused> {
     Ok(segments)
 }
 
-/// Those that anything here asks for.
+/// The sections used by this crate.
 fn sections(elf: &Elf) -> Vec<Section> {
     let in_file = elf.sections.iter();
     let in_file = in_file.filter(|section| section.sh_type.get(LE) != SHT_NOBITS);

@@ -1,4 +1,4 @@
-//! The code that nothing else describes.
+//! The code without unwind information.
 
 use std::ops::Range;
 
@@ -6,10 +6,10 @@ use crate::ElfCode;
 use crate::span::Spans;
 use profcol_elf::{Extent, Source};
 
-/// How much code without unwind information is looked at.
+/// Maximum amount of code without unwind information to analyze.
 const MAX_CODE: u64 = 32 << 20;
 
-/// Between functions lie up to fifteen bytes that are never executed.
+/// Functions are separated by up to fifteen bytes of padding.
 const PADDING: u64 = 16;
 
 /// Code between two spans.
@@ -18,7 +18,7 @@ pub(crate) struct Gap {
     pub bytes: Vec<u8>,
 }
 
-/// Code of the segments between two spans, as far as it is in `within`: at most `limit` bytes of it.
+/// The code between spans and inside `within`, at most `limit` bytes.
 pub(crate) fn between<S: Source + ?Sized>(
     elf: &ElfCode,
     source: &S,
@@ -55,12 +55,12 @@ impl Gap {
     }
 }
 
-/// By their starts.
+/// Sorted by start.
 pub(crate) struct Gaps(Vec<Gap>);
 
 impl Gaps {
     pub fn read(elf: &ElfCode, source: &(impl Source + ?Sized), spans: &Spans) -> Self {
-        // A segment may hold data too, which looks like any code.
+        // A segment may also hold data, which would decode as code.
         let text = elf.section(".text");
         let text = text.map_or(0..u64::MAX, |text| {
             text.address..text.address.saturating_add(text.extent.size)
@@ -74,7 +74,7 @@ impl Gaps {
         &self.0
     }
 
-    /// The gap that holds the address, and where in it that is.
+    /// The gap that contains the address, and the offset in it.
     pub fn find(&self, address: u64) -> Option<(usize, usize)> {
         let behind = self.0.partition_point(|gap| gap.start <= address);
         let index = behind.checked_sub(1)?;
@@ -87,7 +87,7 @@ impl Gaps {
         self.find(address).is_some()
     }
 
-    /// The code from this address on to the end of its gap.
+    /// The code from this address to the end of its gap.
     pub fn bytes(&self, address: u64) -> &[u8] {
         let found = self.find(address);
         found
@@ -95,7 +95,7 @@ impl Gaps {
             .unwrap_or_default()
     }
 
-    /// Behind the gap that holds the address.
+    /// The end of the gap that contains the address.
     pub fn end(&self, address: u64) -> u64 {
         address.saturating_add(self.bytes(address).len() as u64)
     }

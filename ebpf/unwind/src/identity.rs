@@ -1,13 +1,13 @@
-//! Names of executables that have no build id.
+//! IDs of executables without a build id.
 
 use profcol_elf::Source;
 use ring::digest::{Context, SHA256};
 use std::io;
 
-/// How much of both ends of the file goes into the hash.
+/// Bytes hashed from each end of the file.
 const END: u64 = 4096;
 
-/// `process.executable.build_id.htlhash`, as profilers agreed on it: the first half of the SHA-256
+/// `process.executable.build_id.htlhash` of the semantic conventions: the first half of the SHA-256
 /// of the file's first 4 KiB, its last 4 KiB and its length.
 pub fn htlhash(source: &(impl Source + ?Sized)) -> io::Result<[u8; 16]> {
     let length = source.length()?;

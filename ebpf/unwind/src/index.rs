@@ -1,12 +1,11 @@
-//! Tables of some pages, for files whose whole table is too large for what a profile touches.
+//! Builds single pages of a table, for files whose whole table is too large compared with the code that runs.
 //!
-//! Linkers write a search table of all entries of `.eh_frame` for the exceptions of C++. With it the
-//! entries of a page are found and read by themselves; the file is not read through, and nothing is
-//! kept but where things are.
+//! Linkers write a binary search table of all entries of `.eh_frame`, for C++ exceptions. It leads to the
+//! entries of a page without reading the rest of the file. Only offsets are kept in memory.
 //!
 //! ```text
 //! .eh_frame_hdr   version and encodings, address of .eh_frame, count
-//!                 start of the code, address of the entry     (both from the header's address)
+//!                 start of the code, address of the entry     (both relative to the header)
 //! ```
 
 use crate::cfi::{Frames, forget_keys};
@@ -17,7 +16,7 @@ use crate::span::{Origin, Span, Spans};
 use crate::table::Table;
 use crate::window::Window;
 use crate::writer::{Step, Writer};
-use crate::{Refused, plt};
+use crate::{UnwindTableError, plt};
 use gimli::BaseAddresses;
 use profcol_ebpf_common::rule::Rule;
 use profcol_ebpf_common::table::{PAGE_SHIFT, PAGE_SIZE};
@@ -25,26 +24,26 @@ use profcol_elf::{Extent, Machine, Segment, Source};
 use std::ops::Range;
 
 const HEADER: u64 = 12;
-/// Version 1; addresses of 32 bits, from here or from the header. No linker writes others.
+/// Version 1; 32-bit addresses, relative to the field or to the header. Linkers write no others.
 const ENCODING: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
 const PAIR: u64 = 8;
 
-/// Entries before a page that may reach into it. Only split functions make more than one.
+/// Entries before a page that may extend into it. Only split functions cause more than one.
 const BEFORE: u64 = 4;
 
-/// Bytes of one entry. The largest seen belong to functions of a megabyte.
+/// Maximum size of one entry. The largest seen belong to functions of a megabyte.
 const MAX_ENTRY: u64 = 1 << 20;
 const MAX_COMMON: u64 = 4 << 10;
 
-/// Bytes of all entries that are read at once: five bytes each make a row.
+/// Maximum size of all entries read for one call: each row takes about five bytes.
 const MAX_ENTRIES: usize = 4 << 20;
 
-/// Where the unwind information of a file is.
+/// The location of a file's unwind information.
 pub struct Index {
     machine: Machine,
     segments: Vec<Segment>,
     loaded: Vec<Segment>,
-    /// Address and place of the search table.
+    /// Address and extent of the search table.
     header: u64,
     pairs: Extent,
     count: u64,
@@ -52,10 +51,10 @@ pub struct Index {
 }
 
 impl Index {
-    pub fn open(elf: &ElfCode, source: &(impl Source + ?Sized)) -> Result<Self, Refused> {
+    pub fn open(elf: &ElfCode, source: &(impl Source + ?Sized)) -> Result<Self, UnwindTableError> {
         let Some((address, part)) = elf.eh_frame_hdr else {
-            return Err(Refused::Unsupported {
-                why: "no search table in it",
+            return Err(UnwindTableError::Unsupported {
+                why: "no search table",
             });
         };
         let head = Extent {
@@ -64,12 +63,12 @@ impl Index {
         }
         .read(source, HEADER)?;
         let (Some(encoding), Some(count)) = (head.first_chunk::<4>(), number(&head, 8)) else {
-            return Err(Refused::Broken { what: part.what });
+            return Err(UnwindTableError::Broken { what: part.what });
         };
         let size = u64::from(count) * PAIR;
         if *encoding != ENCODING || HEADER + size > part.size {
-            return Err(Refused::Unsupported {
-                why: "a search table of an unknown kind",
+            return Err(UnwindTableError::Unsupported {
+                why: "unknown search table format",
             });
         }
         Ok(Self {
@@ -87,7 +86,7 @@ impl Index {
         })
     }
 
-    /// The addresses of the code around this one that one entry describes.
+    /// The address range of the entry that covers this address.
     pub fn function(&self, source: &(impl Source + ?Sized), address: u64) -> Option<Range<u64>> {
         let behind = self.search(source, address).ok()?;
         let mut window = Window::new(source);
@@ -96,7 +95,7 @@ impl Index {
         (entry_start == start && address < end).then_some(start..end)
     }
 
-    /// The longest code between two entries, if it has at least so many bytes.
+    /// The longest gap between two entries, if it is at least this long.
     pub fn longest_gap(
         &self,
         source: &(impl Source + ?Sized),
@@ -120,13 +119,13 @@ impl Index {
         longest
     }
 
-    /// The table of so many pages of the file.
+    /// Builds the table of a range of pages.
     pub fn pages(
         &self,
         source: &(impl Source + ?Sized),
         first: u64,
         count: u64,
-    ) -> Result<Table, Refused> {
+    ) -> Result<Table, UnwindTableError> {
         let start = first.saturating_mul(PAGE_SIZE);
         let end = start.saturating_add(count.saturating_mul(PAGE_SIZE));
         let mut writer = Writer::new(start);
@@ -161,12 +160,12 @@ impl Index {
         source: &(impl Source + ?Sized),
         part: &Segment,
         entries: &mut Entries,
-    ) -> Result<Spans, Refused> {
+    ) -> Result<Spans, UnwindTableError> {
         let mut window = Window::new(source);
         let behind = self.search(source, part.address)?;
         let mut spans = Vec::new();
         let mut read = 0;
-        // The last of them begins behind the pages.
+        // The last of them begins after the pages.
         let most = behind.saturating_add(part.file_size);
         for index in behind.saturating_sub(BEFORE)..self.count.min(most) {
             let (start, address) = self.pair(&mut window, index)?;
@@ -178,7 +177,7 @@ impl Index {
             };
             read += entry.bytes.len();
             if read > MAX_ENTRIES {
-                return Err(Refused::TooLarge {
+                return Err(UnwindTableError::TooLarge {
                     what: "the unwind information of some pages",
                     size: read as u64,
                     limit: MAX_ENTRIES as u64,
@@ -212,8 +211,12 @@ impl Index {
         Ok(spans)
     }
 
-    /// The first pair that begins behind the address.
-    fn search(&self, source: &(impl Source + ?Sized), address: u64) -> Result<u64, Refused> {
+    /// The index of the first pair after the address.
+    fn search(
+        &self,
+        source: &(impl Source + ?Sized),
+        address: u64,
+    ) -> Result<u64, UnwindTableError> {
         let (mut low, mut high) = (0, self.count);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -235,32 +238,32 @@ impl Index {
         }
     }
 
-    fn start(&self, pair: &[u8]) -> Result<u64, Refused> {
+    fn start(&self, pair: &[u8]) -> Result<u64, UnwindTableError> {
         self.relative(pair, 0)
     }
 
-    fn relative(&self, pair: &[u8], at: usize) -> Result<u64, Refused> {
+    fn relative(&self, pair: &[u8], at: usize) -> Result<u64, UnwindTableError> {
         let Some(distance) = number(pair, at) else {
-            return Err(Refused::Broken {
+            return Err(UnwindTableError::Broken {
                 what: self.pairs.what,
             });
         };
         Ok(self.header.wrapping_add_signed(i64::from(distance as i32)))
     }
 
-    /// Start of the code and address of the entry.
+    /// The start of the code and the address of the entry.
     fn pair<S: Source + ?Sized>(
         &self,
         window: &mut Window<'_, S>,
         index: u64,
-    ) -> Result<(u64, u64), Refused> {
+    ) -> Result<(u64, u64), UnwindTableError> {
         let what = self.pairs.what;
         let pair = window.get(self.place(index).offset, PAIR);
-        let pair = pair.ok_or(Refused::Broken { what })?;
+        let pair = pair.ok_or(UnwindTableError::Broken { what })?;
         Ok((self.relative(pair, 0)?, self.relative(pair, 4)?))
     }
 
-    /// The entry at this address and the common one that it names, put together.
+    /// The FDE at this address together with its CIE.
     fn entry<S: Source + ?Sized>(&self, window: &mut Window<'_, S>, address: u64) -> Option<Entry> {
         let segment = self.loaded.iter().find(|segment| segment.holds(address))?;
         let offset = segment.file_offset + (address - segment.address);
@@ -274,13 +277,13 @@ impl Index {
         Some(Entry {
             bytes,
             at,
-            // As if the bytes stood where the entry is: its addresses are relative to itself.
+            // The base makes addresses relative to the FDE resolve correctly.
             base: address.wrapping_sub(u64::from(at)),
         })
     }
 }
 
-/// An entry with its length before it.
+/// An entry including its length field.
 fn framed<S: Source + ?Sized>(
     window: &mut Window<'_, S>,
     offset: u64,
@@ -298,10 +301,10 @@ fn number(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes))
 }
 
-/// A section of one entry.
+/// A section with a single FDE.
 struct Entry {
     bytes: Vec<u8>,
-    /// Where in it the entry is, behind the common one.
+    /// The offset of the FDE, after its CIE.
     at: u32,
     base: u64,
 }

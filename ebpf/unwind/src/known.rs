@@ -1,4 +1,4 @@
-//! Code that no unwind information describes, but that is known.
+//! Well-known code without unwind information.
 
 use crate::ElfCode;
 use crate::gaps::{Gap, between};
@@ -7,13 +7,13 @@ use memchr::memmem;
 use profcol_ebpf_common::rule::Rule;
 use profcol_elf::{Extent, Machine, Source};
 
-/// The code at a program's entry is some forty bytes long.
+/// The code at a program's entry is about forty bytes long.
 const ENTRY: u64 = 64;
 
-/// How much code without unwind information is searched: a whole C library.
+/// Maximum amount of code without unwind information to search: a whole C library.
 const MAX_SEARCHED: u64 = 4 << 20;
 
-/// Where a signal's handler returns to: the number of the system call, and the call.
+/// The code to which a signal handler returns: loads the system call number and calls it.
 fn signal_return(machine: Machine) -> &'static [u8] {
     match machine {
         Machine::X86_64 => &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05],
@@ -21,9 +21,8 @@ fn signal_return(machine: Machine) -> &'static [u8] {
     }
 }
 
-/// How long the function is where a coroutine of the C library begins, and how many of this length
-/// are looked at. `makecontext` makes a return address that is its start; it then reads what to go
-/// on with.
+/// Sizes of the C library's function where coroutines begin. `makecontext` pushes its start as the return
+/// address; it then loads the next context.
 fn context_start_sizes(machine: Machine) -> std::ops::Range<u64> {
     match machine {
         Machine::X86_64 => 20..48,
@@ -31,21 +30,21 @@ fn context_start_sizes(machine: Machine) -> std::ops::Range<u64> {
     }
 }
 const MAX_CONTEXT_STARTS: usize = 1 << 12;
-/// Bytes that tell it from others.
+/// Bytes that identify it.
 const CONTEXT_START_HEAD: u64 = 16;
 
-/// The function begins so, perhaps behind a mark for jumps.
+/// The first bytes of the function, perhaps after an `endbr64`.
 const CONTEXT_START: [u8; 11] = [
     0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x85, 0xff, 0x74,
 ];
 const MARK: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-/// `mov x0, x19; cbnz x0, …; b …`: what is under the mask.
+/// `mov x0, x19; cbnz x0, …; b …`, as value and mask.
 const CONTEXT_START_AARCH64: [(u32, u32); 3] = [
     (0xaa13_03e0, u32::MAX),
     (0xb500_0000, 0xff00_001f),
     (0x1400_0000, 0xfc00_0000),
 ];
-/// `bti c`, and the `nop` in its place where the library is built without.
+/// `bti c`, or the `nop` in its place if the library is built without BTI.
 const MARKS_AARCH64: [u32; 2] = [0xd503_245f, 0xd503_201f];
 
 fn is_context_start(machine: Machine, code: &[u8]) -> bool {
@@ -68,7 +67,7 @@ fn is_context_start(machine: Machine, code: &[u8]) -> bool {
     }
 }
 
-/// Who looks for a call before the address to which it returns finds the byte before the function.
+/// The ranges include the byte before the function, because the look-up of a return address subtracts one.
 pub(crate) fn context_starts(
     elf: &ElfCode,
     source: &(impl Source + ?Sized),
@@ -97,7 +96,7 @@ pub(crate) fn context_starts(
         .collect()
 }
 
-/// Nothing comes before the code at a program's entry. To be used where nothing else is known.
+/// The entry code of a program has no caller. Only used without other unwind information.
 pub(crate) fn entry(elf: &ElfCode) -> Vec<(u64, u64, Rule)> {
     let ElfCode { entry, .. } = *elf;
     if elf.segment_at(entry).is_none() {
@@ -106,21 +105,21 @@ pub(crate) fn entry(elf: &ElfCode) -> Vec<(u64, u64, Rule)> {
     vec![(entry, entry.saturating_add(ENTRY), Rule::End)]
 }
 
-/// Addresses and their rules, to be used where nothing else is known.
+/// Address ranges and their rules, only used without other unwind information.
 pub(crate) fn signal_returns(
     elf: &ElfCode,
     source: &(impl Source + ?Sized),
     spans: &Spans,
 ) -> Vec<(u64, u64, Rule)> {
-    let wanted = signal_return(elf.machine);
-    let finder = memmem::Finder::new(wanted);
+    let pattern = signal_return(elf.machine);
+    let finder = memmem::Finder::new(pattern);
     let mut found = Vec::new();
     for Gap { start, bytes } in between(elf, source, spans, 0..u64::MAX, MAX_SEARCHED) {
         found.extend(finder.find_iter(&bytes).map(|found| {
             let at = start + found as u64;
-            // One byte more, for who looks for a call before the address to which it returns.
+            // Also covers the byte before, because the look-up of a return address subtracts one.
             let early = at.saturating_sub(1).max(start);
-            (early, at + wanted.len() as u64, Rule::SignalFrame)
+            (early, at + pattern.len() as u64, Rule::SignalFrame)
         }));
     }
     found

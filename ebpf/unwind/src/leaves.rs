@@ -1,8 +1,8 @@
-//! Functions on aarch64 that have no frame, in code that nothing else describes.
+//! Leaf functions without a frame on aarch64, in code without unwind information.
 //!
-//! The kernel's own code in each process and what is compiled with frame pointers alone have no
-//! unwind information. A function that calls no other keeps no frame there either: its frame pointer
-//! is its caller's, and would lead past it. Its return address never leaves the link register.
+//! The vDSO and code compiled with only frame pointers have no unwind information. Leaf functions in such code have
+//! no frame either: the frame pointer is the caller's, so unwinding by it would skip the caller. The return address
+//! stays in the link register.
 
 use profcol_elf::{Machine, Source};
 use std::collections::BTreeMap;
@@ -14,8 +14,8 @@ use crate::code::Function;
 use crate::gaps::Gaps;
 use crate::span::Spans;
 
-/// Addresses and their rules, for code in the gaps between `spans`. A function begins where a symbol
-/// says so or where a call leads to, and ends at the next one.
+/// Address ranges and rules of code in the gaps between `spans`. A function begins at a symbol or a call target, and
+/// ends at the next one.
 pub(crate) fn rules(
     elf: &ElfCode,
     source: &(impl Source + ?Sized),
@@ -29,7 +29,7 @@ pub(crate) fn rules(
     if gaps.is_empty() {
         return Vec::new();
     }
-    // Starts, and ends where those are known.
+    // Starts, with ends if known.
     let mut functions: BTreeMap<u64, Option<u64>> = BTreeMap::new();
     for Function { start, size } in elf.functions(source) {
         let end = (size > 0).then(|| start.saturating_add(size));
@@ -83,22 +83,22 @@ impl Instruction {
         (self.0 >> 26 == 0x25).then(|| address.wrapping_add_signed(distance))
     }
 
-    /// Whether it leaves the stack pointer, the frame pointer and the link register alone.
+    /// Whether it does not change the stack pointer, the frame pointer and the link register.
     fn keeps_caller(self) -> bool {
         let word = self.0;
         let is = |mask: u32, value: u32| word & mask == value;
-        // What is written, or of a load or store what is moved; its base; what a pair moves beside.
+        // The destination, or the register of a load or store; the base; the second register of a pair.
         let [first, base, second] = [word & 31, word >> 5 & 31, word >> 10 & 31];
         let is_callers = |register: u32| [FP, LINK].contains(&register);
         let is_jump = is(0xfc00_0000, 0x1400_0000);
         let is_call = is(0xfc00_0000, 0x9400_0000) || is(0xfee0_0000, 0xd620_0000);
         let is_load_or_store = is(0x0a00_0000, 0x0800_0000);
         let is_pair = is(0x3a00_0000, 0x2800_0000);
-        // Of these, registers are others.
+        // These use vector registers.
         let is_vector =
             is(0x0e00_0000, 0x0e00_0000) || is_load_or_store && is(0x0400_0000, 0x0400_0000);
-        // In an addition with an immediate or of an extended register, and in a logical operation with
-        // an immediate, number 31 is the stack pointer.
+        // Register 31 is the stack pointer in an addition of an immediate or extended register, and in a logical
+        // operation with an immediate.
         let is_to_sp = first == SP
             && (is(0x3f00_0000, 0x1100_0000)
                 || is(0x3fe0_0000, 0x0b20_0000)

@@ -1,15 +1,16 @@
-//! Executable files in, what the unwinder in the kernel needs out.
+//! Converts executable files to unwind tables for the BPF programs.
 //!
-//! * [`ElfCode`]: where the code of a file is, and what in the file may say how it unwinds.
-//! * [`Table`]: for each byte of its code the rule that leads to the caller.
-//! * [`Index`]: the same for single pages of files that are too large to be read in one piece.
+//! * [`ElfCode`]: the code of a file and its sources of unwind information.
+//! * [`Table`]: for each byte of the code, the rule that finds the caller.
+//! * [`Index`]: the same for single pages of files that are too large to read as a whole.
 //!
-//! Files come from anybody who may start a process, and are read by a process with many rights: each
-//! size has a limit, what is over it is refused, and no file is trusted to stay as it is.
+//! Any user who can start a process controls the input, and the reader is a privileged process: each size has a
+//! limit, larger input is rejected, and files may change while they are read.
 
 mod build;
 mod cfi;
 mod code;
+mod error;
 mod gaps;
 mod golang;
 mod identity;
@@ -19,7 +20,6 @@ mod known;
 mod leaves;
 mod overlay;
 mod plt;
-mod refused;
 mod rules;
 mod sections;
 mod span;
@@ -31,7 +31,7 @@ mod writer;
 mod tests;
 
 pub use code::ElfCode;
+pub use error::UnwindTableError;
 pub use identity::htlhash;
 pub use index::Index;
-pub use refused::Refused;
 pub use table::Table;

@@ -1,30 +1,30 @@
-//! From the spans of a segment to the rows of its table.
+//! Converts the spans of a segment to the rows of its table.
 
 use profcol_ebpf_common::rule::{EncodedRule, Rule};
 use profcol_elf::Segment;
 
-use crate::Refused;
+use crate::UnwindTableError;
 use crate::span::Span;
 use crate::writer::{Step, Writer};
 
-/// Entries that begin within each other. Code that was split in hot and cold parts has two.
+/// Maximum nesting of entries. Code split into hot and cold parts has two levels.
 const MAX_NESTED: usize = 64;
 
-/// Looks into a span: what holds from its start to `end`.
+/// Decodes a span: the steps from its start to `end`.
 pub(crate) trait Decode {
     fn steps(&mut self, span: &Span, end: u64, steps: &mut Vec<Step>);
 }
 
-/// Lays the spans of a segment over each other: where they overlap the one with the later start
-/// wins, and at its end what was below holds again.
+/// Overlays the spans of a segment: where they overlap, the one with the later start wins, and after its end the
+/// span below applies again.
 pub(crate) struct Overlay<'s, D> {
     segment: &'s Segment,
     decode: &'s mut D,
     writer: &'s mut Writer,
-    /// Everything before is written.
+    /// The position up to which rows are written.
     at: u64,
     open: Vec<Open>,
-    /// Emptied steps, to be filled again.
+    /// Buffers for reuse.
     spare: Vec<Vec<Step>>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Overlay<'s, D> {
 struct Open {
     end: u64,
     steps: Vec<Step>,
-    /// The step that holds at the place up to which all is written.
+    /// The index of the step at the current position.
     current: usize,
 }
 
@@ -48,7 +48,7 @@ impl<'s, D: Decode> Overlay<'s, D> {
         }
     }
 
-    pub fn run(mut self, spans: &[Span]) -> Result<(), Refused> {
+    pub fn run(mut self, spans: &[Span]) -> Result<(), UnwindTableError> {
         let (start, end) = (self.segment.address, self.segment.end());
         let first = spans.partition_point(|span| span.start < start);
         for span in &spans[first..] {
@@ -62,13 +62,13 @@ impl<'s, D: Decode> Overlay<'s, D> {
         self.set(end, Rule::Gap.encode())
     }
 
-    fn begin(&mut self, span: &Span) -> Result<(), Refused> {
+    fn begin(&mut self, span: &Span) -> Result<(), UnwindTableError> {
         let end = span.end.min(self.segment.end());
         while let Some(open) = self.open.pop_if(|open| open.end <= end) {
             self.spare.push(open.steps);
         }
         if self.open.len() >= MAX_NESTED {
-            return Err(Refused::Broken {
+            return Err(UnwindTableError::Broken {
                 what: "the order of the unwind information",
             });
         }
@@ -83,7 +83,7 @@ impl<'s, D: Decode> Overlay<'s, D> {
         Ok(())
     }
 
-    fn write_until(&mut self, limit: u64) -> Result<(), Refused> {
+    fn write_until(&mut self, limit: u64) -> Result<(), UnwindTableError> {
         while self.at < limit {
             while let Some(open) = self.open.pop_if(|open| open.end <= self.at) {
                 self.spare.push(open.steps);
@@ -101,8 +101,8 @@ impl<'s, D: Decode> Overlay<'s, D> {
         Ok(())
     }
 
-    /// The steps of the open span from where all is written up to `end`.
-    fn write(&mut self, open: &mut Open, end: u64) -> Result<(), Refused> {
+    /// Writes the steps of the open span from the current position to `end`.
+    fn write(&mut self, open: &mut Open, end: u64) -> Result<(), UnwindTableError> {
         let mut from = self.at;
         while from < end {
             let next = open.steps.get(open.current + 1).map_or(u64::MAX, |s| s.at);
@@ -123,7 +123,7 @@ impl<'s, D: Decode> Overlay<'s, D> {
         Ok(())
     }
 
-    fn set(&mut self, address: u64, rule: EncodedRule) -> Result<(), Refused> {
+    fn set(&mut self, address: u64, rule: EncodedRule) -> Result<(), UnwindTableError> {
         let offset = address - self.segment.address + self.segment.file_offset;
         self.writer.set(offset, rule)
     }

@@ -1,14 +1,14 @@
-//! Procedure linkage tables: the jumps through which calls to other libraries go.
+//! Procedure linkage tables: the stubs for calls to other libraries.
 //!
-//! Not every linker describes them, so their code is recognized. Entries are sixteen bytes:
+//! Not every linker writes unwind information for them, so their code is recognized. Entries are sixteen bytes:
 //!
 //! ```text
 //! header        push GOT[1]; jmp GOT[2]
 //! lazy          jmp GOT[n]; push n; jmp header          pushed at byte 11
 //! lazy, marked  endbr64; push n; jmp header             pushed at byte 9
 //! lazy, bound   push n; bnd jmp header                  pushed at byte 5
-//! direct        [endbr64;] jmp GOT[n]                   nothing is pushed
-//! direct, mold  endbr64; mov n, r11d; jmp GOT[n]        nothing is pushed, r11 by the header
+//! direct        [endbr64;] jmp GOT[n]                   pushes nothing
+//! direct, mold  endbr64; mov n, r11d; jmp GOT[n]        pushes nothing, the header pushes r11
 //! ```
 
 use crate::ElfCode;
@@ -17,12 +17,12 @@ use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, SavedFp};
 use profcol_elf::{Machine, Source};
 
 const ENTRY: usize = 16;
-/// A quarter of a million imported functions.
+/// Room for a quarter of a million imported functions.
 const MAX_TABLE: u64 = 4 << 20;
 
 const MARK: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
-/// Addresses and their rules.
+/// Address ranges and their rules.
 pub(crate) fn stubs(elf: &ElfCode, source: &(impl Source + ?Sized)) -> Vec<(u64, u64, Rule)> {
     let mut stubs = Stubs::default();
     for name in [".plt", ".plt.got", ".plt.sec", ".plt.bnd"] {
@@ -58,13 +58,13 @@ impl Stubs {
         let mut rest = bytes;
         while let [_, ..] = rest {
             let length = match rest {
-                // Its caller has pushed the number of the function.
+                // The jumping entry has pushed the number of the function.
                 [0xff, 0x35, ..] => {
                     self.push(address, 6, pushes(1));
                     self.push(address.saturating_add(6), ENTRY - 6, pushes(2));
                     ENTRY
                 }
-                // mold's header is two entries long and pushes the number by itself.
+                // mold's header is two entries long and pushes the number itself.
                 [0xf3, 0x0f, 0x1e, 0xfa, 0x41, 0x53, 0xff, 0x35, ..] => {
                     self.push(address, 6, pushes(0));
                     self.push(address.saturating_add(6), 6, pushes(1));
@@ -82,7 +82,7 @@ impl Stubs {
         }
     }
 
-    /// Entries leave the stack alone; the header saves two registers first.
+    /// Entries do not change the stack; the header saves two registers first.
     fn aarch64(&mut self, section: &Section, bytes: &[u8]) {
         const SAVE: [u8; 4] = [0xf0, 0x7b, 0xbf, 0xa9];
         let leaf = Rule::frame(Cfa::Sp(0), SavedFp::Same, ReturnAddress::LinkRegister);
@@ -112,8 +112,8 @@ impl Stubs {
     }
 }
 
-/// Length and rule of the entry that begins here. What is not recognized moves the stack in a way
-/// that is not known, and surely keeps no frame pointer.
+/// The length and rule of the entry that begins here. An unknown entry moves the stack in an unknown way, and
+/// certainly keeps no frame pointer, so it is unsupported.
 fn entry(bytes: &[u8], unmoved: Rule) -> (usize, Rule) {
     let marked = bytes.strip_prefix(&MARK);
     let rule = match (bytes, marked) {

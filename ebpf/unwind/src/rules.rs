@@ -1,6 +1,6 @@
-//! From what call frame information says at one address to a rule of ours.
+//! Converts a row of call frame information to a rule.
 //!
-//! What a rule cannot say is [`Rule::Unsupported`], never the rule that comes closest.
+//! A row that no rule can express becomes [`Rule::Unsupported`], never the closest rule.
 
 use gimli::{
     CfaRule, Encoding, EndianSlice, Expression, Format, LittleEndian, Operation, Register,
@@ -9,7 +9,7 @@ use gimli::{
 use profcol_ebpf_common::rule::{Cfa, PUSHED, ReturnAddress, Rule, SavedFp};
 use profcol_elf::Machine;
 
-/// DWARF's numbers of the registers that rules know.
+/// The DWARF numbers of the registers in rules.
 struct Registers {
     sp: Register,
     fp: Register,
@@ -28,8 +28,7 @@ fn registers(machine: Machine) -> Registers {
     }
 }
 
-/// Offsets of registers in the frame that the kernel pushes for a signal's handler, from the stack
-/// pointer with which the handler returns.
+/// Offsets of registers in the kernel's signal frame, relative to the stack pointer at the return of the handler.
 const SIGNAL_RBP: i64 = 120;
 const SIGNAL_RSP: i64 = 160;
 const SIGNAL_RIP: i64 = 168;
@@ -44,16 +43,16 @@ pub(crate) struct Facts<'a> {
     pub section: &'a [u8],
     pub row: &'a UnwindTableRow<usize>,
     pub return_address: Register,
-    /// The code returns from a signal: the address of the next frame is not that of a call.
+    /// The code returns from a signal, so the next frame's address is not a return address.
     pub signal: bool,
 }
 
-/// `register + offset`, or what stands there, plus a number.
+/// `register + offset`, or the word at that address, plus a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Location {
     register: Register,
     offset: i64,
-    /// What is added to the word at that location, if it is read.
+    /// If the word at that address is read, the number added to it.
     plus: Option<i64>,
 }
 
@@ -162,7 +161,7 @@ impl<'a> Facts<'a> {
                     && register(gimli::X86_64::RBP) == at(SIGNAL_RBP)
                     && register(self.return_address) == at(SIGNAL_RIP)
             }
-            // The kernel's own code has no other way to say it than a frame record that it is not.
+            // The vDSO can only express it as a frame record, which it is not.
             Machine::Aarch64 => true,
         };
         if known {
@@ -178,7 +177,7 @@ impl<'a> Facts<'a> {
         Some(Expression(Bytes::new(bytes, LittleEndian)))
     }
 
-    /// `rsp + 8 + ((rip & 15) >= pushed) * 8`, in the one way in which linkers write it.
+    /// Matches `rsp + 8 + ((rip & 15) >= pushed) * 8`, in the only form that linkers write.
     fn linkage_entry(&self, expression: &UnwindExpression<usize>) -> Option<u8> {
         let Expression(bytes) = self.expression(expression)?;
         match *bytes.slice() {

@@ -1,13 +1,13 @@
 //! Reads the sections that hold unwind information.
 
-use crate::Refused;
+use crate::UnwindTableError;
 use crate::cfi::forget_keys;
 use crate::code::{ElfCode, Section};
 use gimli::{BaseAddresses, EhFrameHdr, LittleEndian, Pointer};
 use object::elf::SHF_COMPRESSED;
 use profcol_elf::{Algorithm, Compressed, Extent, Source};
 
-/// A table of eight million rows comes from some 50 MB.
+/// About 50 MB give a table of eight million rows.
 const MAX_FRAMES: u64 = 96 << 20;
 
 /// The header before the search table.
@@ -24,7 +24,7 @@ pub(crate) struct EhFrameBytes {
 }
 
 impl FrameBytes {
-    pub fn read(elf: &ElfCode, source: &(impl Source + ?Sized)) -> Result<Self, Refused> {
+    pub fn read(elf: &ElfCode, source: &(impl Source + ?Sized)) -> Result<Self, UnwindTableError> {
         let machine = elf.machine;
         let mut eh_frame = match elf.section(".eh_frame") {
             Some(section) => Some(EhFrameBytes {
@@ -34,9 +34,9 @@ impl FrameBytes {
             None => without_section(elf, source),
         };
         let mut debug_frame = match elf.section(".debug_frame") {
-            // It says less of Go's functions than their own table.
+            // It has less information about Go functions than their own table.
             Some(_) if elf.go_functions().is_some() => None,
-            // Nothing needs it to run, so damage there is no reason to give up the rest.
+            // No program needs it to run, so ignore damage in it.
             Some(section) if eh_frame.is_some() => uncompressed(section, source).ok(),
             Some(section) => Some(uncompressed(section, source)?),
             None => None,
@@ -63,8 +63,8 @@ fn bases(elf: &ElfCode, eh_frame: u64) -> BaseAddresses {
     bases
 }
 
-/// `.eh_frame` of a file without section headers: the header that the C library uses names its
-/// address, and nobody its end, so it is taken up to where it stops making sense.
+/// `.eh_frame` of a file without section headers: `.eh_frame_hdr` has its address but not its end, so it is
+/// read up to the first invalid entry.
 fn without_section(elf: &ElfCode, source: &(impl Source + ?Sized)) -> Option<EhFrameBytes> {
     let (address, part) = elf.eh_frame_hdr?;
     let part = Extent {
@@ -94,7 +94,7 @@ fn without_section(elf: &ElfCode, source: &(impl Source + ?Sized)) -> Option<EhF
     })
 }
 
-/// How long the entries go on, up to the terminator.
+/// The length of the chain of entries, up to the terminator.
 fn chain(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some((length, _)) = bytes
@@ -111,20 +111,23 @@ fn chain(bytes: &[u8]) -> usize {
     at
 }
 
-fn uncompressed(section: &Section, source: &(impl Source + ?Sized)) -> Result<Vec<u8>, Refused> {
+fn uncompressed(
+    section: &Section,
+    source: &(impl Source + ?Sized),
+) -> Result<Vec<u8>, UnwindTableError> {
     if section.flags & u64::from(SHF_COMPRESSED) == 0 {
         return Ok(section.extent.read(source, MAX_FRAMES)?);
     }
     let what = section.extent.what;
     let compressed = Compressed::open(source, section.extent, MAX_FRAMES)?;
     if compressed.algorithm != Algorithm::Zlib {
-        return Err(Refused::Unsupported {
-            why: "unwind information compressed otherwise than with zlib",
+        return Err(UnwindTableError::Unsupported {
+            why: "unwind information with a compression other than zlib",
         });
     }
     let size = compressed.size;
     if size > MAX_FRAMES {
-        return Err(Refused::TooLarge {
+        return Err(UnwindTableError::TooLarge {
             what,
             size,
             limit: MAX_FRAMES,
@@ -132,5 +135,5 @@ fn uncompressed(section: &Section, source: &(impl Source + ?Sized)) -> Result<Ve
     }
     let content = compressed.read(source);
     let whole = content.ok().filter(|content| content.len() as u64 == size);
-    whole.ok_or(Refused::Broken { what })
+    whole.ok_or(UnwindTableError::Broken { what })
 }

@@ -1,11 +1,11 @@
-//! Which unwind information describes which addresses.
+//! Assigns unwind information to address ranges.
 //!
-//! A file may say several things of the same code. Spans are gathered first and looked into later,
-//! so that what nobody will see is never decoded.
+//! A file may describe the same code several times. Spans are collected first and decoded later, so that hidden
+//! ones are never decoded.
 
 use std::cmp::Reverse;
 
-/// Addresses that one entry describes.
+/// The address range of one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub start: u64,
@@ -15,24 +15,24 @@ pub(crate) struct Span {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Origin {
-    /// Offset of the entry in `.eh_frame`.
+    /// The offset of the entry in `.eh_frame`.
     EhFrame(u32),
-    /// Offset of the entry in `.debug_frame`.
+    /// The offset of the entry in `.debug_frame`.
     DebugFrame(u32),
-    /// Number of a Go function.
+    /// The number of a Go function.
     Go(u32),
-    /// Number of a rule that holds all over the span.
+    /// The number of a rule for the whole span.
     Fixed(u32),
 }
 
-/// In the order of their starts; of those that start together, the one that wins comes last.
+/// Sorted by start; of those with the same start, the winner comes last.
 #[derive(Debug, Default)]
 pub(crate) struct Spans(Vec<Span>);
 
 impl Spans {
     pub fn new(mut spans: Vec<Span>) -> Self {
         spans.retain(|span| span.start < span.end);
-        // The shorter one wins, or else the first in its section.
+        // The shorter one wins; with equal lengths, the first in its section.
         spans.sort_unstable_by_key(|span| (span.start, Reverse(span.end), Reverse(span.origin)));
         Self(spans)
     }
@@ -41,7 +41,7 @@ impl Spans {
         &self.0
     }
 
-    /// Addresses between `start` and `end` that nothing describes.
+    /// The ranges between `start` and `end` without a span.
     pub fn gaps(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut gaps = Vec::new();
         let mut at = start;
@@ -60,10 +60,10 @@ impl Spans {
         gaps
     }
 
-    /// Adds what describes addresses that nothing describes yet.
+    /// Adds `below` where there is no span yet.
     pub fn fill(&mut self, below: Vec<Span>) {
         let mut below = Self::new(below).0;
-        // Without overlaps, so that the pieces cannot be many more than there are spans.
+        // Removing overlaps limits the number of pieces to about the number of spans.
         for index in 1..below.len() {
             below[index - 1].end = below[index - 1].end.min(below[index].start);
         }

@@ -7,26 +7,26 @@ use hashbrown::HashMap;
 use profcol_ebpf_common::rule::{EncodedRule, Rule};
 use profcol_ebpf_common::table::{PAGE_SHIFT, PAGE_SIZE, Page, Row, Words, search};
 
-/// The rules of a file's code, as [`profcol_ebpf_common::table`] shows it, with numbers of its own:
-/// pages name rows of `rows`, rows name rules of `rules`.
+/// The rules of a file's code in the layout of [`profcol_ebpf_common::table`], with local indices: pages refer to
+/// `rows`, rows refer to `rules`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// Number of the page in the file that the first of `pages` describes.
+    /// The file's page number of the first entry in `pages`.
     pub first_page: u64,
     pub pages: Vec<Page>,
     pub rows: Vec<Row>,
-    /// All different.
+    /// Without duplicates.
     pub rules: Vec<EncodedRule>,
 }
 
 struct Marker<'a> {
     rules: &'a mut Vec<EncodedRule>,
-    /// The number of the marked rule, by that of the other.
+    /// The index of the marked rule by that of the unmarked one.
     marked: HashMap<u32, u32, RandomState>,
 }
 
 impl Marker<'_> {
-    /// The rows of one page, with a row more where a loop begins or ends within one.
+    /// Marks the rows of one page; splits a row where a loop begins or ends inside it.
     fn mark(&mut self, start: u64, own: &[Row], loops: &[Range<u64>], rows: &mut Vec<Row>) {
         let is_loop = |at: u64| loops.iter().any(|range| range.contains(&at));
         let mut bounds: Vec<u64> = loops
@@ -36,7 +36,7 @@ impl Marker<'_> {
             .collect();
         bounds.sort_unstable();
         let mut bounds = bounds.into_iter().peekable();
-        // Code in front of the first row has no rule yet.
+        // Code before the first row has no rule.
         let first = own.first().map_or(PAGE_SIZE, |row| u64::from(row.offset()));
         let is_unruled = loops
             .iter()
@@ -101,7 +101,7 @@ impl Words for Rows<'_> {
 }
 
 impl Table {
-    /// What holds at this offset of the file.
+    /// The rule at this file offset.
     pub fn lookup(&self, file_offset: u64) -> Rule {
         let page = (file_offset >> PAGE_SHIFT)
             .checked_sub(self.first_page)
@@ -114,7 +114,7 @@ impl Table {
             .map_or(Rule::Gap, |rule| rule.decode())
     }
 
-    /// Marks the rules of code that is an interpreter's loop, by offsets in the file.
+    /// Marks the rules of interpreter loops, given by file offsets.
     pub fn mark_interpreter(&mut self, loops: &[Range<u64>]) {
         let mut marker = Marker {
             rules: &mut self.rules,
@@ -138,7 +138,7 @@ impl Table {
         self.rows = rows;
     }
 
-    /// What the table takes in memory.
+    /// The memory size of the table.
     pub fn bytes(&self) -> usize {
         size_of_val(self.pages.as_slice())
             + size_of_val(self.rows.as_slice())

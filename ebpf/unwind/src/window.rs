@@ -1,20 +1,19 @@
-//! The parts of a file that were read last.
+//! A cache of the most recently read blocks of a file.
 
 use profcol_elf::Source;
 
-/// What is read at once: what belongs to neighbours mostly stands together.
+/// The block size. Data of adjacent entries is mostly close together.
 const BLOCK: u64 = 16 << 10;
 
-/// Blocks that are held: who goes along an index and the two kinds of entries that it leads to is at
-/// three places in turn.
+/// The number of cached blocks: walking an index with its FDEs and CIEs alternates between three positions.
 const BLOCKS: usize = 4;
 
-/// The parts of the file that were read last.
+/// A cache of the most recently read blocks of a file.
 pub(crate) struct Window<'s, S: ?Sized> {
     source: &'s S,
     length: u64,
     blocks: [Block; BLOCKS],
-    /// The one that is given up next.
+    /// The next block to evict.
     next: usize,
 }
 

@@ -1,24 +1,24 @@
-//! Writes the rows of a table in the order of the file.
+//! Writes the rows of a table in file order.
 
-use crate::Refused;
+use crate::UnwindTableError;
 use crate::table::Table;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use profcol_ebpf_common::rule::{EncodedRule, Rule};
 use profcol_ebpf_common::table::{PAGE_SHIFT, Page, Row};
 
-/// From this address on, this rule holds.
+/// A rule from this address on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub at: u64,
     pub rule: EncodedRule,
 }
 
-/// 32 MiB; the largest seen, a Go program that knows the API of a whole cloud, has six million.
+/// 32 MiB; the largest seen, a Go program with the API of a whole cloud, has six million.
 pub(crate) const MAX_ROWS: usize = 8 << 20;
 
-/// Different rules of one file: 883 at most among 1,330 files. All files together share a million,
-/// so that none may ask for many more.
+/// Maximum number of distinct rules of one file: at most 883 among 1,330 files. All files share a million, so no
+/// file may use many more.
 const MAX_RULES: usize = 1 << 14;
 
 const GAP: u32 = 0;
@@ -27,13 +27,13 @@ const UNSUPPORTED: u32 = 1;
 pub(crate) struct Writer {
     table: Table,
     numbers: HashMap<EncodedRule, u32, RandomState>,
-    /// The rule that holds where the last row ends, and its number.
+    /// The rule at the end of the last row, and its index.
     current: u32,
     last: (EncodedRule, u32),
 }
 
 impl Writer {
-    /// `start` is the offset of the first byte of code in the file.
+    /// `start` is the file offset of the first byte of code.
     pub fn new(start: u64) -> Self {
         let mut writer = Self {
             table: Table {
@@ -51,8 +51,8 @@ impl Writer {
         writer
     }
 
-    /// From `offset` in the file on, which never goes back, this rule holds.
-    pub fn set(&mut self, offset: u64, rule: EncodedRule) -> Result<(), Refused> {
+    /// Sets the rule from file offset `offset` on; offsets must not decrease.
+    pub fn set(&mut self, offset: u64, rule: EncodedRule) -> Result<(), UnwindTableError> {
         let number = if rule == self.last.0 {
             self.last.1
         } else {
@@ -79,8 +79,8 @@ impl Writer {
         self.push(row)
     }
 
-    /// Nothing is known from `end` on.
-    pub fn finish(mut self, end: u64) -> Result<Table, Refused> {
+    /// Ends the table at `end`; there are no rules after it.
+    pub fn finish(mut self, end: u64) -> Result<Table, UnwindTableError> {
         self.set(end, Rule::Gap.encode())?;
         self.close();
         let last = (end.saturating_sub(1) >> PAGE_SHIFT).saturating_sub(self.table.first_page);
@@ -105,8 +105,8 @@ impl Writer {
         }
     }
 
-    /// Opens the pages up to this one; each repeats what holds at its start.
-    fn turn_to(&mut self, page: u64) -> Result<(), Refused> {
+    /// Opens the pages up to this one; each repeats the rule at its start.
+    fn turn_to(&mut self, page: u64) -> Result<(), UnwindTableError> {
         let index = page.saturating_sub(self.table.first_page) as usize;
         while self.table.pages.len() <= index {
             self.close();
@@ -142,9 +142,9 @@ impl Writer {
         }
     }
 
-    fn push(&mut self, row: Row) -> Result<(), Refused> {
+    fn push(&mut self, row: Row) -> Result<(), UnwindTableError> {
         if self.table.rows.len() >= MAX_ROWS {
-            return Err(Refused::TooLarge {
+            return Err(UnwindTableError::TooLarge {
                 what: "the number of rows",
                 size: MAX_ROWS as u64 + 1,
                 limit: MAX_ROWS as u64,

@@ -1,4 +1,4 @@
-//! The formats, and the names of their files.
+//! Profile file formats and their file extensions.
 
 use std::fmt;
 
@@ -11,25 +11,22 @@ pub enum Format {
     OtlpProto,
     /// OTLP profiles, in JSON.
     OtlpJson,
-    /// A stack and its value per line.
+    /// One stack and its value per line.
     Folded,
-    /// A flame graph as a picture.
+    /// A flame graph as a static image.
     Svg,
-    /// A page with the viewer and the profile in it.
+    /// A self-contained HTML page: the viewer and the profile.
     Html,
     Speedscope,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{name:?} does not say its format by its ending; use one of {}",
-    endings()
-)]
+#[error("unknown file extension in {name:?}; use one of {}", endings())]
 pub struct UnknownFormat {
     name: String,
 }
 
-/// Longer endings stand before those that they end with.
+/// An extension comes before any other that is its suffix.
 const ENDINGS: &[(&str, Format)] = &[
     (".pb.gz", Format::Pprof),
     (".pprof", Format::Pprof),
@@ -45,15 +42,15 @@ const ENDINGS: &[(&str, Format)] = &[
 impl Format {
     pub fn of_file(name: &str) -> Result<Self, UnknownFormat> {
         let lower = name.to_ascii_lowercase();
-        let found = ENDINGS.iter().find(|(ending, _)| lower.ends_with(ending));
-        found
+        let entry = ENDINGS.iter().find(|(ending, _)| lower.ends_with(ending));
+        entry
             .map(|(_, format)| *format)
             .ok_or_else(|| UnknownFormat {
                 name: name.to_owned(),
             })
     }
 
-    /// How to look at such a file.
+    /// How to open a file of this format.
     pub fn how_to_open(self, file: &str) -> String {
         match self {
             Self::Pprof => format!("go tool pprof -http=: {file}"),

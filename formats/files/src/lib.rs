@@ -5,7 +5,7 @@
 //!                        └─ folded, SVG, speedscope, HTML    its call tree
 //! ```
 //!
-//! What is written is decided by the file's name, what is read by the content. This crate opens no files.
+//! The file name decides the output format, the content the input format. This crate opens no files.
 
 mod format;
 mod read;

@@ -1,4 +1,4 @@
-//! From bytes of any known format to the model.
+//! Decodes a file of any known format into the model.
 
 use std::sync::Arc;
 
@@ -15,17 +15,15 @@ pub enum ReadError {
     Empty,
     #[error("{0}")]
     Pprof(#[from] profcol_pprof::PprofError),
-    #[error("not an OTLP profile in JSON: {0}")]
+    #[error("invalid OTLP JSON profile: {0}")]
     Json(String),
     #[error("line {line} is not a folded stack such as `main;run;read 12`")]
     Folded { line: usize },
-    #[error(
-        "not a profile that can be read: neither pprof ({pprof}) nor OTLP ({otlp}) nor folded stacks"
-    )]
+    #[error("unknown profile format: not pprof ({pprof}), not OTLP ({otlp}), not folded stacks")]
     Unknown { pprof: String, otlp: String },
 }
 
-/// A profile may take this much memory.
+/// Memory limit of a decoded profile.
 const MAX_BYTES: usize = 2 << 30;
 
 /// Reads pprof, OTLP in protobuf or JSON, or folded stacks.
@@ -47,7 +45,7 @@ fn otlp_json(content: &[u8]) -> Result<Model, ReadError> {
 }
 
 fn binary_or_text(content: &[u8], limits: Limits) -> Result<Model, ReadError> {
-    // Text never begins with a byte that both protobuf formats begin with.
+    // Text never starts with the first byte of either protobuf format.
     if content.first().is_some_and(|byte| *byte >= b' ')
         && let Ok(text) = std::str::from_utf8(content)
     {
@@ -66,7 +64,7 @@ fn binary_or_text(content: &[u8], limits: Limits) -> Result<Model, ReadError> {
     }
 }
 
-/// Outermost function first, parted by semicolons, and a number.
+/// Semicolon-separated functions, outermost first, then a number.
 fn folded(text: &str) -> Result<Model, ReadError> {
     let mut rows = Interner::default();
     let (kind, unit) = (rows.string("samples"), rows.string("count"));

@@ -13,7 +13,7 @@ fn stacks(content: &[u8]) -> String {
 }
 
 #[test]
-fn what_is_written_is_read_again() {
+fn written_profiles_can_be_read_back() {
     let model = read(STACKS.as_bytes()).unwrap();
     for name in [
         "a.pb.gz",
@@ -29,9 +29,9 @@ fn what_is_written_is_read_again() {
     }
 }
 
-/// pprof has the count of samples and what they stand for beside each other: they must not be added up.
+/// pprof stores the sample count beside the weight: the two must not be added up.
 #[test]
-fn what_a_clock_counted_is_not_counted_twice() {
+fn pprof_sample_counts_are_not_added_to_the_values() {
     let mut model = read(STACKS.as_bytes()).unwrap();
     let dictionary = std::sync::Arc::make_mut(&mut model.dictionary);
     let period_type = profcol_profile::ValueType {
@@ -54,7 +54,7 @@ fn what_a_clock_counted_is_not_counted_twice() {
 }
 
 #[test]
-fn pictures_and_pages_have_the_functions() {
+fn svg_and_html_contain_the_functions() {
     let model = read(STACKS.as_bytes()).unwrap();
     for name in ["a.svg", "a.html", "a.speedscope.json"] {
         let content = write(&model, Format::of_file(name).unwrap(), "test").unwrap();
@@ -64,42 +64,40 @@ fn pictures_and_pages_have_the_functions() {
 }
 
 #[test]
-fn a_name_without_a_format_says_what_there_is() {
+fn an_unknown_extension_lists_the_known_ones() {
     let error = Format::of_file("profile.xyz").unwrap_err().to_string();
     assert!(
-        error.starts_with(
-            "\"profile.xyz\" does not say its format by its ending; use one of .pb.gz, "
-        ),
+        error.starts_with("unknown file extension in \"profile.xyz\"; use one of .pb.gz, "),
         "{error}"
     );
 }
 
 #[test]
-fn what_is_no_profile_says_so() {
+fn invalid_profiles_are_rejected_with_a_reason() {
     let error = |content: &[u8]| read(content).unwrap_err().to_string();
     assert_eq!(error(b""), "the file is empty");
     assert_eq!(
         error(b"main;a 1\nhello"),
         "line 2 is not a folded stack such as `main;run;read 12`"
     );
-    assert!(error(b"{\"a\": ").starts_with("not an OTLP profile in JSON: "));
+    assert!(error(b"{\"a\": ").starts_with("invalid OTLP JSON profile: "));
     assert!(error(b"\x1f\x8bxx").starts_with("failed to decompress the profile: "));
-    assert!(error(b"\x00\x01\x02").starts_with("not a profile that can be read: neither pprof"));
+    assert!(error(b"\x00\x01\x02").starts_with("unknown profile format: not pprof"));
     let empty = read(b"# nothing\n").unwrap();
     assert_eq!(
         write(&empty, Format::Pprof, "").unwrap_err().to_string(),
-        "there is no sample in it"
+        "the profile has no samples"
     );
 }
 
 proptest! {
-    /// Whatever the bytes are, they are read or refused.
+    /// Arbitrary bytes either decode or return an error.
     #[test]
     fn reads_anything(content in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = read(&content);
     }
 
-    /// No profile is too strange to be drawn.
+    /// Arbitrary profiles can be drawn.
     #[test]
     fn draws_anything(model in models()) {
         for kind in profcol_flamegraph::sample_types(&model) {

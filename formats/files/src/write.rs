@@ -1,4 +1,4 @@
-//! From the model to the bytes of a file.
+//! Encodes the model as a file.
 
 use profcol_flamegraph::{
     CallTree, Document, SampleType, Side, Source, add_model, folded, html, sample_types,
@@ -11,13 +11,13 @@ use crate::Format;
 
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    #[error("there is no sample in it")]
+    #[error("the profile has no samples")]
     Empty,
-    #[error("{0}; a pprof file has one kind of samples")]
-    Pprof(#[from] profcol_pprof::Refused),
+    #[error("{0}; a pprof file holds a single sample kind")]
+    Pprof(#[from] profcol_pprof::AddProfilesError),
 }
 
-/// `title` says what was profiled. Of several sample types, formats that show one show the first.
+/// `title` names what was profiled. Formats that hold a single sample type get the first one.
 pub fn write(model: &Model, format: Format, title: &str) -> Result<Vec<u8>, WriteError> {
     let kind = sample_types(model)
         .into_iter()
@@ -34,7 +34,7 @@ pub fn write(model: &Model, format: Format, title: &str) -> Result<Vec<u8>, Writ
     }
 }
 
-/// What is left of a profile in its call tree: no labels, no addresses.
+/// The call tree keeps only this much of a profile: no labels, no addresses.
 pub fn write_tree(
     tree: &CallTree,
     source: &Source,
@@ -53,7 +53,7 @@ pub fn write_tree(
     Ok(text.into_bytes())
 }
 
-/// The stacks of one sample type, added up by function.
+/// The stacks of one sample type, merged by function.
 pub fn call_tree(model: &Model, kind: SampleType) -> (CallTree, Source) {
     let mut tree = CallTree::default();
     let samples = add_model(&mut tree, model, &kind, Side::Current);

@@ -1,4 +1,4 @@
-//! A tree as the viewer reads it: JSON in columns.
+//! A call tree as columnar JSON for the viewer.
 
 use serde::Serialize;
 
@@ -9,10 +9,10 @@ use crate::sample_type::SampleType;
 use crate::table::function_table;
 use crate::tree::{CallTree, Values};
 
-/// No table on a screen has more rows.
+/// More rows than any screen can show.
 const MAX_FUNCTIONS: usize = 10_000;
 
-/// What a tree was made of.
+/// The profile that a tree was built from.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
     pub sample_type: SampleType,
@@ -20,7 +20,7 @@ pub struct Source {
     pub from: u64,
     pub until: u64,
     pub samples: u64,
-    /// Whether it compares two profiles.
+    /// Whether the tree compares two profiles.
     pub is_comparison: bool,
 }
 
@@ -43,7 +43,7 @@ pub struct Document<'a> {
     function_count: usize,
 }
 
-/// Who calls a function, and what it calls.
+/// The callers and callees of a function.
 #[derive(Serialize)]
 pub struct Sandwich<'a> {
     #[serde(rename = "type")]
@@ -57,7 +57,7 @@ pub struct Sandwich<'a> {
     callees: Nodes,
 }
 
-/// Strings, and frames as indices into them.
+/// A string table, and frames as indices into it.
 #[derive(Serialize)]
 struct Texts<'a> {
     strings: Vec<&'a str>,
@@ -74,7 +74,7 @@ struct Frames {
     kind: Vec<u8>,
 }
 
-/// Depth first.
+/// In depth-first order.
 #[derive(Serialize)]
 struct Nodes {
     depth: Vec<u32>,
@@ -127,7 +127,7 @@ impl<'a> Document<'a> {
 }
 
 impl<'a> Sandwich<'a> {
-    /// `callers` and `callees` are what [`CallTree::sandwich`] makes.
+    /// `callers` and `callees` come from [`CallTree::sandwich`].
     pub fn new(
         tree: &'a CallTree,
         (callers, callees): &(CallTree, CallTree),

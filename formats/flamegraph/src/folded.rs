@@ -1,4 +1,4 @@
-//! Folded stacks, as `flamegraph.pl` and its kin read them: a line per stack, `outermost;...;innermost value`.
+//! Folded stacks as read by `flamegraph.pl` and similar tools: one `outermost;...;innermost value` line per stack.
 
 use crate::tree::{CallTree, NodeId};
 
@@ -23,7 +23,7 @@ pub fn folded(tree: &CallTree) -> String {
     lines.concat()
 }
 
-/// A semicolon parts frames and a line break stacks, so no name may have them.
+/// Replaces semicolons, which separate frames, and line breaks, which separate stacks.
 fn plain(name: &str) -> String {
     name.chars()
         .map(|it| match it {

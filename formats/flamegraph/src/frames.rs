@@ -1,4 +1,4 @@
-//! Functions as they appear in stacks, each once.
+//! Deduplicated frames.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use serde::Serialize;
 /// A function in a binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
-    /// Index of its name; empty where the code has no name.
+    /// Index of the function name; empty if the code has no symbol.
     pub name: u32,
     /// Index of its source file.
     pub file: u32,
-    /// The line on which it starts; 0 if unknown.
+    /// The line where the function starts; 0 if unknown.
     pub line: u32,
-    /// Index of the file name of its executable or library.
+    /// Index of the file name of the executable or library.
     pub binary: u32,
     pub kind: FrameKind,
 }
@@ -29,14 +29,14 @@ pub enum FrameKind {
     Jit,
     Interpreted,
     Inlined,
-    /// Not a function: why a stack ends.
+    /// Not a function: the reason why a stack ends.
     Marker,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FrameId(pub(crate) u32);
 
-/// All frames of a tree, and their texts.
+/// All frames of a tree and their strings.
 #[derive(Clone, Debug)]
 pub struct FrameTable {
     strings: IndexSet<Arc<str>>,
@@ -44,7 +44,7 @@ pub struct FrameTable {
     string_bytes: usize,
 }
 
-/// No name is longer: templates can make names of a megabyte.
+/// Longer names are truncated: template names can reach a megabyte.
 const MAX_NAME_LEN: usize = 4096;
 
 impl FrameKind {
@@ -57,7 +57,7 @@ impl FrameKind {
         Self::Marker,
     ];
 
-    /// By the attribute `profile.frame.type`, where there is one, and the file of the mapping.
+    /// Classifies a frame by its `profile.frame.type` attribute, else by the file of its mapping.
     pub fn of(frame_type: &str, binary: &str) -> Self {
         let is_kernel =
             binary == "vmlinux" || binary.starts_with("[kernel") || binary.ends_with(".ko");
@@ -85,7 +85,7 @@ impl FrameKind {
 impl Default for FrameTable {
     fn default() -> Self {
         Self {
-            // Index 0 is "not known".
+            // Index 0 means unknown.
             strings: IndexSet::from([Arc::from("")]),
             frames: IndexSet::new(),
             string_bytes: 0,
@@ -125,7 +125,7 @@ impl FrameTable {
         self.frames.iter()
     }
 
-    /// The same frame in this table.
+    /// Copies a frame from another table.
     pub fn adopt(&mut self, frame: &Frame, from: &Self) -> FrameId {
         let own = Frame {
             name: self.string(from.text(frame.name)),
@@ -136,7 +136,8 @@ impl FrameTable {
         self.add(own)
     }
 
-    /// The functions at a location, outermost first. `lines` are innermost first, as OTLP has them: all but the last are
+    /// The functions at a location, outermost first. `lines` are innermost first, as in OTLP: all but the last are
+    /// inlined into it.
     /// inlined into it.
     pub fn location<'a>(
         &mut self,
@@ -166,7 +167,7 @@ impl FrameTable {
         frames
     }
 
-    /// Code of `binary` that has no name.
+    /// A frame for code of `binary` without a symbol.
     pub fn unnamed(&mut self, binary: &str, kind: FrameKind) -> FrameId {
         let frame = Frame {
             name: 0,
@@ -178,7 +179,7 @@ impl FrameTable {
         self.add(frame)
     }
 
-    /// A name for people: that of the function, else that of its binary.
+    /// The display name: that of the function, else that of its binary.
     pub fn label(&self, id: FrameId) -> String {
         let Some(frame) = self.get(id) else {
             return String::new();
@@ -191,11 +192,11 @@ impl FrameTable {
         }
     }
 
-    /// Memory of its tables, estimated.
+    /// Estimated memory of the tables.
     pub fn heap_size(&self) -> usize {
         const PER_STRING: usize = size_of::<Arc<str>>() + 16 + HASH_ENTRY;
         const PER_FRAME: usize = size_of::<Frame>() + HASH_ENTRY;
-        /// The hash and the index that `IndexSet` keeps of an entry, with free places.
+        /// `IndexSet` stores a hash and an index per entry, plus spare capacity.
         const HASH_ENTRY: usize = 24;
         self.string_bytes + self.strings.len() * PER_STRING + self.frames.len() * PER_FRAME
     }

@@ -1,13 +1,13 @@
-//! The viewer and a profile in one file.
+//! The viewer and a profile in a single HTML file.
 
 use serde::Serialize;
 
 use crate::viewer;
 
-/// `document` is what the viewer reads: a [`Document`](crate::Document).
+/// `document` is the viewer's input: a [`Document`](crate::Document).
 pub fn html(document: &impl Serialize, title: &str) -> String {
     let data = serde_json::to_string(document).unwrap_or_default();
-    // Nothing in the data can end the element in which it stands.
+    // The data cannot close the element that contains it.
     let data = data.replace('<', "\\u003c");
     let title = title.replace('&', "&amp;").replace('<', "&lt;");
     viewer::standalone(&title, &data)

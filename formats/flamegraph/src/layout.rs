@@ -1,9 +1,10 @@
-//! A tree in the order in which it is drawn.
+//! A tree in drawing order.
 
 use crate::FrameId;
 use crate::tree::{CallTree, NodeId, Values};
 
-/// Nodes depth first, callees by name: the order does not depend on the values, so that a picture of the same program
+/// Nodes depth first, callees sorted by name: the order does not depend on the values, so that successive graphs of a
+/// program look alike.
 /// stays the same.
 #[derive(Clone, Debug, Default)]
 pub struct Layout {
@@ -14,16 +15,16 @@ pub struct Layout {
     pub cut: Cut,
 }
 
-/// What was left out of a layout.
+/// What a layout omits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Cut {
     pub nodes: usize,
-    /// The sum of the outermost ones.
+    /// The sum over the outermost omitted nodes.
     pub value: u64,
 }
 
 impl Layout {
-    /// The heaviest `max_nodes`, which hang together: no node weighs more than its parent.
+    /// The heaviest `max_nodes`. They form a connected tree, because no node weighs more than its parent.
     pub fn new(tree: &CallTree, max_nodes: usize) -> Self {
         let totals = tree.totals();
         let drawn = heaviest(tree, &totals, max_nodes);
@@ -52,7 +53,7 @@ impl Layout {
         let frame_of = |node: NodeId| tree.nodes()[node.row()].frame;
         let by_name = |node: &NodeId| std::cmp::Reverse(ranks[frame_of(*node).0 as usize]);
         outermost.sort_unstable_by_key(by_name);
-        // The last is taken first.
+        // Popped in reverse order.
         let mut open: Vec<(NodeId, u32)> = outermost.iter().map(|&node| (node, 0)).collect();
         while let Some((node, depth)) = open.pop() {
             layout.depth.push(depth);
@@ -75,12 +76,12 @@ impl Layout {
     }
 }
 
-/// Both sides of a comparison count: what is gone is to be seen, too.
+/// Both sides of a comparison count, so that functions that disappeared stay visible.
 fn weight(values: Values) -> u64 {
     values.value.max(values.base)
 }
 
-/// Which nodes are drawn: none without a value, and no more than `max_nodes`.
+/// Selects the nodes to draw: only nodes with a value, at most `max_nodes`.
 fn heaviest(tree: &CallTree, totals: &[Values], max_nodes: usize) -> Vec<bool> {
     let mut weights: Vec<u64> = totals.iter().map(|&total| weight(total)).collect();
     let least = match weights.len() <= max_nodes {
@@ -94,7 +95,7 @@ fn heaviest(tree: &CallTree, totals: &[Values], max_nodes: usize) -> Vec<bool> {
         .iter()
         .filter(|&&total| weight(total) > least)
         .count();
-    // Of those that weigh the same as the first that does not fit, as many as there is room for.
+    // Ties at the cutoff weight fill the remaining places.
     let mut room = match least {
         0 => 0,
         _ => max_nodes.saturating_sub(heavier),
@@ -109,7 +110,7 @@ fn heaviest(tree: &CallTree, totals: &[Values], max_nodes: usize) -> Vec<bool> {
     drawn
 }
 
-/// The place of each frame in the order of names.
+/// The rank of each frame by name.
 fn ranks(tree: &CallTree) -> Vec<u32> {
     let text = |index| tree.frames.text(index);
     let mut order: Vec<(usize, &crate::Frame)> = tree.frames.iter().enumerate().collect();

@@ -1,15 +1,15 @@
-//! Call trees of profiles, and what is drawn from them.
+//! Call trees of profiles and their renderings.
 //!
 //! ```text
 //! Model ─┐                       ┌─ Document   JSON, for the viewer
 //!        ├─ CallTree ─ Layout ───┼─ folded     one line per stack
-//! store ─┘   by function         ├─ svg        a picture
+//! store ─┘   by function         ├─ svg        a static image
 //!                                ├─ speedscope
-//!                                └─ html       the viewer with its data in one file
+//!                                └─ html       the viewer and its data in one file
 //! ```
 //!
-//! A tree has two values at each node, so that two profiles are compared in one: what is looked at, and what it is
-//! compared with. This crate knows no files and no network.
+//! Each node has two values, so that one tree compares two profiles: the current one and the baseline. This crate does
+//! no file or network I/O.
 
 mod document;
 mod folded;

@@ -1,4 +1,4 @@
-//! From the tables of a batch to frames.
+//! Builds frames from the tables of a batch.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct ModelFrames<'a> {
     dictionary: &'a Dictionary,
 }
 
-/// Adds the samples of one type; returns how many that were.
+/// Adds the samples of one type; returns their number.
 pub fn add_model(tree: &mut CallTree, model: &Model, kind: &SampleType, side: Side) -> u64 {
     let dictionary = &*model.dictionary;
     let frames = ModelFrames::new(dictionary);
@@ -42,10 +42,10 @@ pub fn add_model(tree: &mut CallTree, model: &Model, kind: &SampleType, side: Si
                 let node = *stacks.entry(sample.stack).or_insert_with(|| {
                     let mut node = NodeId::ROOT;
                     for &location in dictionary.stacks.get(sample.stack).iter().rev() {
-                        let known = locations
+                        let location_frames = locations
                             .entry(location)
                             .or_insert_with(|| frames.add_to(&mut tree.frames, location));
-                        for &frame in &*known {
+                        for &frame in &*location_frames {
                             node = tree.child(node, frame);
                         }
                     }
@@ -54,7 +54,7 @@ pub fn add_model(tree: &mut CallTree, model: &Model, kind: &SampleType, side: Si
                 tree.add(node, side, measured.weigh(&sample).value);
             }
         }
-        // Where the same samples are counted, too, that is how many there were.
+        // If the batch also counts these samples, use that count.
         samples += match of_scope {
             0 => 0,
             of_scope => counted.unwrap_or(of_scope),
@@ -63,7 +63,7 @@ pub fn add_model(tree: &mut CallTree, model: &Model, kind: &SampleType, side: Si
     samples
 }
 
-/// A profile with the stacks of a tree, for formats that are made from profiles.
+/// Converts a tree to a profile, for formats that are encoded from profiles.
 pub fn to_model(tree: &CallTree, source: &Source) -> Model {
     let mut rows = Interner::new();
     let sample_type = ValueType {
@@ -110,7 +110,7 @@ pub fn to_model(tree: &CallTree, source: &Source) -> Model {
     }
 }
 
-/// Each function has a location of its own, inlined ones too: where they were inlined is in the stack.
+/// Each function gets its own location, inlined ones too: the stack already shows where they were inlined.
 fn add_location(rows: &mut Interner, frames: &FrameTable, frame: &Frame) -> LocationIdx {
     let mapping = match frames.text(frame.binary) {
         "" => MappingIdx::UNSET,
@@ -162,7 +162,7 @@ impl<'a> ModelFrames<'a> {
         frames.location(binary, kind, row.lines.iter().map(|line| self.line(line)))
     }
 
-    /// The file name of the binary of a location, or the runtime that interprets its code, and what kind of code it is.
+    /// The file name of a location's binary, or the runtime that interprets its code, and the kind of code.
     pub fn code_at(&self, location: LocationIdx) -> (&'a str, FrameKind) {
         self.code(self.dictionary.locations.get(location))
     }
@@ -181,13 +181,13 @@ impl<'a> ModelFrames<'a> {
         let frame_type = self.frame_type(row);
         let kind = FrameKind::of(frame_type, binary);
         if binary.is_empty() && kind == FrameKind::Interpreted {
-            // Interpreted code is in no binary; its runtime stands in for one.
+            // Interpreted code has no binary; show its runtime instead.
             return (frame_type, kind);
         }
         (binary, kind)
     }
 
-    /// A frame that is no code, such as `[stack ends: ...]`.
+    /// A frame that is not code, such as `[stack ends: ...]`.
     fn is_marker(&self, row: LocationRef<'_>) -> bool {
         let name = |line: &Line| {
             let function = self.dictionary.functions.get(line.function)?;
@@ -200,10 +200,10 @@ impl<'a> ModelFrames<'a> {
     fn frame_type(&self, row: LocationRef<'_>) -> &'a str {
         let attributes = row.attributes.iter();
         let mut attributes = attributes.filter_map(|&index| self.dictionary.attributes.get(index));
-        let found = attributes
+        let frame_type = attributes
             .find(|it| self.dictionary.strings.get(it.key) == "profile.frame.type")
             .map(|it| &it.value);
-        match found {
+        match frame_type {
             Some(Value::Str(kind)) => kind,
             _ => "",
         }

@@ -1,29 +1,29 @@
 //! What profiles measure.
 //!
-//! Samples of a clock are counted, and measured in the time that they stand for: `samples/count` with a period of 10 ms is
-//! `cpu/nanoseconds`. pprof files have both beside each other, so the count stays one there.
+//! Clock samples are counted and weighted by the time that each stands for: `samples/count` with a period of 10 ms
+//! becomes `cpu/nanoseconds`. pprof files hold both values per sample, so there the count stays a count.
 
 use profcol_profile::{Dictionary, Model, Profile, SampleRef, ScopeProfiles, ValueType};
 
-/// What is measured, such as `cpu`, and in which unit, such as `nanoseconds`.
+/// The measured quantity, such as `cpu`, and its unit, such as `nanoseconds`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SampleType {
     pub name: String,
     pub unit: String,
 }
 
-/// A profile, and how its samples are measured.
+/// A profile and the measure of its samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured<'a> {
     pub profile: &'a Profile,
     pub name: &'a str,
     pub unit: &'a str,
     is_count: bool,
-    /// How much of the unit a counted sample stands for.
+    /// The weight of one counted sample, in the unit.
     period: u64,
 }
 
-/// What a sample of a profile stands for.
+/// The weight of a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
     pub samples: u64,
@@ -31,7 +31,7 @@ pub struct Weight {
     pub value: u64,
 }
 
-/// The profiles of a scope that have samples.
+/// The non-empty profiles of a scope.
 pub fn measured<'a>(
     scope: &'a ScopeProfiles,
     dictionary: &'a Dictionary,
@@ -41,7 +41,7 @@ pub fn measured<'a>(
     profiles.map(move |profile| Measured::new(profile, scope, dictionary))
 }
 
-/// The types of a model, in the order in which they come.
+/// The types of a model, in order of appearance.
 pub fn sample_types(model: &Model) -> Vec<SampleType> {
     let mut types: Vec<SampleType> = Vec::new();
     let scopes = model.resources.iter().flat_map(|it| &it.scopes);
@@ -100,7 +100,7 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// How many samples there were.
+    /// The number of samples.
     pub fn samples(&self) -> u64 {
         self.profile
             .samples
@@ -109,7 +109,7 @@ impl<'a> Measured<'a> {
             .sum()
     }
 
-    /// Whether it counts the samples that others measure.
+    /// Whether this profile counts samples that other profiles of the scope measure.
     pub fn counts_samples(&self) -> bool {
         (self.name, self.unit) == ("samples", "count")
     }

@@ -1,4 +1,4 @@
-//! The file format of speedscope: a sampled profile, a stack and a weight for each node with a value.
+//! The speedscope file format: a sampled profile with a stack and a weight for each node that has a value.
 
 use serde::Serialize;
 
@@ -87,7 +87,7 @@ pub fn speedscope(tree: &CallTree, source: &Source, name: &str) -> String {
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,
-    reason = "serde calls it with a reference"
+    reason = "serde passes a reference"
 )]
 fn is_zero(value: &u32) -> bool {
     *value == 0

@@ -1,4 +1,4 @@
-//! A flame graph as a picture that any browser and most documents show: no script, the value of a frame in its title.
+//! A flame graph as a static SVG: no script, the value of each frame in its title.
 
 use std::fmt::Write;
 
@@ -10,11 +10,11 @@ use crate::tree::CallTree;
 const WIDTH: f64 = 1200.0;
 const ROW: u32 = 17;
 const HEADER: u32 = 34;
-/// Of a monospaced letter at this size.
+/// The width of a monospaced character at this size.
 const CHARACTER: f64 = 6.6;
-/// Narrower frames are left out: nobody could see them.
+/// Narrower frames would be invisible and are omitted.
 const MIN_WIDTH: f64 = 0.3;
-/// The picture of a deeper stack would be too tall to open.
+/// Deeper frames are omitted: the image would be too tall to open.
 const MAX_DEPTH: u32 = 2000;
 const MAX_NODES: usize = 20_000;
 
@@ -72,7 +72,7 @@ struct Rectangle {
 }
 
 fn rectangles(layout: &Layout, total: f64) -> Vec<Rectangle> {
-    // Where the next frame of each depth begins.
+    // The start of the next frame at each depth.
     let mut next: Vec<f64> = vec![0.0];
     let mut rectangles = Vec::new();
     for row in 0..layout.len() {
@@ -115,7 +115,7 @@ fn amount(value: u64, unit: &str) -> String {
     }
 }
 
-/// A hue per binary, dark text readable on each; code of the kernel and what has no name stand apart.
+/// One hue per binary, all light enough for dark text; kernel code and code without symbols get their own colors.
 fn color(frame: &Frame, tree: &CallTree) -> String {
     match frame.kind {
         FrameKind::Kernel => return "#f4b183".to_owned(),
@@ -144,7 +144,7 @@ fn escaped(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
-            // Characters that XML does not allow, and line breaks, which would part a title.
+            // Characters that XML forbids, and line breaks, which would split a title.
             it if it.is_control() || matches!(it, '\u{fffe}' | '\u{ffff}') => out.push(' '),
             it => out.push(it),
         }

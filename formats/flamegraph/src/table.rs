@@ -1,25 +1,25 @@
-//! What each function takes, wherever it was called from.
+//! Self and total value of each function, regardless of its callers.
 
 use std::collections::HashMap;
 
 use crate::FrameId;
 use crate::tree::{CallTree, NodeId, Values};
 
-/// Functions, those with the most in themselves first.
+/// Functions, highest self value first.
 #[derive(Clone, Debug, Default)]
 pub struct FunctionTable {
     pub frame: Vec<FrameId>,
     pub own: Vec<Values>,
     pub total: Vec<Values>,
-    /// Before any were left out.
+    /// Before truncation.
     pub function_count: usize,
 }
 
-/// A function that is on a stack several times counts once in its total.
+/// A function that occurs several times in a stack counts once in its total.
 pub fn function_table(tree: &CallTree, max_functions: usize) -> FunctionTable {
     let totals = tree.totals();
     let mut sums: HashMap<FrameId, (Values, Values)> = HashMap::new();
-    // Whether a function is among the callers of a node is known on the way down, which is walked depth first.
+    // The depth-first walk tracks which functions are among the callers of the current node.
     let mut children: Vec<Vec<u32>> = vec![Vec::new(); tree.node_count()];
     let mut open: Vec<Step> = Vec::new();
     for (row, node) in tree.nodes().iter().enumerate() {

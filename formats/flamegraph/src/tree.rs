@@ -1,10 +1,10 @@
-//! Stacks, added up by function.
+//! Stacks merged by function.
 
 use std::collections::HashMap;
 
 use crate::{FrameId, FrameTable};
 
-/// A node stands for a function called by the function of its parent.
+/// A node stands for a function as called by its parent's function.
 #[derive(Clone, Debug, Default)]
 pub struct CallTree {
     pub frames: FrameTable,
@@ -17,7 +17,7 @@ pub struct CallTree {
 pub(crate) struct Node {
     pub parent: NodeId,
     pub frame: FrameId,
-    /// Of stacks that end here.
+    /// The value of stacks that end here.
     pub own: Values,
 }
 
@@ -31,13 +31,13 @@ pub struct Values {
     pub base: u64,
 }
 
-/// What a value belongs to.
+/// The profile that a value belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Side {
-    /// The profile that is looked at.
+    /// The current profile.
     #[default]
     Current,
-    /// The one with which it is compared.
+    /// The baseline.
     Base,
 }
 
@@ -85,10 +85,10 @@ impl CallTree {
         &self.nodes
     }
 
-    /// Of each node, with all that it calls.
+    /// The total of each node, including its callees.
     pub(crate) fn totals(&self) -> Vec<Values> {
         let mut totals: Vec<Values> = self.nodes.iter().map(|node| node.own).collect();
-        // A node comes behind its parent.
+        // A node comes after its parent.
         for row in (0..self.nodes.len()).rev() {
             let (total, parent) = (totals[row], self.nodes[row].parent);
             if parent != NodeId::ROOT {
@@ -108,8 +108,8 @@ impl CallTree {
         })
     }
 
-    /// What is called by `frame`, and, turned around, who calls it: trees whose outermost node it is. Where it calls
-    /// itself, a stack counts from its outermost call down, and from its innermost call up.
+    /// The callees of `frame` and, inverted, its callers: two trees with `frame` as the outermost node. In recursive
+    /// stacks, callees count from the outermost call and callers from the innermost one.
     pub fn sandwich(&self, frame: FrameId) -> (CallTree, CallTree) {
         let (mut callers, mut callees) = (self.empty(), self.empty());
         // The place of each node below the outermost call of the function.
@@ -139,8 +139,8 @@ impl CallTree {
         (callers, callees)
     }
 
-    /// Of what is called by the outermost functions, with its own value and its total, the most first: the neighbours of a
-    /// function in either side of its [`sandwich`](Self::sandwich).
+    /// The callees of the outermost functions with self and total values, heaviest first: on either side of a
+    /// [`sandwich`](Self::sandwich), the neighbors of the function.
     pub fn second_level(&self) -> Vec<(FrameId, Values, Values)> {
         let totals = self.totals();
         let rows = self.nodes.iter().zip(totals);
@@ -155,12 +155,12 @@ impl CallTree {
         second
     }
 
-    /// The frame of a function by its name and that of its binary.
+    /// Finds the frame of a function by its name and that of its binary.
     pub fn find(&self, name: &str, binary: &str) -> Option<FrameId> {
-        let found = self.frames.iter().position(|frame| {
+        let row = self.frames.iter().position(|frame| {
             self.frames.text(frame.name) == name && self.frames.text(frame.binary) == binary
         });
-        found.map(|row| FrameId(row as u32))
+        row.map(|row| FrameId(row as u32))
     }
 
     fn add_values(&mut self, node: NodeId, values: Values) {
@@ -177,7 +177,7 @@ impl CallTree {
 }
 
 impl NodeId {
-    /// The place above the outermost frames.
+    /// The root: the parent of the outermost frames.
     pub const ROOT: Self = Self(u32::MAX);
 
     pub(crate) fn at(row: usize) -> Self {

@@ -1,8 +1,8 @@
-//! The files of the viewer, which are in `viewer/`.
+//! The viewer's files, from `viewer/`.
 //!
-//! Browsers get the modules as one script: in the order of their dependencies, without imports, exports, indentation
-//! and lines of comment. That is all that a bundler would have to do, so that none is needed to build profcol. No text
-//! in the modules goes over several lines; a test of theirs looks for that.
+//! Browsers get the modules as one script: in dependency order, without imports, exports, indentation and comment
+//! lines. profcol needs nothing else from a bundler, so the build has none. String literals in the modules must stay on
+//! one line; a JS test checks that.
 
 macro_rules! modules {
     ($($name:literal),* $(,)?) => {
@@ -10,7 +10,7 @@ macro_rules! modules {
     };
 }
 
-/// What the live page and the one-file page have in common, each behind what it imports.
+/// Modules shared by the live page and the one-file page, each after its imports.
 const SHARED: &[&str] = modules!(
     "format.js",
     "dom.js",
@@ -54,9 +54,9 @@ pub fn page_script() -> String {
     bundle(&[SHARED, LIVE])
 }
 
-/// A page with everything in it; `title` is escaped for HTML, and `profile` is JSON without any `<`.
+/// A self-contained page; `title` is escaped for HTML, and `profile` is JSON without any `<`.
 pub(crate) fn standalone(title: &str, profile: &str) -> String {
-    // The profile comes last: it may have anything in it that looks like a place to fill.
+    // Fill in the profile last: it may contain text that looks like a placeholder.
     STANDALONE_PAGE
         .replacen("{{style}}", STYLE, 1)
         .replacen("{{script}}", &bundle(&[SHARED, STANDALONE]), 1)

@@ -1,4 +1,4 @@
-// Requests to the server of this page.
+// Requests to the page's server.
 
 function queryOf(parameters) {
   const query = new URLSearchParams();
@@ -18,14 +18,14 @@ export async function request(path, parameters, signal) {
     response = await fetch(addressOf(path, parameters), { signal, credentials: 'same-origin' });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
-    throw new Error('profcol does not answer. Is it still running?', { cause: error });
+    throw new Error('profcol is not responding. Is it still running?', { cause: error });
   }
   if (response.ok) return response.json();
   let reason = '';
   try {
     reason = (await response.json()).error;
   } catch {
-    // An answer from something in between has no text of ours.
+    // A proxy's error response carries no error text of profcol.
   }
-  throw new Error(reason || `${path}: the server answered ${response.status}`);
+  throw new Error(reason || `${path}: server returned ${response.status}`);
 }

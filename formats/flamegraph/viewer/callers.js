@@ -1,11 +1,11 @@
 // Callers and callees of a function.
 import { ROOT } from './profile.js';
 
-// Bounds the work for functions that call themselves thousands of times: further callers of such a call are left out.
+// Bounds the work for functions that recurse thousands of times: further callers of such a call are omitted.
 const MOST_CALLER_STEPS = 2_000_000;
 const LEAST_CALLERS = 64;
 
-// The calls of a function in depth-first order, with what is sampled in them but not in a further call inside of them.
+// The calls of a function in depth-first order, each with its samples minus those of nested calls.
 function callsOf(frames, nodes, called) {
   const calls = [];
   const open = [];
@@ -23,21 +23,21 @@ function callsOf(frames, nodes, called) {
   return calls;
 }
 
-// A tree that grows by path; `columns` gives it back in depth-first order.
+// A tree built path by path; `columns` returns it in depth-first order.
 class MergedTree {
   constructor() {
     this.frame = [];
     this.parent = [];
     this.values = { self: [], total: [], base_self: [], base_total: [] };
-    this.known = new Map();
+    this.children = new Map();
   }
 
   child(parent, frame, called, functions) {
     const key = (parent + 1) * (functions + 1) + called;
-    let node = this.known.get(key);
+    let node = this.children.get(key);
     if (node === undefined) {
       node = this.frame.length;
-      this.known.set(key, node);
+      this.children.set(key, node);
       this.frame.push(frame);
       this.parent.push(parent);
       for (const column of Object.values(this.values)) column.push(0);
@@ -73,8 +73,8 @@ class MergedTree {
   }
 }
 
-// Callers and callees as columns of nodes; the function is at depth 0 of both. A stack in which it calls itself counts once:
-// from its outermost call down, and from its innermost call up.
+// Callers and callees as columns of nodes; the function is at depth 0 of both. A recursive stack counts once: callees
+// start at the outermost call, callers at the innermost one.
 export function sandwichOf(frames, nodes, called) {
   const callers = new MergedTree();
   const callees = new MergedTree();

@@ -1,4 +1,4 @@
-// The call tree: a tree for eyes, keyboard and screen readers that has only its visible rows in the document.
+// The call tree, accessible by keyboard and screen reader; only its visible rows are in the document.
 import { abbreviate, formatDifference, formatPoints, formatShare, formatValue } from './format.js';
 import { changeClass, shareDifference } from './details.js';
 import { element, oncePerFrame } from './dom.js';
@@ -9,11 +9,11 @@ import { ROOT } from './profile.js';
 const TREE_ROW_HEIGHT = 24;
 const MOST_INDENTS = 24;
 const MOST_ROW_NAME = 300;
-// A child with this share of its parent is opened together with it.
+// Opening a node also opens a child with at least this share of it.
 const DOMINANT = 0.6;
 const MOST_OPENED = 40;
 
-// The visible rows below the root, heaviest child first. `isOpen(node)` tells which have their children shown.
+// The visible rows below the root, heaviest child first. `isOpen(node)` returns whether a node's children are shown.
 export function visibleRows(nodes, isOpen, shows) {
   const rows = [];
   const stack = [];
@@ -59,7 +59,7 @@ export class CallTree {
     new ResizeObserver(this.draw).observe(this.element);
   }
 
-  // Open nodes and the active one stay open and active by path.
+  // Open nodes and the active node are kept by path.
   show(profile, matches, selected) {
     const activeHash = this.active > 0 ? this.hashes[this.active] : null;
     this.profile = profile;
@@ -82,7 +82,7 @@ export class CallTree {
     this.refresh();
   }
 
-  // Opens the way to the heaviest match.
+  // Opens the path to the heaviest match.
   openMatches() {
     let node = ROOT;
     for (let opened = 0; opened < MOST_OPENED; opened++) {
@@ -113,7 +113,7 @@ export class CallTree {
   refresh() {
     this.rows = visibleRows(this.nodes, (node) => this.open.has(this.hashes[node]), this.shows);
     this.tree.style.height = `${this.rows.length * TREE_ROW_HEIGHT}px`;
-    this.empty.textContent = this.rows.length > 0 ? '' : this.matches ? 'No function matches the search.' : 'Nothing was sampled in this range.';
+    this.empty.textContent = this.rows.length > 0 ? '' : this.matches ? 'No function matches the search.' : 'No samples in this range.';
     this.render();
   }
 

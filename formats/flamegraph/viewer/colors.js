@@ -1,6 +1,7 @@
-// Colours: themes, palettes by binary and by kind, and the scales of a comparison. Every fill leaves at least 4.5:1 to its text.
+// Colors: themes, palettes by binary and by kind, and comparison scales. Text on every fill has a contrast of at least
+// 4.5:1.
 
-// OKLCH keeps the lightness that people see equal between hues, so one text colour suits a whole palette.
+// OKLCH keeps the perceived lightness equal across hues, so one text color suits a whole palette.
 function oklch(lightness, chroma, hue) {
   const angle = (hue * Math.PI) / 180;
   const a = chroma * Math.cos(angle);
@@ -48,7 +49,7 @@ export function hashText(text) {
 
 const KIND_HUES = { native: 250, kernel: 50, jit: 150, interpreted: 310, inlined: 215, marker: 0 };
 const KIND_CHROMA = { inlined: 0.03, marker: 0 };
-// Kept apart from the kernel's hue, which has the same colour in every mode.
+// Distinct from the kernel's hue, which has the same color in every mode.
 const BINARY_HUES = [250, 150, 310, 200, 110, 345, 275, 175, 225, 130, 290, 325];
 const BINARY_CHROMAS = [0.058, 0.034];
 const SHADES = 3;
@@ -71,7 +72,7 @@ export function kindColor(theme, kind) {
   return kindFill(theme, kind, 1);
 }
 
-// Hue and chroma of a binary, as one number.
+// Hue and chroma of a binary, packed into one number.
 function binaryTint(binary) {
   const hash = hashText(binary);
   return (hash % BINARY_HUES.length) * BINARY_CHROMAS.length + ((hash >>> 16) % BINARY_CHROMAS.length);
@@ -85,10 +86,10 @@ export function binaryColor(theme, binary, kind) {
   return kind === 'kernel' ? kindFill(theme, 'kernel', 1) : binaryFill(theme, binaryTint(binary), 1);
 }
 
-// For each frame the index of its fill among `styles`.
+// The index into `styles` of each frame's fill.
 export function frameColors(frames, mode, theme) {
   const styles = [theme.root];
-  const known = new Map();
+  const indices = new Map();
   const tints = new Map();
   const ofFrame = new Uint16Array(frames.count + 1);
   for (let frame = 0; frame < frames.count; frame++) {
@@ -98,10 +99,10 @@ export function frameColors(frames, mode, theme) {
     const binary = frames.binaryOf(frame);
     if (!byKind && !tints.has(binary)) tints.set(binary, binaryTint(binary));
     const key = byKind ? `${kind} ${shade}` : tints.get(binary) * SHADES + shade;
-    let style = known.get(key);
+    let style = indices.get(key);
     if (style === undefined) {
       style = styles.length;
-      known.set(key, style);
+      indices.set(key, style);
       styles.push(byKind ? kindFill(theme, kind, shade) : binaryFill(theme, tints.get(binary), shade));
     }
     ofFrame[frame] = style;
@@ -112,7 +113,7 @@ export function frameColors(frames, mode, theme) {
 const DIFFERENCE_HUES = { 'blue-orange': [255, 55], 'green-red': [150, 25] };
 const STEPS = 8;
 
-// From "only in the baseline" over "unchanged" (the middle) to "only now".
+// From "only in the baseline" via "unchanged" (the middle) to "only now".
 export function differenceScale(palette, theme) {
   const [less, more] = DIFFERENCE_HUES[palette] ?? DIFFERENCE_HUES['blue-orange'];
   const styles = [];
@@ -126,7 +127,7 @@ export function differenceScale(palette, theme) {
   return styles;
 }
 
-// Where on the scale: `now` and `base` are shares or values in the same unit.
+// The step on the scale: `now` and `base` are shares or values in the same unit.
 export function differenceStep(now, base) {
   const sum = now + base;
   if (!(sum > 0)) return STEPS;
@@ -141,7 +142,7 @@ export function differenceColors(palette, theme, scale) {
   };
 }
 
-// Colours of the timeline, told by first appearance so that they stay when the order changes.
+// Timeline colors, assigned by first appearance so that reordering keeps them.
 const SERIES_HUES = [250, 150, 50, 310, 200, 95, 345, 25, 275, 175];
 
 export function seriesColor(theme, slot) {

@@ -1,4 +1,4 @@
-// What a node or a function is and costs, in words: the tooltip, the selection bar and the text for screen readers.
+// A node or function described in words: for the tooltip, the selection bar and screen readers.
 import { abbreviate, formatDifference, formatPoints, formatShare, formatValue } from './format.js';
 import { notShown, notShownInBase } from './profile.js';
 import { element } from './dom.js';
@@ -6,7 +6,7 @@ import { element } from './dom.js';
 const MOST_TOOLTIP_NAME = 400;
 const TOOLTIP_DISTANCE = 14;
 
-// "1.2 s (12 %)", and in a comparison what it was in the baseline and the difference by share.
+// "1.2 s (12 %)"; in a comparison also the baseline and the difference by share.
 export function describeValue(profile, value, baseValue) {
   const now = `${formatValue(value, profile.unit)} (${formatShare(value, profile.total)})`;
   if (!profile.comparison) return now;
@@ -24,13 +24,13 @@ export function changeClass(change) {
   return change > 0 ? 'increase' : change < 0 ? 'decrease' : '';
 }
 
-// Name and facts of a node as pairs; the first pair is the name.
+// Name and details of a node as pairs; the first pair is the name.
 export function describeNode(profile, frames, nodes, node) {
   if (node < -1) {
     const parent = -2 - node;
     return [
       ['', 'not shown'],
-      ['', `functions called by ${abbreviate(frames.nameOf(nodes.frame[parent]), 80)} that are too small for this picture`],
+      ['', `functions called by ${abbreviate(frames.nameOf(nodes.frame[parent]), 80)} that are too small for this graph`],
       ['total', describeValue(profile, notShown(nodes, parent), notShownInBase(nodes, parent))],
     ];
   }

@@ -1,4 +1,4 @@
-// Builds elements. Text from outside only ever becomes a text node or the value of an attribute.
+// Element helpers. Untrusted text only ever becomes a text node or an attribute value.
 
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
@@ -15,7 +15,7 @@ export function button(label, onclick, attributes = {}) {
   return element('button', { type: 'button', onclick, ...attributes }, label);
 }
 
-// A labelled <select>; choices are pairs of value and text.
+// A labeled <select>; choices are pairs of value and text.
 export function select(label, choices, value, onchange) {
   const box = element('select', { 'aria-label': label, title: label, onchange: () => onchange(box.value) });
   for (const [choice, text] of choices) box.append(element('option', { value: choice }, text));
@@ -27,7 +27,7 @@ export function setPressed(toggle, pressed) {
   toggle.setAttribute('aria-pressed', String(pressed));
 }
 
-// A text that is the same again must not be read out again.
+// Skips equal text, which screen readers would announce again.
 export function setText(target, text) {
   if (target.textContent !== text) target.textContent = text;
 }
@@ -38,7 +38,7 @@ export function swatch(color) {
   return made;
 }
 
-// Calls `action` once per animation frame, however often it is asked.
+// Calls `action` at most once per animation frame.
 export function oncePerFrame(action) {
   let waiting = false;
   return () => {

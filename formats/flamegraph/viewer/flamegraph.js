@@ -1,4 +1,4 @@
-// A flame graph or icicle on a canvas as large as its window: data, zoom, pan, and which row is where.
+// A flame graph or icicle on a canvas the size of its viewport: data, zoom, pan, and row positions.
 import { BAR_HEIGHT, barNear, layoutTree, rowsBelow, widthScale } from './layout.js';
 import { element, oncePerFrame } from './dom.js';
 import { findFromAddress, pathForAddress, pathOf } from './paths.js';
@@ -24,7 +24,7 @@ export class FlameGraph {
     this.zoomsOnClick = true;
     this.view = { from: 0, until: 1 };
     this.focus = ROOT;
-    this.wantedPath = [];
+    this.focusPath = [];
     this.history = [];
     this.hovered = -1;
     this.cursor = -1;
@@ -38,7 +38,7 @@ export class FlameGraph {
     new ResizeObserver(() => this.resize()).observe(this.element);
   }
 
-  // Shows new data; focus, view and scroll position stay where the names stay.
+  // Shows new data; focus, view and scroll position follow the names.
   show(frames, nodes, unit, byShare) {
     const inFocus = this.layout ? this.viewInFocus() : null;
     const cursorPath = this.cursor > 0 ? pathOf(this.frames, this.nodes, this.cursor) : null;
@@ -47,7 +47,7 @@ export class FlameGraph {
     this.unit = unit;
     this.layout = layoutTree(nodes, widthScale(nodes, byShare));
     this.hovered = -1;
-    this.focus = findFromAddress(frames, nodes, this.wantedPath);
+    this.focus = findFromAddress(frames, nodes, this.focusPath);
     this.cursor = cursorPath ? findFromAddress(frames, nodes, cursorPath) : -1;
     this.stopAnimation();
     this.view = this.viewOf(this.focus);
@@ -72,7 +72,7 @@ export class FlameGraph {
     this.element.scrollTop = orientation === 'flame' ? this.element.scrollHeight : 0;
   }
 
-  // `matches`: one byte per frame, or null without a search.
+  // `matches`: one byte per frame, or null when not searching.
   setMatches(matches) {
     this.matches = matches;
     this.matchesBefore = null;
@@ -93,13 +93,13 @@ export class FlameGraph {
     this.redraw();
   }
 
-  // The zoom as the address holds it.
+  // The zoom path as stored in the URL.
   zoomPath() {
-    return this.wantedPath;
+    return this.focusPath;
   }
 
   setZoomPath(path) {
-    this.wantedPath = path;
+    this.focusPath = path;
     if (!this.layout) return;
     this.focus = findFromAddress(this.frames, this.nodes, path);
     this.stopAnimation();
@@ -110,13 +110,13 @@ export class FlameGraph {
   zoomTo(node) {
     if (!this.layout) return;
     if (node !== this.focus) {
-      this.history.push(this.wantedPath);
+      this.history.push(this.focusPath);
       if (this.history.length > MOST_HISTORY) this.history.shift();
     }
     this.moveTo(node, pathForAddress(this.frames, this.nodes, node));
   }
 
-  // Back to the focus after a pan, else to the focus before it.
+  // Returns to the focus after a pan, otherwise to the previous focus.
   zoomBack() {
     const view = this.viewOf(this.focus);
     if (!this.animation && (view.from !== this.view.from || view.until !== this.view.until)) {
@@ -129,7 +129,7 @@ export class FlameGraph {
 
   moveTo(node, path) {
     this.focus = node;
-    this.wantedPath = path;
+    this.focusPath = path;
     this.measureRows();
     this.animateTo(this.viewOf(node));
     this.revealRow(this.nodes.depth[node]);
@@ -140,7 +140,7 @@ export class FlameGraph {
     return this.focus !== ROOT || this.view.from > 0 || this.view.until < 1;
   }
 
-  // The heaviest node of a function, to zoom to.
+  // The heaviest node of a function, as a zoom target.
   heaviestNode(called) {
     let heaviest = -1;
     for (let node = 1; node < this.nodes.count; node++) {
@@ -197,7 +197,7 @@ export class FlameGraph {
     this.animation = { target, request: requestAnimationFrame(step) };
   }
 
-  // The window scrolls over the rows of the focus only, however deep the rest of the tree is.
+  // Limits scrolling to the rows of the focus, however deep the rest of the tree is.
   measureRows() {
     if (!this.layout) return;
     const fromBottom = this.element.scrollHeight - this.element.scrollTop;
@@ -223,7 +223,7 @@ export class FlameGraph {
     this.painter.draw();
   }
 
-  // Where row 0 is and which way the rows go.
+  // The position of row 0 and the direction of the rows.
   rowTop(row) {
     const scroll = this.element.scrollTop;
     if (this.orientation === 'icicle') return (row - this.firstRow) * BAR_HEIGHT - scroll;
@@ -285,7 +285,7 @@ export class FlameGraph {
     this.redraw();
   }
 
-  // A click or Enter. Zooms first: the selection belongs to the new step in the history of the browser.
+  // A click or Enter. Zooms first: the selection belongs to the new history entry of the browser.
   choose(node) {
     this.moveCursor(node);
     if (this.zoomsOnClick) this.zoomTo(node);

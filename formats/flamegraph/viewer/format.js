@@ -1,6 +1,6 @@
 // Numbers, times and names as text.
 
-// Scales of a unit: size, symbol, and from how many of them on the scale is used.
+// The scales of a unit: size, symbol, and the count from which the scale is used.
 const SCALES = {
   nanoseconds: [[1, 'ns', 0], [1e3, 'µs', 1], [1e6, 'ms', 1], [1e9, 's', 1], [60e9, 'min', 2], [3600e9, 'h', 2]],
   bytes: [[1, 'B', 0], [1024, 'KiB', 1], [1024 ** 2, 'MiB', 1], [1024 ** 3, 'GiB', 1], [1024 ** 4, 'TiB', 1]],
@@ -36,13 +36,13 @@ export function formatShare(part, whole) {
   return `${percent.toFixed(percent < 10 ? 2 : 1)} %`;
 }
 
-// A difference always has its sign, so that it does not depend on colour.
+// A difference always has a sign, so that its meaning does not depend on color.
 export function formatDifference(difference, format) {
   const size = format(Math.abs(difference));
   return /[1-9]/.test(size) ? (difference > 0 ? '+' : '−') + size : '0';
 }
 
-// A difference of two shares, in percentage points.
+// The difference of two shares in percentage points.
 export function formatPoints(share) {
   return `${(share * 100).toFixed(2)} pp`;
 }
@@ -63,7 +63,7 @@ export function formatDuration(seconds) {
   return `${(seconds / 3600).toFixed(1)} h`;
 }
 
-// Control characters and those that turn the direction of writing around could make a name look like another one.
+// Control and bidirectional characters could make one name look like another.
 const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/;
 const EVERY_INVISIBLE = new RegExp(INVISIBLE, 'g');
 
@@ -72,12 +72,12 @@ export function printable(text) {
   return text.replace(EVERY_INVISIBLE, (character) => `\\u{${character.codePointAt(0).toString(16)}}`);
 }
 
-// The first part of a long name: enough to tell it, short enough for a line.
+// The start of a long name: enough to identify it, short enough for a line.
 export function abbreviate(text, most) {
   return text.length <= most ? text : `${text.slice(0, most - 1)}…`;
 }
 
-// Shortens in the middle, because both ends of `a::b::c` say most.
+// Shortens in the middle, because both ends of `a::b::c` carry most information.
 export function shortenMiddle(text, most) {
   if (text.length <= most) return text;
   if (most < 10) return `${text.slice(0, most - 1)}…`;

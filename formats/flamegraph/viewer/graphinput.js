@@ -1,4 +1,4 @@
-// Mouse, wheel, touch and keyboard of a flame graph.
+// Mouse, wheel, touch and keyboard input of a flame graph.
 import { ROOT } from './profile.js';
 
 const WHEEL_LINE = 20;
@@ -36,7 +36,7 @@ export class GraphInput {
   }
 
   onPointerMove(event) {
-    // The button may have been released outside of the window.
+    // The button may have been released outside the window.
     if (event.buttons === 0) this.drag = null;
     const { drag } = this;
     if (!drag) {

@@ -1,4 +1,4 @@
-// The field for a selector of labels, with completion.
+// The label selector field, with completion.
 import { abbreviate, printable } from './format.js';
 import { applyCompletion, completionAt, formatSelector, parseSelector } from './selector.js';
 import { element } from './dom.js';
@@ -7,7 +7,7 @@ const OPERATORS = ['=', '!=', '=~', '!~'];
 const MOST_SUGGESTIONS = 30;
 
 export class LabelFilter {
-  // `loadNames()` and `loadValues(name)` answer promises of texts; `onApply(selector)` gets a selector that is right.
+  // `loadNames()` and `loadValues(name)` return promises of strings; `onApply(selector)` receives a valid selector.
   constructor(label, placeholder, { loadNames, loadValues, onApply }) {
     Object.assign(this, { loadNames, loadValues, onApply });
     this.id = `filter-${label.toLowerCase().replace(/\W+/g, '-')}`;
@@ -52,7 +52,7 @@ export class LabelFilter {
     try {
       choices = await this.choicesFor(completion);
     } catch {
-      // The field works without suggestions; the page reports a server that is away.
+      // The field works without suggestions; the page itself reports an unreachable server.
       choices = [];
     }
     if (this.input.value !== text || this.input.selectionStart !== caret || document.activeElement !== this.input) return;

@@ -1,9 +1,9 @@
-// Where each bar of a flame graph is, and which of them can be seen.
+// The position of each bar of a flame graph, and which bars are visible.
 import { ROOT, notShown, notShownInBase } from './profile.js';
 
 export const BAR_HEIGHT = 20;
 
-// What the width of a bar stands for: `now` and `base` are factors for the values of a node.
+// What the width of a bar represents: `now` and `base` are factors for the values of a node.
 export function widthScale(nodes, byShare) {
   const now = nodes.total[ROOT];
   const base = nodes.baseTotal[ROOT];
@@ -13,7 +13,8 @@ export function widthScale(nodes, byShare) {
   return { now: now > 0 ? 1 / (now * parts) : 0, base: base > 0 ? 1 / (base * parts) : 0 };
 }
 
-// Bars in rows, each row sorted by place, with the root from 0 to 1. `node` is -2 - n for what is not shown below node n.
+// Bars in rows, each row sorted by position, the root spanning 0 to 1. `node` is -2 - n for what is not shown below
+// node n.
 export function layoutTree(nodes, scale) {
   const { rowStart, bars, rows } = countBars(nodes);
   const layout = {
@@ -31,7 +32,7 @@ export function layoutTree(nodes, scale) {
   const place = (row, width, node) => {
     const bar = next[row]++;
     const start = Math.min(cursor[row], limit[row]);
-    // Rounding must not push a bar into the neighbour of its parent.
+    // Rounding must not push a bar beyond its parent.
     const end = Math.min(start + width, limit[row]);
     layout.start[bar] = start;
     layout.end[bar] = end;
@@ -88,7 +89,7 @@ export function firstEndingAfter(ends, low, high, place) {
   return low;
 }
 
-// As firstEndingAfter, in steps that double: short where the answer is near.
+// As firstEndingAfter, by exponential search: fast if the result is near.
 function firstEndingAfterNear(ends, low, high, place) {
   let step = 1;
   while (low + step < high && ends[low + step] <= place) {
@@ -98,8 +99,8 @@ function firstEndingAfterNear(ends, low, high, place) {
   return firstEndingAfter(ends, low, Math.min(high, low + step + 1), place);
 }
 
-// Calls `onBar(bar)` for each visible bar of at least a pixel, `onRun(first, last)` for neighbours that are narrower and share
-// pixels. Costs at most two steps for each pixel, whatever the row holds.
+// Calls `onBar(bar)` for each visible bar of at least a pixel, `onRun(first, last)` for adjacent narrower bars that
+// share pixels. Takes at most two steps per pixel, regardless of the row's length.
 export function visibleBars(layout, row, from, until, pixel, onBar, onRun) {
   const { start, end } = layout;
   const last = layout.rowStart[row + 1];
@@ -117,14 +118,14 @@ export function visibleBars(layout, row, from, until, pixel, onBar, onRun) {
   }
 }
 
-// The bar at a place, or -1.
+// The bar at a position, or -1.
 export function barAt(layout, row, place) {
   if (row < 0 || row >= layout.rows) return -1;
   const bar = firstEndingAfter(layout.end, layout.rowStart[row], layout.rowStart[row + 1], place);
   return bar < layout.rowStart[row + 1] && layout.start[bar] <= place ? bar : -1;
 }
 
-// The nearest bar with some width at or around a place that may fall between narrow bars.
+// The nearest non-empty bar at or around a position, which may fall between narrow bars.
 export function barNear(layout, row, place, distance) {
   const exact = barAt(layout, row, place);
   if (exact >= 0 || row < 0 || row >= layout.rows) return exact;
@@ -134,7 +135,7 @@ export function barNear(layout, row, place, distance) {
   return before >= layout.rowStart[row] && place - layout.end[before] <= distance ? before : -1;
 }
 
-// The deepest row below a node, with what is not shown there.
+// The deepest row below a node, including bars that are not shown.
 export function rowsBelow(nodes, layout, node) {
   let deepest = nodes.depth[node];
   for (let below = node; below < nodes.end[node]; below++) {

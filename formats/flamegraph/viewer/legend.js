@@ -1,4 +1,4 @@
-// What the colours of a graph mean.
+// The color legend of a graph.
 import { abbreviate, formatShare, shortenMiddle } from './format.js';
 import { binaryColor, differenceScale, kindColor } from './colors.js';
 import { button, element, swatch } from './dom.js';
@@ -17,16 +17,16 @@ export function kindLegend({ frames }, theme) {
   return frames.kinds.filter((kind) => used.has(kind)).map((kind) => element('span', { class: 'legend-item' }, swatch(kindColor(theme, kind)), kind));
 }
 
-// The heaviest binaries by self; a click searches for one.
+// The heaviest binaries by self value; a click searches for one.
 export function binaryLegend(profile, theme, onSearch) {
   const { frames, functions } = profile;
   const weights = new Map();
   for (let row = 0; row < functions.count; row++) {
     const frame = functions.frame[row];
     const binary = frames.rawBinary(frame);
-    const known = weights.get(binary) ?? { frame, self: 0 };
-    known.self += functions.self[row];
-    weights.set(binary, known);
+    const weight = weights.get(binary) ?? { frame, self: 0 };
+    weight.self += functions.self[row];
+    weights.set(binary, weight);
   }
   const heaviest = [...weights.values()].sort((left, right) => right.self - left.self).slice(0, MOST_LEGEND);
   return heaviest.map(({ frame, self }) => binaryButton(profile, theme, frame, self, onSearch));

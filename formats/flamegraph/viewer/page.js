@@ -183,7 +183,7 @@ class Page {
 
   setBase(base) {
     if (base === 'range') {
-      // Takes effect with the drag; until then the picture stays.
+      // Takes effect with the drag; until then the graph stays.
       this.timeline.dragsBase = true;
       this.renderControls();
       return;
@@ -194,7 +194,7 @@ class Page {
 
   // --- ranges
 
-  // The server's clock: profiles carry its times.
+  // The server's clock, because profiles carry its timestamps.
   now() {
     return this.status ? this.status.now + (performance.now() - this.statusAt) : Date.now();
   }
@@ -228,7 +228,7 @@ class Page {
     return { ...this.currentRange(), query: this.queryOrNone };
   }
 
-  // A query without a matcher is no parameter.
+  // Omits the parameter for a query without matchers.
   get queryOrNone() {
     return this.state.query || null;
   }
@@ -272,7 +272,7 @@ class Page {
       this.failures = 0;
       this.error.hidden = true;
       this.renderControls();
-      // The next round must not cut off what this view asks for.
+      // Wait, so that the next poll does not abort this view's requests.
       await this.viewer.show(profile);
       if (this.state.view === 'processes') await this.loadProcesses();
     } catch (error) {
@@ -304,8 +304,8 @@ class Page {
   }
 
   emptyText() {
-    if (this.state.query !== '') return 'Nothing that matches the label filter was sampled in this range.';
-    return this.status.newest === null ? 'No sample yet. The first ones come within seconds.' : 'Nothing was sampled in this range.';
+    if (this.state.query !== '') return 'No samples match the label filter in this range.';
+    return this.status.newest === null ? 'No samples yet. The first ones arrive within seconds.' : 'No samples in this range.';
   }
 
   showError(error) {
@@ -334,10 +334,10 @@ class Page {
 
   renderTypes() {
     const names = (this.status.types ?? []).map(({ name }) => name);
-    const known = names.join('\n');
+    const key = names.join('\n');
     this.typeBox.hidden = names.length < 2;
-    if (this.knownTypes === known) return;
-    this.knownTypes = known;
+    if (this.knownTypes === key) return;
+    this.knownTypes = key;
     this.typeBox.replaceChildren(select('Profile type', names.map((name) => [name, name]), this.type.name, (type) => this.changeAndLoad({ type })));
   }
 
@@ -349,9 +349,9 @@ class Page {
       names = USUAL_LABELS;
     }
     if (!names.includes(this.state.by)) names = [this.state.by, ...names];
-    const known = `${this.state.by}\n${names.join('\n')}`;
-    if (this.knownLabels === known) return;
-    this.knownLabels = known;
+    const key = `${this.state.by}\n${names.join('\n')}`;
+    if (this.knownLabels === key) return;
+    this.knownLabels = key;
     this.byBox.replaceChildren(select('Timeline by', names.map((name) => [name, `by ${name}`]), this.state.by, (by) => {
       this.timeline.forgetSeries();
       this.changeAndLoad({ by });
@@ -361,7 +361,7 @@ class Page {
   renderControls() {
     this.liveButton.textContent = this.isLive ? 'Pause' : 'Go live';
     this.liveButton.classList.toggle('is-live', this.isLive);
-    this.liveButton.title = this.isLive ? 'New data every few seconds. Pause to keep this picture.' : 'Follow new data again';
+    this.liveButton.title = this.isLive ? 'New data every few seconds. Pause to keep this view.' : 'Follow new data again';
     for (const choice of this.lastButtons) setPressed(choice, !this.isFixed && Number(choice.dataset.last) === this.state.last);
     const { from, until } = this.state;
     this.fixedRange.textContent = this.isFixed ? `${formatClock(from)} – ${formatClock(until)} (${formatDuration((until - from) / 1000)})` : '';

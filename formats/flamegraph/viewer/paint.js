@@ -11,7 +11,7 @@ const STRIPE = 3;
 const LEAST_LABEL = 20;
 const LEAST_CHARACTERS = 4;
 const LEAST_STRIPE = 9;
-// A run of frames that covers less of its pixels than this is not drawn.
+// A run of frames that covers a smaller fraction of its pixels is not drawn.
 const LEAST_COVER = 0.25;
 const MOST_LABEL = 500;
 
@@ -30,7 +30,7 @@ export class GraphPainter {
   draw() {
     if (!this.graph.width) return;
     if (!this.graph.layout || !this.graph.colors) {
-      // An opaque canvas is black until something is drawn.
+      // An opaque canvas is black until it is painted.
       this.clear(currentTheme());
       return;
     }
@@ -70,8 +70,8 @@ export class GraphPainter {
     const labels = [];
     const run = { left: 0, right: -1, style: '' };
     let style = '';
-    const fillWith = (wanted) => {
-      if (wanted !== style) context.fillStyle = style = wanted;
+    const fillWith = (fill) => {
+      if (fill !== style) context.fillStyle = style = fill;
     };
     const flushRun = () => {
       if (run.right > run.left) {
@@ -98,12 +98,12 @@ export class GraphPainter {
       const covered = (layout.end[end - 1] - layout.start[first]) * scale;
       if (covered < LEAST_COVER && !matched) return;
       const left = Math.floor((layout.start[first] - from) * scale);
-      const wanted = matched ? theme.match : theme.grey;
-      if (run.right >= left && run.style === wanted) {
+      const fill = matched ? theme.match : theme.grey;
+      if (run.right >= left && run.style === fill) {
         run.right = left + 1;
       } else {
         flushRun();
-        Object.assign(run, { left, right: left + 1, style: wanted });
+        Object.assign(run, { left, right: left + 1, style: fill });
       }
     });
     flushRun();
@@ -128,7 +128,7 @@ export class GraphPainter {
     this.context.fillRect(left, top, STRIPE, BAR_HEIGHT - 1);
   }
 
-  // The fill of what is not shown: no colour of a function.
+  // The fill for what is not shown: not the color of any function.
   hatch() {
     if (this.hatchPattern) return this.hatchPattern;
     const tile = element('canvas', { width: 6, height: 6 });
@@ -158,7 +158,7 @@ export class GraphPainter {
       const text = shortenMiddle(name, characters);
       const dimmed = node < 0 || (this.graph.matches && !this.graph.matches[this.graph.nodes.frame[node]]);
       context.fillStyle = dimmed ? this.graph.theme.dim : this.graph.theme.text;
-      // Characters outside of ASCII may be wider than the glyph that was measured.
+      // Non-ASCII characters may be wider than the measured glyph.
       context.fillText(text, left, top + BAR_HEIGHT / 2, Math.max(1, width));
     }
   }

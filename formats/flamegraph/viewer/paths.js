@@ -1,12 +1,12 @@
-// Nodes by the names on the way to them: what stays the same from one profile to the next.
+// Nodes identified by the names on their path, which stay the same from one profile to the next.
 import { hashText } from './colors.js';
 import { ROOT } from './profile.js';
 
-// Longer paths go into the address as a hash.
+// Longer paths are hashed in the URL.
 const MOST_PATH_CHARACTERS = 2000;
 
-// The steps from the root to a node: a name, with a tab and the binary where it is not that of the caller, with another tab and
-// the line where the caller calls the same function from several.
+// The steps from the root to a node: a name; a tab and the binary if it differs from the caller's; another tab and the
+// line if the caller calls the same function from several lines.
 export function pathOf(frames, nodes, node) {
   const path = [];
   for (let at = node; at !== ROOT; at = nodes.parent[at]) path.push(stepTo(frames, nodes, at));
@@ -24,7 +24,7 @@ function stepTo(frames, nodes, node) {
   return binary === frames.rawBinary(nodes.frame[parent]) ? name : `${name}\t${binary}`;
 }
 
-// The deepest node on a path that this profile has.
+// The deepest node of a path that exists in this profile.
 export function findPath(frames, nodes, path) {
   let node = ROOT;
   for (const step of path) {
@@ -37,17 +37,17 @@ export function findPath(frames, nodes, path) {
 
 function findChild(frames, nodes, parent, step) {
   const [name, binary = frames.rawBinary(nodes.frame[parent]), line] = step.split('\t');
-  let found = -1;
+  let match = -1;
   for (let child = parent + 1; child < nodes.end[parent]; child = nodes.end[child]) {
     const frame = nodes.frame[child];
     if (frames.rawName(frame) !== name || frames.rawBinary(frame) !== binary) continue;
     if (line === undefined || frames.lineOf(frame) === Number(line)) return child;
-    if (found < 0) found = child;
+    if (match < 0) match = child;
   }
-  return found;
+  return match;
 }
 
-// A hash of the names and binaries on the way to each node.
+// A hash of the names and binaries on the path to each node.
 export function pathHashes(frames, nodes) {
   const ofFrame = new Uint32Array(frames.count + 1);
   for (let frame = 0; frame < frames.count; frame++) {
@@ -61,7 +61,7 @@ export function pathHashes(frames, nodes) {
   return hashes;
 }
 
-// What the address holds for a node: its path, or depth and hash where the path is too long.
+// A node as stored in the URL: its path, or depth and hash if the path is too long.
 export function pathForAddress(frames, nodes, node) {
   const path = pathOf(frames, nodes, node);
   let characters = 0;

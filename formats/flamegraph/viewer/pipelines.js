@@ -1,4 +1,4 @@
-// The pipelines with what flows through them, the metrics of a component, the configuration and the log.
+// The pipelines and their data flow, the metrics of a component, the configuration and the log.
 import { abbreviate, formatDuration, printable } from './format.js';
 import { button, element, setPressed, setText } from './dom.js';
 import { request } from './api.js';
@@ -6,7 +6,7 @@ import { request } from './api.js';
 const PIPELINES_POLL_MILLISECONDS = 2000;
 const MOST_LOG_LINES = 1000;
 
-// What a component does, by its kind: the label of its metrics, the counter that is its rate, and those that are trouble.
+// Per component kind: the label of its metrics, the counter behind its rate, and the counters that indicate trouble.
 const KINDS = {
   receiver: {
     main: 'otelcol_receiver_accepted_profile_samples',
@@ -24,13 +24,13 @@ function isOf(series, kind, id) {
   return series.labels[kind] === id;
 }
 
-// The sum of a metric over all series of a component; null without any.
+// The sum of a metric over all series of a component; null if there are none.
 export function metricOf(metrics, name, kind, id) {
-  const found = metrics.filter((series) => series.name === name && isOf(series, kind, id));
-  return found.length === 0 ? null : found.reduce((sum, { value }) => sum + value, 0);
+  const matching = metrics.filter((series) => series.name === name && isOf(series, kind, id));
+  return matching.length === 0 ? null : matching.reduce((sum, { value }) => sum + value, 0);
 }
 
-// Per second between two looks; null where there is no earlier one, or the counter began anew.
+// The rate per second between two polls; null without an earlier poll or after a counter reset.
 export function rateOf(now, before, seconds) {
   if (now === null || before === null || before === undefined || !(seconds > 0) || now < before) return null;
   return (now - before) / seconds;
@@ -54,7 +54,7 @@ function scalarAsYaml(value) {
   return isPlain ? value : JSON.stringify(value);
 }
 
-// The lines of a value in YAML.
+// The lines of a value as YAML.
 export function asYaml(value) {
   if (Array.isArray(value)) {
     if (value.every((item) => item === null || typeof item !== 'object')) return [`[${value.map(scalarAsYaml).join(', ')}]`];
@@ -96,7 +96,7 @@ export class PipelineView {
     );
   }
 
-  // Follows for as long as it is the view.
+  // Polls while this view is shown.
   async follow() {
     clearTimeout(this.timer);
     if (!this.element.parentNode) return;
@@ -182,8 +182,8 @@ export class PipelineView {
     const facts = kind.trouble.map(([name, word]) => [this.valueOf(this.state.metrics, card, name), word])
       .filter(([value]) => value > 0).map(([value, word]) => `${formatNumber(value)} ${word}`);
     if (kind.incoming) {
-      const [came, left] = [kind.incoming, kind.main].map((name) => this.valueOf(this.state.metrics, card, name));
-      facts.push(`${formatNumber(came ?? 0)} in, ${formatNumber(left ?? 0)} out`);
+      const [incoming, outgoing] = [kind.incoming, kind.main].map((name) => this.valueOf(this.state.metrics, card, name));
+      facts.push(`${formatNumber(incoming ?? 0)} in, ${formatNumber(outgoing ?? 0)} out`);
     }
     if (kind.queue) this.updateQueue(card, kind.queue, facts);
     setText(card.facts, facts.join(', '));
@@ -211,7 +211,7 @@ export class PipelineView {
     if (this.state) this.showMetrics();
   }
 
-  // Those of the selected component; without one, those of the process.
+  // The metrics of the selected component, or of the process.
   showMetrics() {
     const { selected } = this;
     setText(this.metricsTitle, selected ? `Metrics of the ${selected.kind} ${printable(selected.id)}` : 'Metrics of profcol itself');
@@ -233,10 +233,10 @@ export class PipelineView {
     return formatNumber(value);
   }
 
-  // Stays at the end where the reader is there.
+  // Keeps the log scrolled to the end if the reader is there.
   addLog({ lines, next }) {
     const { log } = this;
-    // A new process counts from the beginning.
+    // A new process starts its counters at zero.
     if (next < this.nextLine) {
       log.replaceChildren();
       this.nextLine = 0;
@@ -253,7 +253,7 @@ export class PipelineView {
   }
 }
 
-// A line break stays one: a message may have several lines.
+// Keeps line breaks: a message may span several lines.
 function printableLines(lines) {
   return lines.flatMap((line) => line.split('\n')).map(printable).join('\n');
 }

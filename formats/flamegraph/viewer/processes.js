@@ -1,4 +1,4 @@
-// The processes that were sampled, with their labels, languages and how their stacks end.
+// The sampled processes with their labels, languages and stack end reasons.
 import { abbreviate, formatShare, formatValue, printable } from './format.js';
 import { button, element } from './dom.js';
 
@@ -16,7 +16,7 @@ export function describeEnds(ends) {
 }
 
 export class ProcessList {
-  // `onFilter(pid)` is called with the process to look at alone.
+  // `onFilter(pid)` is called with the process to show alone.
   constructor(onFilter) {
     this.onFilter = onFilter;
     this.body = element('tbody');
@@ -35,7 +35,7 @@ export class ProcessList {
     const sorted = [...processes].sort((left, right) => right.total - left.total || left.pid - right.pid);
     this.body.replaceChildren(...sorted.slice(0, MOST_PROCESSES).map((process) => this.renderRow(process, total, unit, open)));
     if (focused) this.body.querySelector(`button[data-pid="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
-    this.note.textContent = sorted.length === 0 ? 'No process was sampled in this range.'
+    this.note.textContent = sorted.length === 0 ? 'No processes sampled in this range.'
       : sorted.length > MOST_PROCESSES ? `${sorted.length - MOST_PROCESSES} more processes are not listed; narrow the filter to see them.` : '';
   }
 

@@ -1,4 +1,4 @@
-// The profile document in typed arrays, and the table that is computed from its tree.
+// The profile document in typed arrays, and the function table computed from its tree.
 import { printable } from './format.js';
 
 export const ROOT = 0;
@@ -48,7 +48,7 @@ export class Frames {
     return frame === this.count ? '' : this.kinds[this.kind[frame]] ?? '';
   }
 
-  // "file.c:12", or nothing.
+  // "file.c:12", or an empty string.
   placeOf(frame) {
     const file = this.fileOf(frame);
     const line = this.lineOf(frame);
@@ -65,27 +65,27 @@ export class Frames {
 
   // A function is a name in a binary; its number is that of its first frame.
   functionOfFrames() {
-    const known = new Map();
+    const firsts = new Map();
     const functions = new Uint32Array(this.count + 1);
     const most = this.raw.length + 1;
     for (let frame = 0; frame < this.count; frame++) {
       const key = this.name[frame] * most + this.binary[frame];
-      const first = known.get(key);
-      if (first === undefined) known.set(key, frame);
+      const first = firsts.get(key);
+      if (first === undefined) firsts.set(key, frame);
       functions[frame] = first ?? frame;
     }
     functions[this.count] = this.count;
     return functions;
   }
 
-  // By name, then by what tells functions with the same name apart. Negative: `left` comes first.
+  // By name, then by what distinguishes functions of the same name. Negative: `left` comes first.
   compare(left, right) {
     if (left === right) return 0;
     return compareText(this.rawName(left), this.rawName(right)) || compareText(this.rawBinary(left), this.rawBinary(right))
       || this.line[left] - this.line[right] || left - right;
   }
 
-  // The place of each frame in the order of names.
+  // The rank of each frame by name.
   get rank() {
     this.ranks ??= this.rankByName();
     return this.ranks;
@@ -101,7 +101,7 @@ export class Frames {
   }
 }
 
-// What stands for a name where there is none.
+// The placeholder for a missing name.
 export function withoutSymbol(binary) {
   return binary === '' ? '(no symbol)' : `(no symbol) [${binary.slice(binary.lastIndexOf('/') + 1)}]`;
 }
@@ -122,7 +122,7 @@ function valueColumn(column, count) {
   return decoded;
 }
 
-// The tree in depth-first order below one root (node 0), children sorted by name so that new data moves nothing.
+// The tree in depth-first order below a single root (node 0), children sorted by name so that new data moves nothing.
 export function decodeNodes(columns, frames, total, baseTotal) {
   const count = (columns?.depth?.length ?? 0) + 1;
   const nodes = {
@@ -145,7 +145,7 @@ export function decodeNodes(columns, frames, total, baseTotal) {
   return linked;
 }
 
-// Adds parents, ends of subtrees, and the sums of the children.
+// Adds parents, subtree ends, and the sums of the children.
 function link(nodes) {
   const { count, depth } = nodes;
   let rows = 1;
@@ -170,7 +170,7 @@ function link(nodes) {
   return nodes;
 }
 
-// What the tree leaves out below a node: its total without its own samples and without its children.
+// The value that the tree omits below a node: its total minus its self value and its children.
 export function notShown(nodes, node) {
   return Math.max(0, nodes.total[node] - nodes.self[node] - nodes.childTotal[node]);
 }
@@ -221,7 +221,7 @@ function orderByName(nodes, frames) {
   return order;
 }
 
-// Items by key, those with the same key in the order of `previous`; `start` is where each key begins.
+// Items by key, items of the same key in the order of `previous`; `start` holds the first position of each key.
 function countingSort(keys, limit, previous) {
   const start = new Uint32Array(limit + 1);
   for (let item = 0; item < keys.length; item++) start[keys[item] + 1] += 1;

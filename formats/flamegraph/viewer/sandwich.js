@@ -1,4 +1,4 @@
-// One function with everything that calls it above and everything that it calls below.
+// A function with all its callers above and all its callees below.
 import { abbreviate, formatShare, formatValue } from './format.js';
 import { decodeNodes, Frames, ROOT } from './profile.js';
 import { element, setText } from './dom.js';
@@ -15,7 +15,8 @@ export function decodeSandwich(document) {
 }
 
 export class Sandwich {
-  // `events` as those of FlameGraph, with (frames, nodes, node) instead of a node. A click selects the next function, it does not zoom.
+  // `events` as in FlameGraph, with (frames, nodes, node) instead of a node. A click selects the next function instead
+  // of zooming.
   constructor(events) {
     this.heading = element('p', { class: 'sandwich-heading', 'aria-live': 'polite' });
     this.callers = this.graph('Callers', events);
@@ -49,11 +50,11 @@ export class Sandwich {
     setText(this.heading, why);
   }
 
-  // New data of the function that is shown takes the place of the old without a gap.
+  // New data of the same function replaces the old without a blank in between.
   showLoading(name, binary) {
-    const wanted = `${name}\t${binary}`;
-    if (this.shown !== wanted) this.showNothing('Loading…');
-    this.shown = wanted;
+    const key = `${name}\t${binary}`;
+    if (this.shown !== key) this.showNothing('Loading…');
+    this.shown = key;
   }
 
   show(profile, sandwich, colorsFor, theme) {

@@ -1,4 +1,4 @@
-// Search: text or /regular expression/ in names; `binary:` and `file:` look there instead.
+// Search: text or /regular expression/ in names; `binary:` and `file:` search these instead.
 
 export function compileSearch(text) {
   const [, field, rest] = /^(?:(binary|file):)?([^]*)$/.exec(text.trim());
@@ -12,7 +12,7 @@ export function compileSearch(text) {
   return { field: field ?? 'name', test: (candidate) => compiled.test(candidate) };
 }
 
-// One byte per frame: 1 where it matches. Each text is tested once.
+// One byte per frame: 1 if it matches. Each string is tested once.
 export function matchFrames(frames, search) {
   const matches = new Uint8Array(frames.count + 1);
   const column = frames[search.field];
@@ -29,7 +29,7 @@ export function matchFrames(frames, search) {
   return matches;
 }
 
-// What all matching nodes have together; a match inside a match counts once.
+// The total value of all matching nodes; nested matches count once.
 export function matchedTotal(nodes, matches) {
   let total = 0;
   let baseTotal = 0;
@@ -47,7 +47,7 @@ export function matchedTotal(nodes, matches) {
   return { total, baseTotal, frames: functions };
 }
 
-// One byte per node: 1 where it or something below it matches.
+// One byte per node: 1 if it or a descendant matches.
 export function matchSubtrees(nodes, matches) {
   const marked = new Uint8Array(nodes.count);
   for (let node = nodes.count - 1; node > 0; node--) {

@@ -1,4 +1,4 @@
-// The selected function in one line, with what can be done about it.
+// The selected function in one line, with its actions.
 import { abbreviate, printable } from './format.js';
 import { button, element } from './dom.js';
 import { describeValue } from './details.js';
@@ -8,7 +8,7 @@ const HINT = 'Click zooms, Escape goes back, ctrl + wheel zooms, drag pans, / se
 const ANSWER_MILLISECONDS = 1500;
 
 export class SelectionBar {
-  // `events`: onZoom() answers whether there was something to zoom to, onSandwich(), onClear().
+  // `events`: onZoom() returns whether there was a node to zoom to, onSandwich(), onClear().
   constructor(events) {
     this.events = events;
     this.element = element('div', { class: 'selection' });
@@ -18,13 +18,13 @@ export class SelectionBar {
     this.element.replaceChildren(element('span', { class: 'hint' }, HINT));
   }
 
-  // `selected` is the number of the function, or -1 when this profile does not have it.
+  // `selected` is the number of the function, or -1 if this profile does not have it.
   show(profile, selected, { name, binary, view }) {
     const { onZoom, onSandwich, onClear } = this.events;
     const facts = selected < 0 ? ['not sampled in this range'] : functionFacts(profile, selected);
     const shownName = selected >= 0 ? profile.frames.nameOf(selected) : printable(name) || withoutSymbol(binary);
     const zoom = (event) => {
-      if (!onZoom()) answerOn(event.currentTarget, 'Too small for the picture');
+      if (!onZoom()) flashLabel(event.currentTarget, 'Too small for the graph');
     };
     this.element.replaceChildren(
       element('code', { class: 'selection-name', title: abbreviate(shownName, 1000) }, abbreviate(shownName, 300)),
@@ -52,17 +52,17 @@ function functionFacts(profile, selected) {
 }
 
 async function copyName(clicked, name) {
-  answerOn(clicked, await copyText(name) ? 'Copied' : 'Not copied');
+  flashLabel(clicked, await copyText(name) ? 'Copied' : 'Copy failed');
 }
 
-// Shows for a moment what came of a click, in place of the label.
-function answerOn(clicked, answer) {
+// Briefly replaces the label of a button by the result of the click.
+function flashLabel(clicked, result) {
   const label = clicked.textContent;
-  clicked.textContent = answer;
+  clicked.textContent = result;
   setTimeout(() => { clicked.textContent = label; }, ANSWER_MILLISECONDS);
 }
 
-// The clipboard needs a secure page or localhost; elsewhere the old command still works.
+// The clipboard API needs a secure context or localhost; elsewhere the deprecated command still works.
 async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);

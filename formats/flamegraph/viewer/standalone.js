@@ -1,4 +1,4 @@
-// The viewer of a single HTML file: the profile is in the file, and there is no server.
+// The viewer of a one-file page: the profile is in the file, and there is no server.
 import { abbreviate, formatValue } from './format.js';
 import { decodeState, encodeState } from './url.js';
 import { element } from './dom.js';
@@ -8,7 +8,7 @@ function storeState(state, isStep) {
   try {
     history[isStep ? 'pushState' : 'replaceState'](null, '', `#${encodeState(state)}`);
   } catch {
-    // Some browsers refuse a new address for a file: the viewer works without one.
+    // Some browsers reject URL changes for local files: the viewer works without them.
   }
 }
 

@@ -1,4 +1,4 @@
-// The table of functions: sortable, filtered by the search, drawn page by page.
+// The function table: sortable, filtered by the search, rendered page by page.
 import { abbreviate, formatDifference, formatPoints, formatShare, formatValue } from './format.js';
 import { button, element } from './dom.js';
 import { changeClass, shareDifference } from './details.js';
@@ -23,7 +23,7 @@ const COMPARISON_COLUMNS = [
   { id: 'totalChange', label: 'Change', class: 'wide-only' },
 ];
 
-// The rows of a table that match, in order. `matches` is one byte per frame, or null.
+// The matching rows of a table, in order. `matches` is one byte per frame, or null.
 export function sortRows(frames, functions, key, matches) {
   const rows = [];
   for (let row = 0; row < functions.count; row++) if (!matches || matches[functions.frame[row]]) rows.push(row);
@@ -46,7 +46,7 @@ function sortText(frames, id) {
   return null;
 }
 
-// The number that a column of the table shows.
+// The number shown in a column of the table.
 export function columnValue(profile, byShare, id) {
   const { functions } = profile;
   const change = (now, base) => (row) => (byShare ? shareDifference(profile, now[row], base[row]) : now[row] - base[row]);
@@ -110,12 +110,12 @@ export class FunctionTable {
     const focused = this.body.contains(document.activeElement) ? document.activeElement.closest('tr').functionName : null;
     this.renderHead();
     this.body.replaceChildren(...rows.slice(0, this.shown).map((row) => this.renderRow(row)));
-    // By name: the numbers of frames change with each profile.
+    // Keyed by name, because frame numbers change with each profile.
     if (focused !== null) [...this.body.children].find((row) => row.functionName === focused)?.querySelector('button').focus({ preventScroll: true });
     this.more.hidden = rows.length <= this.shown;
     this.more.textContent = `Show ${Math.min(PAGE_ROWS, rows.length - this.shown)} more of ${rows.length.toLocaleString('en-US')}`;
     const left = profile.functionCount - profile.functions.count;
-    this.note.textContent = rows.length === 0 ? (this.matches ? 'No function matches the search.' : 'Nothing was sampled in this range.')
+    this.note.textContent = rows.length === 0 ? (this.matches ? 'No function matches the search.' : 'No samples in this range.')
       : left > 0 ? `${left.toLocaleString('en-US')} more functions with less self time are not listed.` : '';
   }
 

@@ -1,4 +1,4 @@
-// What was sampled over time by one label, as stacked columns; a drag selects a range.
+// Samples over time by one label, as stacked columns; a drag selects a range.
 import { abbreviate, formatClock, formatValue, printable } from './format.js';
 import { button, element, oncePerFrame, swatch } from './dom.js';
 import { currentTheme, seriesColor } from './colors.js';
@@ -27,7 +27,7 @@ function stepsOf(timeline) {
   return steps;
 }
 
-// The next number that is not below and is easy to read.
+// The next round number at or above the given one.
 const ROUND = [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10];
 
 export function roundUp(value) {
@@ -63,11 +63,11 @@ export class Timeline {
     this.canvas.addEventListener('keydown', (event) => this.onKey(event));
   }
 
-  // `window`: what is seen; `range` and `base`: {from, until} that are marked, or null.
+  // `window`: the visible range; `range` and `base`: the marked {from, until}, or null.
   show(timeline, by, unit, window, theme) {
     Object.assign(this, { timeline, by, unit, window, theme });
     for (const { value } of timeline.series) if (!this.slots.has(value)) this.slots.set(value, this.freeSlot());
-    // In the order of their first appearance: new data must not shuffle them.
+    // In order of first appearance, so that new data does not shuffle them.
     const order = [...this.slots.keys()];
     timeline.series.sort((left, right) => order.indexOf(left.value) - order.indexOf(right.value));
     this.renderLegend();
@@ -86,7 +86,7 @@ export class Timeline {
     this.draw();
   }
 
-  // The colour that fewest of the series on the picture have, so that a colour stays with its series.
+  // The color used by the fewest visible series, so that each series keeps its color.
   freeSlot() {
     const used = new Array(10).fill(0);
     for (const { value } of this.timeline.series) if (this.slots.has(value)) used[this.slots.get(value)] += 1;
@@ -151,7 +151,7 @@ export class Timeline {
     }
   }
 
-  // Time on CPUs per time is a number of CPUs: easier to read than nanoseconds per step.
+  // CPU time per wall-clock time is a number of CPUs, easier to read than nanoseconds per step.
   get perCore() {
     return this.unit === 'nanoseconds' ? this.timeline.step * 1e6 : 0;
   }
@@ -278,7 +278,7 @@ export class Timeline {
     if (!drag?.moved) return;
     const times = [this.timeAt(drag.from), this.timeAt(drag.to)];
     const { start, step } = this.timeline;
-    // Whole steps: a part of one cannot be told from the rest of it.
+    // Whole steps only: the timeline cannot resolve a part of one.
     const from = start + Math.floor((Math.min(...times) - start) / step) * step;
     const until = Math.max(from + step, start + Math.ceil((Math.max(...times) - start) / step) * step);
     this.events.onRange(Math.round(from), Math.round(until), drag.isBase);

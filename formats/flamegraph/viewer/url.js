@@ -1,4 +1,4 @@
-// What the page shows, as the fragment of its address.
+// The state of the page, stored in the URL fragment.
 
 export const DEFAULT_STATE = {
   type: '', last: 300, from: null, until: null, query: '', by: 'comm',
@@ -25,7 +25,7 @@ export function encodeState(state) {
   return parameters.toString();
 }
 
-// Anything that does not fit is left at its default: an address comes from anywhere.
+// Invalid values keep their default: the URL is untrusted input.
 export function decodeState(fragment) {
   const parameters = new URLSearchParams(fragment.replace(/^#/, ''));
   const state = { ...DEFAULT_STATE, zoom: [] };

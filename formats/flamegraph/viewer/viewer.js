@@ -1,4 +1,4 @@
-// One profile in four views with one search and one selection.
+// The views of one profile with a common search and selection.
 import { abbreviate, formatShare, printable } from './format.js';
 import { binaryLegend, differenceLegend, kindLegend } from './legend.js';
 import { currentTheme, differenceColors, frameColors } from './colors.js';
@@ -28,10 +28,10 @@ export class Viewer {
     this.buildToolbar();
     this.buildFooter();
     this.tooltip = new Tooltip();
-    this.spoken = element('div', { class: 'hidden-text', 'aria-live': 'polite' });
+    this.announcement = element('div', { class: 'hidden-text', 'aria-live': 'polite' });
     this.panel = element('div', { class: 'panel', role: 'tabpanel', id: 'panel' });
     this.empty = element('p', { class: 'note empty', hidden: true });
-    this.element = element('div', { class: 'viewer' }, this.toolbar, this.panel, this.footer, this.tooltip.element, this.spoken);
+    this.element = element('div', { class: 'viewer' }, this.toolbar, this.panel, this.footer, this.tooltip.element, this.announcement);
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
       this.theme = currentTheme();
       if (this.profile) this.refresh();
@@ -43,7 +43,7 @@ export class Viewer {
 
   buildViews() {
     const onHover = (frames, nodes, node, x, y) => this.hover(frames, nodes, node, x, y);
-    const onCursor = (frames, nodes, node) => { this.spoken.textContent = nodeInWords(this.profile, frames, nodes, node); };
+    const onCursor = (frames, nodes, node) => { this.announcement.textContent = nodeInWords(this.profile, frames, nodes, node); };
     this.graph = new FlameGraph('Flame graph. Arrow keys move, Enter zooms, Escape goes back.', {
       onHover: (node, x, y) => onHover(this.profile?.frames, this.profile?.nodes, node, x, y),
       onCursor: (node) => onCursor(this.profile.frames, this.profile.nodes, node),
@@ -116,7 +116,7 @@ export class Viewer {
     this.options.onState?.(this.state, isStep);
   }
 
-  // Takes over a state from the address.
+  // Applies a state from the URL.
   setState(state) {
     this.state = state;
     this.applyState();
@@ -182,13 +182,13 @@ export class Viewer {
     return this.refresh();
   }
 
-  // Answers when the view has what it asked for.
+  // Resolves when the view has its data.
   refresh() {
     const { profile } = this;
     this.selected = this.findSelected();
     this.element.classList.toggle('green-red', this.state.palette === 'green-red');
     this.empty.hidden = profile.total > 0 || profile.baseTotal > 0 || this.view.isIndependent === true;
-    this.empty.textContent = this.options.emptyText ?? 'Nothing was sampled in this range.';
+    this.empty.textContent = this.options.emptyText ?? 'No samples in this range.';
     const done = this.view.refresh?.();
     this.showSelection();
     this.showLegend();
@@ -242,12 +242,12 @@ export class Viewer {
     try {
       const loaded = this.options.loadSandwich ? decodeSandwich(await this.options.loadSandwich(name, binary)) : this.localSandwich();
       if (this.profile !== profile || this.state.name !== name || this.state.binary !== binary) return;
-      if (!loaded || loaded.callees.count < 2) this.sandwich.showNothing(`${abbreviate(printable(name) || withoutSymbol(binary), 200)} was not sampled in this range.`);
+      if (!loaded || loaded.callees.count < 2) this.sandwich.showNothing(`${abbreviate(printable(name) || withoutSymbol(binary), 200)} has no samples in this range.`);
       else this.sandwich.show(profile, loaded, (frames) => this.colorsFor(frames), this.theme);
       this.sandwich.setMatches((frames) => this.matchesIn(frames));
     } catch (error) {
       if (error.name === 'AbortError') return;
-      this.sandwich.showNothing('There is no answer for this function.');
+      this.sandwich.showNothing('Failed to load this function.');
       this.options.onError?.(error);
     }
   }
@@ -280,7 +280,7 @@ export class Viewer {
     } catch (error) {
       this.compiled = null;
       this.searchBox.setAttribute('aria-invalid', 'true');
-      setText(this.searchResult, `not a regular expression: ${abbreviate(error.message, 120)}`);
+      setText(this.searchResult, `invalid regular expression: ${abbreviate(error.message, 120)}`);
       return;
     }
     if (this.compiled && this.profile) this.matches = this.matchesIn(this.profile.frames);
@@ -289,12 +289,12 @@ export class Viewer {
 
   describeMatches() {
     const { nodes, total, baseTotal, cut, comparison } = this.profile;
-    const found = matchedTotal(nodes, this.matches);
-    if (found.frames === 0) return 'no match';
-    // What the server left out of the tree may match, too.
+    const match = matchedTotal(nodes, this.matches);
+    if (match.frames === 0) return 'no match';
+    // Nodes that the server omitted may match, too.
     const least = cut.value > 0 ? 'at least ' : '';
-    const base = comparison ? `, baseline ${formatShare(found.baseTotal, baseTotal)}` : '';
-    return `${least}${formatShare(found.total, total)}${base}`;
+    const base = comparison ? `, baseline ${formatShare(match.baseTotal, baseTotal)}` : '';
+    return `${least}${formatShare(match.total, total)}${base}`;
   }
 
   matchesIn(frames) {
@@ -323,7 +323,7 @@ export class Viewer {
     this.applySelection();
   }
 
-  // A function without a symbol has a binary only.
+  // A function without a symbol only has a binary.
   get hasSelection() {
     return this.state.name !== '' || this.state.binary !== '';
   }

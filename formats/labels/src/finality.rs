@@ -1,14 +1,14 @@
-//! Whether a drop would stay one if attributes were added that are not known yet.
+//! Whether a drop decision would stand if more attributes arrived.
 //!
-//! Metadata comes late: what a rule drops since a label is missing may be kept a second later. A
-//! drop is final where it was decided by labels that were there, and no earlier rule could have
-//! changed those had it known more.
+//! Metadata arrives late: a rule that drops because a label is missing may keep the same target a second later. A drop
+//! is final if it depends only on labels that were present and that no earlier rule could have changed with more
+//! metadata.
 
 use crate::labels::Labels;
 use crate::rows::Rows;
 use crate::rule::{Action, Rule};
 
-/// `false` also where the rules do not drop it.
+/// Also `false` if the rules do not drop the rows.
 pub fn drop_is_final(rules: &[Rule], rows: &Rows) -> bool {
     let mut labels = rows.labels();
     let mut unsure: Vec<&str> = Vec::new();
@@ -26,7 +26,7 @@ pub fn drop_is_final(rules: &[Rule], rows: &Rows) -> bool {
                     None => return false,
                 }
             }
-            // A label that comes late may be mapped to any name.
+            // A late label may be mapped to any name.
             Action::LabelMap => return false,
             _ => {}
         }
@@ -34,11 +34,11 @@ pub fn drop_is_final(rules: &[Rule], rows: &Rows) -> bool {
     false
 }
 
-fn is_sure(rule: &Rule, labels: &Labels<'_>, unsure: &[&str]) -> bool {
-    let is_known = |name: &str| labels.get(name).is_some() && !unsure.contains(&name);
+fn is_sure(rule: &Rule, labels: &Labels<'_>, uncertain: &[&str]) -> bool {
+    let is_certain = |name: &str| labels.get(name).is_some() && !uncertain.contains(&name);
     let spec = rule.spec();
-    // These two read their target, too.
+    // `keepequal` and `dropequal` also read their target.
     let compares = matches!(spec.action, Action::KeepEqual | Action::DropEqual);
-    spec.source_labels.iter().all(|name| is_known(name))
-        && (!compares || is_known(&spec.target_label))
+    spec.source_labels.iter().all(|name| is_certain(name))
+        && (!compares || is_certain(&spec.target_label))
 }

@@ -1,8 +1,8 @@
-//! A set of labels while rules work on it.
+//! A mutable label set for relabel rules.
 //!
-//! Most rules read, and few labels change: the set borrows its rows and notes the changes beside them.
-//! The order is Prometheus': what was given, by name, and behind it what rules set, as it came. It
-//! decides which of two labels wins that are mapped to one name.
+//! Most rules only read, and few labels change: the set borrows its rows and records changes separately. It keeps
+//! Prometheus' order: the original labels by name, then the labels set by rules in the order they were set. The order
+//! decides which label wins when two map to one name.
 
 use std::borrow::Cow;
 
@@ -10,13 +10,13 @@ use smallvec::SmallVec;
 
 use crate::{Row, Rows};
 
-/// Labels by their names.
+/// Labels by name.
 #[derive(Clone, Debug)]
 pub struct Labels<'a> {
     rows: &'a Rows,
-    /// What became of each row; empty as long as nothing did.
+    /// The state of each row; empty while nothing has changed.
     states: Vec<State>,
-    /// In place as long as they are few, as most are.
+    /// Inline while there are few, the usual case.
     set: SmallVec<[Set<'a>; 4]>,
 }
 
@@ -24,11 +24,11 @@ pub struct Labels<'a> {
 enum State {
     Given,
     Removed,
-    /// The place in the list of what was set.
+    /// Index into the list of set labels.
     Set(usize),
 }
 
-/// A label that a rule set; without a value when it was removed again.
+/// A label set by a rule; `None` once removed again.
 #[derive(Clone, Debug)]
 struct Set<'a> {
     name: Named<'a>,
@@ -37,7 +37,7 @@ struct Set<'a> {
 
 #[derive(Clone, Debug)]
 enum Named<'a> {
-    /// All names of that row.
+    /// All names of the row.
     Row(usize),
     New(Cow<'a, str>),
 }
@@ -45,9 +45,9 @@ enum Named<'a> {
 /// One label of a set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Label<'l> {
-    /// What it was made from.
+    /// The attribute it comes from, if any.
     pub row: Option<&'l Row>,
-    /// Of one that was made from nothing.
+    /// The name of a label that does not come from an attribute.
     new: &'l str,
     pub value: &'l str,
     /// Whether a rule set it.
@@ -71,7 +71,7 @@ impl<'a> Labels<'a> {
         }
     }
 
-    /// The value, borrowed from the rows where it stands there; empty where there is no such label.
+    /// The value, borrowed from the rows if unchanged; empty for a missing label.
     pub(crate) fn value(&self, name: &str) -> Cow<'a, str> {
         match self.place(name) {
             Some(LabelSource::Given(row)) => Cow::Borrowed(self.rows.at(row).text()),
@@ -100,17 +100,17 @@ impl<'a> Labels<'a> {
         given.chain(set.map(|set| self.label(set)))
     }
 
-    /// An empty value is none.
+    /// An empty value removes the label.
     pub(crate) fn set(&mut self, name: Cow<'a, str>, value: Cow<'a, str>) {
         if value.is_empty() {
             return self.remove(&name);
         }
         let row = self.rows.find(&name);
-        let known = match row {
+        let index = match row {
             Some(row) => self.state(row).set(),
             None => self.position(&name),
         };
-        if let Some(set) = known {
+        if let Some(set) = index {
             self.set[set].value = value;
             return;
         }
@@ -125,15 +125,15 @@ impl<'a> Labels<'a> {
     }
 
     pub(crate) fn remove(&mut self, name: &str) {
-        let known = match self.rows.find(name) {
+        let index = match self.rows.find(name) {
             Some(row) => {
-                let known = self.state(row).set();
+                let index = self.state(row).set();
                 self.note(row, State::Removed);
-                known
+                index
             }
             None => self.position(name),
         };
-        if let Some(set) = known {
+        if let Some(set) = index {
             self.set[set].value = Cow::Borrowed("");
         }
     }
@@ -185,7 +185,7 @@ impl<'a> Labels<'a> {
         self.position(name).map(LabelSource::Set)
     }
 
-    /// Of a label that was made from nothing.
+    /// Finds a label that does not come from an attribute.
     fn position(&self, name: &str) -> Option<usize> {
         let is_it = |set: &Set<'_>| {
             matches!(&set.name, Named::New(new) if new == name) && !set.value.is_empty()
@@ -214,7 +214,7 @@ impl State {
     }
 }
 
-/// Where the value of a label stands.
+/// Where the value of a label is stored.
 enum LabelSource {
     Given(usize),
     Set(usize),
@@ -225,7 +225,7 @@ impl<'l> Label<'l> {
         self.row.map_or(self.new, Row::name)
     }
 
-    /// All names, the attribute's own first.
+    /// All names, the attribute's key first.
     pub fn names(&self) -> impl Iterator<Item = &'l str> {
         let new = self.row.is_none().then_some(self.new);
         self.row.into_iter().flat_map(Row::names).chain(new)

@@ -1,16 +1,16 @@
-//! Attributes as Prometheus-style labels, and rules that change them.
+//! Attributes as Prometheus-style labels, and relabel rules.
 //!
 //! ```text
 //! attributes ── Rows ── Labels ── Rule, Rule, … ── Labels ── Changes ── attributes
 //!               (every name that an attribute has)
 //! ```
 //!
-//! An attribute is one thing under several names ([`names`]): its own, that one as Prometheus writes
-//! names, and the one that Parca's agent has for it. What a rule does to one of its names it does to
-//! the attribute.
+//! An attribute has several label names ([`names`]): its own key, the key in Prometheus' syntax, and Parca Agent's name
+//! for it. A rule that changes any of them changes the attribute.
 //!
-//! This crate knows no sockets, no runtime and no configuration.
+//! [`RelabelConfig`] is the configuration of the rules.
 
+mod config;
 mod finality;
 mod labels;
 mod names;
@@ -19,8 +19,9 @@ mod rule;
 #[cfg(test)]
 mod tests;
 
+pub use config::{RelabelConfig, RulesError};
 pub use finality::drop_is_final;
 pub use labels::Labels;
-pub use names::{ALIASES, Alias, Place, attribute_of, label_sent_for, sanitized, text};
+pub use names::{ALIASES, Alias, LabelSource, attribute_of, label_sent_for, sanitized, text};
 pub use rows::{Changes, Leftovers, Row, Rows};
 pub use rule::{Action, Invalid, Rule, RuleSpec};

@@ -1,4 +1,4 @@
-//! Which names an attribute has where labels are spoken.
+//! The label names of attributes.
 
 use std::borrow::Cow;
 
@@ -7,21 +7,21 @@ use profcol_profile::{Value, json};
 /// Another name of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alias {
-    /// A key, or the beginning of keys where it ends in `*`: what follows it follows `label`, too.
+    /// A key, or a key prefix that ends in `*`: the rest of the key is appended to `label`.
     pub attribute: &'static str,
-    /// As Parca's agent calls it.
+    /// Parca Agent's name.
     pub label: &'static str,
-    pub place: Place,
+    pub place: LabelSource,
     /// Only for containers of this runtime (`container.runtime.name`).
     pub runtime: Option<&'static str>,
 }
 
-/// Where the attribute stands.
+/// Where the attribute is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum LabelSource {
     Resource,
     Sample,
-    /// On the resource; the label says `true` where the attribute is there, whatever that says.
+    /// On the resource; the label is `true` if the attribute is present, whatever its value.
     Presence,
 }
 
@@ -29,21 +29,21 @@ const fn of_resource(attribute: &'static str, label: &'static str) -> Alias {
     Alias {
         attribute,
         label,
-        place: Place::Resource,
+        place: LabelSource::Resource,
         runtime: None,
     }
 }
 
 const fn of_sample(attribute: &'static str, label: &'static str) -> Alias {
     Alias {
-        place: Place::Sample,
+        place: LabelSource::Sample,
         ..of_resource(attribute, label)
     }
 }
 
 const fn presence(attribute: &'static str, label: &'static str) -> Alias {
     Alias {
-        place: Place::Presence,
+        place: LabelSource::Presence,
         ..of_resource(attribute, label)
     }
 }
@@ -59,7 +59,7 @@ const fn of_container(
     }
 }
 
-/// All of them. The table in `docs/labels.md` is made from this one.
+/// The table in `docs/labels.md` is generated from this one.
 pub const ALIASES: &[Alias] = &[
     of_resource("host.name", "node"),
     of_resource("process.comm", "comm"),
@@ -181,19 +181,19 @@ pub const ALIASES: &[Alias] = &[
     of_container("container.id", "__meta_lxc_container_id", "lxc"),
 ];
 
-/// The label that Parca's agent sends for an attribute; none where it only shows it to rules.
-pub fn label_sent_for(attribute: &str, place: Place) -> Option<&'static str> {
+/// The label that Parca Agent sends for an attribute; `None` if it only shows the attribute to rules.
+pub fn label_sent_for(attribute: &str, place: LabelSource) -> Option<&'static str> {
     let alias = sent(place).find(|alias| alias.attribute == attribute);
     alias.map(|alias| alias.label)
 }
 
-/// The attribute of a label that Parca's agent sends by itself.
-pub fn attribute_of(label: &str, place: Place) -> Option<&'static str> {
+/// The attribute of a label that Parca Agent sends without any rule.
+pub fn attribute_of(label: &str, place: LabelSource) -> Option<&'static str> {
     let alias = sent(place).find(|alias| alias.label == label);
     alias.map(|alias| alias.attribute)
 }
 
-fn sent(place: Place) -> impl Iterator<Item = &'static Alias> {
+fn sent(place: LabelSource) -> impl Iterator<Item = &'static Alias> {
     let aliases = ALIASES.iter();
     aliases.filter(move |alias| alias.place == place && !alias.label.starts_with("__"))
 }
@@ -201,7 +201,7 @@ fn sent(place: Place) -> impl Iterator<Item = &'static Alias> {
 // === impl Alias ===
 
 impl Alias {
-    /// The label for an attribute of this key.
+    /// The label for an attribute with this key.
     pub fn label_for(&self, key: &str) -> Option<Cow<'static, str>> {
         match (
             self.attribute.strip_suffix('*'),
@@ -216,7 +216,7 @@ impl Alias {
     }
 }
 
-/// A name with `_` for each character that Prometheus' names have not.
+/// Replaces each character that Prometheus label names do not allow by `_`.
 pub fn sanitized(name: &str) -> Cow<'_, str> {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if name.chars().all(fits) {
@@ -226,12 +226,12 @@ pub fn sanitized(name: &str) -> Cow<'_, str> {
     Cow::Owned(sanitized.collect())
 }
 
-/// The text of a value; none where there is nothing to say.
+/// The label value; `None` if it would be empty.
 pub fn text(value: &Value) -> Option<Cow<'_, str>> {
     let text = match value {
         Value::Empty => return None,
         Value::Str(text) => Cow::Borrowed(&**text),
-        // As a command line is written.
+        // Joined like a command line.
         Value::Array(items) if items.iter().all(|item| item.as_str().is_some()) => {
             let items: Vec<&str> = items.iter().filter_map(Value::as_str).collect();
             Cow::Owned(items.join(" "))

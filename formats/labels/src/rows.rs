@@ -1,4 +1,4 @@
-//! From attributes to labels, and from changed labels back.
+//! Converts attributes to labels, and label changes back to attributes.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -10,15 +10,15 @@ use hashbrown::HashTable;
 use profcol_profile::{Attributes, KeyValue, Value, attributes_size};
 
 use crate::labels::Labels;
-use crate::names::{ALIASES, Alias, Place, attribute_of, sanitized, text};
+use crate::names::{ALIASES, Alias, LabelSource, attribute_of, sanitized, text};
 
 const COMM: &str = "process.comm";
 const EXECUTABLE_NAME: &str = "process.executable.name";
 const RUNTIME: &str = "container.runtime.name";
-/// Bytes of a task's name in the kernel.
+/// Length of a task's name (`comm`) in the kernel.
 const COMM_BYTES: usize = 15;
 
-/// An attribute as a label: what it says and under which names.
+/// An attribute as a label: its value and its names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     name: Cow<'static, str>,
@@ -30,13 +30,13 @@ pub struct Row {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Attribute,
-    /// Concluded from another attribute.
+    /// Derived from another attribute.
     Concluded,
-    /// Only says that something is there.
+    /// Only states that an attribute is present.
     Presence,
 }
 
-/// The labels that attributes come to, in the order of their names; no two have a name in common.
+/// The labels made from attributes, sorted by name; no two share a name.
 #[derive(Clone, Debug, Default)]
 pub struct Rows {
     rows: Vec<Row>,
@@ -50,17 +50,17 @@ struct Name {
     row: usize,
 }
 
-/// Which labels are for rules alone, and gone behind the last of them.
+/// Which labels only rules see, so that they are removed after the last rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Leftovers {
-    /// Those whose names begin with `__`, as Prometheus has it.
+    /// Labels with a `__` prefix, as in Prometheus.
     #[default]
     Prometheus,
-    /// Those whose names begin with `__meta_`, as Parca's agent has it.
+    /// Labels with a `__meta_` prefix, as in Parca Agent.
     Parca,
 }
 
-/// What rules did, said of attributes.
+/// The effect of the rules on attributes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     set: Vec<KeyValue>,
@@ -70,7 +70,7 @@ pub struct Changes {
 // === impl Row ===
 
 impl Row {
-    /// A label with one name.
+    /// A label with a single name.
     pub fn new(name: &str, text: &str) -> Self {
         Self {
             name: Cow::Owned(name.to_owned()),
@@ -88,7 +88,7 @@ impl Row {
         self.aliases.iter().map(|name| &**name)
     }
 
-    /// Whether it stands for an attribute that is there.
+    /// Whether it stands for an existing attribute.
     pub fn is_attribute(&self) -> bool {
         self.origin == Origin::Attribute
     }
@@ -109,13 +109,13 @@ impl Row {
 // === impl Rows ===
 
 impl Rows {
-    /// Of labels that have one name each.
+    /// From labels with one name each.
     pub fn of_labels<'a>(labels: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let labels = labels.into_iter().filter(|(_, text)| !text.is_empty());
         Self::sorted(labels.map(|(name, text)| Row::new(name, text)).collect())
     }
 
-    /// Of the attributes of a resource, to which those of a sample may be added.
+    /// From the attributes of a resource; those of a sample can be added.
     pub fn of_resource(attributes: &Attributes) -> Self {
         let mut taken: HashSet<Cow<'_, str>> = attributes
             .iter()
@@ -125,13 +125,13 @@ impl Rows {
         let runtime = value(RUNTIME);
         let mut rows: Vec<Row> = Vec::with_capacity(attributes.len() + 1);
         for KeyValue { key, value } in attributes {
-            let is_known = rows.iter().any(|row| row.name == **key);
-            let Some(text) = text(value).filter(|_| !is_known) else {
+            let is_duplicate = rows.iter().any(|row| row.name == **key);
+            let Some(text) = text(value).filter(|_| !is_duplicate) else {
                 continue;
             };
             let labels = labels_for(key, runtime);
             for (label, place) in &labels {
-                if *place == Place::Presence && taken.insert(label.clone()) {
+                if *place == LabelSource::Presence && taken.insert(label.clone()) {
                     rows.push(Row {
                         name: label.clone(),
                         aliases: Vec::new(),
@@ -140,7 +140,9 @@ impl Rows {
                     });
                 }
             }
-            let aliases = labels.into_iter().filter(|(_, it)| *it != Place::Presence);
+            let aliases = labels
+                .into_iter()
+                .filter(|(_, it)| *it != LabelSource::Presence);
             let sanitized = Cow::Owned(sanitized(key).into_owned());
             let aliases = std::iter::once(sanitized).chain(aliases.map(|(label, _)| label));
             rows.push(Row {
@@ -166,8 +168,8 @@ impl Rows {
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<usize> {
-        let is_it = |known: &Name| self.at(known.row).is_called(name);
-        Some(self.names.find(hash(name), is_it)?.row)
+        let has_name = |entry: &Name| self.at(entry.row).is_called(name);
+        Some(self.names.find(hash(name), has_name)?.row)
     }
 
     /// A row that was found.
@@ -183,7 +185,7 @@ impl Rows {
         self.rows.iter()
     }
 
-    /// What `labels`, which began as these rows, came to.
+    /// The difference between `labels` and the rows it was created from.
     pub fn changes(&self, labels: &Labels<'_>, leftovers: Leftovers) -> Changes {
         let mut changes = Changes::default();
         for label in labels.iter().filter(|label| label.is_set) {
@@ -194,20 +196,20 @@ impl Rows {
             if is_same || !is_attribute && is_left_over {
                 continue;
             }
-            let own = attribute_of(label.name(), Place::Resource).filter(|_| !is_attribute);
+            let own = attribute_of(label.name(), LabelSource::Resource).filter(|_| !is_attribute);
             let key = own.unwrap_or(label.name());
             changes.set.push(KeyValue::new(key, label.value));
         }
         let left: HashSet<&str> = labels.iter().map(|label| label.name()).collect();
         for row in &self.rows {
-            let is_gone = !left.contains(row.name()) || leftovers.drops(row.name());
+            let is_removed = !left.contains(row.name()) || leftovers.drops(row.name());
             match row.origin {
-                // So that nobody concludes it again.
-                _ if is_gone && row.name == COMM => changes.set.push(KeyValue {
+                // Keeps it from being derived again.
+                _ if is_removed && row.name == COMM => changes.set.push(KeyValue {
                     key: COMM.into(),
                     value: Value::Empty,
                 }),
-                Origin::Attribute if is_gone => changes.removed.push(row.name().into()),
+                Origin::Attribute if is_removed => changes.removed.push(row.name().into()),
                 _ => {}
             }
         }
@@ -241,7 +243,7 @@ impl Leftovers {
 // === impl Changes ===
 
 impl Changes {
-    /// Whether it changed anything.
+    /// Returns whether anything changed.
     pub fn apply(&self, attributes: &mut Attributes) -> bool {
         if self.set.is_empty() && self.removed.is_empty() {
             return false;
@@ -256,14 +258,14 @@ impl Changes {
         true
     }
 
-    /// About how much memory it holds.
+    /// Approximate memory use.
     pub fn heap_size(&self) -> usize {
         let removed = self.removed.iter().map(|it| it.len() + size_of_val(it));
         attributes_size(&self.set) + removed.sum::<usize>()
     }
 }
 
-fn labels_for(key: &str, runtime: Option<&str>) -> Vec<(Cow<'static, str>, Place)> {
+fn labels_for(key: &str, runtime: Option<&str>) -> Vec<(Cow<'static, str>, LabelSource)> {
     let fits = |alias: &&Alias| alias.runtime.is_none() || alias.runtime == runtime;
     let label = |alias: &Alias| Some((alias.label_for(key)?, alias.place));
     ALIASES.iter().filter(fits).filter_map(label).collect()

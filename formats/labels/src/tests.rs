@@ -19,7 +19,7 @@ fn rule(action: Action, source: &str, regex: &str, target: &str, replacement: &s
         action,
         ..RuleSpec::default()
     })
-    .expect("a test's rules are right")
+    .expect("the test's rules are valid")
 }
 
 fn replace(source: &str, target: &str) -> Rule {
@@ -69,7 +69,7 @@ fn shows_each_attribute_under_all_of_its_names() {
 }
 
 #[test]
-fn names_that_are_taken_stay_with_whose_they_are() {
+fn a_taken_label_name_keeps_its_attribute() {
     let both = attributes(&[("host.name", "a".into()), ("node", "b".into())]);
     let rows = Rows::of_resource(&both);
     assert_eq!(rows.labels().get("node"), Some("b"));
@@ -79,7 +79,7 @@ fn names_that_are_taken_stay_with_whose_they_are() {
 }
 
 #[test]
-fn container_names_are_those_of_the_runtime() {
+fn container_labels_are_those_of_the_runtime() {
     let container = attributes(&[
         ("container.id", "c0".into()),
         ("container.runtime.name", "docker".into()),
@@ -89,7 +89,7 @@ fn container_names_are_those_of_the_runtime() {
     assert_eq!(rows.labels().get("__meta_containerd_container_id"), None);
 }
 
-/// The attributes of [`process`] after the rules, a line each for those that are not as they were.
+/// The difference that the rules make to the attributes of [`process`], one line each.
 fn changed(rules: &[Rule], leftovers: Leftovers) -> Vec<String> {
     let before = process();
     let rows = Rows::of_resource(&before);
@@ -98,17 +98,17 @@ fn changed(rules: &[Rule], leftovers: Leftovers) -> Vec<String> {
     let mut after = before.clone();
     let is_changed = rows.changes(&labels, leftovers).apply(&mut after);
     assert_eq!(is_changed, after != before);
-    let gone = before
+    let removed = before
         .iter()
         .filter(|it| after.iter().all(|left| left.key != it.key));
-    let gone = gone.map(|it| format!("-{}", it.key));
+    let removed = removed.map(|it| format!("-{}", it.key));
     let new = after.iter().filter(|it| !before.contains(it));
     let new = new.map(|it| format!("{}={}", it.key, text(&it.value).unwrap_or_default()));
-    gone.chain(new).collect()
+    removed.chain(new).collect()
 }
 
 #[test]
-fn what_rules_do_to_a_name_they_do_to_the_attribute() {
+fn changing_any_label_name_changes_the_attribute() {
     let drop = |regex| rule(Action::LabelDrop, "", regex, "", "$1");
     let keep = |regex| rule(Action::LabelKeep, "", regex, "", "$1");
     let check = |rules: &[Rule], expected: &[&str]| {
@@ -145,7 +145,7 @@ fn what_rules_do_to_a_name_they_do_to_the_attribute() {
 }
 
 #[test]
-fn labels_for_rules_alone_are_gone_behind_the_last() {
+fn temporary_labels_are_removed_after_the_last_rule() {
     let rules = [
         replace("process.pid", "__tmp"),
         replace("process.pid", "__meta_x"),
@@ -156,7 +156,7 @@ fn labels_for_rules_alone_are_gone_behind_the_last() {
 }
 
 #[test]
-fn a_drop_is_final_where_nothing_that_comes_late_could_change_it() {
+fn a_drop_is_final_if_late_attributes_cannot_change_it() {
     let check = |rules: &[Rule], expected: bool| {
         let rows = Rows::of_resource(&process());
         assert_eq!(drop_is_final(rules, &rows), expected, "{rules:?}");
@@ -181,9 +181,9 @@ fn a_drop_is_final_where_nothing_that_comes_late_could_change_it() {
     check(&[equal], false);
 }
 
-/// A library that tries every way would need longer than the sun has.
+/// A backtracking engine would practically never finish.
 #[test]
-fn patterns_made_to_hurt_take_time_by_their_length() {
+fn pathological_patterns_match_in_linear_time() {
     let text = "a".repeat(20_000);
     for regex in [
         "(a+)+b",

@@ -1,4 +1,4 @@
-//! Columns of rows that hold several values: structs and lists.
+//! Arrow columns with several values per row: structs and lists.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use arrow_schema::{DataType, Fields};
 use crate::runs::Runs;
 use crate::schema::{maybe, relaxed_type};
 
-/// Also without any column.
+/// Also supports zero columns.
 pub fn structs(kind: &DataType, columns: Vec<ArrayRef>, rows: usize) -> ArrayRef {
     let fields = match relaxed_type(kind) {
         DataType::Struct(fields) => fields,
@@ -19,7 +19,7 @@ pub fn structs(kind: &DataType, columns: Vec<ArrayRef>, rows: usize) -> ArrayRef
     Arc::new(structs.expect("all columns have a value for each row"))
 }
 
-/// Lists that lie one behind the other.
+/// Contiguous lists.
 pub fn list(
     item: &DataType,
     ends: Vec<i32>,
@@ -29,10 +29,10 @@ pub fn list(
     let item = Arc::new(maybe("item", relaxed_type(item)));
     let ends = OffsetBuffer::new(ends.into());
     let lists = ListArray::try_new(item, ends, items, nulls);
-    Arc::new(lists.expect("each list ends behind the one before"))
+    Arc::new(lists.expect("list ends are ascending"))
 }
 
-/// Lists that may lie anywhere, also two of them on one place.
+/// List views, in any order; they may overlap.
 pub fn list_view(
     item: &DataType,
     offsets: Vec<i32>,
@@ -42,14 +42,14 @@ pub fn list_view(
 ) -> ArrayRef {
     let item = Arc::new(maybe("item", relaxed_type(item)));
     let lists = ListViewArray::try_new(item, offsets.into(), sizes.into(), items, nulls);
-    Arc::new(lists.expect("each list lies within the items"))
+    Arc::new(lists.expect("each list is within the items"))
 }
 
 pub fn int64_runs(runs: &Runs<i64>) -> ArrayRef {
     runs.array(|numbers| Arc::new(Int64Array::from(numbers.to_vec())))
 }
 
-/// Arrow's columns count in 32 bits.
+/// Arrow offsets have 32 bits.
 pub fn offset(rows: usize) -> i32 {
     i32::try_from(rows).expect("a record has far below 2 billion frames")
 }

@@ -1,4 +1,4 @@
-//! Reading columns whose types are not known before.
+//! Reads columns of unknown type.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use arrow_array::{
     UInt32Array, UInt64Array,
 };
 
-use crate::read::Refused;
+use crate::error::RecordError;
 
-/// The columns of a batch, by name.
+/// The columns of a batch by name.
 #[derive(Clone, Copy)]
 pub struct Columns<'a> {
     batch: &'a RecordBatch,
 }
 
-/// A column and where it stands.
+/// A column and its path.
 #[derive(Clone, Copy)]
 pub struct Column<'a> {
     array: &'a dyn Array,
@@ -25,7 +25,7 @@ pub struct Column<'a> {
     name: &'a str,
 }
 
-/// A column of runs, each of which stands for the same value in several rows.
+/// A run-end encoded column.
 #[derive(Clone, Copy)]
 pub struct RunColumn<'a> {
     column: Column<'a>,
@@ -33,14 +33,14 @@ pub struct RunColumn<'a> {
     values: &'a dyn Array,
 }
 
-/// The fields of a column of structs.
+/// The fields of a struct column.
 #[derive(Clone, Copy)]
 pub struct StructColumn<'a> {
     array: &'a StructArray,
     name: &'a str,
 }
 
-/// Bytes, or none, for each row.
+/// An optional byte string for each row.
 #[derive(Clone, Debug, Default)]
 pub struct Keyed {
     values: Vec<Box<[u8]>>,
@@ -55,12 +55,12 @@ impl Keyed {
         Some(self.values.get(key as usize)?)
     }
 
-    /// What is not text is made text.
+    /// Replaces invalid UTF-8.
     pub fn text(&self, row: usize) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(self.bytes(row).unwrap_or_default())
     }
 
-    /// Equal in rows with the same value, as long as no value stands in the dictionary twice.
+    /// Equal for rows with the same value, unless the dictionary contains duplicates.
     pub fn key(&self, row: usize) -> u32 {
         self.keys.get(row).copied().unwrap_or(NONE)
     }
@@ -69,7 +69,7 @@ impl Keyed {
         self.keys.len()
     }
 
-    /// All values that there are, in the order of their first rows.
+    /// All values in use, in the order of their first rows.
     pub fn used(&self) -> Vec<&[u8]> {
         let mut is_used = vec![false; self.values.len()];
         let mut used = Vec::new();
@@ -92,9 +92,9 @@ impl<'a> Columns<'a> {
         Self { batch }
     }
 
-    pub fn column(&self, name: &'a str) -> Result<Column<'a>, Refused> {
+    pub fn column(&self, name: &'a str) -> Result<Column<'a>, RecordError> {
         let column = self.batch.column_by_name(name);
-        let column = column.ok_or_else(|| Refused::Missing {
+        let column = column.ok_or_else(|| RecordError::Missing {
             column: name.to_owned(),
         })?;
         Ok(Column {
@@ -135,20 +135,20 @@ impl<'a> Column<'a> {
         }
     }
 
-    fn is<T: 'static>(&self, expected: &'static str) -> Result<&'a T, Refused> {
-        let found = self.array.as_any().downcast_ref::<T>();
-        found.ok_or_else(|| self.is_not(expected))
+    fn is<T: 'static>(&self, expected: &'static str) -> Result<&'a T, RecordError> {
+        let array = self.array.as_any().downcast_ref::<T>();
+        array.ok_or_else(|| self.is_not(expected))
     }
 
-    fn is_not(&self, expected: &'static str) -> Refused {
-        Refused::Kind {
+    fn is_not(&self, expected: &'static str) -> RecordError {
+        RecordError::Kind {
             column: self.path(),
             found: self.array.data_type().clone(),
             expected,
         }
     }
 
-    pub fn runs(&self) -> Result<RunColumn<'a>, Refused> {
+    pub fn runs(&self) -> Result<RunColumn<'a>, RecordError> {
         let runs: &RunArray<Int32Type> = self.is("runs with 32-bit ends")?;
         let ends = runs.run_ends();
         let is_whole =
@@ -156,7 +156,7 @@ impl<'a> Column<'a> {
         if !is_whole {
             let path = self.path();
             let reason = format!("the runs of {path:?} do not end with its last row");
-            return Err(Refused::Shape(reason));
+            return Err(RecordError::Shape(reason));
         }
         Ok(RunColumn {
             column: *self,
@@ -165,60 +165,60 @@ impl<'a> Column<'a> {
         })
     }
 
-    pub fn int64(&self) -> Result<Vec<i64>, Refused> {
+    pub fn int64(&self) -> Result<Vec<i64>, RecordError> {
         let numbers: &Int64Array = self.is("64-bit integers")?;
         Ok(numbers.values().to_vec())
     }
 
-    pub fn uint64(&self) -> Result<&'a UInt64Array, Refused> {
+    pub fn uint64(&self) -> Result<&'a UInt64Array, RecordError> {
         self.is("unsigned 64-bit integers")
     }
 
-    pub fn nanoseconds(&self) -> Result<Vec<i64>, Refused> {
+    pub fn nanoseconds(&self) -> Result<Vec<i64>, RecordError> {
         let times: &TimestampNanosecondArray = self.is("times in nanoseconds")?;
         Ok(times.values().to_vec())
     }
 
-    pub fn booleans(&self) -> Result<&'a BooleanArray, Refused> {
+    pub fn booleans(&self) -> Result<&'a BooleanArray, RecordError> {
         self.is("booleans")
     }
 
-    pub fn binary(&self) -> Result<&'a BinaryArray, Refused> {
+    pub fn binary(&self) -> Result<&'a BinaryArray, RecordError> {
         self.is("bytes")
     }
 
-    pub fn text_view(&self) -> Result<&'a StringViewArray, Refused> {
+    pub fn text_view(&self) -> Result<&'a StringViewArray, RecordError> {
         self.is("views of text")
     }
 
-    pub fn list(&self) -> Result<&'a ListArray, Refused> {
+    pub fn list(&self) -> Result<&'a ListArray, RecordError> {
         self.is("lists")
     }
 
-    pub fn structs(&self) -> Result<StructColumn<'a>, Refused> {
+    pub fn structs(&self) -> Result<StructColumn<'a>, RecordError> {
         Ok(StructColumn {
             array: self.is("structs")?,
             name: self.name,
         })
     }
 
-    pub fn array<T: 'static>(&self, expected: &'static str) -> Result<&'a T, Refused> {
+    pub fn array<T: 'static>(&self, expected: &'static str) -> Result<&'a T, RecordError> {
         self.is(expected)
     }
 
-    /// Keys of 32 bits and what they stand for.
-    pub fn dictionary(&self) -> Result<(&'a UInt32Array, &'a ArrayRef), Refused> {
+    /// 32-bit dictionary keys and the values.
+    pub fn dictionary(&self) -> Result<(&'a UInt32Array, &'a ArrayRef), RecordError> {
         let dictionary: &DictionaryArray<UInt32Type> = self.is("keys of a dictionary")?;
         Ok((dictionary.keys(), dictionary.values()))
     }
 
-    pub fn binary_dictionary(&self) -> Result<Keyed, Refused> {
+    pub fn binary_dictionary(&self) -> Result<Keyed, RecordError> {
         let (keys, values) = self.dictionary()?;
         let values: &BinaryArray = self.values(values, "keys of a dictionary of bytes")?;
         Ok(keyed(keys, (0..values.len()).map(|row| values.value(row))))
     }
 
-    pub fn text_dictionary(&self) -> Result<Keyed, Refused> {
+    pub fn text_dictionary(&self) -> Result<Keyed, RecordError> {
         let (keys, values) = self.dictionary()?;
         let values: &StringArray = self.values(values, "keys of a dictionary of text")?;
         let texts = (0..values.len()).map(|row| values.value(row).as_bytes());
@@ -229,10 +229,10 @@ impl<'a> Column<'a> {
         &self,
         values: &'a ArrayRef,
         expected: &'static str,
-    ) -> Result<&'a T, Refused> {
+    ) -> Result<&'a T, RecordError> {
         let values: &'a Arc<dyn Array> = values;
-        let found = values.as_any().downcast_ref::<T>();
-        found.ok_or_else(|| self.is_not(expected))
+        let array = values.as_any().downcast_ref::<T>();
+        array.ok_or_else(|| self.is_not(expected))
     }
 }
 
@@ -251,34 +251,34 @@ impl<'a> RunColumn<'a> {
         }
     }
 
-    pub fn binary_dictionary(&self) -> Result<Keyed, Refused> {
+    pub fn binary_dictionary(&self) -> Result<Keyed, RecordError> {
         Ok(self.expanded(self.of_values().binary_dictionary()?))
     }
 
-    pub fn text_dictionary(&self) -> Result<Keyed, Refused> {
+    pub fn text_dictionary(&self) -> Result<Keyed, RecordError> {
         Ok(self.expanded(self.of_values().text_dictionary()?))
     }
 
-    /// Of runs of texts without a dictionary.
-    pub fn texts(&self) -> Result<Keyed, Refused> {
+    /// Runs of strings without a dictionary.
+    pub fn texts(&self) -> Result<Keyed, RecordError> {
         let values: &StringArray = self.of_values().is("runs of text")?;
         let keys = (0..values.len()).map(|row| values.is_valid(row).then_some(row as u32));
         let texts = (0..values.len()).map(|row| values.value(row).as_bytes());
         Ok(self.expanded(keyed(&keys.collect(), texts)))
     }
 
-    pub fn int64(&self) -> Result<Vec<i64>, Refused> {
+    pub fn int64(&self) -> Result<Vec<i64>, RecordError> {
         let numbers = self.of_values().int64()?;
         Ok(self.expand(&numbers))
     }
 
-    pub fn uint64(&self) -> Result<Vec<u64>, Refused> {
+    pub fn uint64(&self) -> Result<Vec<u64>, RecordError> {
         let numbers = self.of_values().uint64()?;
         Ok(self.expand(numbers.values()))
     }
 
-    /// What does not fit is the largest that does.
-    pub fn uint64_as_signed(&self) -> Result<Vec<i64>, Refused> {
+    /// Saturates values that do not fit.
+    pub fn uint64_as_signed(&self) -> Result<Vec<i64>, RecordError> {
         let numbers = self.uint64()?.into_iter();
         Ok(numbers
             .map(|number| i64::try_from(number).unwrap_or(i64::MAX))
@@ -302,8 +302,8 @@ impl<'a> RunColumn<'a> {
 }
 
 impl<'a> StructColumn<'a> {
-    pub fn column(&self, name: &'a str) -> Result<Column<'a>, Refused> {
-        self.optional(name).ok_or_else(|| Refused::Missing {
+    pub fn column(&self, name: &'a str) -> Result<Column<'a>, RecordError> {
+        self.optional(name).ok_or_else(|| RecordError::Missing {
             column: format!("{}.{name}", self.name),
         })
     }

@@ -1,5 +1,5 @@
-//! The methods and messages by which an agent hands executables' debuginfo to a server, as
-//! `parca/debuginfo/v1alpha1/debuginfo.proto` says them, without what nobody asks for.
+//! The methods and messages that an agent uses to upload debuginfo to a server, from
+//! `parca/debuginfo/v1alpha1/debuginfo.proto`, without unused fields.
 //!
 //! An empty chunk breaks the server's reader, and without `MarkUploadFinished` the file is never used.
 
@@ -15,7 +15,7 @@ pub const UPLOAD: &str = "/parca.debuginfo.v1alpha1.DebuginfoService/Upload";
 pub const MARK_UPLOAD_FINISHED: &str =
     "/parca.debuginfo.v1alpha1.DebuginfoService/MarkUploadFinished";
 
-/// Why a server wants no upload for the moment; every other reason is for good.
+/// The only temporary reason why a server declines an upload; every other reason is permanent.
 pub const IN_PROGRESS: &str =
     "A previous upload is still in-progress and not stale yet (only stale uploads can be retried).";
 
@@ -23,7 +23,7 @@ pub const IN_PROGRESS: &str =
 pub struct ShouldInitiateUploadRequest {
     #[prost(string, tag = "1")]
     pub build_id: String,
-    /// Of the original file, whatever is uploaded of it.
+    /// The hash of the original file, whichever parts of it are uploaded.
     #[prost(string, tag = "2")]
     pub hash: String,
     #[prost(enumeration = "BuildIdType", tag = "5")]
@@ -56,7 +56,7 @@ pub struct InitiateUploadResponse {
     pub upload_instructions: Option<UploadInstructions>,
 }
 
-/// How the server wants it.
+/// How to upload the file.
 #[derive(Clone, PartialEq, Message)]
 pub struct UploadInstructions {
     #[prost(string, tag = "1")]
@@ -71,7 +71,7 @@ pub struct UploadInstructions {
     pub r#type: i32,
 }
 
-/// The messages of an upload: what it is of, and then its bytes.
+/// The messages of an upload: first its info, then chunks of the file.
 #[derive(Clone, PartialEq, Message)]
 pub struct UploadRequest {
     #[prost(oneof = "UploadData", tags = "1, 2")]
@@ -86,7 +86,7 @@ pub enum UploadData {
     ChunkData(Bytes),
 }
 
-/// Which upload; `MarkUploadFinishedRequest` says it with the same fields.
+/// Identifies the upload; `MarkUploadFinishedRequest` has the same fields.
 #[derive(Clone, PartialEq, Message)]
 pub struct UploadInfo {
     #[prost(string, tag = "1")]

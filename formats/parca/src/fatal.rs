@@ -1,8 +1,8 @@
-//! What Parca's server dies of, with all who use it: nothing in it recovers from a record like that.
+//! Finds records that crash Parca's server for all its users: it does not recover from the panic.
 //!
-//! Our encoders write nothing of it, which builds with debug assertions check of every record. What is
-//! a matter of types is not looked at: Arrow's arrays cannot be made with keys outside of their dictionaries,
-//! with lists outside of their items, or with runs that end elsewhere than their column.
+//! Our encoders never write such records; builds with debug assertions check every record. Type errors need no check:
+//! Arrow arrays cannot have keys outside of their dictionary, lists outside of their items, or runs that do not end
+//! with their column.
 
 use std::collections::HashSet;
 
@@ -11,10 +11,10 @@ use arrow_array::types::Int32Type;
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::{DataType, Field};
 
-/// Columns of which the older layout's reader takes a value in each row, also where there is none.
+/// Columns whose values the older layout's reader takes in every row, even if null.
 const NEVER_NONE: [&str; 3] = ["mapping_file", "function_name", "function_system_name"];
 
-/// The column that ends the server, and why.
+/// The column that crashes the server, and why.
 pub fn find_fatal(batch: &RecordBatch) -> Option<String> {
     let mut names = HashSet::new();
     let fields = batch.schema_ref().fields();
@@ -23,13 +23,13 @@ pub fn find_fatal(batch: &RecordBatch) -> Option<String> {
         .zip(batch.columns())
         .find_map(|(field, column)| {
             if !names.insert(field.name()) {
-                return Some(format!("{}: it stands twice", field.name()));
+                return Some(format!("{}: duplicate column", field.name()));
             }
             find_missing(field, column)
         })
 }
 
-/// A column, or one within it, in which a row has nothing and has to have something.
+/// Finds a column, or a nested one, with a null row that needs a value.
 fn find_missing(field: &Field, array: &dyn Array) -> Option<String> {
     let within = |values: &dyn Array| find_missing(field, values);
     match array.data_type() {
@@ -43,7 +43,7 @@ fn find_missing(field: &Field, array: &dyn Array) -> Option<String> {
         DataType::Dictionary(..) => {
             let is_binary = array.as_any_dictionary().values().data_type() == &DataType::Binary;
             let is_missing = array.null_count() > 0 && NEVER_NONE.contains(&field.name().as_str());
-            (is_binary && is_missing).then(|| format!("{}: a row has nothing", field.name()))
+            (is_binary && is_missing).then(|| format!("{}: null row", field.name()))
         }
         _ => None,
     }
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_rows_of_frames_that_have_nothing() {
+    fn finds_null_rows_of_frames() {
         for (name, key, expected) in [
             ("mapping_file", Some(0), None),
             ("mapping_file", None, Some("mapping_file")),
@@ -88,19 +88,19 @@ mod tests {
             let frames = structs(&kind, vec![column], 1);
             let kind = frames.data_type().clone();
             let stacks = record(vec![("locations", list(&kind, vec![0, 1], frames, None))]);
-            let found = find_fatal(&stacks);
-            let expected = expected.map(|name| format!("{name}: a row has nothing"));
-            assert_eq!(found, expected, "{name}");
+            let fatal = find_fatal(&stacks);
+            let expected = expected.map(|name| format!("{name}: null row"));
+            assert_eq!(fatal, expected, "{name}");
         }
     }
 
     #[test]
-    fn finds_labels_that_stand_twice() {
+    fn finds_duplicate_labels() {
         let twice = record(vec![
             ("labels.a", bytes(Some(0))),
             ("labels.a", bytes(Some(0))),
         ]);
-        let expected = "labels.a: it stands twice".to_owned();
+        let expected = "labels.a: duplicate column".to_owned();
         assert_eq!(find_fatal(&twice), Some(expected));
     }
 }

@@ -1,18 +1,18 @@
-//! Locations of a batch as Parca has its frames.
+//! Converts the locations of a batch to Parca frames.
 //!
 //! | frame | file | build id | address | lines |
 //! |---|---|---|---|---|
-//! | native, nothing known but where it is | last part of the path | GNU, or else the file's hash | in the ELF file | none |
+//! | native, without symbols | last part of the path | GNU, or else the file's hash | in the ELF file | none |
 //! | kernel | `[kernel.kallsyms]` | none | in the kernel or module | function, and `vmlinux` or the module |
-//! | interpreted | none | none | as it came | function and file |
-//! | anything with lines | as native | as native | as it came | as they came |
+//! | interpreted | none | none | unchanged | function and file |
+//! | any with lines | as native | as native | unchanged | unchanged |
 
 use profcol_profile::{
     AttributeIdx, Function, Idx, Line, LocationIdx, Mapping, MappingRef, Model, StringIdx,
 };
 
 pub const GNU_BUILD_ID: &str = "process.executable.build_id.gnu";
-/// The attribute with the type of a frame, and those with a build id in the order in which they count.
+/// The attribute with the frame type, and the build id attributes in order of preference.
 const KEYS: [&str; 5] = [
     "profile.frame.type",
     GNU_BUILD_ID,
@@ -24,28 +24,28 @@ const KEYS: [&str; 5] = [
 const KERNEL: &str = "kernel";
 const KERNEL_FILE: &str = "[kernel.kallsyms]";
 const KERNEL_SOURCE: &str = "vmlinux";
-/// An empty name has no row of its own where Parca shows it.
+/// Parca's UI does not show a row for an empty name.
 const UNKNOWN: &str = "UNKNOWN";
 const UNREPORTED: &str = "UNREPORTED";
 
-/// A location, resolved.
+/// A resolved location.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frame<'a> {
     pub kind: &'a str,
     pub address: u64,
-    /// All zero where the address is one in the file.
+    /// All zero if the address is already relative to the file.
     pub memory: Mapping,
-    /// Empty where there is none.
+    /// Empty if unknown.
     pub file: &'a str,
     pub build_id: &'a str,
     pub lines: &'a [Line],
-    /// The file of functions that have none.
+    /// The file of functions without one of their own.
     pub source: &'a str,
-    /// Whether it is known what code this is.
+    /// Whether the code of the frame could be identified.
     pub is_known: bool,
 }
 
-/// A line, resolved.
+/// A resolved line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceLine<'a> {
     pub name: &'a str,
@@ -100,7 +100,7 @@ impl<'a> Frames<'a> {
                 frame.file = KERNEL_FILE;
                 frame.source = self.module(mapping.mapping.filename);
             }
-            // An interpreter's: it is what its lines say.
+            // An interpreter's frame is identified by its lines.
             Some(kind) if !is_native(kind) && !location.location.mapping.is_set() => {
                 frame.source = UNKNOWN;
             }
@@ -124,14 +124,14 @@ impl<'a> Frames<'a> {
             frame.file = UNKNOWN;
             frame.is_known = false;
         }
-        // Profilers that say of which type a frame is give its address in the file.
+        // Profilers that set the frame type report file addresses.
         if !is_of_file {
             frame.memory = mapping.mapping;
         }
     }
 
-    /// The lines of a frame, the innermost first. Parca shows a frame without any by its address in
-    /// a file that it may get, but never gets the kernel.
+    /// The lines of a frame, innermost first. Parca symbolizes a frame without lines by its address in an uploaded
+    /// file, but the kernel is never uploaded.
     pub fn lines(&self, frame: &Frame<'a>) -> impl Iterator<Item = SourceLine<'a>> {
         let frame = *frame;
         let is_unnamed = frame.lines.is_empty() && frame.kind == KERNEL;
@@ -166,7 +166,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Modules are named as the kernel names them, `[ext4]` or a path.
+    /// Modules have the kernel's name, `[ext4]`, or a path.
     fn module(&self, file: StringIdx) -> &'a str {
         let file = self.model.dictionary.strings.get(file);
         let name = file.trim_start_matches('[').trim_end_matches(']');
@@ -179,9 +179,9 @@ impl<'a> Frames<'a> {
     fn attribute(&self, rows: &[AttributeIdx], key: Option<StringIdx>) -> Option<&'a str> {
         let key = key?;
         let attributes = &self.model.dictionary.attributes;
-        let mut found = rows.iter().filter_map(|&row| attributes.get(row));
-        let found = found.find(|attribute| attribute.key == key)?;
-        found.value.as_str()
+        let mut attributes = rows.iter().filter_map(|&row| attributes.get(row));
+        let attribute = attributes.find(|attribute| attribute.key == key)?;
+        attribute.value.as_str()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Records as bytes: Arrow's stream of one schema, its dictionaries and one batch.
+//! Records as bytes: an Arrow IPC stream with a schema, its dictionaries and one batch.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use arrow_schema::{ArrowError, Schema, SchemaRef};
 use crate::fatal::find_fatal;
 use crate::schema::relaxed;
 
-/// Why bytes are not a record.
+/// Why bytes are not a valid record.
 #[derive(Debug, thiserror::Error)]
 pub enum BadRecord {
     #[error("the record ends at byte {at}, within a message")]
@@ -33,19 +33,22 @@ pub enum BadRecord {
     TooLarge { limit: usize },
 }
 
-/// Why a record could not be made; always a defect.
+/// Why encoding a record failed; always a bug.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to encode a record: {0}")]
 pub struct NotEncoded(#[from] ArrowError);
 
-/// A record; `schema` is what it says of its columns.
-///
-/// Its bodies are not compressed: a message that is compressed as a whole is a third of one whose
-/// bodies are, since most of a small record is what is said of them.
+/// Encodes a record; `schema` describes its columns.
+/// The bodies are not compressed: most of a small record is metadata, and compressing the message as a whole makes it a
+/// third of the size of a message with compressed bodies.
 pub fn write(schema: &SchemaRef, columns: Vec<ArrayRef>) -> Result<Vec<u8>, NotEncoded> {
     let batch = RecordBatch::try_new(relaxed(schema), columns)?;
-    debug_assert_eq!(find_fatal(&batch), None, "Parca's server dies of it");
-    // The least that readers accept; the default makes a small record half as large again.
+    debug_assert_eq!(
+        find_fatal(&batch),
+        None,
+        "the record would crash Parca's server"
+    );
+    // The smallest alignment that readers accept; the default makes a small record half as large again.
     const ALIGNMENT: usize = 8;
     let options = IpcWriteOptions::try_new(ALIGNMENT, false, MetadataVersion::V5)?;
     let mut writer = StreamWriter::try_new_with_options(Vec::new(), schema, options)?;
@@ -54,24 +57,19 @@ pub fn write(schema: &SchemaRef, columns: Vec<ArrayRef>) -> Result<Vec<u8>, NotE
     Ok(writer.into_inner()?)
 }
 
-/// Reads the first batch of a record, which may take `limit` bytes of memory; none where there is
-/// no batch behind the schema.
-///
-/// All columns may hold none, whatever the schema says; see [`stated_schema`] for that.
+/// Reads the first batch of a record, which may take `limit` bytes of memory; `None` if no batch follows the schema.
+/// All columns become nullable, whatever the schema says; see [`stated_schema`] for the original schema.
 pub fn read(bytes: &[u8], limit: usize) -> Result<Option<RecordBatch>, BadRecord> {
-    // The library takes more for granted than is checked here.
+    // The library panics on some malformed records that the checks here do not cover.
     IS_READING.set(true);
     let reading = catch_unwind(|| Reading::begin(bytes, limit)?.batch());
     IS_READING.set(false);
     reading.unwrap_or_else(|panic| {
-        let said = panic.downcast_ref::<String>().map(String::as_str);
-        let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
+        let message = panic.downcast_ref::<String>().map(String::as_str);
+        let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
         Err(BadRecord::Message {
             at: 0,
-            reason: format!(
-                "the record contradicts itself: {}",
-                said.unwrap_or("a panic")
-            ),
+            reason: format!("inconsistent record: {}", message.unwrap_or("a panic")),
         })
     })
 }
@@ -80,19 +78,18 @@ thread_local! {
     static IS_READING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether a panic of this thread becomes a refusal in [`read`], which says what it said. For hooks
-/// that tell of panics.
-pub fn refuses_panics() -> bool {
+/// Whether [`read`] catches a panic of this thread and returns it as an error. For panic hooks that report panics.
+pub fn catches_panics() -> bool {
     IS_READING.get()
 }
 
-/// About how much memory it takes to [read](read) a record and to make samples and stacks of it: what its
-/// buffers say that they become when they are decompressed, and its values.
+/// Estimated memory to [read](read) a record and convert it to samples and stacks: the decompressed size stated by its
+/// buffers, and its values.
 pub fn memory_needed(bytes: &[u8]) -> Result<usize, BadRecord> {
-    /// A row of a sample has some fifty bytes in the model, and a value in each of its columns here.
+    /// A sample row takes about fifty bytes in the model, and a value in each of its columns here.
     const BYTES_OF_VALUE_READ: usize = 16;
     let mut messages = Messages { bytes, at: 0 };
-    // The schema.
+    // Skip the schema.
     messages.next()?;
     let mut needed = Needed::default();
     while let Some(Message { at, header, body }) = messages.next()? {
@@ -105,7 +102,7 @@ pub fn memory_needed(bytes: &[u8]) -> Result<usize, BadRecord> {
         if let Some(rows) = rows {
             needed.add(&Needed::of(at, rows, body)?);
         }
-        // No more than the first batch is read.
+        // Only the first batch is read.
         if dictionary.is_none() {
             break;
         }
@@ -114,14 +111,14 @@ pub fn memory_needed(bytes: &[u8]) -> Result<usize, BadRecord> {
     Ok(needed.bytes.saturating_add(values))
 }
 
-/// The schema of a record as the record states it.
+/// The schema as stated by the record.
 pub fn stated_schema(bytes: &[u8]) -> Result<Schema, BadRecord> {
     let (schema, _) = begin(&mut Messages { bytes, at: 0 })?;
     Ok(schema)
 }
 
-/// How many rows the first batch of a record says it has, of which nothing is read. A record that may
-/// take `limit` bytes of memory cannot have more than these have room for.
+/// The row count stated by the first batch, without reading any row. A record limited to `limit` bytes of memory cannot
+/// have more rows than fit into it.
 pub fn stated_rows(bytes: &[u8], limit: usize) -> Result<u64, BadRecord> {
     let mut messages = Messages { bytes, at: 0 };
     while let Some(Message { at, header, .. }) = messages.next()? {
@@ -146,13 +143,12 @@ struct Reading<'a> {
     version: MetadataVersion,
     dictionaries: HashMap<i64, ArrayRef>,
     left: usize,
-    /// How many values the columns may have: of runs and lists a few bytes can say that there are
-    /// billions.
+    /// The number of values left for the columns: a few bytes of runs or lists can claim billions of values.
     values_left: usize,
     limit: usize,
 }
 
-/// There may be a value for each two bytes of the limit.
+/// One value per two bytes of the limit.
 const BYTES_OF_VALUE: usize = 2;
 
 impl<'a> Reading<'a> {
@@ -181,15 +177,16 @@ impl<'a> Reading<'a> {
                 let rows = dictionary.data();
                 self.take_memory(at, rows, body)?;
                 let body = Buffer::from(body);
-                let known = &mut self.dictionaries;
-                read_dictionary(&body, dictionary, &self.schema, known, &self.version)
+                let dictionaries = &mut self.dictionaries;
+                read_dictionary(&body, dictionary, &self.schema, dictionaries, &self.version)
                     .map_err(bad)?;
             } else if let Some(rows) = message.header_as_record_batch() {
                 self.take_memory(at, Some(rows), body)?;
                 let schema = Arc::clone(&self.schema);
                 let body = Buffer::from(body);
-                let known = &self.dictionaries;
-                let batch = read_record_batch(&body, rows, schema, known, None, &self.version);
+                let dictionaries = &self.dictionaries;
+                let batch =
+                    read_record_batch(&body, rows, schema, dictionaries, None, &self.version);
                 return batch.map(Some).map_err(bad);
             } else {
                 return Err(BadRecord::Unexpected {
@@ -202,7 +199,7 @@ impl<'a> Reading<'a> {
         Ok(None)
     }
 
-    /// Takes what the buffers will need of what may be used.
+    /// Deducts the memory of the buffers from the budget.
     fn take_memory(
         &mut self,
         at: usize,
@@ -224,20 +221,20 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// What the rows of a message take.
+/// The memory that the rows of a message need.
 #[derive(Default)]
 struct Needed {
-    /// Of the message, and of its buffers when they are decompressed.
+    /// The message and its decompressed buffers.
     bytes: usize,
     values: usize,
 }
 
 impl Needed {
-    /// A compressed buffer says in its first eight bytes how long it will be.
+    /// A compressed buffer states its decompressed length in the first eight bytes.
     fn of(at: usize, rows: format::RecordBatch<'_>, body: &[u8]) -> Result<Self, BadRecord> {
         let mut bytes_needed = body.len();
         for buffer in rows.buffers().into_iter().flatten() {
-            // Arrow takes it for granted.
+            // Arrow does not check this.
             let start = usize::try_from(buffer.offset()).ok();
             let length = usize::try_from(buffer.length()).ok();
             let end = start.and_then(|start| start.checked_add(length?));
@@ -245,13 +242,13 @@ impl Needed {
             let Some(bytes) = bytes else {
                 return Err(BadRecord::Message {
                     at,
-                    reason: "a buffer that reaches out of the message".into(),
+                    reason: "a buffer beyond the end of the message".into(),
                 });
             };
             if rows.compression().is_some() {
                 let length = bytes.first_chunk::<8>();
                 let length = length.map_or(0, |length| i64::from_le_bytes(*length));
-                // A length of -1 says that the rest is not compressed.
+                // A length of -1 marks an uncompressed buffer.
                 let length = usize::try_from(length).unwrap_or(0);
                 bytes_needed = bytes_needed.saturating_add(length);
             }
@@ -301,7 +298,7 @@ fn begin(messages: &mut Messages<'_>) -> Result<(Schema, MetadataVersion), BadRe
 fn parse(at: usize, header: &[u8]) -> Result<format::Message<'_>, BadRecord> {
     format::root_as_message(header).map_err(|error| BadRecord::Message {
         at,
-        reason: format!("not a message of Arrow: {error}"),
+        reason: format!("invalid Arrow message: {error}"),
     })
 }
 
@@ -309,7 +306,7 @@ fn name(header: MessageHeader) -> &'static str {
     header.variant_name().unwrap_or("message of unknown kind")
 }
 
-/// Cuts a stream into its messages.
+/// Splits a stream into messages.
 struct Messages<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -321,11 +318,11 @@ struct Message<'a> {
     body: &'a [u8],
 }
 
-/// Before the length of a header, except in very old streams.
+/// Precedes the header length, except in very old streams.
 const CONTINUES: u32 = u32::MAX;
 
 impl<'a> Messages<'a> {
-    /// None at the end, which is a header of no length, or the end of the bytes.
+    /// `None` at the end of the stream: a header of length zero, or the end of the bytes.
     fn next(&mut self) -> Result<Option<Message<'a>>, BadRecord> {
         if self.at == self.bytes.len() {
             return Ok(None);

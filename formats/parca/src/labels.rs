@@ -1,30 +1,29 @@
-//! From attributes to labels: which, and under which names.
+//! Which attributes become labels, and the label names.
 
 use std::borrow::Cow;
 
-use profcol_labels::{Place, label_sent_for};
+use profcol_labels::{LabelSource, label_sent_for};
 pub use profcol_labels::{sanitized, text};
 use profcol_profile::{Attributes, Value};
 
 const COMM: &str = "comm";
 const PROCESS_COMM: &str = "process.comm";
 const EXECUTABLE_NAME: &str = "process.executable.name";
-/// Bytes of a task's name in the kernel.
+/// Length of a task's name (`comm`) in the kernel.
 const COMM_BYTES: usize = 15;
 
-/// What becomes a label beside what Parca's agent always sends.
-///
-/// Where one name comes from several places, the closest to the sample wins: the sample, the
-/// profile, the scope, the resource, and last the external labels.
+/// Which labels to send beside those that Parca Agent always sends.
+/// If several places have the same label, the closest to the sample wins: sample, profile, scope, resource, external
+/// labels.
 #[derive(Clone, Debug, Default)]
 pub struct LabelRules {
-    /// Labels for all rows.
+    /// Labels of all rows.
     pub external: Vec<(String, String)>,
     /// Attributes that do not become labels.
     pub left_out: Vec<Pattern>,
 }
 
-/// A name, or the beginning of names where it ends in `*`.
+/// A name, or a name prefix that ends in `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(String);
 
@@ -42,9 +41,9 @@ impl Pattern {
 }
 
 impl LabelRules {
-    /// The name of the label for an attribute of a sample; none where it does not become one.
+    /// The label name for a sample attribute; `None` if it does not become a label.
     pub fn sample_label<'a>(&self, key: &'a str) -> Option<Cow<'a, str>> {
-        self.label(key, Some(Place::Sample))
+        self.label(key, Some(LabelSource::Sample))
     }
 
     /// Labels of a resource.
@@ -55,17 +54,17 @@ impl LabelRules {
         for attribute in attributes {
             match attribute.key.as_ref() {
                 EXECUTABLE_NAME => executable = attribute.value.as_str(),
-                // Also an empty one, which says that there is to be no such label.
+                // Even if empty, which asks to omit the label.
                 PROCESS_COMM => has_comm = true,
                 _ => {}
             }
-            if let Some(name) = self.label(&attribute.key, Some(Place::Resource)) {
+            if let Some(name) = self.label(&attribute.key, Some(LabelSource::Resource)) {
                 push(&mut labels, &name, &attribute.value);
             }
         }
         if let Some(name) = executable
             && !has_comm
-            && labels.iter().all(|(known, _)| known != COMM)
+            && labels.iter().all(|(label, _)| label != COMM)
         {
             labels.push((COMM.into(), start_of(name, COMM_BYTES).into()));
         }
@@ -83,7 +82,7 @@ impl LabelRules {
         labels
     }
 
-    fn label<'a>(&self, key: &'a str, place: Option<Place>) -> Option<Cow<'a, str>> {
+    fn label<'a>(&self, key: &'a str, place: Option<LabelSource>) -> Option<Cow<'a, str>> {
         if let Some(name) = place.and_then(|place| label_sent_for(key, place)) {
             return Some(Cow::Borrowed(name));
         }
@@ -93,8 +92,8 @@ impl LabelRules {
 }
 
 fn push(labels: &mut Vec<(String, String)>, name: &str, value: &Value) {
-    let is_known = labels.iter().any(|(known, _)| known == name);
-    if let (false, Some(text)) = (is_known, text(value)) {
+    let is_duplicate = labels.iter().any(|(label, _)| label == name);
+    if let (false, Some(text)) = (is_duplicate, text(value)) {
         labels.push((name.to_owned(), text.into_owned()));
     }
 }

@@ -1,26 +1,24 @@
-//! From the rows of a record to the model.
+//! Converts the rows of a record to the model.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use profcol_labels::{Place, attribute_of};
+use profcol_labels::{LabelSource, attribute_of};
 use profcol_profile::{
-    AttributeIdx, AttributeRef, Function, Idx, Interner, KeyValue, Line, Location, LocationIdx,
-    LocationRef, Mapping, MappingRef, Model, Profile, Resource, ResourceProfiles, SampleRef,
+    AttributeIdx, Idx, Interner, KeyValue, Model, Profile, Resource, ResourceProfiles, SampleRef,
     Samples as SampleColumns, Scope, ScopeProfiles, StackIdx, Value, ValueType,
 };
 
 use crate::columns::Keyed;
-use crate::frames::GNU_BUILD_ID;
-use crate::read::{Refused, Samples, StackRefs};
+use crate::error::RecordError;
+use crate::frame_row::attribute;
+use crate::samples::{Samples, StackRefs};
 use crate::v1::Stacks;
 use crate::v2::Interning;
 
-/// A batch of the rows; of the older layout `stacks` are those that were told.
-///
-/// Labels become attributes of resources, but those of which Parca's agent has one for each sample.
-pub fn to_model(samples: &Samples, stacks: &Stacks) -> Result<Model, Refused> {
+/// Builds a batch from the rows; `stacks` are those received separately in the older layout.
+/// Labels become resource attributes, except those that Parca Agent sets per sample.
+pub fn to_model(samples: &Samples, stacks: &Stacks) -> Result<Model, RecordError> {
     let (of_sample, of_resource): (Vec<_>, Vec<_>) = samples
         .labels
         .iter()
@@ -31,7 +29,7 @@ pub fn to_model(samples: &Samples, stacks: &Stacks) -> Result<Model, Refused> {
         of_resource,
         rows: Interner::new(),
         resources: Vec::new(),
-        known: HashMap::new(),
+        groups: HashMap::new(),
         label_bytes: 0,
     };
     let mut lookup = match &samples.stacks {
@@ -50,20 +48,20 @@ pub fn to_model(samples: &Samples, stacks: &Stacks) -> Result<Model, Refused> {
     Ok(grouping.finish())
 }
 
-/// Finds the stacks of rows, each once.
+/// Looks up the stacks of rows, interning each once.
 enum Lookup<'a> {
     Inline(Interning<'a>),
     Ids {
         ids: &'a Keyed,
         stacks: &'a Stacks,
         of_keys: HashMap<u32, StackIdx>,
-        /// An id may stand under several keys.
+        /// Several keys may have the same id.
         of_ids: HashMap<&'a [u8], StackIdx>,
     },
 }
 
 impl Lookup<'_> {
-    fn stack(&mut self, rows: &mut Interner, row: usize) -> Result<StackIdx, Refused> {
+    fn stack(&mut self, rows: &mut Interner, row: usize) -> Result<StackIdx, RecordError> {
         let (ids, stacks, of_keys, of_ids) = match self {
             Self::Inline(inline) => return inline.stack(rows, row),
             Self::Ids {
@@ -76,12 +74,12 @@ impl Lookup<'_> {
         let (key, Some(id)) = (ids.key(row), ids.bytes(row)) else {
             return Ok(Idx::UNSET);
         };
-        if let Some(&known) = of_keys.get(&key) {
-            return Ok(known);
+        if let Some(&stack) = of_keys.get(&key) {
+            return Ok(stack);
         }
-        let known = of_ids.get(id).copied();
-        let stack = known.or_else(|| stacks.intern(rows, id));
-        let stack = stack.ok_or_else(|| Refused::NoStack { id: hex(id) })?;
+        let stack = of_ids.get(id).copied();
+        let stack = stack.or_else(|| stacks.intern(rows, id));
+        let stack = stack.ok_or_else(|| RecordError::NoStack { id: hex(id) })?;
         of_ids.insert(id, stack);
         of_keys.insert(key, stack);
         Ok(stack)
@@ -92,12 +90,12 @@ fn hex(id: &[u8]) -> String {
     id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The attribute of a sample that a label stands for.
+/// The sample attribute of a label.
 pub fn sample_key(label: &str) -> Option<&'static str> {
-    attribute_of(label, Place::Sample)
+    attribute_of(label, LabelSource::Sample)
 }
 
-/// Numbers are numbers again.
+/// Parses numbers.
 pub fn sample_value(key: &str, text: &str) -> Value {
     match text.parse::<i64>() {
         Ok(number) if key != "thread.name" => Value::Int(number),
@@ -105,9 +103,9 @@ pub fn sample_value(key: &str, text: &str) -> Value {
     }
 }
 
-/// The attribute of a resource that a label stands for.
+/// The resource attribute of a label.
 pub fn resource_key(label: &str) -> &str {
-    attribute_of(label, Place::Resource).unwrap_or(label)
+    attribute_of(label, LabelSource::Resource).unwrap_or(label)
 }
 
 struct Grouping<'a> {
@@ -117,11 +115,11 @@ struct Grouping<'a> {
     rows: Interner,
     resources: Vec<Group>,
     /// By the keys of the labels.
-    known: HashMap<Vec<u32>, usize>,
+    groups: HashMap<Vec<u32>, usize>,
     label_bytes: usize,
 }
 
-/// A long label stands in a record once, and in each resource that has it.
+/// A record stores a long label once, but each resource with the label stores it again.
 const MAX_LABEL_BYTES: usize = 64 << 20;
 
 /// The rows of one resource.
@@ -131,7 +129,7 @@ struct Group {
     places: HashMap<Kind, usize>,
 }
 
-/// What the rows of one profile have in common.
+/// The common part of the rows of a profile.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Kind {
     producer: u32,
@@ -142,20 +140,20 @@ struct Kind {
 
 struct Building {
     kind: Kind,
-    /// A row of it.
+    /// One of its rows.
     row: usize,
     order: Vec<Observation>,
     observed: HashMap<Observation, Observed>,
 }
 
-/// What was observed.
+/// A unique stack and attribute set.
 type Observation = (StackIdx, Vec<AttributeIdx>);
 
-/// The values, and the time of each.
+/// The values and their timestamps.
 type Observed = (Vec<i64>, Vec<u64>);
 
 impl<'a> Grouping<'a> {
-    fn add(&mut self, row: usize, stack: StackIdx) -> Result<(), Refused> {
+    fn add(&mut self, row: usize, stack: StackIdx) -> Result<(), RecordError> {
         let samples = self.samples;
         let attributes = self.sample_attributes(row);
         let kind = Kind {
@@ -194,28 +192,28 @@ impl<'a> Grouping<'a> {
         Ok(())
     }
 
-    fn group(&mut self, row: usize) -> Result<usize, Refused> {
+    fn group(&mut self, row: usize) -> Result<usize, RecordError> {
         let keys: Vec<u32> = self
             .of_resource
             .iter()
             .map(|(_, texts)| texts.key(row))
             .collect();
-        if let Some(&known) = self.known.get(&keys) {
-            return Ok(known);
+        if let Some(&group) = self.groups.get(&keys) {
+            return Ok(group);
         }
         let mut attributes = Vec::new();
-        // Two columns may have the same name, or names of one attribute: the first says it.
-        let mut said = HashSet::new();
+        // Several columns may share a name or map to the same attribute: the first wins.
+        let mut keys_seen = HashSet::new();
         for (name, texts) in &self.of_resource {
             let text = texts.text(row);
-            if !text.is_empty() && said.insert(resource_key(name)) {
+            if !text.is_empty() && keys_seen.insert(resource_key(name)) {
                 self.label_bytes = self.label_bytes.saturating_add(text.len());
                 attributes.push(KeyValue::new(resource_key(name), &*text));
             }
         }
         if self.label_bytes > MAX_LABEL_BYTES {
             let reason = format!("the labels have more than {MAX_LABEL_BYTES} bytes");
-            return Err(Refused::Shape(reason));
+            return Err(RecordError::Shape(reason));
         }
         let group = self.resources.len();
         self.resources.push(Group {
@@ -226,20 +224,20 @@ impl<'a> Grouping<'a> {
             profiles: Vec::new(),
             places: HashMap::new(),
         });
-        self.known.insert(keys, group);
+        self.groups.insert(keys, group);
         Ok(group)
     }
 
     fn sample_attributes(&mut self, row: usize) -> Vec<AttributeIdx> {
         let mut attributes = Vec::with_capacity(self.of_sample.len());
-        // There are few keys, so that this stays short.
-        let mut said = Vec::new();
+        // There are only a few keys, so a linear search suffices.
+        let mut keys_seen = Vec::new();
         for (name, texts) in &self.of_sample {
             let text = texts.text(row);
             if let (Some(key), false) = (sample_key(name), text.is_empty())
-                && !said.contains(&key)
+                && !keys_seen.contains(&key)
             {
-                said.push(key);
+                keys_seen.push(key);
                 let value = sample_value(key, &text);
                 attributes.push(attribute(&mut self.rows, key, &value));
             }
@@ -305,7 +303,7 @@ impl<'a> Grouping<'a> {
             });
         }
         let first = first.min(last);
-        // Agents say a second whatever the interval is. All times are within the profile's.
+        // Agents always send one second, whatever the interval. The duration must cover all timestamps.
         let duration = match u64::try_from(building.kind.duration) {
             Ok(0) | Err(_) => 0,
             Ok(duration) => duration.max(last - first + 1),
@@ -324,97 +322,4 @@ impl<'a> Grouping<'a> {
             ..Profile::default()
         }
     }
-}
-
-/// A frame as a record has it.
-pub struct FrameRow<'a> {
-    pub kind: Cow<'a, str>,
-    pub address: u64,
-    pub start: u64,
-    pub limit: u64,
-    pub offset: u64,
-    pub file: Cow<'a, str>,
-    pub build_id: Cow<'a, str>,
-}
-
-/// A line as a record has it.
-pub struct LineRow<'a> {
-    pub name: Cow<'a, str>,
-    pub system_name: Cow<'a, str>,
-    pub file: Cow<'a, str>,
-    pub start_line: i64,
-    pub line: i64,
-    pub column: i64,
-}
-
-impl FrameRow<'_> {
-    /// Its row in a dictionary.
-    pub fn intern<'a>(
-        &self,
-        rows: &mut Interner,
-        lines: impl Iterator<Item = LineRow<'a>>,
-    ) -> LocationIdx {
-        let lines: Vec<Line> = lines.map(|line| line.intern(rows)).collect();
-        let id = (!self.build_id.is_empty()).then(|| {
-            let key = build_id_key(&self.build_id);
-            attribute(rows, key, &Value::from(&*self.build_id))
-        });
-        // What is no range says nothing, and OTLP refuses it.
-        let is_range = self.start < self.limit;
-        let mapping = Mapping {
-            memory_start: if is_range { self.start } else { 0 },
-            memory_limit: if is_range { self.limit } else { 0 },
-            file_offset: self.offset,
-            filename: rows.string(&self.file),
-        };
-        let mapping = rows.mapping(MappingRef {
-            mapping,
-            attributes: id.as_slice(),
-        });
-        let kind = (!self.kind.is_empty())
-            .then(|| attribute(rows, "profile.frame.type", &Value::from(&*self.kind)));
-        rows.location(LocationRef {
-            location: Location {
-                mapping,
-                address: self.address,
-            },
-            lines: &lines,
-            attributes: kind.as_slice(),
-        })
-    }
-}
-
-impl LineRow<'_> {
-    fn intern(&self, rows: &mut Interner) -> Line {
-        let function = Function {
-            name: rows.string(&self.name),
-            system_name: rows.string(&self.system_name),
-            filename: rows.string(&self.file),
-            start_line: self.start_line,
-        };
-        Line {
-            function: rows.function(function),
-            line: self.line,
-            column: self.column,
-        }
-    }
-}
-
-/// Parca does not say of which kind an id is. A hash of the file has 32 digits.
-fn build_id_key(id: &str) -> &'static str {
-    let is_hex = id.bytes().all(|byte| byte.is_ascii_hexdigit());
-    match id.len() {
-        32 if is_hex => "process.executable.build_id.htlhash",
-        _ if is_hex => GNU_BUILD_ID,
-        _ => "process.executable.build_id.go",
-    }
-}
-
-fn attribute(rows: &mut Interner, key: &str, value: &Value) -> AttributeIdx {
-    let key = rows.string(key);
-    rows.attribute(AttributeRef {
-        key,
-        value,
-        unit: Idx::UNSET,
-    })
 }

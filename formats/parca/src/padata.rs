@@ -1,4 +1,4 @@
-//! Files of records, as Parca's agent writes them where there is no server.
+//! Files of records as Parca Agent writes them in offline mode.
 //!
 //! ```text
 //! A6 E7 CC CA   u16 version (0)   u16 number of batches   batch*
@@ -6,10 +6,9 @@
 //! frame: u32 length, a record
 //! ```
 //!
-//! All numbers are big-endian. The number of batches is written after a batch has reached the disk,
-//! so what stands behind the last one that it counts may be anything. A stack stands in a file once.
-//! A file is called after the second in which it was begun and the process that writes it:
-//! `1795255549-319.padata`, and `.padata.zst` once it is complete and compressed.
+//! All numbers are big-endian. The batch count is updated after a batch has reached the disk, so the bytes after the
+//! last counted batch are undefined. Each stack occurs once per file. A file name consists of the creation time in
+//! seconds and the process id of the writer: `1795255549-319.padata`, and `.padata.zst` once complete and compressed.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -21,47 +20,46 @@ use crate::ipc::{self, BadRecord};
 use crate::schema::Version;
 
 pub const MAGIC: [u8; 4] = [0xa6, 0xe7, 0xcc, 0xca];
-/// Where the number of batches stands.
+/// Offset of the batch count.
 pub const COUNT_AT: u64 = 6;
 pub const MAX_BATCHES: u16 = u16::MAX;
 const VERSION: u16 = 0;
-/// How far back a compressed file may refer, as a power of two.
+/// Window size of a compressed file, as a power of two.
 const WINDOW_LOG: u32 = 27;
 
-/// The beginning of a file without batches.
+/// The header of a file without batches.
 pub fn header() -> [u8; 8] {
     let [a, b, c, d] = MAGIC;
     [a, b, c, d, 0, 0, 0, 0]
 }
 
-/// The second in which a file was begun, as its name says; 0 where it does not.
-pub fn begun(path: &Path) -> u64 {
+/// The creation time in seconds, from the file name; 0 if it has none.
+pub fn created_seconds(path: &Path) -> u64 {
     let name = path.file_name().and_then(|name| name.to_str());
     let second = name.and_then(|name| name.split_once('-')?.0.parse().ok());
     second.unwrap_or(0)
 }
 
-/// The process that writes a file, as its name says.
+/// The process id of the writer, from the file name.
 pub fn writer(path: &Path) -> Option<u32> {
     let (_, rest) = path.file_name()?.to_str()?.split_once('-')?;
     rest.split_once('.')?.0.parse().ok()
 }
 
-/// Where it is noted how far a file was delivered: beside it, under a name that does not change when the
-/// file is compressed.
-pub fn note_of(file: &Path) -> PathBuf {
+/// The progress file of a file: beside it, under a name that stays the same when the file is compressed.
+pub fn progress_file(file: &Path) -> PathBuf {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let stem = name.trim_end_matches(".zst");
     file.with_file_name(format!(".{stem}.progress"))
 }
 
-/// How far a file was delivered.
+/// The delivery progress of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivered {
     Batches {
-        /// It is known what became of the first so many batches.
+        /// The outcome of this many leading batches is known.
         settled: u16,
-        /// Those of them that a destination refused for ever.
+        /// Batches among them that a destination rejected permanently.
         refused: BTreeSet<u16>,
     },
     Everything,
@@ -71,7 +69,7 @@ const COMPLETE: &str = "complete";
 const REFUSED: &str = "refused";
 
 impl Delivered {
-    /// As a note says; nothing where there is none.
+    /// Parses a progress file; an empty one means no progress.
     pub fn parse(note: &str) -> Self {
         let mut lines = note.lines().map(str::trim);
         let settled = match lines.next().unwrap_or_default() {
@@ -104,7 +102,7 @@ impl fmt::Display for Delivered {
     }
 }
 
-/// A record as it stands in a file.
+/// Appends a record in the file's framing.
 pub fn push_frame(out: &mut Vec<u8>, record: &[u8]) -> Result<(), TooLong> {
     let length = u32::try_from(record.len()).map_err(|_| TooLong(record.len()))?;
     out.extend_from_slice(&length.to_be_bytes());
@@ -113,25 +111,25 @@ pub fn push_frame(out: &mut Vec<u8>, record: &[u8]) -> Result<(), TooLong> {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("a record of {0} bytes is longer than a file can have")]
+#[error("a record of {0} bytes exceeds the 32-bit length field")]
 pub struct TooLong(usize);
 
-/// A batch as it was read.
+/// A batch read from a file.
 #[derive(Debug)]
 pub struct Batch {
-    /// Where it begins.
+    /// Its offset.
     pub at: u64,
     pub samples: Vec<u8>,
-    /// Of the older layout: stacks that were not in the file before.
+    /// The older layout only: stacks that are new in the file.
     pub stacks: Option<Vec<u8>>,
 }
 
-/// Why a file cannot be read on.
+/// Why reading a file failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BadFile {
     #[error("not a profile file: the magic is {found:02x?}, expected {MAGIC:02x?}")]
     Magic { found: Vec<u8> },
-    #[error("version {0} of the format is not known, only {VERSION}")]
+    #[error("unknown format version {0}, expected {VERSION}")]
     Version(u16),
     #[error("the file ends at byte {at}, within batch {batch} of {count}")]
     Truncated { at: u64, batch: u16, count: u16 },
@@ -144,8 +142,8 @@ pub enum BadFile {
 }
 
 impl BadFile {
-    /// Whether it is the disk that failed, and not the file that is bad.
-    pub fn is_of_disk(&self) -> bool {
+    /// Whether the disk failed, as opposed to a malformed file.
+    pub fn is_io_error(&self) -> bool {
         matches!(self, Self::Io { error, .. } if error.raw_os_error().is_some())
     }
 }
@@ -160,7 +158,7 @@ pub struct Reader<R> {
 }
 
 impl Reader<Box<dyn Read + Send>> {
-    /// Begins the file at `path`, compressed or not.
+    /// Opens the file at `path`, compressed or not.
     pub fn of_file(path: &Path, file: File, longest: u32) -> Result<Self, BadFile> {
         let is_compressed = path.extension().is_some_and(|ending| ending == "zst");
         if !is_compressed {
@@ -174,7 +172,7 @@ impl Reader<Box<dyn Read + Send>> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Begins a file whose records have up to `longest` bytes.
+    /// Opens a file whose records have up to `longest` bytes.
     pub fn new(source: R, longest: u32) -> Result<Self, BadFile> {
         let mut reader = Self {
             source,
@@ -186,8 +184,8 @@ impl<R: Read> Reader<R> {
         let mut magic = [0; 4];
         let read = reader.fill(&mut magic)?;
         if magic != MAGIC {
-            let found = magic.get(..read).unwrap_or_default().to_vec();
-            return Err(BadFile::Magic { found });
+            let magic = magic.get(..read).unwrap_or_default().to_vec();
+            return Err(BadFile::Magic { found: magic });
         }
         let version = u16::from_be_bytes(reader.exactly()?);
         if version != VERSION {
@@ -197,12 +195,12 @@ impl<R: Read> Reader<R> {
         Ok(reader)
     }
 
-    /// How many batches the file says it has.
+    /// The batch count of the header.
     pub fn count(&self) -> u16 {
         self.count
     }
 
-    /// The next batch; none behind the last that the file counts.
+    /// The next batch; `None` after the last counted one.
     pub fn next_batch(&mut self) -> Result<Option<Batch>, BadFile> {
         if self.read == self.count {
             return Ok(None);
@@ -230,7 +228,7 @@ impl<R: Read> Reader<R> {
         if length > limit {
             return Err(BadFile::TooLong { at, length, limit });
         }
-        // Memory follows what is there, not what is said to be there.
+        // Allocates as data arrives, not by the stated length.
         let mut frame = Vec::new();
         let taken = (&mut self.source)
             .take(u64::from(length))
@@ -277,7 +275,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The end of a compressed file that was cut off is an error too.
+    /// A truncated compressed file is an error, too.
     fn failed(&self, error: io::Error) -> BadFile {
         if error.kind() == ErrorKind::UnexpectedEof {
             return self.truncated();

@@ -1,4 +1,4 @@
-//! Columns in which equal neighbours stand once, as Arrow's run-end encoding has them.
+//! Run-end encoded columns, which store equal adjacent values once.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use arrow_array::{
 use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 
-/// A value for each row, or for each run of rows.
+/// One value per row, stored as runs of equal rows.
 #[derive(Clone, Debug)]
 pub struct Runs<T> {
     values: Vec<T>,
-    /// How many rows there are up to the end of each run.
+    /// The end row of each run.
     ends: Vec<i32>,
 }
 
-/// Text, or none, for each row.
+/// An optional string per row.
 #[derive(Clone, Debug, Default)]
 pub struct Texts {
-    known: IndexSet<Box<[u8]>, RandomState>,
+    entries: IndexSet<Box<[u8]>, RandomState>,
     runs: Runs<Option<u32>>,
 }
 
@@ -58,7 +58,7 @@ impl<T: PartialEq> Runs<T> {
         self.ends.push(end);
     }
 
-    /// A value for each row.
+    /// One value per row.
     pub fn expanded(&self) -> Vec<T>
     where
         T: Clone,
@@ -70,22 +70,22 @@ impl<T: PartialEq> Runs<T> {
         rows
     }
 
-    /// The column; `values` makes Arrow's array of the values of the runs.
+    /// The Arrow column; `values` creates the array of the run values.
     pub fn array(&self, values: impl FnOnce(&[T]) -> ArrayRef) -> ArrayRef {
         run_array(&self.ends, &values(&self.values))
     }
 }
 
 impl Texts {
-    /// The key of a text, by which it can be pushed.
+    /// The key of a text, for pushing it repeatedly.
     pub fn key(&mut self, text: &str) -> u32 {
         self.key_of_bytes(text.as_bytes())
     }
 
     fn key_of_bytes(&mut self, text: &[u8]) -> u32 {
-        let row = match self.known.get_index_of(text) {
+        let row = match self.entries.get_index_of(text) {
             Some(row) => row,
-            None => self.known.insert_full(text.into()).0,
+            None => self.entries.insert_full(text.into()).0,
         };
         u32::try_from(row).expect("a table has far below 4 billion texts")
     }
@@ -98,7 +98,7 @@ impl Texts {
         self.push_rows(text, 1);
     }
 
-    /// Bytes that need not be text, for columns of bytes alone.
+    /// Arbitrary bytes, for binary columns only.
     pub fn push_bytes(&mut self, bytes: &[u8]) {
         let key = self.key_of_bytes(bytes);
         self.push_key(Some(key));
@@ -113,13 +113,13 @@ impl Texts {
         self.runs.push_rows(key, rows);
     }
 
-    /// Has this text in the rows that have none.
+    /// Replaces missing values with this text.
     pub fn replace_none(&mut self, text: &str) {
         let key = self.key(text);
         let mut runs = Runs::default();
         let mut rows = 0;
-        for (known, end) in self.runs.values.drain(..).zip(self.runs.ends.drain(..)) {
-            runs.push_rows(known.or(Some(key)), end as usize - rows);
+        for (value, end) in self.runs.values.drain(..).zip(self.runs.ends.drain(..)) {
+            runs.push_rows(value.or(Some(key)), end as usize - rows);
             rows = end as usize;
         }
         self.runs = runs;
@@ -129,7 +129,7 @@ impl Texts {
         self.runs.values.iter().any(Option::is_some)
     }
 
-    /// Has none in the rows up to `rows`.
+    /// Pads with missing values up to `rows`.
     pub fn fill(&mut self, rows: usize) {
         let missing = rows.saturating_sub(self.rows());
         self.runs.push_rows(None, missing);
@@ -140,27 +140,27 @@ impl Texts {
         self.runs.expanded()
     }
 
-    /// Runs of keys of a dictionary of bytes.
+    /// Runs of keys into a dictionary of bytes.
     pub fn binary_runs(&self) -> ArrayRef {
         self.runs.array(|keys| self.binary_dictionary(keys))
     }
 
-    /// A key of a dictionary of bytes for each row.
+    /// One key per row into a dictionary of bytes.
     pub fn binary(&self) -> ArrayRef {
         self.binary_dictionary(&self.runs.expanded())
     }
 
-    /// Runs of keys of a dictionary of texts.
+    /// Runs of keys into a dictionary of strings.
     pub fn text_runs(&self) -> ArrayRef {
         self.runs.array(|keys| self.text_dictionary(keys))
     }
 
-    /// A key of a dictionary of texts for each row.
+    /// One key per row into a dictionary of strings.
     pub fn text(&self) -> ArrayRef {
         self.text_dictionary(&self.runs.expanded())
     }
 
-    /// Runs of texts without a dictionary.
+    /// Runs of strings without a dictionary.
     pub fn plain_runs(&self) -> ArrayRef {
         self.runs.array(|keys| {
             let text = |key: &Option<u32>| self.text_of(*key);
@@ -169,18 +169,18 @@ impl Texts {
     }
 
     fn binary_dictionary(&self, keys: &[Option<u32>]) -> ArrayRef {
-        let texts = self.known.iter().map(|text| Some(&**text));
+        let texts = self.entries.iter().map(|text| Some(&**text));
         dictionary(keys, Arc::new(texts.collect::<BinaryArray>()))
     }
 
     fn text_dictionary(&self, keys: &[Option<u32>]) -> ArrayRef {
-        let texts = self.known.iter().map(|text| str::from_utf8(text).ok());
+        let texts = self.entries.iter().map(|text| str::from_utf8(text).ok());
         dictionary(keys, Arc::new(texts.collect::<StringArray>()))
     }
 
     /// The text of a key.
     pub fn text_of(&self, key: Option<u32>) -> Option<&str> {
-        let text = self.known.get_index(key? as usize)?;
+        let text = self.entries.get_index(key? as usize)?;
         str::from_utf8(text).ok()
     }
 }
@@ -188,12 +188,12 @@ impl Texts {
 fn run_array(ends: &[i32], values: &dyn Array) -> ArrayRef {
     let ends = Int32Array::from(ends.to_vec());
     let runs = RunArray::<Int32Type>::try_new(&ends, values);
-    Arc::new(runs.expect("each run ends behind the one before"))
+    Arc::new(runs.expect("run ends are ascending"))
 }
 
 /// Keys with their dictionary.
 pub fn dictionary(keys: &[Option<u32>], values: ArrayRef) -> ArrayRef {
     let keys = UInt32Array::from_iter(keys.iter().copied());
     let array = DictionaryArray::<UInt32Type>::try_new(keys, values);
-    Arc::new(array.expect("each key was given out for a row of the dictionary"))
+    Arc::new(array.expect("each key refers to a row of the dictionary"))
 }

@@ -1,19 +1,19 @@
-//! What the columns of Parca's records are.
+//! The column types of Parca's records.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 
-/// In the metadata of a schema.
+/// In the schema metadata.
 pub const VERSION_KEY: &str = "parca_write_schema_version";
 
-/// The two layouts that there are.
+/// The two layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Version {
-    /// Samples refer to stacks by their ids; the stacks are a record of their own.
+    /// Samples refer to stacks by id; the stacks are in a separate record.
     V1,
-    /// Samples and stacks are one record.
+    /// Samples and stacks are in one record.
     V2,
 }
 
@@ -43,8 +43,7 @@ pub fn schema(version: Version, fields: Vec<Field>) -> SchemaRef {
     Arc::new(Schema::new_with_metadata(fields, metadata))
 }
 
-// The columns are declared as Parca's agent declares them: some hold none although they are
-// declared to hold something in each row.
+// Columns are declared as in Parca Agent: some contain nulls although they are declared as non-null.
 
 pub fn always(name: &str, kind: DataType) -> Field {
     Field::new(name, kind, false)
@@ -84,8 +83,8 @@ pub fn nanoseconds() -> DataType {
     DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()))
 }
 
-/// The same columns, each of which may hold none: Arrow refuses arrays that are not what their
-/// schema says, and records of Parca's agent are not.
+/// The same columns, all nullable: Arrow rejects arrays that do not match their schema, and Parca Agent's records do
+/// not.
 pub fn relaxed(schema: &Schema) -> SchemaRef {
     let fields = relaxed_fields(schema.fields());
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))

@@ -1,4 +1,4 @@
-//! The methods and messages of Parca's profile store.
+//! The methods and messages of Parca's ProfileStoreService.
 //!
 //! ```text
 //! Write(stream WriteRequest { bytes record = 1 }) -> stream WriteResponse { bytes record = 1 }
@@ -15,7 +15,7 @@ pub const WRITE_RAW: &str = "/parca.profilestore.v1alpha1.ProfileStoreService/Wr
 
 const RECORD: u32 = tag::len(1);
 
-/// A message that holds a record.
+/// A message with a record.
 pub fn request(record: &[u8]) -> Bytes {
     let mut request = Writer::with_capacity(record.len() + 6);
     request.bytes(RECORD, record);

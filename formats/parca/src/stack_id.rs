@@ -1,11 +1,10 @@
-//! Names for stacks.
+//! Stack ids.
 //!
-//! Everything that tells one frame from another goes into a stack's id. Parca's agent leaves the
-//! names of functions out, and so takes stacks of an interpreter for one another.
-//!
-//! An id has 16 bytes, of which ten are a hash and six are zero: hashes do not compress, and a
-//! dialogue has each of them three times. Among a hundred million stacks two have the same ten bytes
-//! with a probability of less than one to a hundred million.
+//! A stack's id covers everything that distinguishes its frames. Parca Agent leaves out the function names, and
+//! therefore mixes up stacks of interpreted code.
+//! An id has 16 bytes: a ten-byte hash and six zero bytes, because hashes do not compress, and a dialogue sends each of
+//! them three times. Two of a hundred million stacks share the same ten bytes with a probability of less than one in a
+//! hundred million.
 
 use profcol_profile::{LocationIdx, StackIdx};
 use twox_hash::XxHash3_128;
@@ -14,7 +13,7 @@ use crate::frames::Frames;
 
 pub type StackId = [u8; 16];
 
-/// Ids of the stacks of a batch, each computed once.
+/// The stack ids of a batch, each computed once.
 pub struct StackIds<'a> {
     frames: &'a Frames<'a>,
     locations: Vec<Option<u128>>,
@@ -32,8 +31,8 @@ impl<'a> StackIds<'a> {
     }
 
     pub fn id(&mut self, stack: StackIdx) -> StackId {
-        if let Some(Some(known)) = self.stacks.get(stack.row()) {
-            return *known;
+        if let Some(Some(id)) = self.stacks.get(stack.row()) {
+            return *id;
         }
         let locations = self.frames.model().dictionary.stacks.get(stack);
         let mut bytes = Vec::with_capacity(locations.len() * size_of::<u128>());
@@ -48,8 +47,8 @@ impl<'a> StackIds<'a> {
     }
 
     fn location(&mut self, location: LocationIdx) -> u128 {
-        if let Some(Some(known)) = self.locations.get(location.row()) {
-            return *known;
+        if let Some(Some(hash)) = self.locations.get(location.row()) {
+            return *hash;
         }
         let hash = self.hash(location);
         if let Some(place) = self.locations.get_mut(location.row()) {
@@ -91,7 +90,7 @@ fn shortened(hash: u128) -> StackId {
     (hash >> zero << zero).to_be_bytes()
 }
 
-/// Its length too, so that no two lists of texts are the same bytes.
+/// Includes the length, so that different lists of strings yield different bytes.
 fn push_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend_from_slice(&(text.len() as u64).to_be_bytes());
     bytes.extend_from_slice(text.as_bytes());

@@ -1,4 +1,4 @@
-//! A batch with labels instead of resources, a row for each sample.
+//! A batch with labels instead of resources and one row per sample.
 
 use std::collections::HashMap;
 
@@ -7,15 +7,15 @@ use profcol_profile::{AttributeIdx, Model, Profile, ScopeProfiles, StackIdx, Val
 use crate::labels::{self, LabelRules, sanitized};
 use crate::runs::{Runs, Texts};
 
-/// What Parca's agent says of profiles of CPUs.
+/// Parca Agent's names for CPU profiles.
 const AGENT: &str = "parca_agent";
 const MEMORY: &str = "memory";
 const UNKNOWN: &str = "unknown";
 const DELTA: &str = "delta";
 
-/// The rows of a batch, in columns.
+/// The rows of a batch as columns.
 pub struct Table {
-    /// By name, in order.
+    /// Sorted by name.
     pub labels: Vec<(String, Texts)>,
     pub stacks: Vec<StackIdx>,
     pub values: Vec<i64>,
@@ -27,19 +27,19 @@ pub struct Table {
     pub temporality: Texts,
     pub period: Runs<i64>,
     pub duration: Runs<i64>,
-    /// Nanoseconds since 1970, one for all samples of a profile: where the rows of a query have
-    /// several, Parca's server does not know how long they took together.
+    /// Nanoseconds since the Unix epoch, the same for all samples of a profile: if the rows of a query have several
+    /// timestamps, Parca's server cannot determine their total duration.
     pub timestamp: Runs<i64>,
 }
 
-/// A label by the number of its column, and the key of its text there.
+/// A label as the index of its column and the key of its value.
 type Label = (u32, u32);
 
 struct Building<'a> {
     model: &'a Model,
     rules: &'a LabelRules,
     columns: HashMap<String, u32>,
-    /// By the rows of attributes; none for those that do not become labels.
+    /// By attribute row; `None` for attributes that do not become labels.
     of_attributes: Vec<Option<Option<Label>>>,
     table: Table,
 }
@@ -101,8 +101,8 @@ impl<'a> Building<'a> {
     }
 
     fn column(&mut self, name: &str) -> u32 {
-        if let Some(&known) = self.columns.get(name) {
-            return known;
+        if let Some(&column) = self.columns.get(name) {
+            return column;
         }
         let column = self.table.labels.len() as u32;
         self.table.labels.push((name.to_owned(), Texts::default()));
@@ -124,7 +124,7 @@ impl<'a> Building<'a> {
     }
 
     fn add_profile(&mut self, profile: &Profile, scope: &str, outer: &[Label]) {
-        // Side by side what is alike.
+        // Sort equal rows next to each other.
         let mut rows: Vec<(Vec<Label>, StackIdx, i64)> = Vec::with_capacity(profile.samples.len());
         for sample in profile.samples.iter() {
             let labels = self.labels_of(sample.attributes);
@@ -181,7 +181,7 @@ impl<'a> Building<'a> {
         table.timestamp.push_rows(time, rows);
     }
 
-    /// Parca finds nothing whose type has no name.
+    /// Parca does not find profiles with an unnamed type.
     fn value_type(&self, row: Option<ValueType>) -> (&'a str, &'a str) {
         let row = row.unwrap_or_default();
         let text = |row| match self.model.dictionary.strings.get(row) {
@@ -191,7 +191,7 @@ impl<'a> Building<'a> {
         (text(row.kind), text(row.unit))
     }
 
-    /// Labels of attributes, by column; of several with one name the first.
+    /// The labels of attributes by column; the first wins if several share a name.
     fn labels_of(&mut self, attributes: &[AttributeIdx]) -> Vec<Label> {
         let mut labels = Vec::with_capacity(attributes.len());
         for &attribute in attributes {
@@ -203,8 +203,8 @@ impl<'a> Building<'a> {
     }
 
     fn label_of(&mut self, row: AttributeIdx) -> Option<Label> {
-        if let Some(Some(known)) = self.of_attributes.get(row.row()) {
-            return *known;
+        if let Some(Some(label)) = self.of_attributes.get(row.row()) {
+            return *label;
         }
         let dictionary = &self.model.dictionary;
         let label = dictionary.attributes.get(row).and_then(|attribute| {
@@ -232,24 +232,24 @@ impl<'a> Building<'a> {
             texts.replace_none(text);
         }
         let mut table = self.table;
-        // A text that no row has is no label.
+        // Drop columns without any value.
         table.labels.retain(|(_, texts)| texts.has_some());
         table.labels.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         table
     }
 }
 
-/// Adds labels with names that are not there.
+/// Adds labels whose names are not present yet.
 fn add(labels: &mut Vec<Label>, more: impl IntoIterator<Item = Label>) {
     for (column, key) in more {
-        if labels.iter().all(|(known, _)| *known != column) {
+        if labels.iter().all(|(present, _)| *present != column) {
             labels.push((column, key));
         }
     }
 }
 
-/// The name under which Parca finds profiles: that of its agent for what its agent would have
-/// taken, and else that of who took them.
+/// The name under which Parca lists the profiles: that of its agent for profiles that the agent would collect,
+/// otherwise the name of the profiler.
 fn producer(scope: &str, period_kind: &str, sample_kind: &str) -> String {
     let is_profiler = scope.is_empty()
         || scope.starts_with("profcol/")

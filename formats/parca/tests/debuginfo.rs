@@ -1,4 +1,4 @@
-//! The messages about debuginfo are those that a real agent sent and a real server answered.
+//! Compares debuginfo messages with those recorded between a real agent and server.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ fn recorded(call: &str) -> Vec<Vec<u8>> {
         "/../../tests/golden/parca/debuginfo"
     );
     let path = PathBuf::from(folder).join(format!("{call}.frames"));
-    let bytes = fs::read(&path).expect("was recorded");
+    let bytes = fs::read(&path).expect("recording exists");
     let mut rest = &bytes[..];
     let mut messages = Vec::new();
     while let Some((head, tail)) = rest.split_first_chunk::<5>() {
@@ -28,28 +28,28 @@ fn recorded(call: &str) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn messages_are_those_of_a_real_dialogue() {
-    let (asked, begun, uploaded, ended) = (
+fn messages_match_a_recorded_dialogue() {
+    let (queried, begun, uploaded, ended) = (
         recorded("0028-DebuginfoService.ShouldInitiateUpload"),
         recorded("0033-DebuginfoService.InitiateUpload"),
         recorded("0035-DebuginfoService.Upload"),
         recorded("0039-DebuginfoService.MarkUploadFinished"),
     );
-    let decision: ShouldInitiateUploadResponse = decode(&asked[1]).unwrap();
+    let decision: ShouldInitiateUploadResponse = decode(&queried[1]).unwrap();
     assert!(decision.should_initiate_upload);
     assert!(decision.reason.contains("First time"), "{decision:?}");
     let initiated: InitiateUploadResponse = decode(&begun[1]).unwrap();
     let instructions = initiated.upload_instructions.unwrap();
     assert_eq!(instructions.upload_strategy(), UploadStrategy::Grpc);
 
-    // The file has no build id that the agent found: its name is its hash.
+    // The agent found no build id in the file: its id is its hash.
     let build_id = instructions.build_id.clone();
     let should_initiate = ShouldInitiateUploadRequest {
         build_id: build_id.clone(),
         hash: String::new(),
         build_id_type: BuildIdType::Hash.into(),
     };
-    assert_eq!(encode(&should_initiate), asked[0]);
+    assert_eq!(encode(&should_initiate), queried[0]);
     let size: usize = uploaded[1..uploaded.len() - 1]
         .iter()
         .map(|message| message.len() - 4)

@@ -1,4 +1,4 @@
-//! What a real agent sent and wrote is read, and what is written of it says the same.
+//! Records and files of a real agent round-trip without loss.
 
 mod records;
 
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use profcol_parca::ipc;
 use profcol_parca::padata::{BadFile, Reader};
 use profcol_parca::v1::{
-    Stacks, encode_samples, encode_stacks_without_columns, encode_wanted, read_wanted,
+    Stacks, encode_samples, encode_stack_request, encode_stacks_without_columns, read_stack_request,
 };
 use profcol_parca::{Frames, LabelRules, StackIds, Table, raw, read_samples, to_model};
 use profcol_pprof::Limits;
@@ -23,7 +23,7 @@ fn golden(path: &str) -> PathBuf {
 
 /// The messages of a recorded exchange: whether the client sent it, and the record in it.
 fn messages(path: &PathBuf) -> Vec<(bool, Vec<u8>)> {
-    let bytes = fs::read(path).expect("it is there");
+    let bytes = fs::read(path).expect("recording exists");
     let mut rest = &bytes[..];
     let mut messages = Vec::new();
     while let Some((head, tail)) = rest.split_first_chunk::<5>() {
@@ -43,8 +43,8 @@ fn messages(path: &PathBuf) -> Vec<(bool, Vec<u8>)> {
 
 fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
     let folder = golden(folder);
-    let entries = fs::read_dir(folder).expect("it is a folder");
-    let paths = entries.map(|entry| entry.expect("it can be read").path());
+    let entries = fs::read_dir(folder).expect("a folder");
+    let paths = entries.map(|entry| entry.expect("readable entry").path());
     let mut paths: Vec<PathBuf> = paths
         .filter(|path| path.to_string_lossy().ends_with(ending))
         .collect();
@@ -53,18 +53,14 @@ fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
 }
 
 fn decode(samples: &[u8], stacks: &[&[u8]]) -> Model {
-    let mut known = Stacks::default();
+    let mut received = Stacks::default();
     for stacks in stacks {
-        let batch = ipc::read(stacks, LIMIT)
-            .expect("is right")
-            .expect("has rows");
-        known.add(&batch).expect("is right");
+        let batch = ipc::read(stacks, LIMIT).expect("valid").expect("has rows");
+        received.add(&batch).expect("valid");
     }
-    let batch = ipc::read(samples, LIMIT)
-        .expect("is right")
-        .expect("has rows");
-    let samples = read_samples(&batch).expect("is right");
-    to_model(&samples, &known).expect("is whole")
+    let batch = ipc::read(samples, LIMIT).expect("valid").expect("has rows");
+    let samples = read_samples(&batch).expect("valid");
+    to_model(&samples, &received).expect("complete")
 }
 
 fn encode_raw(model: &Model) -> Vec<u8> {
@@ -74,20 +70,20 @@ fn encode_raw(model: &Model) -> Vec<u8> {
         .to_vec()
 }
 
-/// Everything that a batch says of each stack with its labels, and how often.
-fn said(model: &Model) -> BTreeMap<String, i64> {
+/// The value of each stack with its labels.
+fn contents(model: &Model) -> BTreeMap<String, i64> {
     let dictionary = &model.dictionary;
     let text = |row| dictionary.strings.get(row);
-    let mut said = BTreeMap::new();
+    let mut contents = BTreeMap::new();
     for resource in &model.resources {
-        let labels = &resource.resource.as_ref().expect("is there").attributes;
+        let labels = &resource.resource.as_ref().expect("present").attributes;
         for scope in &resource.scopes {
             for profile in &scope.profiles {
-                let sample_type = profile.sample_type.expect("is there");
+                let sample_type = profile.sample_type.expect("present");
                 for sample in profile.samples.iter() {
                     let mut key = format!("{labels:?} {}", text(sample_type.kind));
                     for &row in sample.attributes {
-                        let attribute = dictionary.attributes.get(row).expect("is there");
+                        let attribute = dictionary.attributes.get(row).expect("present");
                         key += &format!(" {}={:?}", text(attribute.key), attribute.value);
                     }
                     for &row in dictionary.stacks.get(sample.stack) {
@@ -99,8 +95,8 @@ fn said(model: &Model) -> BTreeMap<String, i64> {
                             text(mapping.mapping.filename)
                         );
                         for &row in mapping.attributes {
-                            let id = dictionary.attributes.get(row).expect("is there");
-                            // Others say which kinds of names a pprof has.
+                            let id = dictionary.attributes.get(row).expect("present");
+                            // Other attributes are the flags of pprof mappings.
                             key += &id
                                 .value
                                 .as_str()
@@ -108,7 +104,7 @@ fn said(model: &Model) -> BTreeMap<String, i64> {
                         }
                         for line in location.lines {
                             let function = dictionary.functions.get(line.function);
-                            let function = function.expect("is there");
+                            let function = function.expect("present");
                             key += &format!(
                                 " {}:{}:{}:{}",
                                 text(function.name),
@@ -118,65 +114,66 @@ fn said(model: &Model) -> BTreeMap<String, i64> {
                             );
                         }
                     }
-                    *said.entry(key).or_default() += sample.values.iter().sum::<i64>();
+                    *contents.entry(key).or_default() += sample.values.iter().sum::<i64>();
                 }
             }
         }
     }
-    said
+    contents
 }
 
 fn check_conformance(model: &Model) {
     let profiles = Profiles::from_model(model.clone());
-    check(&profiles.to_wire(), CheckOptions::default()).expect("is as OTLP wants it");
+    check(&profiles.to_wire(), CheckOptions::default()).expect("valid OTLP");
 }
 
 #[test]
-fn says_the_same_after_a_way_through_either_layout() {
+fn round_trips_through_each_layout() {
     for path in files("online-v1", ".frames") {
         let messages = messages(&path);
-        let [(true, samples), (false, wanted), (true, stacks)] = &messages[..] else {
+        let [(true, samples), (false, requested), (true, stacks)] = &messages[..] else {
             panic!("{}: {} messages", path.display(), messages.len());
         };
         let model = decode(samples, &[stacks]);
         check_conformance(&model);
-        let original = said(&model);
+        let original = contents(&model);
         assert!(!original.is_empty());
 
-        // The server asked for each stack once, in the order of their first samples.
-        let asked = ipc::read(wanted, LIMIT)
-            .expect("is right")
+        // The server requested each stack once, in the order of the first samples.
+        let requested = ipc::read(requested, LIMIT)
+            .expect("valid")
             .expect("has rows");
-        let asked = read_wanted(&asked).expect("is right");
-        let batch = ipc::read(samples, LIMIT)
-            .expect("is right")
-            .expect("has rows");
-        let read = read_samples(&batch).expect("is right");
+        let requested = read_stack_request(&requested).expect("valid");
+        let batch = ipc::read(samples, LIMIT).expect("valid").expect("has rows");
+        let read = read_samples(&batch).expect("valid");
         let profcol_parca::StackRefs::Ids(ids) = &read.stacks else {
             panic!("the older layout refers to stacks");
         };
-        assert_eq!(asked.iter().map(|id| &**id).collect::<Vec<_>>(), ids.used());
-        let own = encode_wanted(ids.used()).expect("can be encoded");
-        let own = ipc::read(&own, LIMIT).expect("is right").expect("has rows");
-        assert_eq!(read_wanted(&own).expect("is right"), asked);
+        assert_eq!(
+            requested.iter().map(|id| &**id).collect::<Vec<_>>(),
+            ids.used()
+        );
+        let own = encode_stack_request(ids.used()).expect("can be encoded");
+        let own = ipc::read(&own, LIMIT).expect("valid").expect("has rows");
+        assert_eq!(read_stack_request(&own).expect("valid"), requested);
 
         let (samples, stacks) = encode_v1(&model);
-        assert_eq!(said(&decode(&samples, &[&stacks])), original);
+        assert_eq!(contents(&decode(&samples, &[&stacks])), original);
         let (samples, stacks) = (compressed(&samples), compressed(&stacks));
-        assert_eq!(said(&decode(&samples, &[&stacks])), original);
-        let again = said(&decode(&compressed(&encode_v2(&model)), &[]));
+        assert_eq!(contents(&decode(&samples, &[&stacks])), original);
+        let again = contents(&decode(&compressed(&encode_v2(&model)), &[]));
         assert_eq!(again, original, "{}", path.display());
 
         let request = encode_raw(&model);
-        let series = raw::read(&request).expect("is right");
-        let read = raw::to_profiles(&series, Limits::default()).expect("is right");
+        let series = raw::read(&request).expect("valid");
+        let read = raw::to_profiles(&series, Limits::default()).expect("valid");
         check_conformance(read.model());
-        assert_eq!(said(read.model()), original, "{}", path.display());
+        assert_eq!(contents(read.model()), original, "{}", path.display());
     }
 }
 
 #[test]
-fn leaves_columns_of_lines_out_for_old_servers() {
+fn omits_line_columns_for_old_servers() {
     for path in files("online-v1", ".frames") {
         let messages = messages(&path);
         let model = decode(&messages[0].1, &[&messages[2].1]);
@@ -190,16 +187,16 @@ fn leaves_columns_of_lines_out_for_old_servers() {
             .map(|&row| (ids.id(row), Some(row)))
             .collect();
         let stacks = encode_stacks_without_columns(&frames, &stacks).expect("can be encoded");
-        let schema = ipc::stated_schema(&stacks).expect("is right");
+        let schema = ipc::stated_schema(&stacks).expect("valid");
         assert!(!format!("{schema:?}").contains("\"column\""));
-        // Such a record is what old agents send, too.
-        let again = said(&decode(&samples, &[&stacks]));
-        assert_eq!(again, said(&model), "{}", path.display());
+        // Old agents also send such records.
+        let again = contents(&decode(&samples, &[&stacks]));
+        assert_eq!(again, contents(&model), "{}", path.display());
     }
 }
 
 #[test]
-fn refuses_series_that_the_server_refuses() {
+fn rejects_series_that_the_server_rejects() {
     let label = |name: &str, value: &str| {
         let field = |tag: u8, text: &str| [&[tag, text.len() as u8], text.as_bytes()].concat();
         let label = [field(0x0a, name), field(0x12, value)].concat();
@@ -220,17 +217,17 @@ fn refuses_series_that_the_server_refuses() {
     check(&[("__name__", "cpu"), ("a-b", "")], "1");
     check(&[], "no label __name__");
     check(&[("node", "a")], "no label __name__");
-    check(&[("__name__", "a.b")], "not a name of a profile");
+    check(&[("__name__", "a.b")], "invalid profile name");
     check(&[("__name__", "cpu"), ("", "a")], "without a name");
     check(
         &[("__name__", "cpu"), ("b", "1"), ("b", "2")],
-        "\"b\" twice",
+        "duplicate label \"b\"",
     );
 }
 
-/// After gzip, which the agent does not use; what the server asks for counts too.
+/// After gzip, which the agent does not use; the server's requests count, too.
 #[test]
-fn no_layout_takes_more_than_half_of_the_agents_bytes() {
+fn every_layout_takes_at_most_half_of_the_agents_bytes() {
     let packed = |bytes: &[u8]| profcol_pprof::gzip(bytes).len();
     let sum = |path: &PathBuf| -> usize {
         let messages = messages(path);
@@ -242,14 +239,14 @@ fn no_layout_takes_more_than_half_of_the_agents_bytes() {
             let stacks = messages.get(2).map(|(_, stacks)| &stacks[..]);
             let model = decode(&messages[0].1, stacks.as_slice());
             let (samples, stacks) = encode_v1(&model);
-            let read = ipc::read(&samples, LIMIT).expect("is right");
-            let read = read_samples(&read.expect("has rows")).expect("is right");
+            let read = ipc::read(&samples, LIMIT).expect("valid");
+            let read = read_samples(&read.expect("has rows")).expect("valid");
             let profcol_parca::StackRefs::Ids(ids) = &read.stacks else {
                 panic!("the older layout refers to stacks");
             };
-            // A server does not compress its question.
-            let asked = encode_wanted(ids.used()).expect("can be encoded");
-            let v1 = packed(&samples) + asked.len() + packed(&stacks);
+            // Servers do not compress their requests.
+            let requested = encode_stack_request(ids.used()).expect("can be encoded");
+            let v1 = packed(&samples) + requested.len() + packed(&stacks);
             let v2 = packed(&encode_v2(&model));
             let raw = packed(&encode_raw(&model));
             let theirs = sum(&path);
@@ -271,8 +268,8 @@ fn has_the_columns_of_the_real_agent() {
         let model = decode(&messages[0].1, &[&messages[2].1]);
         let (samples, stacks) = encode_v1(&model);
         for (own, theirs) in [(&samples, &messages[0].1), (&stacks, &messages[2].1)] {
-            let own = ipc::stated_schema(own).expect("is right");
-            assert_eq!(own, ipc::stated_schema(theirs).expect("is right"));
+            let own = ipc::stated_schema(own).expect("valid");
+            assert_eq!(own, ipc::stated_schema(theirs).expect("valid"));
         }
     }
     for path in files("online-v2", ".frames") {
@@ -280,15 +277,15 @@ fn has_the_columns_of_the_real_agent() {
         let model = decode(&messages[0].1, &[]);
         check_conformance(&model);
         let own = encode_v2(&model);
-        let theirs = ipc::stated_schema(&messages[0].1).expect("is right");
-        assert_eq!(ipc::stated_schema(&own).expect("is right"), theirs);
-        let again = said(&decode(&own, &[]));
-        assert_eq!(again, said(&model), "{}", path.display());
+        let theirs = ipc::stated_schema(&messages[0].1).expect("valid");
+        assert_eq!(ipc::stated_schema(&own).expect("valid"), theirs);
+        let again = contents(&decode(&own, &[]));
+        assert_eq!(again, contents(&model), "{}", path.display());
     }
 }
 
 #[test]
-fn reads_files_up_to_where_they_are_torn() {
+fn reads_files_up_to_the_truncation() {
     for (path, expected) in [
         ("offline-v1/1795255569-319.padata", &[59, 65][..]),
         ("offline-v1/1795255569-319-torn.padata", &[59]),
@@ -296,8 +293,8 @@ fn reads_files_up_to_where_they_are_torn() {
         ("offline-v2/1795255519-23212-torn.padata", &[40]),
     ] {
         let path = golden(path);
-        let file = fs::File::open(&path).expect("is there");
-        let mut reader = Reader::new(file, 1 << 20).expect("is such a file");
+        let file = fs::File::open(&path).expect("present");
+        let mut reader = Reader::new(file, 1 << 20).expect("valid header");
         let mut stacks = Stacks::default();
         let mut rows = Vec::new();
         let end = loop {
@@ -306,13 +303,15 @@ fn reads_files_up_to_where_they_are_torn() {
                 Ok(None) => break None,
                 Err(error) => break Some(error),
             };
-            if let Some(told) = &batch.stacks {
-                let told = ipc::read(told, LIMIT).expect("is right").expect("has rows");
-                stacks.add(&told).expect("is right");
+            if let Some(received) = &batch.stacks {
+                let received = ipc::read(received, LIMIT)
+                    .expect("valid")
+                    .expect("has rows");
+                stacks.add(&received).expect("valid");
             }
-            let samples = ipc::read(&batch.samples, LIMIT).expect("is right");
-            let samples = read_samples(&samples.expect("has rows")).expect("is right");
-            let model = to_model(&samples, &stacks).expect("is whole");
+            let samples = ipc::read(&batch.samples, LIMIT).expect("valid");
+            let samples = read_samples(&samples.expect("has rows")).expect("valid");
+            let model = to_model(&samples, &stacks).expect("complete");
             let values = model.profiles().flat_map(|profile| profile.samples.iter());
             rows.push(values.map(|sample| sample.values.len()).sum::<usize>());
         };

@@ -1,6 +1,6 @@
-//! Records that say more than their bytes can bear, or what cannot be.
+//! Records that claim more than their bytes can hold, and contradictory ones.
 
-#[expect(dead_code, reason = "each test uses its part of the helpers")]
+#[expect(dead_code, reason = "each test uses only some of the helpers")]
 mod records;
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{Field, Schema};
 use profcol_parca::ipc::{self, BadRecord};
 use profcol_parca::v1::Stacks;
-use profcol_parca::{Refused, read_samples, to_model};
+use profcol_parca::{RecordError, read_samples, to_model};
 use profcol_profile::testkit::model_of;
 use profcol_profile::{
     CheckOptions, Dictionary, Line, Location, LocationRef, Mapping, MappingRef, Model, Profile,
@@ -24,7 +24,7 @@ use profcol_profile::{
 use records::{LIMIT, encode_v1, encode_v2};
 
 fn read(record: &[u8]) -> RecordBatch {
-    let batch = ipc::read(record, LIMIT).expect("is right");
+    let batch = ipc::read(record, LIMIT).expect("valid");
     batch.expect("has rows")
 }
 
@@ -57,14 +57,14 @@ fn stacks_with_too_many_frames_are_refused() {
     let batch = read(&encode_v2(&model()));
     let rows = i32::try_from(batch.num_rows()).expect("a few");
     assert!(rows > 3, "{rows}");
-    let place = batch.schema_ref().index_of("stacktrace").expect("is there");
+    let place = batch.schema_ref().index_of("stacktrace").expect("present");
     let stacks = batch.column(place);
     let stacks: &ListViewArray = stacks.as_any().downcast_ref().expect("views of lists");
     let frames = stacks.values().as_any();
     let frames: &DictionaryArray<UInt32Type> = frames.downcast_ref().expect("a dictionary");
     let keys = UInt32Array::from(vec![0; FRAMES as usize]);
     let frames: ArrayRef = Arc::new(
-        DictionaryArray::<UInt32Type>::try_new(keys, frames.values().clone()).expect("right keys"),
+        DictionaryArray::<UInt32Type>::try_new(keys, frames.values().clone()).expect("valid keys"),
     );
     let field = Field::new("item", frames.data_type().clone(), true);
     let check = |sizes: Vec<i32>| {
@@ -76,24 +76,24 @@ fn stacks_with_too_many_frames_are_refused() {
             None,
         );
         let mut columns = batch.columns().to_vec();
-        columns[place] = Arc::new(views.expect("right views"));
+        columns[place] = Arc::new(views.expect("valid views"));
         let batch = RecordBatch::try_new(batch.schema(), columns).expect("as many rows");
-        to_model(&read_samples(&batch).expect("is right"), &Stacks::default())
+        to_model(&read_samples(&batch).expect("valid"), &Stacks::default())
     };
-    // One stack of many frames is fine, however many samples have it.
+    // One stack with many frames is fine, however many samples have it.
     assert!(check(vec![FRAMES / 3; rows as usize]).is_ok());
     let refused = check(vec![FRAMES; rows as usize]).expect_err("too many");
-    let Refused::Shape(reason) = refused else {
+    let RecordError::Shape(reason) = refused else {
         panic!("{refused}");
     };
     assert_eq!(reason, "the stacks have more than 16777216 frames");
 }
 
 #[test]
-fn of_labels_with_one_name_the_first_counts() {
-    let mut known = Stacks::default();
+fn the_first_of_duplicate_labels_wins() {
+    let mut received = Stacks::default();
     let (samples, stacks) = encode_v1(&model());
-    known.add(&read(&stacks)).expect("are stacks");
+    received.add(&read(&stacks)).expect("are stacks");
     let batch = read(&samples);
     let schema = batch.schema();
     let mut fields = schema.fields().to_vec();
@@ -119,20 +119,20 @@ fn of_labels_with_one_name_the_first_counts() {
     let schema = Schema::new_with_metadata(fields, schema.metadata().clone());
     let batch = RecordBatch::try_new(Arc::new(schema), columns).expect("as many rows");
     let samples = read_samples(&batch).expect("are samples");
-    let model = to_model(&samples, &known).expect("is whole");
+    let model = to_model(&samples, &received).expect("complete");
     let resource = model.resources[0].resource.as_ref().expect("has labels");
     let names = resource
         .attributes
         .iter()
-        .filter(|found| &*found.key == "host.name");
-    let names: Vec<_> = names.map(|found| found.value.as_str()).collect();
+        .filter(|attribute| &*attribute.key == "host.name");
+    let names: Vec<_> = names.map(|attribute| attribute.value.as_str()).collect();
     assert_eq!(names, [Some("a")]);
     let profiles = Profiles::from_model(model);
-    check(&profiles.to_wire(), CheckOptions::default()).expect("is as OTLP wants it");
+    check(&profiles.to_wire(), CheckOptions::default()).expect("valid OTLP");
 }
 
 #[test]
-fn negative_lines_and_ranges_that_end_before_they_begin_are_left_out() {
+fn negative_lines_and_inverted_ranges_are_dropped() {
     let mut dictionary = Dictionary::default();
     let name = dictionary.strings.push("name");
     let mapping = dictionary.mappings.push(MappingRef {
@@ -183,13 +183,13 @@ fn negative_lines_and_ranges_that_end_before_they_begin_are_left_out() {
         }],
     };
     let (samples, stacks) = encode_v1(&model);
-    let mut known = Stacks::default();
-    known.add(&read(&stacks)).expect("are stacks");
+    let mut received = Stacks::default();
+    received.add(&read(&stacks)).expect("are stacks");
     for record in [samples, encode_v2(&model)] {
         let samples = read_samples(&read(&record)).expect("are samples");
-        let model = to_model(&samples, &known).expect("is whole");
+        let model = to_model(&samples, &received).expect("complete");
         assert_eq!(model.sample_count(), 1);
         let profiles = Profiles::from_model(model);
-        check(&profiles.to_wire(), CheckOptions::default()).expect("is as OTLP wants it");
+        check(&profiles.to_wire(), CheckOptions::default()).expect("valid OTLP");
     }
 }

@@ -1,6 +1,6 @@
-//! The attributes that hold what pprof has fields for.
+//! The attributes that store pprof fields.
 
-/// In the order of pprof's fields.
+/// In the order of the pprof fields.
 pub(super) const MAPPING_FLAGS: [&str; 4] = [
     "pprof.mapping.has_functions",
     "pprof.mapping.has_filenames",
@@ -18,10 +18,10 @@ pub(super) const SAMPLE_TYPE_ORDER: &str = "pprof.scope.sample_type_order";
 
 const GNU_BUILD_ID: &str = "process.executable.build_id.gnu";
 const GO_BUILD_ID: &str = "process.executable.build_id.go";
-/// Not a semantic convention: there is none for an id of unknown kind.
+/// Not a semantic convention: none exists for an id of unknown kind.
 const OTHER_BUILD_ID: &str = "pprof.mapping.build_id";
 
-/// Keys under which a mapping may have a build id, the one that tools look up by first.
+/// Keys of a mapping's build id, in lookup order of the tools.
 pub(super) const BUILD_IDS: [&str; 4] = [
     GNU_BUILD_ID,
     GO_BUILD_ID,
@@ -29,7 +29,7 @@ pub(super) const BUILD_IDS: [&str; 4] = [
     "process.executable.build_id.htlhash",
 ];
 
-/// The key for a build id that does not say of which kind it is.
+/// The key for a build id of unknown kind.
 pub(super) fn build_id_key(id: &str) -> &'static str {
     if id.len().is_multiple_of(2) && id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         GNU_BUILD_ID

@@ -1,9 +1,9 @@
-//! How much memory a file may still ask for while it is read.
+//! The remaining memory budget while a file is read.
 
-use super::read::Problem;
+use super::error::Problem;
 
-/// Counts down from the limit. Rows of two bytes become rows of fifty, and what stands in the
-/// file once can be referred to any number of times.
+/// Counts down from the limit. Two bytes of a file can become a row of fifty, and other rows can refer to it any number
+/// of times.
 #[derive(Debug)]
 pub(super) struct Budget {
     left: usize,
@@ -15,14 +15,14 @@ impl Budget {
         Self { left: limit, limit }
     }
 
-    /// Sets memory aside for good.
+    /// Deducts memory permanently.
     pub fn reserve(&mut self, bytes: usize) -> Result<(), Problem> {
         self.check(bytes)?;
         self.left -= bytes;
         Ok(())
     }
 
-    /// Whether there would be that much left, for what is used again and again.
+    /// Checks that the memory is available, without deducting it: for buffers that are reused.
     pub fn check(&self, bytes: usize) -> Result<(), Problem> {
         if bytes > self.left {
             return Err(Problem::TooMuch { limit: self.limit });

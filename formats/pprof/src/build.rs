@@ -1,22 +1,21 @@
-//! Adds profiles up, over any number of batches, into one file.
+//! Merges profiles of any number of batches into one file.
 
 use super::attributes::MAPPING_FLAGS;
 use super::executables::Executables;
 use super::labels::{Label, LabelSelection};
-use super::late::UnnamedLocation;
 use super::rows::{ListRows, Rows};
 use super::sets::{ProfileSet, texts};
-use super::translate::{TranslatedIds, Translation};
-use profcol_profile::{Function, Interner, LocationIdx, StringIdx, StringTable, ValueType};
+use super::translated_ids::TranslatedIds;
+use profcol_profile::{Function, Interner, StringIdx, StringTable, ValueType};
 
-/// A pprof under construction. It holds each string, function, mapping, location, stack, label set
-/// and sample once, however often it is added.
+/// A pprof under construction. Each string, function, mapping, location, stack, label set and sample is stored once,
+/// however often it is added.
 #[derive(Default)]
 pub struct Builder {
     pub(super) options: Options,
     pub(super) executables: Executables,
     pub(super) header: Header,
-    /// Used for its strings alone.
+    /// Only its string table is used.
     pub(super) strings: Interner,
     pub(super) functions: Rows<Function>,
     pub(super) mappings: Rows<MappingRow>,
@@ -25,17 +24,21 @@ pub struct Builder {
     pub(super) stacks: ListRows<Id>,
     pub(super) label_sets: ListRows<Label>,
     pub(super) samples: Rows<SampleRow>,
-    /// Those of the first sample, of the second, and so on, each time one per sample type.
+    /// Row-major: the values of the first sample, one per sample type, then those of the second.
     pub(super) values: Vec<i64>,
-    pub(super) known: TranslatedIds,
+    pub(super) translated: TranslatedIds,
 }
 
-/// How profiles become a file.
+/// A location of a [`Builder`] that was added without lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UnnamedLocation(pub(super) Id);
+
+/// How profiles are written to a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     pub labels: LabelSelection,
-    /// Beside the number of samples, write what they stand for by their period, and let tools show
-    /// that first: `cpu/nanoseconds` beside `samples/count`.
+    /// Also write the weight of the samples by their period, and make it the default: `cpu/nanoseconds` beside
+    /// `samples/count`.
     pub period_values: bool,
 }
 
@@ -50,28 +53,16 @@ impl From<LabelSelection> for Options {
 
 /// Why profiles cannot be added to a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    #[error("the sample types are {found}, those of the file {expected}")]
+pub enum AddProfilesError {
+    #[error("sample types {found} do not match those of the file, {expected}")]
     SampleTypes { found: String, expected: String },
-    #[error("the period type is {found}, that of the file {expected}")]
+    #[error("period type {found} does not match that of the file, {expected}")]
     PeriodType { found: String, expected: String },
     #[error("the file has reached {limit} bytes; start a new one")]
     Full { limit: usize },
 }
 
-/// Writes one file with all `sets`.
-pub fn write<'a>(
-    sets: impl IntoIterator<Item = ProfileSet<'a>>,
-    options: impl Into<Options>,
-) -> Result<Vec<u8>, Refused> {
-    let mut builder = Builder::new(options);
-    for set in sets {
-        builder.add(&set)?;
-    }
-    Ok(builder.finish())
-}
-
-/// The number of a row in the file, from 1; 0 means none.
+/// The id of a row in the file, from 1; 0 means none.
 pub(super) type Id = u32;
 
 #[derive(Default)]
@@ -79,10 +70,10 @@ pub(super) struct Header {
     pub sample_types: Vec<ValueType>,
     pub period_type: Option<ValueType>,
     pub period: i64,
-    /// In nanoseconds; as long as none is known the start is at the end of time.
+    /// In nanoseconds; `None` until a profile states a time.
     pub start: Option<u64>,
     pub end: u64,
-    /// Of profiles that do not say when they were taken.
+    /// The total duration of profiles without a time.
     pub duration: u64,
     pub comments: Rows<StringIdx>,
     pub drop_frames: StringIdx,
@@ -98,7 +89,7 @@ pub(super) struct MappingRow {
     pub file_offset: u64,
     pub filename: StringIdx,
     pub build_id: StringIdx,
-    /// `None` where it is to be seen from the locations.
+    /// `None` if derived from the locations.
     pub flags: [Option<bool>; MAPPING_FLAGS.len()],
 }
 
@@ -113,19 +104,19 @@ pub(super) struct LineRow {
 pub(super) struct LocationRow {
     pub mapping: Id,
     pub address: u64,
-    /// A row of the builder's lists of lines.
+    /// Row in the builder's lists of lines.
     pub lines: u32,
     pub is_folded: bool,
 }
 
-/// What samples have to have in common to be added up.
+/// Samples with an equal row are merged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct SampleRow {
     pub stack: u32,
     pub labels: u32,
 }
 
-/// Far below what the 32-bit indices of the tables can count.
+/// Keeps the tables far below the range of their 32-bit indices.
 const MAX_BYTES: usize = 1 << 30;
 
 impl Builder {
@@ -136,26 +127,15 @@ impl Builder {
         }
     }
 
-    /// Adds profiles of the same sample types as those before.
-    pub fn add(&mut self, set: &ProfileSet<'_>) -> Result<(), Refused> {
-        self.add_and_tell(set, &mut |_, _| {})
-    }
-
-    /// The same, and tells of locations without lines, so that they can be [set](Self::set_lines) later.
-    pub fn add_and_tell(
-        &mut self,
-        set: &ProfileSet<'_>,
-        on_unnamed: &mut dyn FnMut(LocationIdx, UnnamedLocation),
-    ) -> Result<(), Refused> {
+    /// Adopts the sample types of the first profiles; later ones must have the same.
+    pub(super) fn prepare(&mut self, set: &ProfileSet<'_>) -> Result<(), AddProfilesError> {
         if self.heap_size() > MAX_BYTES {
-            return Err(Refused::Full { limit: MAX_BYTES });
+            return Err(AddProfilesError::Full { limit: MAX_BYTES });
         }
-        self.check_types(set)?;
-        Translation::new(self, set, on_unnamed).run();
-        Ok(())
+        self.check_types(set)
     }
 
-    /// Adds the values of one sample, one per sample type, to those of its row.
+    /// Adds the values of a sample, one per sample type, to its row.
     pub(super) fn add_values(
         &mut self,
         row: SampleRow,
@@ -175,14 +155,14 @@ impl Builder {
         self.samples.len() == 0
     }
 
-    /// How many different samples there are.
+    /// The number of distinct samples.
     pub fn sample_count(&self) -> usize {
         self.samples.len()
     }
 
-    /// About how much memory it holds; the file will be smaller.
+    /// Estimated memory use; the file is smaller.
     pub fn heap_size(&self) -> usize {
-        /// Its end, and its place in the hash table with room to grow.
+        /// The end of the list, and the hash table entry with spare capacity.
         const BYTES_PER_STRING: usize = 20;
         let strings = self.string_table();
         strings.text_len()
@@ -194,7 +174,7 @@ impl Builder {
             + self.stacks.heap_size()
             + self.label_sets.heap_size()
             + self.samples.heap_size()
-            + self.known.heap_size()
+            + self.translated.heap_size()
             + self.values.capacity() * size_of::<i64>()
     }
 
@@ -202,58 +182,58 @@ impl Builder {
         &self.strings.dictionary().strings
     }
 
-    fn check_types(&mut self, set: &ProfileSet<'_>) -> Result<(), Refused> {
+    fn check_types(&mut self, set: &ProfileSet<'_>) -> Result<(), AddProfilesError> {
         let header = &self.header;
-        let known = self.string_table();
-        let same = |row: &ValueType, found| texts(known, Some(*row)) == found;
+        let strings = self.string_table();
+        let same = |row: &ValueType, actual| texts(strings, Some(*row)) == actual;
         let types = self.sample_types(set);
         let fits = header.sample_types.len() == types.len()
             && header
                 .sample_types
                 .iter()
                 .zip(&types)
-                .all(|(row, found)| same(row, *found));
+                .all(|(row, actual)| same(row, *actual));
         if !fits && !header.sample_types.is_empty() {
             let expected = header.sample_types.iter();
-            return Err(Refused::SampleTypes {
+            return Err(AddProfilesError::SampleTypes {
                 found: names(types.into_iter()),
-                expected: names(expected.map(|row| texts(known, Some(*row)))),
+                expected: names(expected.map(|row| texts(strings, Some(*row)))),
             });
         }
         let period_type = set.period_type();
-        if let (Some(expected), Some(found)) = (header.period_type, period_type)
-            && !same(&expected, found)
+        if let (Some(expected), Some(actual)) = (header.period_type, period_type)
+            && !same(&expected, actual)
         {
-            return Err(Refused::PeriodType {
-                found: names([found].into_iter()),
-                expected: names([texts(known, Some(expected))].into_iter()),
+            return Err(AddProfilesError::PeriodType {
+                found: names([actual].into_iter()),
+                expected: names([texts(strings, Some(expected))].into_iter()),
             });
         }
-        // Nothing is refused any more, and so nothing is left behind of what is.
+        // All checks have passed: a rejected set leaves no changes behind.
         if self.header.sample_types.is_empty() {
             self.header.sample_types = types
                 .into_iter()
                 .map(|texts| self.value_type(texts))
                 .collect();
         }
-        if let (None, Some(found)) = (self.header.period_type, period_type) {
-            self.header.period_type = Some(self.value_type(found));
+        if let (None, Some(actual)) = (self.header.period_type, period_type) {
+            self.header.period_type = Some(self.value_type(actual));
         }
         Ok(())
     }
 
-    /// What is written of each sample of the set.
+    /// The sample types written for the set.
     fn sample_types<'a>(&self, set: &ProfileSet<'a>) -> Vec<(&'a str, &'a str)> {
         let types = set.sample_types();
         types.chain(self.period_value(set)).collect()
     }
 
-    /// Kind and unit of what its samples stand for by their period, where that is written too.
+    /// Kind and unit of the period weight, if it is written.
     pub(super) fn period_value<'a>(&self, set: &ProfileSet<'a>) -> Option<(&'a str, &'a str)> {
         let is_counted = set.sample_types().eq([("samples", "count")]);
         let (kind, unit) = set.period_type()?;
-        let is_told = self.options.period_values && !matches!(kind, "" | "samples");
-        (is_told && is_counted && set.period() > 0).then_some((kind, unit))
+        let is_enabled = self.options.period_values && !matches!(kind, "" | "samples");
+        (is_enabled && is_counted && set.period() > 0).then_some((kind, unit))
     }
 
     fn value_type(&mut self, (kind, unit): (&str, &str)) -> ValueType {

@@ -1,16 +1,16 @@
-//! Of which executable a file is: tools take its first mapping for that.
+//! The executable of a file, which tools take from its first mapping.
 
 use profcol_profile::Resource;
 
-/// The first mapping of a file with samples of several.
+/// The first mapping of a file with samples of several executables.
 pub(super) const SEVERAL: &str = "[multiple executables]";
 
-/// The executables of the resources in a file.
+/// The executables of a file's resources.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) enum Executables {
     #[default]
     None,
-    /// All have this one; `None` where they do not say.
+    /// All resources have this one; `None` if they do not state any.
     One(Option<String>),
     Several,
 }
@@ -20,23 +20,23 @@ impl Executables {
         let executable = resource.and_then(executable);
         match self {
             Self::None => *self = Self::One(executable.map(str::to_owned)),
-            Self::One(known) if known.as_deref() != executable => *self = Self::Several,
+            Self::One(current) if current.as_deref() != executable => *self = Self::Several,
             Self::One(_) | Self::Several => {}
         }
     }
 }
 
-/// Its path, or its name where there is none.
+/// The path, otherwise the name.
 fn executable(resource: &Resource) -> Option<&str> {
     let find = |key: &str| {
         let mut attributes = resource.attributes.iter();
-        let found = attributes.find(|attribute| &*attribute.key == key)?;
-        found.value.as_str().filter(|text| !text.is_empty())
+        let attribute = attributes.find(|it| &*it.key == key)?;
+        attribute.value.as_str().filter(|text| !text.is_empty())
     };
     find("process.executable.path").or_else(|| find("process.executable.name"))
 }
 
-/// The mapping of this executable; some profilers say only the name of the file.
+/// The mapping of this executable; some profilers only give the file name.
 pub(super) fn position<'a>(
     executable: &str,
     filenames: impl Iterator<Item = &'a str> + Clone,

@@ -1,24 +1,25 @@
 //! Writes a finished [`Builder`].
 
 use super::attributes::MAPPING_FLAGS;
-use super::build::{Builder, Id, LineRow, LocationRow, MappingRow};
+use super::build::{AddProfilesError, Builder, Id, LineRow, LocationRow, MappingRow, Options};
 use super::executables::{Executables, SEVERAL, position};
 use super::format::{function, label, line, location, mapping, profile, sample, value_type};
+use super::sets::ProfileSet;
 use profcol_profile::proto::Writer;
 use profcol_profile::{StringIdx, ValueType};
 
-/// What comes first of the mappings.
+/// Which mapping to write first.
 enum First {
-    /// The one that was met first.
+    /// In order of appearance.
     Any,
-    /// This one.
+    /// The given row.
     Row(u32),
-    /// One of no location, which names the file that the samples are of.
+    /// An extra one without locations, which names the executable of the samples.
     Named(StringIdx),
 }
 
 impl First {
-    /// The number that a row of the builder has in the file.
+    /// The id of a builder row in the file.
     fn id(&self, id: Id) -> Id {
         match self {
             Self::Row(row) if id == row + 1 => 1,
@@ -29,8 +30,20 @@ impl First {
     }
 }
 
+/// Writes a single file with all `sets`.
+pub fn write<'a>(
+    sets: impl IntoIterator<Item = ProfileSet<'a>>,
+    options: impl Into<Options>,
+) -> Result<Vec<u8>, AddProfilesError> {
+    let mut builder = Builder::new(options);
+    for set in sets {
+        builder.add(&set)?;
+    }
+    Ok(builder.finish())
+}
+
 impl Builder {
-    /// The file, not compressed.
+    /// The uncompressed file.
     pub fn finish(mut self) -> Vec<u8> {
         let first = self.first_mapping();
         let mut out = Writer::with_capacity(self.heap_size() / 2);
@@ -120,9 +133,9 @@ impl Builder {
         }
     }
 
-    /// What can be said of each mapping by its locations. One that is named is enough: `pprof`
-    /// reads a mapping without functions anew from the file that lies at its path, writes over the
-    /// names that are there and leaves out their generic and template arguments.
+    /// The flags that each mapping's locations imply. One named location is enough: for a mapping without functions,
+    /// `pprof` symbolizes it again from the file at its path, overwrites the existing names and omits generic and
+    /// template arguments.
     fn flags_of_locations(&self) -> Vec<[bool; MAPPING_FLAGS.len()]> {
         let mut flags = vec![[false; MAPPING_FLAGS.len()]; self.mappings.len()];
         for row in self.locations.rows() {

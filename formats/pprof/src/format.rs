@@ -1,4 +1,4 @@
-//! The tags of `perftools.profiles.Profile` and what is in it.
+//! The field tags of `perftools.profiles.Profile` and its submessages.
 
 pub(super) mod profile {
     use profcol_profile::proto::tag;

@@ -1,15 +1,15 @@
-//! gzip, in which pprof files are kept.
+//! gzip, the compression of pprof files.
 
 use std::io::Read;
 
 use flate2::read::MultiGzDecoder;
 use libdeflater::{CompressionLvl, Compressor};
 
-use super::read::PprofError;
+use super::error::PprofError;
 
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Compresses a file, at half the time of zlib's default and three hundredths more bytes.
+/// Compresses a file in half the time of zlib's default level, to about 3% more bytes.
 pub fn gzip(file: &[u8]) -> Vec<u8> {
     const LEVEL: i32 = 4;
     let level = CompressionLvl::new(LEVEL).expect("levels go from 0 to 12");
@@ -17,7 +17,7 @@ pub fn gzip(file: &[u8]) -> Vec<u8> {
     let mut gzip = vec![0; compressor.gzip_compress_bound(file.len())];
     let len = compressor
         .gzip_compress(file, &mut gzip)
-        .expect("the bound is what it can take at most");
+        .expect("the bound is an upper limit");
     gzip.truncate(len);
     gzip
 }

@@ -1,11 +1,11 @@
-//! From the ids of a file to rows of the model.
+//! Maps the ids of a file to rows of the model.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use profcol_profile::Idx;
 
-/// The rows of one kind of thing by id. Files mostly number them from 1, which needs no hashing.
+/// The rows of one kind by id. Most files number them from 1, which needs no hashing.
 pub(super) struct Ids<T: ?Sized> {
     dense: Vec<Option<Idx<T>>>,
     sparse: HashMap<u64, Idx<T>, RandomState>,
@@ -23,14 +23,14 @@ impl<T: ?Sized> Default for Ids<T> {
 }
 
 impl<T: ?Sized> Ids<T> {
-    /// Remembers the row of `id`; `false` if the id is taken or 0, which means none.
+    /// Stores the row of `id`; `false` if the id is taken or 0, which means none.
     #[must_use]
     pub fn insert(&mut self, id: u64, row: Idx<T>) -> bool {
         if id == 0 || self.get(id).is_some() {
             return false;
         }
         self.len += 1;
-        // Twice the rows, so that ids that leave gaps cannot make it large.
+        // At most twice the number of rows, so that gaps between ids cannot make it large.
         let dense = usize::try_from(id).ok().filter(|&id| id <= 2 * self.len);
         match dense {
             Some(id) => {

@@ -1,4 +1,4 @@
-//! From attributes to pprof's labels.
+//! Converts attributes to pprof labels.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 use profcol_profile::json::{push_hex, to_base64, value_text};
 use profcol_profile::{Interner, Link, StringIdx, Value};
 
-/// Which attributes become labels of the samples.
+/// Which attributes become sample labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelSelection {
     pub resource: Keys,
     pub profile: Keys,
     pub sample: Keys,
-    /// Whether the link of a sample becomes the labels `trace_id` and `span_id`.
+    /// Whether the span link of a sample becomes the labels `trace_id` and `span_id`.
     pub links: bool,
 }
 
@@ -24,7 +24,7 @@ pub enum Keys {
     AllBut(BTreeSet<String>),
 }
 
-/// A label, its text in the string table of the file to be.
+/// A label with its strings in the string table of the new file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Label {
     pub key: StringIdx,
@@ -58,7 +58,7 @@ impl Keys {
     }
 }
 
-/// Whether this is what OpenTelemetry calls a service that nobody has named.
+/// Whether the value is OpenTelemetry's default for an unnamed service.
 pub(super) fn is_unknown_service(key: &str, value: &Value) -> bool {
     key == "service.name"
         && value
@@ -66,7 +66,7 @@ pub(super) fn is_unknown_service(key: &str, value: &Value) -> bool {
             .is_some_and(|name| name.starts_with("unknown_service"))
 }
 
-/// Adds the labels of an attribute: mostly one, for an array one for each item.
+/// Adds the labels of an attribute: one, or one per item of an array.
 pub(super) fn push_labels(
     labels: &mut Vec<Label>,
     strings: &mut Interner,
@@ -85,7 +85,7 @@ pub(super) fn push_labels(
 
 fn label(strings: &mut Interner, key: &str, value: &Value, unit: &str) -> Option<Label> {
     let text = match value {
-        // Readers do not see a label that has neither text nor a number nor a unit.
+        // Readers ignore a label without text, number and unit.
         Value::Int(0) if unit.is_empty() => Cow::Borrowed("0"),
         Value::Int(value) => return Some(number(strings, key, *value, unit)),
         Value::Empty => return None,

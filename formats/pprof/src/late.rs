@@ -1,15 +1,11 @@
-//! Lines of locations that were added without.
+//! Sets the lines of locations that were added without any.
 
-use super::build::{Builder, Id, LineRow, SampleRow};
-use super::translate::TranslatedIds;
+use super::build::{Builder, Id, LineRow, SampleRow, UnnamedLocation};
+use super::translated_ids::TranslatedIds;
 use profcol_profile::{Function, NamedLine};
 
-/// A location of a [`Builder`] that was added without lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct UnnamedLocation(pub(super) Id);
-
 impl Builder {
-    /// Sets the lines of some locations that have none, the innermost first. What is equal then is added up.
+    /// Sets the lines of some locations without lines, innermost first. Rows that become equal are merged.
     pub fn set_lines<'a, L>(&mut self, mut lines_of: impl FnMut(UnnamedLocation) -> Option<L>)
     where
         L: IntoIterator<Item = NamedLine<'a>>,
@@ -26,9 +22,9 @@ impl Builder {
             }
             ids.push(self.locations.intern(row) + 1);
         }
-        // Rows that became equal are one now; without any, all have their numbers still.
+        // If rows were merged, ids have changed; otherwise they are all still valid.
         if self.locations.len() < old.len() {
-            self.known = TranslatedIds::default();
+            self.translated = TranslatedIds::default();
             self.renumber_locations(&ids);
         }
     }
@@ -47,7 +43,7 @@ impl Builder {
         }
     }
 
-    /// `ids` has the new number of each location.
+    /// `ids` holds the new id of each location.
     fn renumber_locations(&mut self, ids: &[Id]) {
         let old = std::mem::take(&mut self.stacks);
         let new_id = |id: &Id| ids.get(*id as usize - 1).copied().unwrap_or_default();

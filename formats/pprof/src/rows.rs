@@ -1,4 +1,4 @@
-//! Tables of a file to be, in which equal rows stand once.
+//! Tables of a new file with unique rows.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -7,27 +7,27 @@ use hashbrown::HashTable;
 
 use profcol_profile::Lists;
 
-/// Finds the row of what was added before by its hash.
+/// Finds existing rows by hash.
 #[derive(Default)]
 struct Index {
     rows: HashTable<u32>,
     hasher: RandomState,
 }
 
-/// Plain rows.
+/// Fixed-size rows.
 pub(super) struct Rows<T> {
     rows: Vec<T>,
     index: Index,
 }
 
-/// Rows that are lists.
+/// Variable-length rows.
 pub(super) struct ListRows<T> {
     lists: Lists<T>,
     index: Index,
 }
 
 impl Index {
-    /// The row that holds `value`, or as an error the `next` one, where the caller is to put it.
+    /// The row that holds `value`, or `Err(next)` if the caller has to add it there.
     fn find_or_add<'a, V: Hash + Eq + ?Sized + 'a>(
         &mut self,
         value: &V,
@@ -63,8 +63,8 @@ impl<T> Default for Rows<T> {
 impl<T: Hash + Eq> Rows<T> {
     pub fn intern(&mut self, row: T) -> u32 {
         let rows = &self.rows;
-        let found = self.index.find_or_add(&row, rows.len(), |at| &rows[at]);
-        found.unwrap_or_else(|added| {
+        let index = self.index.find_or_add(&row, rows.len(), |at| &rows[at]);
+        index.unwrap_or_else(|added| {
             self.rows.push(row);
             added
         })
@@ -97,10 +97,10 @@ impl<T> Default for ListRows<T> {
 impl<T: Hash + Eq + Copy> ListRows<T> {
     pub fn intern(&mut self, list: &[T]) -> u32 {
         let lists = &self.lists;
-        let found = self
+        let index = self
             .index
             .find_or_add(list, lists.len(), |at| lists.get(at));
-        found.unwrap_or_else(|added| {
+        index.unwrap_or_else(|added| {
             self.lists.push(list);
             added
         })

@@ -1,10 +1,11 @@
-//! Reads samples into one column set per sample type.
+//! Reads samples into one set of columns per sample type.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
+use super::error::{PprofError, Problem};
+use super::fields::each;
 use super::format::{label, profile, sample};
-use super::read::{PprofError, Problem, each};
 use super::symbols::Symbols;
 use profcol_profile::proto::Reader;
 use profcol_profile::{
@@ -12,24 +13,24 @@ use profcol_profile::{
     Value,
 };
 
-/// The samples of a file being read.
+/// The samples of a file that is being read.
 pub(super) struct Reading<'s, 'a> {
     symbols: &'s mut Symbols<'a>,
     by_type: Vec<Samples>,
     known_labels: HashMap<Label, AttributeIdx, RandomState>,
     // Of the current sample.
     locations: Vec<LocationIdx>,
-    /// Not more than there are sample types, however many came.
+    /// At most one per sample type, even if the sample has more.
     values: Vec<i64>,
     value_count: usize,
     labels: Vec<Label>,
     attributes: Vec<AttributeIdx>,
 }
 
-/// A label that was not seen before, its attribute, and the places of both in hash tables.
+/// A new label, its attribute, and the hash table entries of both.
 const BYTES_PER_LABEL: usize = 100;
 
-/// A label; its text is by row of the file's string table.
+/// A label; its text is a row of the file's string table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Label {
     key: StringIdx,
@@ -54,7 +55,7 @@ impl<'s, 'a> Reading<'s, 'a> {
         reading
     }
 
-    /// The samples, for each sample type in the order of the file.
+    /// Reads the samples for each sample type in file order.
     pub fn read(mut self, file: &'a [u8]) -> Result<Vec<Samples>, PprofError> {
         each(file, profile::SAMPLE, "sample", |message| {
             self.sample(message)
@@ -151,7 +152,7 @@ impl<'s, 'a> Reading<'s, 'a> {
         Ok(row)
     }
 
-    /// Sets aside what the current sample takes in the columns, which is as much for each type.
+    /// Reserves column memory for the current sample, the same amount for each type.
     fn reserve_columns(&mut self) -> Result<(), Problem> {
         const COLUMNS: usize = size_of::<StackIdx>() + size_of::<LinkIdx>() + 3 * size_of::<u32>();
         let labels = self.labels.len() * size_of::<AttributeIdx>();
@@ -172,7 +173,7 @@ impl<'s, 'a> Reading<'s, 'a> {
         Ok(stack)
     }
 
-    /// Turns the labels of the current sample into attributes, one for each key.
+    /// Converts the labels of the current sample to attributes, one per key.
     fn attributes(&mut self) -> Result<(), Problem> {
         self.attributes.clear();
         self.labels.sort_by_key(|label| label.key);

@@ -1,4 +1,4 @@
-//! Profiles that go into one pprof together.
+//! Profiles that share a pprof file.
 
 use std::sync::Arc;
 
@@ -7,18 +7,17 @@ use profcol_profile::{
     Model, Profile, ResourceProfiles, Scope, ScopeProfiles, StringTable, Value, ValueType,
 };
 
-/// Profiles of one scope with the same samples, each with its own sample type; or one profile of
-/// any form.
+/// Profiles of one scope with the same samples, each with its own sample type; or a single profile of any form.
 #[derive(Clone, Debug)]
 pub struct ProfileSet<'a> {
     pub(super) model: &'a Model,
     pub(super) resource: &'a ResourceProfiles,
     scope: &'a ScopeProfiles,
-    /// In the order of the sample types in a file.
+    /// In the order of the file's sample types.
     pub(super) profiles: Vec<&'a Profile>,
 }
 
-/// All profiles of `model`, those together that line up.
+/// All profiles of `model`, grouped if they line up.
 pub fn sets(model: &Model) -> impl Iterator<Item = ProfileSet<'_>> {
     model.resources.iter().flat_map(move |resource| {
         let sets = move |scope| sets_of_scope(model, resource, scope);
@@ -47,7 +46,7 @@ fn sets_of_scope<'a>(
 }
 
 impl<'a> ProfileSet<'a> {
-    /// One profile by its position.
+    /// A single profile by index.
     pub fn single(model: &'a Model, resource: usize, scope: usize, profile: usize) -> Option<Self> {
         let resource = model.resources.get(resource)?;
         let scope = resource.scopes.get(scope)?;
@@ -76,7 +75,7 @@ impl<'a> ProfileSet<'a> {
             .map(|profile| texts(strings, profile.sample_type))
     }
 
-    /// Kind and unit of what the samples are taken by.
+    /// Kind and unit of the sampling period.
     pub fn period_type(&self) -> Option<(&'a str, &'a str)> {
         let strings = &self.model.dictionary.strings;
         let period_type = self.profiles[0].period_type?;
@@ -87,13 +86,13 @@ impl<'a> ProfileSet<'a> {
         self.profiles[0].period
     }
 
-    /// Samples as OTLP counts them: those of each sample type.
+    /// The number of samples as in OTLP: each sample type counts separately.
     pub fn sample_count(&self) -> usize {
         let profiles = self.profiles.iter();
         profiles.map(|profile| profile.samples.len()).sum()
     }
 
-    /// The sample type to show first, where that is not the last.
+    /// The default sample type, if it is not the last.
     pub(super) fn default_sample_type(&self) -> &'a str {
         let scope = self.scope.scope.as_deref();
         let named = scope.and_then(|scope| attribute(scope, DEFAULT_SAMPLE_TYPE)?.as_str());
@@ -107,7 +106,7 @@ impl<'a> ProfileSet<'a> {
 
     fn lines_up_with(&self, profile: &Profile) -> bool {
         let first = self.profiles[0];
-        // By their text: unset and empty are different rows, and rows need not be unique.
+        // Compares strings, because unset and empty are different rows, and rows need not be unique.
         let kind_and_unit = |profile: &Profile| {
             let strings = &self.model.dictionary.strings;
             texts(strings, profile.sample_type)
@@ -160,7 +159,7 @@ fn in_original_order(scope: &ScopeProfiles) -> Vec<&Profile> {
     }
 }
 
-/// Where each profile stood in the pprof from which the scope was read, if it was and is complete.
+/// The original index of each profile, if the scope was read from a pprof and is complete.
 fn original_order(scope: &ScopeProfiles) -> Option<Vec<usize>> {
     let Value::Array(order) = attribute(scope.scope.as_deref()?, SAMPLE_TYPE_ORDER)? else {
         return None;

@@ -1,4 +1,4 @@
-//! Reads what samples point to: strings, mappings, functions and locations.
+//! Reads what samples refer to: strings, mappings, functions and locations.
 
 use std::borrow::Cow;
 
@@ -7,26 +7,27 @@ use hashbrown::HashMap;
 
 use super::attributes::{IS_FOLDED, MAPPING_FLAGS, build_id_key};
 use super::budget::Budget;
+use super::error::{PprofError, Problem};
+use super::fields::each;
 use super::format::{function, line, location, mapping, profile};
 use super::ids::Ids;
-use super::read::{PprofError, Problem, each};
 use profcol_profile::proto::Reader;
 use profcol_profile::{
     AttributeIdx, AttributeRef, Function, Idx, Interner, Line, Location, LocationRef, Mapping,
     MappingRef, StringIdx, Value,
 };
 
-/// A row of a table with its attributes, its id, and its place in a hash table.
+/// A table row with its attributes, its id, and its hash table entry.
 const BYTES_PER_ROW: usize = 100;
 
-/// The tables under construction. What OTLP's rules forbid does not get into them: functions
-/// without any name, empty ranges of memory, negative lines.
+/// The tables under construction. They never contain what OTLP forbids: functions without any name, empty memory
+/// ranges, negative lines.
 pub(super) struct Symbols<'a> {
     pub tables: Interner,
     pub locations: Ids<Location>,
     mappings: Ids<Mapping>,
     functions: Ids<Function>,
-    /// The string table of the file, and where a string stands in ours once it is used.
+    /// The file's string table, and our row of each string once used.
     texts: Vec<&'a [u8]>,
     rows: Vec<StringIdx>,
     build_ids: HashMap<u64, AttributeIdx, RandomState>,
@@ -62,7 +63,7 @@ impl<'a> Symbols<'a> {
 
     // === text and attributes ===
 
-    /// The text at `row` of the file's string table.
+    /// The string at `row` of the file's string table.
     pub fn text(&self, row: u64) -> Result<Cow<'a, str>, Problem> {
         let rows = self.texts.len();
         match usize::try_from(row)
@@ -70,28 +71,28 @@ impl<'a> Symbols<'a> {
             .and_then(|row| self.texts.get(row))
         {
             Some(text) => Ok(String::from_utf8_lossy(text)),
-            // Every file can say "no text".
+            // The empty string is valid in every file.
             None if row == 0 => Ok(Cow::Borrowed("")),
             None => Err(Problem::NoSuchString { row, rows }),
         }
     }
 
-    /// The same as a value of its own.
+    /// Like `text`, as an owned value.
     pub fn text_value(&mut self, row: u64) -> Result<Value, Problem> {
         let text = self.text(row)?;
         self.budget.reserve(text.len())?;
         Ok(Value::from(&*text))
     }
 
-    /// The same as a row of our own string table.
+    /// Like `text`, as a row of our string table.
     pub fn string(&mut self, row: u64) -> Result<StringIdx, Problem> {
         if row == 0 {
             return Ok(Idx::UNSET);
         }
         let text = self.text(row)?;
-        let known = self.rows[row as usize];
-        if known.is_set() {
-            return Ok(known);
+        let string = self.rows[row as usize];
+        if string.is_set() {
+            return Ok(string);
         }
         let string = self.tables.string(&text);
         self.rows[row as usize] = string;
@@ -132,7 +133,7 @@ impl<'a> Symbols<'a> {
         }
         let mut attributes = Vec::with_capacity(1 + flags.len());
         attributes.extend(self.build_id(build_id)?);
-        // Also those that are not set: without them, writing would go by what the locations have.
+        // Stores unset flags, too: otherwise writing would derive them from the locations.
         for (key, flag) in MAPPING_FLAGS.into_iter().zip(flags) {
             attributes.push(self.attribute(key, flag));
         }
@@ -147,8 +148,8 @@ impl<'a> Symbols<'a> {
     }
 
     fn build_id(&mut self, row: u64) -> Result<Option<AttributeIdx>, Problem> {
-        if let Some(known) = self.build_ids.get(&row) {
-            return Ok(Some(*known));
+        if let Some(build_id) = self.build_ids.get(&row) {
+            return Ok(Some(*build_id));
         }
         let text = self.text(row)?;
         if text.is_empty() {
@@ -192,7 +193,7 @@ impl<'a> Symbols<'a> {
             match tag {
                 location::ID => id = message.varint()?,
                 location::MAPPING => {
-                    // As pprof's own tools do: one that is not there counts as none.
+                    // Like pprof's own tools: an unknown mapping id counts as none.
                     row.mapping = self.mappings.get(message.varint()?).unwrap_or_default();
                 }
                 location::ADDRESS => row.address = message.varint()?,

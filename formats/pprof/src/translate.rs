@@ -1,76 +1,54 @@
-//! From the rows of a batch to those of a file.
+//! Translates the rows of a batch to those of a file.
 //!
-//! Each row that a sample uses is translated once, and looked up by its index from then on; the
-//! cost of adding goes by what the samples use and not by the size of the batch's tables.
-
-use std::sync::{Arc, Weak};
-
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
+//! Each row that a sample uses is translated once and then looked up by index; the cost of adding depends on what the
+//! samples use, not on the size of the batch's tables.
 
 use super::attributes::{
     BUILD_IDS, COMMENT, DOC_URL, DROP_FRAMES, IS_FOLDED, KEEP_FRAMES, MAPPING_FLAGS,
 };
-use super::build::{Builder, Id, LineRow, LocationRow, MappingRow, SampleRow};
+use super::build::{
+    AddProfilesError, Builder, Id, LineRow, LocationRow, MappingRow, SampleRow, UnnamedLocation,
+};
 use super::labels::{Label, is_unknown_service, push_labels, push_link};
-use super::late::UnnamedLocation;
 use super::rows::ListRows;
 use super::sets::ProfileSet;
+use super::translated_ids::TranslatedIds;
 use profcol_profile::{
     Attribute, AttributeIdx, Dictionary, Function, FunctionIdx, Line, LinkIdx, LocationIdx,
     MappingIdx, Profile, SampleRef, StackIdx, Value,
 };
 
-/// Which rows of a batch have which in the file.
-///
-/// It is kept from call to call: the sets of a batch share one dictionary, and mostly stacks too.
-#[derive(Default)]
-pub(super) struct TranslatedIds {
-    dictionary: Weak<Dictionary>,
-    functions: Map<FunctionIdx>,
-    mappings: Map<MappingIdx>,
-    locations: Map<LocationIdx>,
-    stacks: Map<StackIdx>,
-}
-
-type Map<Index> = HashMap<Index, u32, RandomState>;
-
-impl TranslatedIds {
-    fn of(self, dictionary: &Arc<Dictionary>) -> Self {
-        // The weak reference keeps the address from being used again.
-        if Weak::as_ptr(&self.dictionary) == Arc::as_ptr(dictionary) {
-            return self;
-        }
-        Self {
-            dictionary: Arc::downgrade(dictionary),
-            ..Self::default()
-        }
+impl Builder {
+    /// Adds profiles, which must have the same sample types as earlier ones.
+    pub fn add(&mut self, set: &ProfileSet<'_>) -> Result<(), AddProfilesError> {
+        self.add_with_unnamed(set, &mut |_, _| {})
     }
 
-    pub fn heap_size(&self) -> usize {
-        const BYTES_PER_ROW: usize = size_of::<(StackIdx, u32)>() + 1;
-        let rows = self.functions.capacity()
-            + self.mappings.capacity()
-            + self.locations.capacity()
-            + self.stacks.capacity();
-        rows * BYTES_PER_ROW
+    /// Like `add`, and reports locations without lines, which can be [set](Self::set_lines) later.
+    pub fn add_with_unnamed(
+        &mut self,
+        set: &ProfileSet<'_>,
+        on_unnamed: &mut dyn FnMut(LocationIdx, UnnamedLocation),
+    ) -> Result<(), AddProfilesError> {
+        self.prepare(set)?;
+        Translation::new(self, set, on_unnamed).run();
+        Ok(())
     }
 }
 
 /// One call of [`Builder::add`].
-pub(super) struct Translation<'b, 'a> {
+struct Translation<'b, 'a> {
     builder: &'b mut Builder,
     dictionary: &'a Dictionary,
     set: &'b ProfileSet<'a>,
     on_unnamed: &'b mut dyn FnMut(LocationIdx, UnnamedLocation),
-    known: TranslatedIds,
-    /// The labels that all samples have, from the resource and the profile.
+    translated: TranslatedIds,
+    /// Labels common to all samples, from the resource and the profile.
     shared: Vec<Label>,
-    /// What samples have of their own, as the link followed by the attributes, and the row of the
-    /// label set that each of these lists makes.
+    /// The sample's own data as a list, the link followed by the attributes, and the label set row of each such list.
     own: ListRows<u32>,
     label_sets: Vec<u32>,
-    // Used again for each row.
+    // Buffers reused for each row.
     ids: Vec<Id>,
     lines: Vec<LineRow>,
     labels: Vec<Label>,
@@ -78,13 +56,13 @@ pub(super) struct Translation<'b, 'a> {
 }
 
 impl<'b, 'a> Translation<'b, 'a> {
-    pub fn new(
+    fn new(
         builder: &'b mut Builder,
         set: &'b ProfileSet<'a>,
         on_unnamed: &'b mut dyn FnMut(LocationIdx, UnnamedLocation),
     ) -> Self {
         Self {
-            known: std::mem::take(&mut builder.known).of(&set.model.dictionary),
+            translated: std::mem::take(&mut builder.translated).of(&set.model.dictionary),
             builder,
             dictionary: &set.model.dictionary,
             set,
@@ -99,7 +77,7 @@ impl<'b, 'a> Translation<'b, 'a> {
         }
     }
 
-    pub fn run(mut self) {
+    fn run(mut self) {
         self.header();
         self.shared_labels();
         let profiles = &self.set.profiles;
@@ -109,7 +87,7 @@ impl<'b, 'a> Translation<'b, 'a> {
             self.builder.executables.add(resource);
         }
         if self.builder.mappings.len() == 0 && self.dictionary.mappings.rows().len() > 1 {
-            // In files that were read the first is the program, whether samples are in it or not.
+            // In files read from pprof the first mapping is the program, even if no sample is in it.
             self.mapping(1.into());
         }
         let types = self.builder.header.sample_types.len();
@@ -121,12 +99,12 @@ impl<'b, 'a> Translation<'b, 'a> {
             };
             let values = (0..types).map(|column| match profiles.get(column) {
                 Some(profile) => profile.samples.get(row).unwrap_or_default().observed(),
-                // The value by the period, which no profile has, is the last.
+                // The period weight comes last and has no profile of its own.
                 None => sample.observed().saturating_mul(period),
             });
             self.builder.add_values(key, values);
         }
-        self.builder.known = self.known;
+        self.builder.translated = self.translated;
     }
 
     // === header ===
@@ -141,7 +119,7 @@ impl<'b, 'a> Translation<'b, 'a> {
             header.duration = header.duration.max(profile.duration_nano);
         } else {
             let start = profile.time_unix_nano;
-            header.start = Some(header.start.map_or(start, |known| known.min(start)));
+            header.start = Some(header.start.map_or(start, |current| current.min(start)));
             header.end = header.end.max(start.saturating_add(profile.duration_nano));
         }
         let strings = &mut self.builder.strings;
@@ -207,8 +185,8 @@ impl<'b, 'a> Translation<'b, 'a> {
         self.list
             .extend(sample.attributes.iter().map(|attribute| attribute.get()));
         let own = self.own.intern(&self.list) as usize;
-        if let Some(known) = self.label_sets.get(own) {
-            return *known;
+        if let Some(row) = self.label_sets.get(own) {
+            return *row;
         }
         let label_set = self.new_label_set(sample.link, sample.attributes);
         self.label_sets.push(label_set);
@@ -243,8 +221,8 @@ impl<'b, 'a> Translation<'b, 'a> {
     // === stacks ===
 
     fn stack(&mut self, index: StackIdx) -> u32 {
-        if let Some(known) = self.known.stacks.get(&index) {
-            return *known;
+        if let Some(row) = self.translated.stacks.get(&index) {
+            return *row;
         }
         let mut ids = std::mem::take(&mut self.ids);
         ids.clear();
@@ -253,13 +231,13 @@ impl<'b, 'a> Translation<'b, 'a> {
         }
         let stack = self.builder.stacks.intern(&ids);
         self.ids = ids;
-        self.known.stacks.insert(index, stack);
+        self.translated.stacks.insert(index, stack);
         stack
     }
 
     fn location(&mut self, index: LocationIdx) -> Id {
-        if let Some(known) = self.known.locations.get(&index) {
-            return *known;
+        if let Some(id) = self.translated.locations.get(&index) {
+            return *id;
         }
         let row = self.dictionary.locations.get(index);
         let mapping = self.mapping(row.location.mapping);
@@ -284,21 +262,21 @@ impl<'b, 'a> Translation<'b, 'a> {
         if is_unnamed {
             (self.on_unnamed)(index, UnnamedLocation(id));
         }
-        self.known.locations.insert(index, id);
+        self.translated.locations.insert(index, id);
         id
     }
 
-    /// A line must have a function, though it may be one without a name.
+    /// A line needs a function, even if it has no name.
     fn function(&mut self, index: FunctionIdx) -> Id {
         let row = self.dictionary.functions.get(index);
         let row = row.copied().unwrap_or_default();
         let Self {
             builder,
             dictionary,
-            known,
+            translated,
             ..
         } = self;
-        *known.functions.entry(index).or_insert_with(|| {
+        *translated.functions.entry(index).or_insert_with(|| {
             let mut text = |index| builder.strings.string(dictionary.strings.get(index));
             let function = Function {
                 name: text(row.name),
@@ -317,10 +295,10 @@ impl<'b, 'a> Translation<'b, 'a> {
         let Self {
             builder,
             dictionary,
-            known,
+            translated,
             ..
         } = self;
-        *known.mappings.entry(index).or_insert_with(|| {
+        *translated.mappings.entry(index).or_insert_with(|| {
             let row = dictionary.mappings.get(index);
             let strings = &mut builder.strings;
             let build_id = BUILD_IDS
@@ -340,7 +318,7 @@ impl<'b, 'a> Translation<'b, 'a> {
     }
 }
 
-/// Keeps of the labels behind the first `own` those whose keys are not among these.
+/// Removes the labels after the first `own` whose keys occur among these.
 fn override_keys(labels: &mut Vec<Label>, own: usize) {
     if own == 0 || own == labels.len() {
         return;
@@ -370,9 +348,9 @@ fn find<'a>(
     indices: &'a [AttributeIdx],
     key: &str,
 ) -> Option<&'a Value> {
-    let found = attributes(dictionary, indices)
+    let attribute = attributes(dictionary, indices)
         .find(|attribute| dictionary.strings.get(attribute.key) == key);
-    found.map(|attribute| &attribute.value)
+    attribute.map(|attribute| &attribute.value)
 }
 
 fn flag(dictionary: &Dictionary, indices: &[AttributeIdx], key: &str) -> Option<bool> {

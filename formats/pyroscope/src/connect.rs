@@ -1,4 +1,4 @@
-//! What Connect says of calls with one request and one answer.
+//! Unary calls of the Connect protocol.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use serde::de::DeserializeOwned;
 
 use crate::json;
 
-/// How a message is written.
+/// The encoding of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
     Proto,
     Json,
 }
 
-/// A method of the services that are answered, by its path.
+/// A supported service method, by its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     ProfileTypes,
@@ -27,15 +27,15 @@ pub enum Method {
     SelectMergeProfile,
     Diff,
     GetProfileStats,
-    /// Settings of Grafana's app; there are none.
+    /// Settings of Grafana's app; always empty.
     GetSettings,
-    /// Another one of these services.
+    /// Another method of these services.
     Unknown,
 }
 
-/// Why a call has no answer.
+/// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct ConnectError {
     pub code: Code,
     pub message: String,
 }
@@ -56,7 +56,7 @@ const QUERIER: &str = "/querier.v1.QuerierService/";
 const SETTINGS: &str = "/settings.v1.SettingsService/";
 
 impl Method {
-    /// `None` where the path is of no service that is answered.
+    /// `None` for paths of other services.
     pub fn of_path(path: &str) -> Option<Self> {
         if let Some(method) = path.strip_prefix(SETTINGS) {
             return Some(match method {
@@ -80,10 +80,10 @@ impl Method {
 }
 
 impl Codec {
-    /// By the header `content-type`, which may say more behind a semicolon.
+    /// Parses the `content-type` header, which may have parameters after a semicolon.
     pub fn of_content_type(content_type: &str) -> Option<Self> {
         let media_type = content_type.split(';').next().unwrap_or("").trim();
-        let is = |known: &str| media_type.eq_ignore_ascii_case(known);
+        let is = |expected: &str| media_type.eq_ignore_ascii_case(expected);
         match () {
             () if is("application/proto") => Some(Self::Proto),
             () if is("application/json") => Some(Self::Json),
@@ -101,28 +101,27 @@ impl Codec {
     pub fn decode<T: Message + Default + DeserializeOwned>(
         self,
         body: &[u8],
-    ) -> Result<T, Failure> {
-        let wrong = |error: &dyn fmt::Display| {
-            Failure::invalid(format!("the request cannot be read: {error}"))
-        };
+    ) -> Result<T, ConnectError> {
+        let wrong =
+            |error: &dyn fmt::Display| ConnectError::invalid(format!("invalid request: {error}"));
         match self {
             Self::Proto => T::decode(body).map_err(|error| wrong(&error)),
             Self::Json => json::read(body).map_err(|error| wrong(&error)),
         }
     }
 
-    pub fn encode<T: Message + Serialize>(self, answer: &T) -> Result<Vec<u8>, Failure> {
+    pub fn encode<T: Message + Serialize>(self, response: &T) -> Result<Vec<u8>, ConnectError> {
         match self {
-            Self::Proto => Ok(answer.encode_to_vec()),
-            Self::Json => serde_json::to_vec(answer).map_err(|error| Failure {
+            Self::Proto => Ok(response.encode_to_vec()),
+            Self::Json => serde_json::to_vec(response).map_err(|error| ConnectError {
                 code: Code::Internal,
-                message: format!("the answer cannot be written as JSON: {error}"),
+                message: format!("failed to encode the response as JSON: {error}"),
             }),
         }
     }
 }
 
-impl Failure {
+impl ConnectError {
     pub fn invalid(message: impl Into<String>) -> Self {
         Self {
             code: Code::InvalidArgument,
@@ -152,7 +151,7 @@ impl Code {
         }
     }
 
-    /// The status of the HTTP response.
+    /// The HTTP status of the response.
     pub fn http_status(self) -> u16 {
         match self {
             Self::InvalidArgument => 400,

@@ -1,9 +1,9 @@
 //! Flame graphs as rows of numbers.
 //!
-//! A bar has its distance from the end of the bar before it in its row, its width, how much of that is its own, and the
-//! index of its name; in a comparison the first three stand there twice, for either side. The first row is the total.
+//! A bar consists of its distance from the end of the previous bar in its row, its width, its self value, and the index
+//! of its name; a comparison has the first three twice, once per side. The first row is the total.
 //!
-//! What was cut has no bar: it is room below its caller, and no function that tables would count.
+//! Omitted nodes have no bar: they leave a gap below their caller, so that tables do not count them as a function.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use profcol_flamegraph::{CallTree, FrameId, Layout, Side, Values};
 use crate::messages::{FlameGraph, FlameGraphDiff, Level};
 
 impl FlameGraph {
-    /// `None` where there is nothing to show.
+    /// `None` if the tree is empty.
     pub fn of(tree: &CallTree, max_nodes: usize) -> Option<Self> {
         let rows = Rows::new(tree, max_nodes, &[Side::Current])?;
         Some(Self {
@@ -46,12 +46,12 @@ struct Rows {
     max_self: i64,
 }
 
-/// The ends of the bars of a row, where the next one begins at the earliest.
+/// The ends of the bars of a row: the next bar starts there at the earliest.
 #[derive(Clone, Copy, Default)]
-struct Place {
-    /// Where the last bar ends.
+struct RowEnds {
+    /// The end of the last bar.
     end: Values,
-    /// Where the next bar begins: behind its sibling, or where its caller begins.
+    /// The start of the next bar: after its sibling, or at the start of its caller.
     next: Values,
 }
 
@@ -71,12 +71,12 @@ impl Rows {
         let root = names.index("total".to_owned());
         rows.add_bar(
             0,
-            &mut Place::default(),
+            &mut RowEnds::default(),
             (total, Values::default()),
             sides,
             root,
         );
-        let mut places: Vec<Place> = Vec::new();
+        let mut places: Vec<RowEnds> = Vec::new();
         let mut of_frame: HashMap<FrameId, i64> = HashMap::new();
         let bars = layout.depth.iter().zip(&layout.frame);
         let values = layout.total.iter().zip(&layout.own);
@@ -85,9 +85,9 @@ impl Rows {
                 .entry(frame)
                 .or_insert_with(|| names.index(tree.frames.label(frame)));
             let depth = depth as usize;
-            // A node is one below the one before it at most, so no row is skipped.
+            // A node is at most one level deeper than the previous one, so no row is skipped.
             if places.len() <= depth {
-                places.resize(depth + 1, Place::default());
+                places.resize(depth + 1, RowEnds::default());
             }
             if rows.levels.len() <= depth + 1 {
                 rows.levels.resize(depth + 2, Level::default());
@@ -97,12 +97,12 @@ impl Rows {
             };
             let begin = place.next;
             rows.add_bar(depth + 1, place, (total, own), sides, name);
-            // Its callees begin where it does.
+            // Its callees start at the same position.
             match places.get_mut(depth + 1) {
                 Some(below) => below.next = begin,
-                None => places.push(Place {
+                None => places.push(RowEnds {
                     next: begin,
-                    ..Place::default()
+                    ..RowEnds::default()
                 }),
             }
         }
@@ -113,7 +113,7 @@ impl Rows {
     fn add_bar(
         &mut self,
         row: usize,
-        place: &mut Place,
+        place: &mut RowEnds,
         (total, own): (Values, Values),
         sides: &[Side],
         name: i64,
@@ -139,7 +139,7 @@ impl Rows {
     }
 }
 
-/// Each text once.
+/// Deduplicated names.
 #[derive(Default)]
 struct Names {
     texts: Vec<String>,
@@ -148,8 +148,8 @@ struct Names {
 
 impl Names {
     fn index(&mut self, text: String) -> i64 {
-        if let Some(&known) = self.indices.get(&text) {
-            return known;
+        if let Some(&index) = self.indices.get(&text) {
+            return index;
         }
         let next = i64::try_from(self.texts.len()).unwrap_or(i64::MAX);
         self.texts.push(text.clone());

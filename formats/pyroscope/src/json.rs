@@ -1,4 +1,4 @@
-//! Protobuf's JSON: integers of 64 bits are text, defaults are left out, `null` is the default.
+//! Protobuf JSON: 64-bit integers are strings, defaults are omitted, `null` is the default.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,13 +15,13 @@ pub fn read<T: DeserializeOwned + Default>(body: &[u8]) -> serde_json::Result<T>
     }
     let mut value: Value = serde_json::from_slice(body)?;
     if !value.is_object() {
-        return Err(serde_json::Error::custom("it is no JSON object"));
+        return Err(serde_json::Error::custom("expected a JSON object"));
     }
     remove_nulls(&mut value);
     serde_json::from_value(value)
 }
 
-/// The depth is bounded by what `serde_json` reads.
+/// `serde_json` bounds the depth.
 fn remove_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -37,7 +37,7 @@ pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// A number of 64 bits, as text.
+/// A 64-bit integer as a string.
 pub mod int64 {
     use super::*;
 
@@ -45,13 +45,13 @@ pub mod int64 {
         to.serialize_str(&value.to_string())
     }
 
-    /// Clients also write it as a number.
+    /// Some clients write it as a number.
     pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<i64, D::Error> {
         from.deserialize_any(Int64)
     }
 }
 
-/// Numbers of 64 bits, each as text.
+/// 64-bit integers as strings.
 pub mod int64s {
     use super::*;
 
@@ -64,7 +64,7 @@ pub mod int64s {
     }
 }
 
-/// One that may be absent.
+/// An optional one.
 pub mod optional_int64 {
     use super::*;
 
@@ -73,7 +73,7 @@ pub mod optional_int64 {
     }
 }
 
-/// A name of an enumeration, or its number.
+/// An enum value by name or number.
 pub trait Names {
     /// In the order of their numbers.
     const NAMES: &'static [&'static str];
@@ -95,7 +95,7 @@ impl Visitor<'_> for Int64 {
     type Value = i64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an integer of 64 bits, as a number or as text")
+        f.write_str("a 64-bit integer as a number or string")
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<i64, E> {
@@ -107,12 +107,12 @@ impl Visitor<'_> for Int64 {
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<i64, E> {
-        /// Above it not every integer is a float.
+        /// Larger integers are not all representable as floats.
         const EXACT: f64 = 9_007_199_254_740_992.0;
         if number.fract() != 0.0 || number.abs() > EXACT {
             return Err(E::invalid_value(Unexpected::Float(number), &self));
         }
-        #[expect(clippy::cast_possible_truncation, reason = "it is a whole number")]
+        #[expect(clippy::cast_possible_truncation, reason = "the value is integral")]
         Ok(number as i64)
     }
 
@@ -136,8 +136,8 @@ impl<N: Names> Visitor<'_> for Enumeration<N> {
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<i32, E> {
-        let found = N::NAMES.iter().position(|known| *known == name);
-        let number = found.and_then(|number| i32::try_from(number).ok());
+        let position = N::NAMES.iter().position(|other| *other == name);
+        let number = position.and_then(|number| i32::try_from(number).ok());
         number.ok_or_else(|| E::invalid_value(Unexpected::Str(name), &self))
     }
 }

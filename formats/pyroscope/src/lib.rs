@@ -1,13 +1,13 @@
-//! The query API of Pyroscope, as Grafana speaks it: `querier.v1` over Connect.
+//! Pyroscope's query API as used by Grafana: `querier.v1` over Connect.
 //!
 //! ```text
-//! request  protobuf or JSON ─► messages        messages ─► protobuf or JSON  answer
+//! request  protobuf or JSON ─► messages        messages ─► protobuf or JSON  response
 //!                                                 ▲
 //! CallTree ─┬─ FlameGraph, FlameGraphDiff   rows of bars in numbers
 //!           └─ Profile                      pprof
 //! ```
 //!
-//! This crate knows no network and nothing of what is asked.
+//! This crate does no I/O and does not evaluate queries.
 
 mod connect;
 mod flame_graph;
@@ -18,5 +18,5 @@ mod profile_type;
 #[cfg(test)]
 mod tests;
 
-pub use connect::{Code, Codec, Failure, Method};
+pub use connect::{Code, Codec, ConnectError, Method};
 pub use profile_type::{MalformedProfileType, ProfileTypeId, parse};

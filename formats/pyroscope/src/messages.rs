@@ -1,13 +1,13 @@
-//! The messages of `querier.v1`, `types.v1` and `google.v1`, as far as they are spoken here.
+//! The messages of `querier.v1`, `types.v1` and `google.v1`, limited to the fields in use.
 //!
-//! Requests are read as protobuf and JSON, answers are written as both.
+//! Requests are decoded from and responses encoded to both protobuf and JSON.
 
 use prost::Message;
 use serde::{Deserialize, Serialize};
 
 use crate::json::{self, is_default};
 
-/// A message without fields that are read or written.
+/// A message whose fields are ignored.
 #[derive(Clone, PartialEq, Eq, Message, Deserialize, Serialize)]
 pub struct Empty {}
 
@@ -81,7 +81,7 @@ pub struct LabelValuesRequest {
     pub end: i64,
 }
 
-/// The answer to questions for names of labels and for their values.
+/// The response to label name and label value queries.
 #[derive(Clone, PartialEq, Eq, Message, Serialize)]
 pub struct NamesResponse {
     #[prost(string, repeated, tag = "1")]
@@ -199,17 +199,17 @@ pub struct Point {
     #[prost(double, tag = "1")]
     #[serde(skip_serializing_if = "is_default")]
     pub value: f64,
-    /// Milliseconds of Unix time.
+    /// Milliseconds since the Unix epoch.
     #[prost(int64, tag = "2")]
     #[serde(with = "json::int64", skip_serializing_if = "is_default")]
     pub timestamp: i64,
 }
 
-/// Which stacks of a profile are meant.
+/// Selects stacks of a profile.
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct StackTraceSelector {
-    /// The outermost functions that they have.
+    /// The outermost functions of the stacks.
     #[prost(message, repeated, tag = "1")]
     #[serde(alias = "call_site")]
     pub call_site: Vec<CallSite>,
@@ -397,7 +397,7 @@ pub struct ProfileStats {
     #[prost(bool, tag = "1")]
     #[serde(skip_serializing_if = "is_default")]
     pub data_ingested: bool,
-    /// Milliseconds of Unix time.
+    /// Milliseconds since the Unix epoch.
     #[prost(int64, tag = "2")]
     #[serde(with = "json::int64", skip_serializing_if = "is_default")]
     pub oldest_profile_time: i64,
@@ -406,7 +406,7 @@ pub struct ProfileStats {
     pub newest_profile_time: i64,
 }
 
-/// pprof's message.
+/// pprof's `Profile` message.
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Profile {
@@ -439,7 +439,7 @@ pub struct Profile {
     pub default_sample_type: i64,
 }
 
-/// Indices of texts.
+/// Indices into the string table.
 #[derive(Clone, PartialEq, Eq, Message, Serialize)]
 pub struct ValueType {
     #[prost(int64, tag = "1")]

@@ -4,14 +4,14 @@ use profcol_flamegraph::{CallTree, Source, to_model};
 use profcol_pprof::{Builder, Options, sets};
 use prost::Message;
 
-use crate::connect::{Code, Failure};
+use crate::connect::{Code, ConnectError};
 use crate::messages::Profile;
 
 impl Profile {
-    pub fn of(tree: &CallTree, source: &Source) -> Result<Self, Failure> {
+    pub fn of(tree: &CallTree, source: &Source) -> Result<Self, ConnectError> {
         if tree.total().value == 0 {
             return Ok(Self {
-                // The first text of a pprof is the empty one.
+                // A pprof string table starts with the empty string.
                 string_table: vec![String::new()],
                 ..Self::default()
             });
@@ -19,14 +19,14 @@ impl Profile {
         let model = to_model(tree, source);
         let mut builder = Builder::new(Options::default());
         for set in sets(&model) {
-            builder.add(&set).map_err(|error| Failure {
+            builder.add(&set).map_err(|error| ConnectError {
                 code: Code::ResourceExhausted,
-                message: format!("the profile cannot be written: {error}"),
+                message: format!("failed to encode the profile: {error}"),
             })?;
         }
-        Self::decode(&*builder.finish()).map_err(|error| Failure {
+        Self::decode(&*builder.finish()).map_err(|error| ConnectError {
             code: Code::Internal,
-            message: format!("the profile that was written cannot be read: {error}"),
+            message: format!("failed to decode the encoded profile: {error}"),
         })
     }
 }

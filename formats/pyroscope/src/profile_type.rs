@@ -1,4 +1,4 @@
-//! How Pyroscope calls what profiles measure: `process_cpu:cpu:nanoseconds:cpu:nanoseconds`.
+//! Pyroscope's names for profile types: `process_cpu:cpu:nanoseconds:cpu:nanoseconds`.
 
 use profcol_flamegraph::SampleType;
 
@@ -16,11 +16,11 @@ pub struct ProfileTypeId {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not a profile type such as process_cpu:cpu:nanoseconds:cpu:nanoseconds; ProfileTypes lists those that there are"
+    "invalid profile type {0:?}, expected the form process_cpu:cpu:nanoseconds:cpu:nanoseconds; ProfileTypes lists the available ones"
 )]
 pub struct MalformedProfileType(pub String);
 
-/// The text of an id, checked and without the `:delta` that it may end with.
+/// A validated profile type id, without an optional `:delta` suffix.
 pub fn parse(id: &str) -> Result<&str, MalformedProfileType> {
     let plain = id.strip_suffix(":delta").unwrap_or(id);
     let mut parts = plain.split(':');
@@ -32,7 +32,7 @@ pub fn parse(id: &str) -> Result<&str, MalformedProfileType> {
 }
 
 impl ProfileTypeId {
-    /// As Go programs and Pyroscope's own agents call the same.
+    /// The name that Go programs and Pyroscope's own agents use for this type.
     pub fn of(kind: &SampleType) -> Self {
         let (name, period_type, period_unit) = match (kind.name.as_str(), kind.unit.as_str()) {
             ("cpu" | "samples", _) => ("process_cpu", "cpu", "nanoseconds"),
@@ -52,7 +52,7 @@ impl ProfileTypeId {
         }
     }
 
-    /// The text by which clients ask for it.
+    /// The id used in queries.
     pub fn id(&self) -> String {
         let Self {
             name,
@@ -75,7 +75,7 @@ impl ProfileTypeId {
         }
     }
 
-    /// The labels that say what is measured.
+    /// The labels that describe the type.
     pub fn labels(&self) -> [(&'static str, String); 6] {
         [
             ("__name__", self.name.clone()),
@@ -88,7 +88,7 @@ impl ProfileTypeId {
     }
 }
 
-/// What a program calls its values may have colons, or be empty.
+/// A program's own names may contain colons or be empty.
 fn part(text: &str) -> String {
     match text {
         "" => "unknown".to_owned(),

@@ -17,7 +17,7 @@ fn frame(tree: &mut CallTree, name: &str) -> FrameId {
     })
 }
 
-/// Stacks as they are folded, with their values on either side.
+/// Folded stacks with their values on either side.
 fn tree(stacks: &[(&str, u64, u64)]) -> CallTree {
     let mut tree = CallTree::default();
     for &(stack, value, base) in stacks {
@@ -48,7 +48,7 @@ fn a_flame_graph_is_rows_of_bars() {
             vec![0, 14, 0, 0],
             vec![0, 12, 0, 1, 0, 2, 0, 5],
             vec![0, 7, 4, 2, 0, 5, 0, 4, 0, 2, 2, 3],
-            // What `a` has for itself is room behind what it calls.
+            // The self value of `a` is a gap after its callees.
             vec![0, 3, 3, 3, 4, 5, 5, 3],
         ]
     );
@@ -57,7 +57,7 @@ fn a_flame_graph_is_rows_of_bars() {
 }
 
 #[test]
-fn what_is_cut_has_no_bar() {
+fn omitted_nodes_have_no_bar() {
     let tree = tree(&[("main;big", 90, 0), ("main;small", 1, 0), ("main;z", 9, 0)]);
     let graph = FlameGraph::of(&tree, 3).unwrap();
     assert_eq!(graph.names, ["total", "main", "big", "z"]);
@@ -122,7 +122,7 @@ fn a_profile_has_the_stacks_as_pprof() {
 }
 
 #[test]
-fn profile_types_have_the_names_that_pyroscope_gives_them() {
+fn profile_types_have_pyroscopes_names() {
     for (name, unit, id) in [
         (
             "cpu",
@@ -162,7 +162,7 @@ fn profile_types_have_the_names_that_pyroscope_gives_them() {
 }
 
 #[test]
-fn json_is_read_as_protobuf_says() {
+fn json_is_decoded_as_protobuf_requires() {
     let read = |text: &str| Codec::Json.decode::<SelectMergeStacktracesRequest>(text.as_bytes());
     let expected = SelectMergeStacktracesRequest {
         profile_type_id: "a:b:c:d:e".to_owned(),
@@ -198,7 +198,7 @@ fn json_is_read_as_protobuf_says() {
 }
 
 #[test]
-fn what_cannot_be_read_says_why() {
+fn invalid_requests_are_rejected_with_a_reason() {
     let error = |text: &str| {
         let read = Codec::Json.decode::<SelectMergeStacktracesRequest>(text.as_bytes());
         let failure = read.unwrap_err();
@@ -206,13 +206,13 @@ fn what_cannot_be_read_says_why() {
         failure.message
     };
     for (text, expected) in [
-        ("{", "the request cannot be read: EOF while parsing"),
-        ("[]", "the request cannot be read: it is no JSON object"),
-        (r#"{"start": "x"}"#, "expected an integer of 64 bits"),
-        (r#"{"start": 1.5}"#, "expected an integer of 64 bits"),
+        ("{", "invalid request: EOF while parsing"),
+        ("[]", "invalid request: expected a JSON object"),
+        (r#"{"start": "x"}"#, "expected a 64-bit integer"),
+        (r#"{"start": 1.5}"#, "expected a 64-bit integer"),
         (
             r#"{"start": 18446744073709551615}"#,
-            "expected an integer of 64 bits",
+            "expected a 64-bit integer",
         ),
         (
             r#"{"format": "PROFILE_FORMAT_X"}"#,
@@ -220,24 +220,24 @@ fn what_cannot_be_read_says_why() {
         ),
         (&"[".repeat(100_000), "recursion limit exceeded"),
     ] {
-        let found = error(text);
-        assert!(found.contains(expected), "{found}");
+        let message = error(text);
+        assert!(message.contains(expected), "{message}");
     }
     let proto = Codec::Proto.decode::<DiffRequest>(b"\x0a\xff");
     assert_eq!(proto.unwrap_err().code, Code::InvalidArgument);
 }
 
 #[test]
-fn json_is_written_as_protobuf_says() {
-    let write = |bytes: Result<Vec<u8>, Failure>| -> serde_json::Value {
+fn json_is_encoded_as_protobuf_requires() {
+    let write = |bytes: Result<Vec<u8>, ConnectError>| -> serde_json::Value {
         serde_json::from_slice(&bytes.unwrap()).unwrap()
     };
-    let answer = SelectMergeStacktracesResponse {
+    let response = SelectMergeStacktracesResponse {
         flamegraph: FlameGraph::of(&tree(&[("main", 7, 0)]), 10),
         pprof: None,
     };
     assert_eq!(
-        write(Codec::Json.encode(&answer)),
+        write(Codec::Json.encode(&response)),
         json!({"flamegraph": {
             "names": ["total", "main"],
             "levels": [{"values": ["0", "7", "0", "0"]}, {"values": ["0", "7", "7", "1"]}],
@@ -263,8 +263,8 @@ fn json_is_written_as_protobuf_says() {
         json!({})
     );
     assert_eq!(
-        Codec::Proto.encode(&answer).unwrap(),
-        answer.encode_to_vec()
+        Codec::Proto.encode(&response).unwrap(),
+        response.encode_to_vec()
     );
 }
 
@@ -283,7 +283,7 @@ fn methods_are_found_by_their_path() {
     assert_eq!(of("/querier.v1.Querier/Diff"), None);
 }
 
-/// Where each bar of a row begins and ends, as Grafana reads it.
+/// Start and end of each bar of a row, as Grafana decodes them.
 fn bars(level: &Level, stride: usize) -> Vec<(i64, i64)> {
     let mut at = 0;
     level
@@ -298,9 +298,9 @@ fn bars(level: &Level, stride: usize) -> Vec<(i64, i64)> {
 }
 
 proptest! {
-    /// Each bar is inside of one of the row above, whatever was cut.
+    /// Each bar lies within one of the row above, whatever was omitted.
     #[test]
-    fn bars_are_inside_of_their_callers(
+    fn bars_lie_within_their_callers(
         stacks in prop::collection::vec((prop::collection::vec(0..4u8, 1..6), 0..9u64, 0..9u64), 0..20),
         max_nodes in 1..30usize,
     ) {
@@ -327,7 +327,7 @@ proptest! {
         }
     }
 
-    /// Whatever the bytes are, they are read or refused.
+    /// Arbitrary bytes either decode or return an error.
     #[test]
     fn reads_anything(body in prop::collection::vec(any::<u8>(), 0..200)) {
         for codec in [Codec::Proto, Codec::Json] {

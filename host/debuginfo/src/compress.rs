@@ -1,10 +1,9 @@
-//! Sections compressed as the gABI has it: a header (`SHF_COMPRESSED`), then a stream of zlib.
+//! Section compression as defined by the gABI: a header (`SHF_COMPRESSED`), then a zlib stream.
 //!
-//! zlib rather than zstd: every reader of compressed sections knows it, Go's since 1.6. Its fastest level
-//! makes DWARF two and a half to five times smaller, and a disk is no faster than that.
-//!
-//! The size has to be known before the first byte goes out, and nothing of a section is kept. So it is
-//! compressed twice, in pieces of the same sizes, and what comes out has to be equally long.
+//! zlib instead of zstd: every reader of compressed sections supports it, Go's since 1.6. Its fastest level shrinks
+//! DWARF by a factor of two and a half to five, and disks are no faster than that.
+//! The size must be known before the first byte is sent, and the compressed section is not buffered. So it is
+//! compressed twice, in pieces of the same size, and both results must have the same length.
 
 use std::io;
 use std::ops::Range;
@@ -16,26 +15,26 @@ use object::{LittleEndian, U32, U64};
 
 use profcol_elf::{LE, SectionHeader, Source};
 
-/// What goes in at a time, and what comes out.
+/// Sizes of the input and output buffers.
 const INPUT: usize = 64 << 10;
 const OUTPUT: usize = 64 << 10;
 
-/// A section that is compressed on its way.
+/// A section that is compressed while it is read.
 #[derive(Clone, Debug)]
 pub struct Compressed {
-    /// Where it is in the file.
+    /// Range in the file.
     pub from: Range<u64>,
-    /// With the header, compressed.
+    /// Compressed size including the header.
     pub size: u64,
     header: [u8; HEADER],
 }
 
 const HEADER: usize = size_of::<CompressionHeader64<LittleEndian>>();
-/// Of the header, and so of the section.
+/// Alignment of the header, and so of the section.
 pub const ALIGNMENT: u64 = 8;
 
 impl Compressed {
-    /// None where it would not be smaller, or is asked to stop.
+    /// `None` if compression would not make it smaller, or if asked to stop.
     pub fn measure(
         source: &(impl Source + ?Sized),
         section: &SectionHeader,
@@ -85,11 +84,11 @@ fn header(section: &SectionHeader, length: u64) -> [u8; HEADER] {
     bytes
 }
 
-/// Gives a compressed section piece by piece.
+/// Produces a compressed section piece by piece.
 pub struct Reader {
     header: Option<[u8; HEADER]>,
     compress: Compress,
-    /// What was not read yet.
+    /// The part not read yet.
     from: Range<u64>,
     input: Vec<u8>,
     used: usize,
@@ -98,7 +97,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// None behind the last piece.
+    /// `None` after the last piece.
     pub fn next(&mut self, source: &(impl Source + ?Sized)) -> io::Result<Option<&[u8]>> {
         self.output.clear();
         if let Some(header) = self.header.take() {
@@ -121,7 +120,7 @@ impl Reader {
         Ok((!self.output.is_empty()).then_some(&self.output))
     }
 
-    /// What [`next`](Self::next) gave last.
+    /// The piece last returned by [`next`](Self::next).
     pub fn piece(&self) -> &[u8] {
         &self.output
     }

@@ -1,47 +1,46 @@
-//! Whether the DWARF of a file is in another one.
+//! Detects whether the DWARF of a file is in another file.
 //!
-//! Compilers leave most of it in `.dwo` files when they are told to (`-gsplit-dwarf`), which may be
-//! packed into a `.dwp`; `dwz` moves what several files have in common into one that these refer to.
-//! What is left names functions for nobody who has this file alone, and some readers that find it
-//! look at nothing else.
+//! With `-gsplit-dwarf` compilers leave most of it in `.dwo` files, which may be packed into a `.dwp`; `dwz` moves the
+//! common parts of several files into another one that they refer to. The rest is not enough to resolve functions
+//! without that file, and some readers ignore all other symbols once they find it.
 
 use std::io::{self, Read};
 
 use object::elf::SHT_SYMTAB;
 use profcol_elf::{Elf, ExtentReader, LE, SectionHeader, Source, has_data};
 
-/// Where it is instead.
+/// Where the DWARF is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Elsewhere {
+pub enum ExternalDwarf {
     /// In `.dwo` files or a `.dwp`.
     Split,
-    /// In a file that `dwz` made.
+    /// In a file made by `dwz`.
     Common,
 }
 
-/// Units that are looked at: executables of gigabytes have fewer.
+/// Limit of units: executables of gigabytes have fewer.
 const MAX_UNITS: usize = 100_000;
-/// How much is decompressed to get from one unit to the next, in all.
+/// Limit of bytes decompressed to walk the unit headers, in total.
 const MAX_DECOMPRESSED: u64 = 64 << 20;
-/// Descriptions of units that are read, which only the older form of split DWARF needs.
+/// Limit of abbreviations, which are only needed for the older form of split DWARF.
 const MAX_ABBREVIATIONS: u64 = 4 << 20;
-/// Of those for one unit: that of its first entry is the first one.
+/// Limit of abbreviations per unit: the root's comes first.
 const NEAREST: usize = 4096;
-/// What a decompressor may hold.
+/// Window size of the decompressor.
 const WINDOW_LOG: u32 = 23;
 
-/// None where it is in the file, or what there is can be used without the rest.
-pub fn elsewhere<S: Source + ?Sized>(source: &S, elf: &Elf) -> Option<Elsewhere> {
+/// `None` if the DWARF is in the file, or usable without the rest.
+pub fn elsewhere<S: Source + ?Sized>(source: &S, elf: &Elf) -> Option<ExternalDwarf> {
     if has_skeleton(source, elf) {
-        return Some(Elsewhere::Split);
+        return Some(ExternalDwarf::Split);
     }
     let is_common = [&b".gnu_debugaltlink"[..], b".debug_sup"]
         .iter()
         .any(|name| elf.find(name).is_some());
-    // Without a table of symbols it is better than nothing.
+    // Without a symbol table the rest of the DWARF is better than nothing.
     let is_symtab =
         |section: &SectionHeader| section.sh_type.get(LE) == SHT_SYMTAB && has_data(section);
-    (is_common && elf.sections.iter().any(is_symtab)).then_some(Elsewhere::Common)
+    (is_common && elf.sections.iter().any(is_symtab)).then_some(ExternalDwarf::Common)
 }
 
 fn has_skeleton<S: Source + ?Sized>(source: &S, elf: &Elf) -> bool {
@@ -50,7 +49,7 @@ fn has_skeleton<S: Source + ?Sized>(source: &S, elf: &Elf) -> bool {
     };
     let mut abbreviations = None;
     for _ in 0..MAX_UNITS {
-        // Damage is for others to refuse.
+        // Other code reports damaged sections.
         let Ok(Some(unit)) = info.unit() else {
             return false;
         };
@@ -58,13 +57,13 @@ fn has_skeleton<S: Source + ?Sized>(source: &S, elf: &Elf) -> bool {
             Unit::Skeleton => return true,
             Unit::Other => {}
             Unit::Old { described_at, code } => {
-                // Only split DWARF has it before version 5.
+                // Before version 5 only split DWARF has `.debug_addr`.
                 if elf.find_debug("addr").is_none() {
                     continue;
                 }
-                let known = abbreviations.get_or_insert_with(|| all(source, elf));
+                let abbreviations = abbreviations.get_or_insert_with(|| all(source, elf));
                 let description = usize::try_from(described_at).ok();
-                let description = description.and_then(|at| known.get(at..));
+                let description = description.and_then(|at| abbreviations.get(at..));
                 let description = description.unwrap_or_default();
                 let nearest = description.get(..NEAREST).unwrap_or(description);
                 if names_dwo(nearest, code) {
@@ -79,13 +78,13 @@ fn has_skeleton<S: Source + ?Sized>(source: &S, elf: &Elf) -> bool {
 fn all<S: Source + ?Sized>(source: &S, elf: &Elf) -> Vec<u8> {
     let mut all = Vec::new();
     if let Some(bytes) = Bytes::of(source, elf, "abbrev") {
-        // What came before an error is as good as it was.
+        // The part before an error is still usable.
         let _ = bytes.take(MAX_ABBREVIATIONS).read_to_end(&mut all);
     }
     all
 }
 
-/// Whether the entry with this code, of those described here, has the name of a `.dwo` file.
+/// Whether the entry with this abbreviation code has a `.dwo` name.
 fn names_dwo(mut descriptions: &[u8], code: u64) -> bool {
     const DWO_NAME: u64 = 0x2130;
     const IMPLICIT_CONSTANT: u64 = 0x21;
@@ -94,7 +93,7 @@ fn names_dwo(mut descriptions: &[u8], code: u64) -> bool {
         let (Some(described), Some(_tag)) = (next(), next()) else {
             return false;
         };
-        // Whether it has children.
+        // The children flag.
         if described == 0 || next().is_none() {
             return false;
         }
@@ -115,7 +114,7 @@ fn names_dwo(mut descriptions: &[u8], code: u64) -> bool {
     }
 }
 
-/// A number, or that many bits of one that is too long.
+/// A LEB128 number, truncated to 64 bits.
 fn leb128(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..).step_by(7) {
@@ -132,14 +131,14 @@ fn leb128(bytes: &mut &[u8]) -> Option<u64> {
 enum Unit {
     Skeleton,
     Other,
-    /// Of a version before 5: its first entry has this code, by the descriptions there.
+    /// Before version 5: the abbreviation offset, and the code of the first entry.
     Old {
         described_at: u64,
         code: u64,
     },
 }
 
-/// A section from its beginning to its end, decompressed.
+/// Sequential reader of a decompressed section.
 enum Bytes<'s, S: ?Sized> {
     Plain(ExtentReader<'s, S>),
     Packed(io::Take<Box<dyn Read + 's>>),
@@ -157,7 +156,7 @@ impl<'s, S: Source + ?Sized> Bytes<'s, S> {
         })
     }
 
-    /// The next unit; none at the end.
+    /// The next unit; `None` at the end.
     fn unit(&mut self) -> io::Result<Option<Unit>> {
         const SKELETON: u8 = 4;
         const LONG: u32 = u32::MAX;
@@ -183,7 +182,7 @@ impl<'s, S: Source + ?Sized> Bytes<'s, S> {
                 false => self.number::<4>(&mut left)?,
             };
             let _address_size = self.number::<1>(&mut left)?;
-            // Longer ones than this are of no first entry.
+            // First entries have codes of at most two bytes.
             let code = match self.number::<1>(&mut left)? {
                 code if code & 0x80 == 0 => code,
                 code => code & 0x7f | self.number::<1>(&mut left)? << 7,
@@ -194,7 +193,7 @@ impl<'s, S: Source + ?Sized> Bytes<'s, S> {
         Ok(Some(unit))
     }
 
-    /// A number of `N` bytes of the `left` ones.
+    /// Reads a number of `N` bytes and deducts them from `left`.
     fn number<const N: usize>(&mut self, left: &mut u64) -> io::Result<u64> {
         *left = left
             .checked_sub(N as u64)
@@ -230,8 +229,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_the_name_of_a_dwo_file_in_the_right_entry() {
-        // Code, tag, children; then attributes with their forms, and two zeros.
+    fn finds_the_dwo_name_in_the_right_entry() {
+        // Code, tag, children flag; then attributes with their forms, and two zeros.
         let with = &[1, 0x11, 0, 0x10, 0x17, 0xb0, 0x42, 0x0e, 0, 0][..];
         let without = &[2, 0x11, 0, 0x10, 0x17, 0x03, 0x21, 0x7f, 0, 0][..];
         let check = |descriptions: &[&[u8]], code, expected| {

@@ -1,4 +1,4 @@
-//! The result of a plan, read from the file as it goes.
+//! The output of a plan, streamed from the file.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,11 +10,11 @@ use crate::Plan;
 use crate::compress::Reader;
 use profcol_elf::Source;
 
-/// What is read of a file at a time, at most.
+/// Maximum size of a read.
 const MAX_BYTES: usize = 256 << 10;
 
-/// What a plan comes to. [`is_unchanged`](Self::is_unchanged) tells whether what was read so far is
-/// of one file.
+/// The output of a plan. [`is_unchanged`](Self::is_unchanged) returns whether all bytes read so far are from the same
+/// version of the file.
 pub struct Extraction<S = File> {
     plan: Plan,
     file: S,
@@ -25,15 +25,15 @@ pub struct Extraction<S = File> {
 
 /// A section that is being compressed.
 struct Packing {
-    /// Where it begins in the result.
+    /// Offset in the output.
     to: u64,
     reader: Reader,
-    /// How much of the reader's piece was given.
+    /// Bytes of the current piece already returned.
     used: usize,
 }
 
-/// By what a file is known to have changed. The time of its inode is not asked: that changes when the
-/// file is renamed or removed, which is what happens to programs that are replaced as they should be.
+/// Detects changes of a file. ctime is ignored: it changes when a file is renamed or removed, as happens to programs
+/// that are replaced properly.
 #[derive(PartialEq, Eq)]
 struct State {
     length: u64,
@@ -42,10 +42,10 @@ struct State {
 
 impl State {
     fn of(file: &File) -> io::Result<Self> {
-        let found = file.metadata()?;
+        let metadata = file.metadata()?;
         Ok(Self {
-            length: found.len(),
-            modified: found.modified()?,
+            length: metadata.len(),
+            modified: metadata.modified()?,
         })
     }
 }
@@ -68,7 +68,7 @@ impl Extraction {
 }
 
 impl<S: Source> Extraction<S> {
-    /// Of what is no file, and so cannot change.
+    /// For sources that are not files and so cannot change.
     pub fn of(plan: Plan, source: S) -> Self {
         Self {
             plan,
@@ -83,7 +83,7 @@ impl<S: Source> Extraction<S> {
         self.plan.size()
     }
 
-    /// The next bytes of the compressed sections; 0 where the position is in none.
+    /// The next bytes of a compressed section; 0 if the position is not in one.
     fn read_packed(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let at = self.position;
         let packed = &self.plan.packed;
@@ -120,7 +120,7 @@ impl<S: Source> Extraction<S> {
     }
 }
 
-/// What comes out of a section is not as long as it was before.
+/// The size of a compressed section differs from the first pass.
 fn changed() -> io::Error {
     io::ErrorKind::UnexpectedEof.into()
 }
@@ -152,7 +152,7 @@ impl<S: Source> Read for Extraction<S> {
                     (moved.from.end - from, Some(from))
                 }
                 Some(moved) => (moved.to - at, None),
-                // Between compressed sections, too.
+                // This includes the padding between compressed sections.
                 None => (self.plan.padding_end(at) - at, None),
             };
             let length = most.min(usize::try_from(length).unwrap_or(usize::MAX));

@@ -1,10 +1,9 @@
-//! Which sections name code.
+//! Selects the sections needed for symbolization.
 //!
-//! Tables of symbols and their texts, DWARF as it is (compressed sections too), Go's table of
-//! functions, notes; and the small ones by which stubs of the dynamic linker get their names. What
-//! runs or is read at run time is dropped: code, constants, data, unwind tables. So is DWARF whose
-//! greater part is in another file: whoever finds it looks at no symbols. And where room is short, the DWARF
-//! that no function or line is found by.
+//! Kept: symbol and string tables, DWARF (compressed sections too), Go's function table, notes, and the small sections
+//! that name the stubs of the dynamic linker. Dropped: everything used at run time, that is code, constants, data and
+//! unwind tables. DWARF whose main part is in another file is also dropped, because readers that find it ignore the
+//! symbols. When space is short, so is DWARF that is not needed to resolve functions and lines.
 
 use object::elf::{
     SHT_DYNSYM, SHT_NOTE, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX,
@@ -26,16 +25,16 @@ const BY_NAME: [&[u8]; 9] = [
     b".plt.got",
 ];
 
-/// How much DWARF is kept.
+/// How much DWARF to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dwarf {
     All,
-    /// What functions, inlined frames and lines are found by.
+    /// The sections needed for functions, inlined frames and lines.
     Lines,
     None,
 }
 
-/// Where variables are, macros, unwinding, and indices that are for debuggers.
+/// Variable locations, macros, unwind information, and indices for debuggers.
 const NOT_FOR_LINES: [&[u8]; 12] = [
     b"aranges",
     b"frame",
@@ -60,7 +59,7 @@ fn part_of_dwarf(name: &[u8]) -> Option<&[u8]> {
     part.or_else(|| name.strip_prefix(b".zdebug_"))
 }
 
-/// Whether the section's bytes are kept; what they are good for is noted.
+/// Whether to keep the section; records its use in `contents`.
 pub fn is_kept(
     name: &[u8],
     section: &SectionHeader,

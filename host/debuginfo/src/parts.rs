@@ -1,9 +1,9 @@
-//! Files in which a part of an executable's DWARF stands.
+//! Files that hold a part of an executable's DWARF.
 //!
-//! * What several files have in common, taken out of them by `dwz`: named by `.gnu_debugaltlink` with
-//!   a build id, or by `.debug_sup` with a checksum.
-//! * What compilers wrote beside their objects (`.dwo`), or a package of all of them (`.dwp`). Each
-//!   unit of these says to which it belongs: who reads them has to compare that.
+//! * The common part of several files, extracted by `dwz`: referenced by `.gnu_debugaltlink` with a build id, or by
+//!   `.debug_sup` with a checksum.
+//! * `.dwo` files written by the compiler next to its objects, or a package of them (`.dwp`). Each unit states which
+//!   skeleton it belongs to: the reader has to compare that.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -18,7 +18,7 @@ use crate::{Places, Separate, build_id};
 /// A path and an id.
 const MAX_LINK: u64 = 8192;
 
-/// How a file says which one has what it shares with others.
+/// How a file refers to the file with its common part.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CommonLink {
     path: PathBuf,
@@ -44,7 +44,7 @@ impl CommonLink {
         })
     }
 
-    /// The build id of the file, where that is how it is known.
+    /// The build id of the file, if the link uses one.
     pub fn build_id(&self) -> Option<&[u8]> {
         match &self.id {
             Id::Build(id) => Some(id),
@@ -56,18 +56,18 @@ impl CommonLink {
         match &self.id {
             Id::Build(id) => build_id(candidate).as_deref() == Some(&id[..]),
             Id::Checksum(sum) => {
-                let found = Elf::read(candidate).ok().and_then(|elf| {
+                let supplementary = Elf::read(candidate).ok().and_then(|elf| {
                     let section = elf.find(b".debug_sup")?;
                     let content = elf.content(candidate, "a link", section, MAX_LINK).ok()?;
                     supplementary(&content)
                 });
-                matches!(found, Some(Supplementary::Itself(found)) if found == *sum)
+                matches!(supplementary, Some(Supplementary::Itself(actual)) if actual == *sum)
             }
         }
     }
 }
 
-/// The file of what several have in common; `from` is the path of the one with the link.
+/// The file with the common part; `from` is the path of the file with the link.
 pub fn common(link: &CommonLink, from: &Path, places: &Places<'_>) -> Option<Separate> {
     let mut candidates = Vec::new();
     if let Some(id) = link.build_id() {
@@ -77,7 +77,7 @@ pub fn common(link: &CommonLink, from: &Path, places: &Places<'_>) -> Option<Sep
     first(places, candidates, |file| link.is_to(file))
 }
 
-/// The package of all `.dwo` files of an executable, of which `debug_file` has the rest of its DWARF.
+/// The package of all `.dwo` files of an executable; `debug_file` is the file with the rest of its DWARF.
 pub fn package(debug_file: Option<&Path>, places: &Places<'_>) -> Option<Separate> {
     let add = |path: &Path| {
         let mut path = path.as_os_str().to_owned();
@@ -92,11 +92,11 @@ pub fn package(debug_file: Option<&Path>, places: &Places<'_>) -> Option<Separat
     first(places, candidates, |_| true)
 }
 
-/// The `.dwo` file of this name of a unit that was compiled in that folder.
+/// A `.dwo` file by its name and the compilation directory of its unit.
 pub fn split(compiled_in: &Path, name: &Path, places: &Places<'_>) -> Option<Separate> {
     let folder = folder(places.executable);
     let mut candidates = vec![folder.join(compiled_in).join(name)];
-    // Those that were moved went with the executable.
+    // A relocated build has it next to the executable.
     candidates.extend(name.file_name().map(|name| folder.join(name)));
     first(places, candidates, |_| true)
 }
@@ -105,21 +105,21 @@ fn folder(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("/"))
 }
 
-/// A path, a zero, and the build id.
+/// A path, a zero byte, and the build id.
 fn alternate(link: &[u8]) -> Option<CommonLink> {
     let (path, id) = path(link)?;
     let id = Id::Build(id.to_vec());
     Some(CommonLink { path, id })
 }
 
-/// What `.debug_sup` says.
+/// The contents of `.debug_sup`.
 enum Supplementary {
     Named(CommonLink),
-    /// It stands in the very file that others name, and this is its checksum.
+    /// The file is the supplementary file itself and has this checksum.
     Itself(Vec<u8>),
 }
 
-/// A version, whether it is that file itself, its path, a zero, and a checksum behind its length.
+/// A version, the is-supplementary flag, the path, a zero byte, and the length and bytes of a checksum.
 fn supplementary(section: &[u8]) -> Option<Supplementary> {
     let (version, rest) = section.split_first_chunk::<2>()?;
     let (&is_itself, rest) = rest.split_first()?;
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_paths_with_ids() {
+    fn parses_links() {
         let alternate = |link: &[u8]| alternate(link).map(|it| (it.path, it.id));
         let id = |bytes: &[u8]| Id::Build(bytes.to_vec());
         assert_eq!(

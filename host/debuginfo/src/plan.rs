@@ -1,18 +1,16 @@
-//! What stays of a file, and where it goes.
+//! Decides which parts of a file to keep, and where they go.
 //!
 //! ```text
 //! ELF header │ program headers │ kept ranges, in the order of the file │ compressed sections │ section headers
 //! ```
 //!
-//! The sections keep their numbers and names, so that every link between them, and every symbol's
-//! section, stays right as it is. A dropped section keeps its address *and its size*, without bytes
-//! (`NOBITS`): that is how distributions make their debug files, which debuggers, symbolizers and
-//! Parca's server (it reads such files from debuginfod) know, while with a size of 0 no tool can
-//! tell any more which section an address is in.
+//! Sections keep their numbers and names, so that all links between them and the section of every symbol stay valid. A
+//! dropped section keeps its address *and its size* but no bytes (`NOBITS`). Distributions build their debug files the
+//! same way, so debuggers, symbolizers and Parca's server (which reads such files from debuginfod) support it; with a
+//! size of 0 no tool could map an address to its section.
 //!
-//! A kept range moves by a multiple of [`ALIGNMENT`], so what was aligned stays so. Segments that
-//! are loaded keep their offset in the original file, without bytes, since tools reckon with it from
-//! addresses of a process to those of the file.
+//! A kept range moves by a multiple of [`ALIGNMENT`], which preserves its alignment. Loaded segments keep their file
+//! offset, but without bytes, because tools use it to convert process addresses to file addresses.
 
 use std::fs::File;
 use std::io;
@@ -25,77 +23,76 @@ use object::pod;
 use profcol_elf::{Elf, Header, LE, ProgramHeader, SectionHeader, Source, has_data};
 
 use crate::compress::{self, Compressed};
-use crate::elsewhere::{Elsewhere, elsewhere};
+use crate::elsewhere::{ExternalDwarf, elsewhere};
 use crate::keep::{Dwarf, is_dwarf, is_kept};
-use crate::{Extraction, Refused};
+use crate::{ExtractError, Extraction};
 
-/// As much as the tables in kept sections ask for.
+/// The largest alignment that the tables in kept sections need.
 const ALIGNMENT: u64 = 8;
-/// What stands between kept sections and is not longer is kept too: it is padding, and notes that
-/// belong together stay together.
+/// Gaps of up to this size between kept sections are kept, too: they are padding, and it keeps related notes together.
 const GAP: u64 = 64;
 
-/// What a file is good for.
+/// What a file can be used for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// All of it, or as good as.
+    /// All of it, or nearly so.
     pub dwarf: bool,
     pub symbols: bool,
-    /// Not only those for the dynamic linker.
+    /// The full symbol table, not only the dynamic one.
     pub all_symbols: bool,
     pub go_functions: bool,
 }
 
 #[derive(Debug)]
 pub struct Plan {
-    /// The header and the program headers.
+    /// The ELF header and the program headers.
     pub(crate) head: Vec<u8>,
     pub(crate) moves: Vec<Move>,
     pub(crate) packed: Vec<Packed>,
     pub(crate) sections: Vec<SectionHeader>,
     pub(crate) sections_at: u64,
-    /// Of the file.
+    /// Size of the input file.
     length: u64,
     pub(crate) contents: Contents,
-    elsewhere: Option<Elsewhere>,
+    elsewhere: Option<ExternalDwarf>,
 }
 
-/// A range of the file, and where it begins in the result.
+/// A range of the file and its offset in the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Move {
     pub from: Range<u64>,
     pub to: u64,
 }
 
-/// A section that is compressed, and where it begins in the result.
+/// A compressed section and its offset in the output.
 #[derive(Debug)]
 pub(crate) struct Packed {
-    /// Its number.
+    /// Section number.
     number: usize,
     pub section: Compressed,
     pub to: u64,
 }
 
 impl Plan {
-    /// Keeps what names code.
-    pub fn strip(source: &(impl Source + ?Sized)) -> Result<Self, Refused> {
+    /// Keeps the symbol information.
+    pub fn strip(source: &(impl Source + ?Sized)) -> Result<Self, ExtractError> {
         Self::keeping(source, Dwarf::All)
     }
 
-    /// Keeps what names code, with so much DWARF.
-    pub fn keeping(source: &(impl Source + ?Sized), dwarf: Dwarf) -> Result<Self, Refused> {
+    /// Keeps the symbol information with the given amount of DWARF.
+    pub fn keeping(source: &(impl Source + ?Sized), dwarf: Dwarf) -> Result<Self, ExtractError> {
         let (elf, elsewhere, dwarf) = read(source, dwarf)?;
         Self::of(elf, elsewhere, dwarf, Vec::new())
     }
 
-    /// The same with the DWARF compressed, or where none is kept, with the symbols compressed. None where
-    /// that would have more than `limit` bytes, or is asked to stop. It reads all of what is compressed.
+    /// Like `keeping`, with the DWARF compressed, or the symbols if no DWARF is kept. `None` if the output would exceed
+    /// `limit` bytes, or if asked to stop. Reads the sections to be compressed in full.
     pub fn compressed(
         source: &(impl Source + ?Sized),
         dwarf: Dwarf,
         limit: u64,
         goes_on: &dyn Fn() -> bool,
-    ) -> Result<Option<Self>, Refused> {
+    ) -> Result<Option<Self>, ExtractError> {
         let (elf, elsewhere, dwarf) = read(source, dwarf)?;
         let mut packed = Vec::new();
         let mut size = 0;
@@ -123,8 +120,8 @@ impl Plan {
         Ok((plan.size() <= limit).then_some(plan))
     }
 
-    /// Keeps everything.
-    pub fn whole(source: &(impl Source + ?Sized)) -> Result<Self, Refused> {
+    /// Keeps the whole file.
+    pub fn whole(source: &(impl Source + ?Sized)) -> Result<Self, ExtractError> {
         let stripped = Self::strip(source)?;
         let length = stripped.length;
         let whole = Move {
@@ -143,10 +140,10 @@ impl Plan {
 
     fn of(
         mut elf: Elf,
-        elsewhere: Option<Elsewhere>,
+        elsewhere: Option<ExternalDwarf>,
         dwarf: Dwarf,
         mut packed: Vec<Packed>,
-    ) -> Result<Self, Refused> {
+    ) -> Result<Self, ExtractError> {
         let mut contents = Contents::default();
         let mut kept = Vec::new();
         let mut dropped = vec![None; elf.sections.len()];
@@ -171,8 +168,8 @@ impl Plan {
         }
         if contents == Contents::default() {
             return Err(match elsewhere {
-                Some(_) => Refused::OnlySplit,
-                None => Refused::NoNames,
+                Some(_) => ExtractError::OnlySplit,
+                None => ExtractError::NoNames,
             });
         }
         let head = size_of::<Header>() + size_of_val(&elf.programs[..]);
@@ -216,12 +213,12 @@ impl Plan {
         self.contents
     }
 
-    /// Where the DWARF is that was left out.
-    pub fn elsewhere(&self) -> Option<Elsewhere> {
+    /// The location of DWARF that was left out.
+    pub fn elsewhere(&self) -> Option<ExternalDwarf> {
         self.elsewhere
     }
 
-    /// Where the padding ends that is there behind the kept ranges.
+    /// The end of the padding after the kept ranges.
     pub(crate) fn padding_end(&self, at: u64) -> u64 {
         let next = self
             .packed
@@ -231,12 +228,12 @@ impl Plan {
         next.unwrap_or(self.sections_at)
     }
 
-    /// Bytes of the result.
+    /// Size of the output.
     pub fn size(&self) -> u64 {
         self.sections_at + size_of_val(&self.sections[..]) as u64
     }
 
-    /// The result. The file has to be the one that the plan was made of.
+    /// Streams the output. `file` must be the one the plan was made for.
     pub fn extract(self, file: File) -> io::Result<Extraction> {
         Extraction::new(self, file)
     }
@@ -254,22 +251,22 @@ impl Move {
     }
 }
 
-/// How much of the DWARF is kept, too: none where the greater part of it is in another file.
+/// Also determines how much DWARF to keep: none if its main part is in another file.
 fn read(
     source: &(impl Source + ?Sized),
     dwarf: Dwarf,
-) -> Result<(Elf, Option<Elsewhere>, Dwarf), Refused> {
+) -> Result<(Elf, Option<ExternalDwarf>, Dwarf), ExtractError> {
     let elf = Elf::read(source)?;
     let elsewhere = elsewhere(source, &elf);
     let dwarf = elsewhere.map_or(dwarf, |_| Dwarf::None);
     Ok((elf, elsewhere, dwarf))
 }
 
-/// The numbers of the sections that may be compressed: those that are not loaded, and not so already.
-/// None where two of them overlap, so that no file has one part of it compressed again and again.
+/// The numbers of the sections to compress: not loaded and not compressed yet. Empty if any two overlap, so that no
+/// byte range is compressed more than once.
 fn compressible(elf: &Elf, dwarf: Dwarf) -> Vec<usize> {
     const NEVER: u64 = SHF_ALLOC as u64 | SHF_COMPRESSED as u64;
-    /// What is smaller is not worth its header.
+    /// Smaller sections do not justify the header.
     const LEAST: u64 = 4096;
     let is_meant = |section: &SectionHeader| match dwarf {
         Dwarf::All | Dwarf::Lines => elf.name(section).starts_with(b".debug_"),
@@ -284,22 +281,25 @@ fn compressible(elf: &Elf, dwarf: Dwarf) -> Vec<usize> {
             && is_kept(elf.name(section), section, dwarf, &mut Contents::default())
     };
     let sections = elf.sections.iter().enumerate().filter(is_compressible);
-    let mut found: Vec<_> = sections
+    let mut candidates: Vec<_> = sections
         .map(|(number, section)| (section.sh_offset.get(LE), section.sh_size.get(LE), number))
         .collect();
-    found.sort_unstable();
+    candidates.sort_unstable();
     let overlap = |pair: &[(u64, u64, usize)]| match pair {
         [(offset, size, _), (next, ..)] => offset.saturating_add(*size) > *next,
         _ => false,
     };
-    if found.windows(2).any(overlap) {
+    if candidates.windows(2).any(overlap) {
         return Vec::new();
     }
-    found.into_iter().map(|(_, _, number)| number).collect()
+    candidates
+        .into_iter()
+        .map(|(_, _, number)| number)
+        .collect()
 }
 
-/// Puts the ranges one behind the other; those that overlap or almost touch become one, so that the
-/// result is never much larger than the file.
+/// Lays out the ranges; overlapping or nearly adjacent ones are merged, so that the output is never much larger than
+/// the file.
 fn lay_out(mut kept: Vec<Range<u64>>, start: u64) -> Vec<Move> {
     kept.sort_unstable_by_key(|range| (range.start, range.end));
     kept.dedup_by(|next, range| {
@@ -311,7 +311,7 @@ fn lay_out(mut kept: Vec<Range<u64>>, start: u64) -> Vec<Move> {
     });
     let mut at = start;
     let place = |from: Range<u64>| {
-        // As far behind a multiple as in the file.
+        // Keeps the offset modulo the alignment.
         at = at.next_multiple_of(ALIGNMENT) + from.start % ALIGNMENT;
         let to = at;
         at += from.end - from.start;
@@ -320,7 +320,7 @@ fn lay_out(mut kept: Vec<Range<u64>>, start: u64) -> Vec<Move> {
     kept.into_iter().map(place).collect()
 }
 
-/// Where bytes of the file are in the result, if all of them are there.
+/// The output offset of a range of the file, if the whole range is kept.
 fn moved(moves: &[Move], offset: u64, size: u64) -> Option<u64> {
     let after = moves.partition_point(|moved| moved.from.start <= offset);
     let moved = moves.get(after.checked_sub(1)?)?;
@@ -348,12 +348,12 @@ fn place_packed(section: &mut SectionHeader, packed: &Packed) {
     section.sh_size.set(LE, packed.section.size);
 }
 
-/// What becomes of a section whose bytes are dropped.
+/// How to mark a section whose bytes are dropped.
 #[derive(Clone, Copy)]
 enum Dropped {
-    /// It keeps its size, so that every address is still in a section.
+    /// Keeps its size, so that every address still maps to a section.
     NoBits,
-    /// Where other DWARF is kept: Go's library reads none where one section has a size and no bytes.
+    /// If other DWARF is kept: Go's library reads no DWARF if any section has a size but no bytes.
     Empty,
 }
 

@@ -1,9 +1,8 @@
-//! The file in which the DWARF of a stripped executable may stand.
+//! The debug file of a stripped executable.
 //!
-//! Distributions put it under `/usr/lib/debug`, by the build id or beside the executable's own path,
-//! and the executable names it in `.gnu_debuglink`, with a checksum. A file counts only if it has
-//! the same build id or that checksum: what is found may be of another version, or be laid there by
-//! whoever made the container.
+//! Distributions install it under `/usr/lib/debug`, by build id or by the path of the executable, which refers to it in
+//! `.gnu_debuglink` with a checksum. A candidate must have the same build id or checksum: it may be of another version,
+//! or be planted by the creator of the container.
 
 use std::fs::File;
 use std::io;
@@ -18,43 +17,43 @@ use profcol_elf::{DebugLink, Elf, Source};
 const MAX_NOTES: u64 = 64 << 10;
 /// A name and a checksum.
 const MAX_LINK: u64 = 4096;
-/// What is read at a time for a checksum.
+/// Read size for checksums.
 const PIECE: usize = 256 << 10;
 
-/// Where to look.
+/// Where to search.
 pub struct Places<'a> {
-    /// The roots of the process that has the executable and of this one.
+    /// The roots of the process that runs the executable and of profcol.
     pub roots: &'a [PathBuf],
-    /// The executable's path below its root.
+    /// The executable's path relative to its root.
     pub executable: &'a Path,
-    /// Where debug files are below each root.
+    /// Debug file directories below each root.
     pub directories: &'a [PathBuf],
-    /// Whether to go on: the checksum of a large file takes seconds.
+    /// Whether to continue: the checksum of a large file takes seconds.
     pub goes_on: &'a dyn Fn() -> bool,
 }
 
-/// A file that belongs to an executable.
+/// An auxiliary file of an executable.
 #[derive(Debug)]
 pub struct Separate {
     pub file: File,
     pub path: PathBuf,
 }
 
-/// GNU's build id, where a section of its own has it.
+/// GNU's build id from its own section.
 pub fn build_id(source: &(impl Source + ?Sized)) -> Option<Box<[u8]>> {
     Identity::of(source)?.build_id
 }
 
-/// The file with the DWARF of this one.
+/// The debug file of this executable.
 pub fn separate(source: &(impl Source + ?Sized), places: &Places<'_>) -> Option<Separate> {
-    let wanted = Identity::of(source)?;
-    let candidates = wanted.candidates(places);
+    let identity = Identity::of(source)?;
+    let candidates = identity.candidates(places);
     first(places, candidates, |file| {
-        wanted.is_of(file, places.goes_on)
+        identity.is_of(file, places.goes_on)
     })
 }
 
-/// The first of these, below any root, that is the right one.
+/// The first matching candidate below any root.
 pub(crate) fn first(
     places: &Places<'_>,
     candidates: Vec<PathBuf>,
@@ -76,7 +75,7 @@ pub(crate) fn first(
     None
 }
 
-/// Where distributions put a debug file with this build id.
+/// The paths where distributions install a debug file with this build id.
 pub(crate) fn by_build_id(id: &[u8], places: &Places<'_>) -> Vec<PathBuf> {
     let [first, rest @ ..] = id else {
         return Vec::new();
@@ -87,7 +86,7 @@ pub(crate) fn by_build_id(id: &[u8], places: &Places<'_>) -> Vec<PathBuf> {
     folders.map(|folder| folder.join(&path)).collect()
 }
 
-/// How an executable says which file is its own.
+/// How an executable identifies its debug file.
 struct Identity {
     build_id: Option<Box<[u8]>>,
     link: Option<DebugLink>,
@@ -108,7 +107,7 @@ impl Identity {
         })
     }
 
-    /// The likeliest first.
+    /// Most likely first.
     fn candidates(&self, places: &Places<'_>) -> Vec<PathBuf> {
         let id = self.build_id.as_deref().unwrap_or_default();
         let mut candidates = by_build_id(id, places);
@@ -124,11 +123,11 @@ impl Identity {
     }
 
     fn is_of(&self, candidate: &File, goes_on: &dyn Fn() -> bool) -> bool {
-        let Some(found) = Self::of(candidate) else {
+        let Some(actual) = Self::of(candidate) else {
             return false;
         };
-        if self.build_id.is_some() && found.build_id.is_some() {
-            return self.build_id == found.build_id;
+        if self.build_id.is_some() && actual.build_id.is_some() {
+            return self.build_id == actual.build_id;
         }
         let sum = self.link.as_ref().map(|link| link.checksum);
         sum.is_some() && checksum(candidate, goes_on).ok() == sum
@@ -153,20 +152,20 @@ fn checksum(file: &File, goes_on: &dyn Fn() -> bool) -> io::Result<u32> {
     Ok(sum.sum())
 }
 
-/// A file below a root: see [`separate`] for why neither its path nor what it is can be trusted.
+/// Opens a file below a root: see [`separate`] for why neither its path nor its type can be trusted.
 pub fn open_regular(root: &Path, path: &Path) -> io::Result<File> {
     let root = openat(CWD, root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     open_below(&root, path)
 }
 
-/// A path in a container may lead anywhere by its links: not out of its root, and to no pipe or
-/// device, of which some act when they are opened.
+/// Symlinks in a container may lead anywhere: not out of the root here, and not to a pipe or device, some of which have
+/// side effects when opened.
 fn open_below(root: &impl std::os::fd::AsFd, path: &Path) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let found = File::from(openat2(root, path, flags, Mode::empty(), resolve)?);
-    if !found.metadata()?.is_file() {
+    let file = File::from(openat2(root, path, flags, Mode::empty(), resolve)?);
+    if !file.metadata()?.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    File::open(format!("/proc/self/fd/{}", found.as_raw_fd()))
+    File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }

@@ -1,5 +1,4 @@
-//! Compressed sections: those with a header of the gABI (`SHF_COMPRESSED`), and those that GNU's tools
-//! compressed before there was one (`.zdebug_*`).
+//! Compressed sections: those with a gABI header (`SHF_COMPRESSED`), and those of older GNU tools (`.zdebug_*`).
 
 use std::io::{self, Read};
 
@@ -10,7 +9,7 @@ use object::{LittleEndian, pod};
 use crate::error::unsupported;
 use crate::{Elf, ElfError, Extent, LE, SectionHeader, Source};
 
-/// What zstd's decoder may hold: as much as zstd's own tool allows by default.
+/// Window size of the zstd decoder: the default limit of the zstd tool.
 const MAX_WINDOW_LOG: u32 = 27;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,18 +18,18 @@ pub enum Algorithm {
     Zstd,
 }
 
-/// A section that is compressed, by what its header says.
+/// A compressed section, as described by its header.
 #[derive(Clone, Copy, Debug)]
 pub struct Compressed {
     pub algorithm: Algorithm,
-    /// Of what comes out, if the header is right.
+    /// Decompressed size, if the header is correct.
     pub size: u64,
-    /// What is behind the header.
+    /// The data after the header.
     data: Extent,
 }
 
 impl Compressed {
-    /// With the header of the gABI. No more than `limit` bytes are looked at.
+    /// With a gABI header. Looks at no more than `limit` bytes.
     pub fn open(
         source: &(impl Source + ?Sized),
         section: Extent,
@@ -51,7 +50,7 @@ impl Compressed {
         })
     }
 
-    /// With a magic word and the size in front.
+    /// With a magic number followed by the size.
     fn open_gnu(
         source: &(impl Source + ?Sized),
         section: Extent,
@@ -66,7 +65,7 @@ impl Compressed {
         })
     }
 
-    /// The decompressed bytes. There may be more than the header says, so the reader bounds what it takes.
+    /// The decompressed bytes. There may be more than the header states, so the reader must limit its reads.
     pub fn reader<'s>(
         &self,
         source: &'s (impl Source + ?Sized),
@@ -83,8 +82,8 @@ impl Compressed {
         })
     }
 
-    /// What comes out, no more than [`size`](Self::size). Memory grows with that: the header may promise
-    /// anything.
+    /// Decompresses at most [`size`](Self::size) bytes. Memory grows with the data, because the header may claim any
+    /// size.
     pub fn read(&self, source: &(impl Source + ?Sized)) -> io::Result<Vec<u8>> {
         let mut content = Vec::new();
         let reader = self.reader(source, MAX_WINDOW_LOG)?;
@@ -94,7 +93,7 @@ impl Compressed {
 }
 
 impl Elf {
-    /// How the section is compressed, if it is; refused if it has more than `limit` bytes in the file.
+    /// The compression of the section, if any; an error if it has more than `limit` bytes in the file.
     pub fn compressed(
         &self,
         source: &(impl Source + ?Sized),
@@ -112,7 +111,7 @@ impl Elf {
     }
 }
 
-/// The header, and what is behind it.
+/// Splits off the header.
 fn split(
     source: &(impl Source + ?Sized),
     section: Extent,
@@ -137,9 +136,9 @@ fn split(
 }
 
 fn cut_off() -> ElfError {
-    unsupported("the header of a compressed section is cut off")
+    unsupported("truncated header of a compressed section")
 }
 
 fn unknown() -> ElfError {
-    unsupported("a section is compressed in an unknown way")
+    unsupported("unknown section compression")
 }

@@ -1,6 +1,6 @@
-//! `.gnu_debuglink`, by which a stripped executable names the file with its DWARF.
+//! `.gnu_debuglink`, the reference of a stripped executable to its debug file.
 
-/// A name without a folder, and the CRC-32 of that file.
+/// A file name without directory, and the CRC-32 of that file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DebugLink {
     pub name: String,
@@ -8,7 +8,7 @@ pub struct DebugLink {
 }
 
 impl DebugLink {
-    /// The name, a zero, and the checksum at the next multiple of four.
+    /// The name, a zero byte, and the checksum at the next multiple of four.
     pub fn parse(section: &[u8]) -> Option<Self> {
         let end = section.iter().position(|&byte| byte == 0)?;
         let name = std::str::from_utf8(section.get(..end)?).ok()?;
@@ -27,11 +27,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_is_a_name_without_a_folder() {
+    fn a_link_is_a_name_without_directory() {
         let check = |link: &[u8], expected: Option<(&str, u32)>| {
-            let found = DebugLink::parse(link);
-            let found = found.as_ref().map(|it| (&*it.name, it.checksum));
-            assert_eq!(found, expected, "{link:?}");
+            let parsed = DebugLink::parse(link);
+            let parsed = parsed.as_ref().map(|it| (&*it.name, it.checksum));
+            assert_eq!(parsed, expected, "{link:?}");
         };
         check(b"abc\0\x01\x02\x03\x04", Some(("abc", 0x0403_0201)));
         check(b"a\0\0\0\x01\0\0\0", Some(("a", 1)));

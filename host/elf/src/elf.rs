@@ -11,17 +11,17 @@ use object::{Endian, LittleEndian};
 use crate::error::unsupported;
 use crate::{BuildIds, ElfError, Extent, Source};
 
-/// The kernel runs no file with more.
+/// The kernel's limit for executables.
 const MAX_PROGRAM_HEADERS: u64 = 65_536;
-/// Executables have some forty sections, unless their linker kept one for each function.
+/// Executables have about forty sections, unless the linker kept one per function.
 const MAX_SECTION_HEADERS: u64 = 4 << 20;
 /// The longest seen is a few hundred bytes.
 const MAX_NAMES: u64 = 4 << 20;
-/// A longer name counts as none: so it costs little to look at all of them.
+/// Longer names count as missing, which bounds the cost of comparing all of them.
 const MAX_NAME: usize = 4 << 10;
-/// Notes are some hundred bytes.
+/// Notes are usually a few hundred bytes.
 const MAX_NOTES: u64 = 64 << 10;
-/// Segments with notes that are looked at, and sections.
+/// Number of note segments, and of note sections, to look at.
 const MAX_NOTE_SEGMENTS: usize = 16;
 const MAX_NOTE_SECTIONS: usize = 64;
 
@@ -31,14 +31,14 @@ pub type SectionHeader = SectionHeader64<LittleEndian>;
 pub type Symbol = object::elf::Sym64<LittleEndian>;
 pub const LE: LittleEndian = LittleEndian;
 
-/// Those whose code is profiled.
+/// The supported architectures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Machine {
     X86_64,
     Aarch64,
 }
 
-/// A part of the file that is loaded, and the address for which it was linked.
+/// A loaded part of the file and its link address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     pub file_offset: u64,
@@ -52,7 +52,7 @@ impl Segment {
         self.file_offset + self.file_size
     }
 
-    /// Behind the last address whose byte is in the file.
+    /// The end of the addresses backed by the file.
     pub fn end(&self) -> u64 {
         self.address + self.file_size
     }
@@ -62,24 +62,23 @@ impl Segment {
     }
 }
 
-/// The headers of a file of the class and the byte order that its type says: by default 64-bit and
-/// little-endian.
+/// The headers of a file with the class and byte order of its type parameter: by default 64-bit and little-endian.
 #[derive(Debug)]
 pub struct Elf<H: FileHeader = Header> {
-    /// Of the file.
+    /// Size of the file.
     pub length: u64,
     pub endian: H::Endian,
     pub header: H,
     pub programs: Vec<H::ProgramHeader>,
-    /// Empty where the file has none.
+    /// Empty if the file has none.
     pub sections: Vec<H::SectionHeader>,
-    /// The section with the names of sections, and its content.
+    /// Index and content of the section name table.
     pub names_section: usize,
     names: Vec<u8>,
 }
 
 impl Elf {
-    /// Of a machine that is profiled, with sections that are sound, if it has any.
+    /// Reads a file of a supported machine. Damaged sections are an error, missing ones are not.
     pub fn read(source: &(impl Source + ?Sized)) -> Result<Self, ElfError> {
         let mut elf = Self::without_sections(source)?;
         elf.machine()?;
@@ -89,11 +88,11 @@ impl Elf {
 }
 
 impl<H: FileHeader> Elf<H> {
-    /// Of any machine. The kernel runs files whose section headers are missing or damaged: those have no
-    /// sections here.
+    /// Reads a file of any machine. The kernel executes files whose section headers are missing or damaged: these have
+    /// no sections here.
     pub fn read_lenient(source: &(impl Source + ?Sized)) -> Result<Self, ElfError> {
         let mut elf = Self::without_sections(source)?;
-        // On failure it stays without.
+        // On failure the sections stay empty.
         let _ = elf.read_sections(source);
         Ok(elf)
     }
@@ -106,12 +105,12 @@ impl<H: FileHeader> Elf<H> {
         })?;
         let header: H = header(source, length)?;
         let Ok(endian) = header.endian() else {
-            return Err(unsupported("it is not little-endian"));
+            return Err(unsupported("not little-endian"));
         };
         let count = header.e_phnum(endian);
         let size = usize::from(header.e_phentsize(endian));
         if count == PN_XNUM || count > 0 && size != size_of::<H::ProgramHeader>() {
-            return Err(unsupported("its program headers have another size"));
+            return Err(unsupported("unexpected program header size"));
         }
         let programs = table(
             source,
@@ -131,7 +130,7 @@ impl<H: FileHeader> Elf<H> {
         })
     }
 
-    /// Changes nothing where it fails.
+    /// Changes nothing on failure.
     fn read_sections(&mut self, source: &(impl Source + ?Sized)) -> Result<(), ElfError> {
         let (header, endian) = (&self.header, self.endian);
         let at: u64 = header.e_shoff(endian).into();
@@ -139,7 +138,7 @@ impl<H: FileHeader> Elf<H> {
             return Ok(());
         }
         if usize::from(header.e_shentsize(endian)) != size_of::<H::SectionHeader>() {
-            return Err(unsupported("its section headers have another size"));
+            return Err(unsupported("unexpected section header size"));
         }
         let read = |count| -> Result<Vec<H::SectionHeader>, ElfError> {
             table(
@@ -150,7 +149,7 @@ impl<H: FileHeader> Elf<H> {
                 MAX_SECTION_HEADERS,
             )
         };
-        // Where the header has no room for the numbers, the first section has them.
+        // Counts that do not fit into the header are in the first section.
         let mut count = u64::from(header.e_shnum(endian));
         let mut names_section = u32::from(header.e_shstrndx(endian));
         if let [first] = &read(1)?[..] {
@@ -165,9 +164,9 @@ impl<H: FileHeader> Elf<H> {
         let names_section = names_section as usize;
         let names = match sections.get(names_section) {
             Some(section) if section.sh_type(endian) == SHT_STRTAB => {
-                extent(section, endian, "the names of sections").read(source, MAX_NAMES)?
+                extent(section, endian, "the section name table").read(source, MAX_NAMES)?
             }
-            _ => return Err(unsupported("its sections have no names")),
+            _ => return Err(unsupported("no section names")),
         };
         (self.sections, self.names_section, self.names) = (sections, names_section, names);
         Ok(())
@@ -177,7 +176,7 @@ impl<H: FileHeader> Elf<H> {
         match self.header.e_machine(self.endian) {
             EM_X86_64 => Ok(Machine::X86_64),
             EM_AARCH64 => Ok(Machine::Aarch64),
-            _ => Err(unsupported("its code is for neither x86-64 nor aarch64")),
+            _ => Err(unsupported("machine is neither x86-64 nor aarch64")),
         }
     }
 
@@ -186,7 +185,7 @@ impl<H: FileHeader> Elf<H> {
         programs.any(|program| program.p_type(self.endian) == kind)
     }
 
-    /// What is loaded with at least these permissions and has bytes in the file.
+    /// The segments loaded with at least these permissions that have bytes in the file.
     pub fn loaded(&self, flags: u32) -> impl Iterator<Item = Segment> {
         let endian = self.endian;
         let loaded = self.programs.iter().filter(move |program| {
@@ -206,7 +205,7 @@ impl<H: FileHeader> Elf<H> {
         })
     }
 
-    /// Empty where there is none.
+    /// Empty if missing.
     pub fn name(&self, section: &H::SectionHeader) -> &[u8] {
         let start = section.sh_name(self.endian) as usize;
         let rest = self.names.get(start..).unwrap_or_default();
@@ -215,24 +214,24 @@ impl<H: FileHeader> Elf<H> {
         rest.get(..end.unwrap_or(0)).unwrap_or_default()
     }
 
-    /// The section of this name that has bytes in the file.
+    /// The section with this name that has bytes in the file.
     pub fn find(&self, name: &[u8]) -> Option<&H::SectionHeader> {
         let mut sections = self.sections.iter();
         sections.find(|it| has_bytes(*it, self.endian) && self.name(it) == name)
     }
 
-    /// The section of DWARF `.debug_PART`, or `.zdebug_PART` where it is compressed as GNU's tools once did.
+    /// The DWARF section `.debug_PART`, or `.zdebug_PART` if compressed by older GNU tools.
     pub fn find_debug(&self, part: &str) -> Option<&H::SectionHeader> {
         let named = |beginning: &str| self.find(format!("{beginning}{part}").as_bytes());
         named(".debug_").or_else(|| named(".zdebug_"))
     }
 
-    /// Where the bytes of a section are in the file.
+    /// The file range of a section.
     pub fn extent(&self, what: &'static str, section: &H::SectionHeader) -> Extent {
         extent(section, self.endian, what)
     }
 
-    /// What stands in a section, if that is not too much.
+    /// The content of a section, up to a limit.
     pub fn content(
         &self,
         source: &(impl Source + ?Sized),
@@ -243,8 +242,8 @@ impl<H: FileHeader> Elf<H> {
         self.extent(what, section).read(source, limit)
     }
 
-    /// Those in segments go before those in sections: what is loaded was not changed afterwards. But Go's
-    /// linker leaves GNU's out of the segment.
+    /// Segments take precedence over sections: what is loaded was not changed after linking. But Go's linker leaves
+    /// GNU's note out of the segment.
     pub fn build_ids(&self, source: &(impl Source + ?Sized)) -> BuildIds {
         let endian = self.endian;
         let what = "the notes";
@@ -278,7 +277,7 @@ pub fn has_data(section: &SectionHeader) -> bool {
     has_bytes(section, LE)
 }
 
-/// As many as the bytes hold.
+/// As many entries as fit into the bytes.
 pub fn entries<T: Pod>(bytes: &[u8]) -> &[T] {
     pod::slice_from_bytes(bytes, bytes.len() / size_of::<T>()).map_or(&[], |(entries, _)| entries)
 }
@@ -319,12 +318,12 @@ fn header<H: FileHeader>(source: &(impl Source + ?Sized), length: u64) -> Result
         return Err(unsupported("shorter than an ELF header"));
     };
     match header.is_type_64() {
-        true if !header.is_class_64() => return Err(unsupported("its class is not 64-bit")),
-        false if !header.is_class_32() => return Err(unsupported("its class is not 32-bit")),
+        true if !header.is_class_64() => return Err(unsupported("class is not 64-bit")),
+        false if !header.is_class_32() => return Err(unsupported("class is not 32-bit")),
         _ => {}
     }
     if !header.is_little_endian() && !header.is_big_endian() {
-        return Err(unsupported("its byte order is unknown"));
+        return Err(unsupported("unknown byte order"));
     }
     Ok(header)
 }
@@ -336,7 +335,7 @@ fn table<T: Pod>(
     count: u64,
     limit: u64,
 ) -> Result<Vec<T>, ElfError> {
-    // Where it would be says nothing then.
+    // The offset of an empty table is meaningless.
     if count == 0 {
         return Ok(Vec::new());
     }

@@ -1,14 +1,14 @@
-//! Why a file, or a part of it, is not read.
+//! Why a file, or a part of it, cannot be read.
 
 use std::io;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ElfError {
-    #[error("not an ELF file: shorter than ELF's magic number, or it begins with something else")]
+    #[error("not an ELF file: missing magic number")]
     NotElf,
-    #[error("not an ELF file of a supported kind: {why}")]
+    #[error("unsupported ELF file: {why}")]
     Unsupported { why: &'static str },
-    #[error("cannot read {what} at {offset:#x}: {error}")]
+    #[error("failed to read {what} at {offset:#x}: {error}")]
     Unreadable {
         what: &'static str,
         offset: u64,
@@ -21,7 +21,9 @@ pub enum ElfError {
         size: u64,
         limit: u64,
     },
-    #[error("{what} at {offset:#x} with {size} bytes ends outside of the file, which has {length}")]
+    #[error(
+        "{what} at {offset:#x} with {size} bytes extends beyond the end of the file at {length}"
+    )]
     Outside {
         what: &'static str,
         offset: u64,

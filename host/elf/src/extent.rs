@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::{ElfError, Source};
 
-/// A range of a file that has a name in messages.
+/// A range of a file, with a name for error messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     pub what: &'static str,
@@ -14,7 +14,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// All of it. Nothing is allocated for what is over the limit or outside of the file.
+    /// Reads all of it. Allocates nothing if it exceeds the limit or the file.
     pub fn read(self, source: &(impl Source + ?Sized), limit: u64) -> Result<Vec<u8>, ElfError> {
         self.check_size(limit)?;
         let length = source.length().map_err(|error| self.unreadable(error))?;
@@ -25,7 +25,7 @@ impl Extent {
         Ok(bytes)
     }
 
-    /// Where it is, if a file of that length has all of it.
+    /// The range, if a file of this length contains it.
     pub fn inside(self, length: u64) -> Result<Range<u64>, ElfError> {
         let Self { what, offset, size } = self;
         match offset.checked_add(size) {
@@ -61,7 +61,7 @@ impl Extent {
         }
     }
 
-    /// Gives it piece by piece.
+    /// Reads it piece by piece.
     pub fn reader<S: Source + ?Sized>(self, source: &S) -> ExtentReader<'_, S> {
         ExtentReader {
             source,
@@ -71,7 +71,7 @@ impl Extent {
     }
 }
 
-/// An extent from its beginning to its end; it fails where the file ends before.
+/// A sequential reader of an extent; fails if the file ends before.
 #[derive(Debug)]
 pub struct ExtentReader<'s, S: ?Sized> {
     source: &'s S,

@@ -1,18 +1,17 @@
-//! What an ELF file says of itself, read in bounded pieces.
+//! Reads the contents of ELF files in bounded pieces.
 //!
-//! * [`Source`]: bytes of a file or of memory, read where they are needed and never mapped.
-//! * [`Extent`]: a range of a source, read whole within a limit or piece by piece.
+//! * [`Source`]: the bytes of a file or of memory, read on demand and never mapped.
+//! * [`Extent`]: a range of a source, read as a whole up to a limit, or piece by piece.
 //! * [`Elf`]: the ELF header, the program headers and the section headers, of any class and byte order.
-//! * [`BuildIds`], [`DebugLink`], [`Compressed`], [`Pclntab`]: what stands in notes and sections.
+//! * [`BuildIds`], [`DebugLink`], [`Compressed`], [`Pclntab`]: the contents of notes and sections.
 //!
-//! Files come from anybody who may start a process, and are read by a process with many rights: each
-//! size has a limit, nothing is allocated for what is over it or outside of the file, and no file is
-//! trusted to stay as it is.
+//! Files are untrusted and read with elevated privileges: anyone who can start a process can supply one. So each size
+//! has a limit, nothing is allocated for data over a limit or outside of the file, and any file may change while it is
+//! read.
 //!
-//! The crate `object` has the layouts of headers, symbols and notes, for all classes and byte orders, and
-//! these are used here and by the users of this crate. Its readers of files are not: they want the whole
-//! file in memory or in a cache that only grows, read as much as a header asks for, and fail with an error
-//! that names neither the place nor the size.
+//! The crate `object` defines the layouts of headers, symbols and notes for all classes and byte orders, which this
+//! crate and its users share. Its file readers are not used: they need the whole file in memory or in an unbounded
+//! cache, read as much as a header asks for, and report errors without offset and size.
 
 mod compressed;
 mod debug_link;

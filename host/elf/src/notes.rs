@@ -1,4 +1,4 @@
-//! Build ids among the notes that linkers leave.
+//! Build ids in the notes of linkers.
 
 use object::elf::{ELF_NOTE_GNU, FileHeader64, NT_GNU_BUILD_ID};
 use object::read::elf::NoteIterator;
@@ -8,10 +8,10 @@ use object::{Endian, NativeEndian};
 const NT_GO_BUILD_ID: u32 = 4;
 const ELF_NOTE_GO: &[u8] = b"Go";
 
-/// Longer ids than any linker makes are taken for damage: GNU's have up to 64 bytes, Go's 83.
+/// Longer ids than any linker writes are treated as damage: GNU's have up to 64 bytes, Go's 83.
 const MAX_ID: usize = 256;
 
-/// GNU's build id among the notes of something that is no file, such as the kernel.
+/// GNU's build id in the notes of something other than a file, such as the kernel.
 pub fn build_id(notes: &[u8]) -> Option<Box<[u8]>> {
     let mut ids = BuildIds::default();
     ids.gather(notes, 4, NativeEndian);
@@ -21,15 +21,15 @@ pub fn build_id(notes: &[u8]) -> Option<Box<[u8]>> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BuildIds {
     pub gnu: Option<Box<[u8]>>,
-    /// That of Go's linker, which is a text.
+    /// The id of Go's linker, a string.
     pub go: Option<Box<str>>,
 }
 
 impl BuildIds {
-    /// The first of each kind stays. Broken notes end the search, nothing else.
+    /// Keeps the first of each kind. A damaged note ends the search without an error.
     pub(crate) fn gather<E: Endian>(&mut self, notes: &[u8], alignment: u64, endian: E) {
         let alignment = if alignment == 8 { 8 } else { 4 };
-        // Notes look the same in both classes.
+        // Notes have the same layout in both classes.
         let Ok(mut notes) = NoteIterator::<FileHeader64<E>>::new(endian, alignment, notes) else {
             return;
         };

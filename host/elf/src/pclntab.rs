@@ -1,4 +1,4 @@
-//! The header of `.gopclntab`, Go's table of functions, as its linker wrote it since 1.16.
+//! The header of `.gopclntab`, Go's function table, in the formats since Go 1.16.
 //!
 //! ```text
 //! header     magic, quantum, number of functions, address of the code, offsets of the parts
@@ -6,7 +6,7 @@
 //! functab    start and record of each function, in the order of the code; the records
 //! ```
 
-/// Since which version of Go the table looks so.
+/// The Go version that introduced the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PclntabVersion {
     Go1_16,
@@ -14,15 +14,15 @@ pub enum PclntabVersion {
     Go1_20,
 }
 
-/// Offsets count from the start of the table.
+/// Offsets are relative to the start of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pclntab {
     pub version: PclntabVersion,
-    /// What distances between instructions are counted in.
+    /// Unit of instruction distances.
     pub quantum: u8,
-    /// How many functions there are.
+    /// Number of functions.
     pub functions: u64,
-    /// Address of the code; 0 where it is not written.
+    /// Address of the code; 0 if not stored.
     pub text: u64,
     pub funcnametab: u64,
     pub cutab: u64,
@@ -32,13 +32,13 @@ pub struct Pclntab {
 }
 
 impl Pclntab {
-    /// As the section is called; in position-independent programs of older versions otherwise.
+    /// The section name; older versions use another one in position-independent programs.
     pub const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
 
-    /// Bytes of the longest header.
+    /// Size of the longest header.
     pub const HEADER: usize = 72;
 
-    /// `None` where it is not of a version that is known, or not of a 64-bit program.
+    /// `None` for unknown versions and 32-bit programs.
     pub fn parse(table: &[u8]) -> Option<Self> {
         let (magic, rest) = table.split_first_chunk::<4>()?;
         let version = match u32::from_le_bytes(*magic) {
@@ -53,7 +53,7 @@ impl Pclntab {
         let (words, _) = rest.as_chunks();
         let mut words = words.iter().map(|&word| u64::from_le_bytes(word));
         let (functions, _files) = (words.next()?, words.next()?);
-        // The address of the code was added before the offsets.
+        // The address of the code precedes the offsets.
         let text = match version {
             PclntabVersion::Go1_16 => 0,
             PclntabVersion::Go1_18 | PclntabVersion::Go1_20 => words.next()?,

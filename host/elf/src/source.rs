@@ -1,7 +1,6 @@
-//! Where the bytes of a file come from.
+//! The source of a file's bytes.
 //!
-//! Files are read, not mapped: a file that is truncated under a mapping kills the reader, and mapped
-//! pages count as its memory.
+//! Files are read, not mapped: truncating a mapped file kills the reader, and mapped pages count as its memory.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +9,7 @@ use std::os::unix::fs::FileExt;
 pub trait Source {
     fn length(&self) -> io::Result<u64>;
 
-    /// Fills the buffer, or fails.
+    /// Fills the buffer or fails.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 }
 
@@ -31,8 +30,8 @@ impl Source for [u8] {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let start = usize::try_from(offset).ok();
-        let found = start.and_then(|start| self.get(start..start.checked_add(buffer.len())?));
-        buffer.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
+        let bytes = start.and_then(|start| self.get(start..start.checked_add(buffer.len())?));
+        buffer.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
 }

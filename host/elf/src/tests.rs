@@ -1,4 +1,4 @@
-//! Hand-made files, sound and damaged.
+//! Handmade files, valid and damaged.
 
 use std::io::Write;
 
@@ -12,7 +12,7 @@ use crate::*;
 
 const CODE: u64 = 0x40_0000;
 
-/// A file of either class and byte order: one loaded segment that is the whole file, and sections.
+/// A file of either class and byte order: one loaded segment that covers the whole file, and sections.
 struct Image {
     is_64: bool,
     is_little: bool,
@@ -34,7 +34,7 @@ impl Image {
         self
     }
 
-    /// A number of `size` bytes; addresses and offsets take 8 or 4.
+    /// A number of `size` bytes; addresses and offsets take 8 or 4 bytes.
     fn number(&self, bytes: &mut Vec<u8>, number: u64, size: usize) {
         match self.is_little {
             true => bytes.extend(&number.to_le_bytes()[..size]),
@@ -118,12 +118,12 @@ fn note(is_little: bool, name: &[u8; 4], kind: u32, id: &[u8]) -> Vec<u8> {
 }
 
 fn describe<H: FileHeader>(file: &[u8]) -> (Vec<String>, Vec<Segment>, BuildIds) {
-    let elf = Elf::<H>::read_lenient(file).expect("it is sound");
+    let elf = Elf::<H>::read_lenient(file).expect("valid");
     let names = elf
         .sections
         .iter()
         .map(|section| elf.name(section).to_vec());
-    let names = names.map(|name| String::from_utf8(name).expect("it is text"));
+    let names = names.map(|name| String::from_utf8(name).expect("valid UTF-8"));
     (
         names.collect(),
         elf.loaded(PF_X).collect(),
@@ -164,61 +164,61 @@ fn reads_all_classes_and_byte_orders() {
 }
 
 #[test]
-fn damaged_sections_are_none_for_the_lenient() {
+fn lenient_reading_ignores_damaged_sections() {
     let sound = Image::new(true, true).section(".text", SHT_PROGBITS, 0, b"code");
     let sound = sound.bytes();
     let check = |at: usize, byte: u8, expected: &str| {
         let mut file = sound.clone();
         file[at] = byte;
-        let refused = Elf::read(&file[..]).expect_err("it is damaged");
+        let refused = Elf::read(&file[..]).expect_err("damaged");
         assert!(refused.to_string().contains(expected), "{refused}");
-        let elf = <Elf>::read_lenient(&file[..]).expect("its segments are sound");
+        let elf = <Elf>::read_lenient(&file[..]).expect("valid segments");
         assert!(elf.sections.is_empty() && elf.loaded(0).count() == 1);
         assert!(elf.find(b".text").is_none());
     };
-    check(58, 63, "its section headers have another size");
+    check(58, 63, "unexpected section header size");
     check(45, 1, "the section headers at");
-    check(61, 1, "ends outside of the file");
-    check(62, 2, "its sections have no names");
-    check(62, 9, "its sections have no names");
+    check(61, 1, "extends beyond the end of the file");
+    check(62, 2, "no section names");
+    check(62, 9, "no section names");
     let mut file = sound.clone();
     file[40..48].fill(0);
     assert!(
         Elf::read(&file[..])
-            .expect("it has none")
+            .expect("no sections")
             .sections
             .is_empty()
     );
 }
 
 #[test]
-fn refuses_what_it_does_not_know() {
+fn rejects_unsupported_files() {
     let sound = Image::new(true, true).bytes();
     let check = |at: usize, byte: u8, expected: &str| {
         let mut file = sound.clone();
         file[at] = byte;
-        let refused = Elf::read(&file[..]).expect_err("it is not known");
+        let refused = Elf::read(&file[..]).expect_err("unsupported");
         assert!(refused.to_string().ends_with(expected), "{refused}");
     };
-    check(0, 0, "it begins with something else");
-    check(4, 1, "its class is not 64-bit");
-    check(5, 2, "it is not little-endian");
-    check(5, 3, "its byte order is unknown");
-    check(18, 3, "its code is for neither x86-64 nor aarch64");
-    check(54, 55, "its program headers have another size");
+    check(0, 0, "missing magic number");
+    check(4, 1, "class is not 64-bit");
+    check(5, 2, "not little-endian");
+    check(5, 3, "unknown byte order");
+    check(18, 3, "machine is neither x86-64 nor aarch64");
+    check(54, 55, "unexpected program header size");
     let length = sound.len();
     check(
         57,
         2,
-        &format!("ends outside of the file, which has {length}"),
+        &format!("extends beyond the end of the file at {length}"),
     );
     check(57, 200, "more than the limit of 65536");
     for (file, expected) in [
-        (&b""[..], "it begins with something else"),
-        (b"#!/bin/sh\n", "it begins with something else"),
+        (&b""[..], "missing magic number"),
+        (b"#!/bin/sh\n", "missing magic number"),
         (&sound[..63], "shorter than an ELF header"),
     ] {
-        let refused = Elf::read(file).expect_err("it is too short");
+        let refused = Elf::read(file).expect_err("too short");
         assert!(refused.to_string().ends_with(expected), "{refused}");
     }
 }
@@ -236,25 +236,25 @@ fn unpacks_both_kinds_of_compressed_sections() {
         let section = [header, packed].concat();
         let file = Image::new(true, true).section(name, SHT_PROGBITS, flags, &section);
         let file = file.bytes();
-        let elf = Elf::read(&file[..]).expect("it is sound");
-        let section = elf.find_debug("line").expect("it is there");
-        let found = elf
+        let elf = Elf::read(&file[..]).expect("valid");
+        let section = elf.find_debug("line").expect("present");
+        let actual = elf
             .compressed(&file[..], section, 1 << 10)
-            .and_then(|found| {
-                let Some(found) = found else {
+            .and_then(|compressed| {
+                let Some(compressed) = compressed else {
                     return elf.content(&file[..], "it", section, 1 << 10);
                 };
                 let extent = elf.extent("it", section);
-                found
+                compressed
                     .read(&file[..])
                     .map_err(|error| extent.unreadable(error))
             });
-        match (found, expected) {
-            (Ok(found), Ok(expected)) => assert_eq!(found, expected),
+        match (actual, expected) {
+            (Ok(actual), Ok(expected)) => assert_eq!(actual, expected),
             (Err(refused), Err(expected)) => {
                 assert!(refused.to_string().contains(expected), "{refused}");
             }
-            (found, expected) => panic!("{found:?} {expected:?}"),
+            (actual, expected) => panic!("{actual:?} {expected:?}"),
         }
     };
     let (now, then) = (".debug_line", ".zdebug_line");
@@ -262,7 +262,7 @@ fn unpacks_both_kinds_of_compressed_sections() {
     check(now, SHF_COMPRESSED, &header(1, 1000), &zlib, Ok(&content));
     check(now, SHF_COMPRESSED, &header(2, 1000), &zstd, Ok(&content));
     check(then, 0, &gnu(1000), &zlib, Ok(&content));
-    // No more than was said, and no less for saying too much.
+    // No more than the stated size, and no less if the stated size is too large.
     check(now, SHF_COMPRESSED, &header(1, 9), &zlib, Ok(b"ten bytes"));
     check(
         now,
@@ -277,23 +277,23 @@ fn unpacks_both_kinds_of_compressed_sections() {
             SHF_COMPRESSED,
             &header(3, 1000)[..],
             &zlib[..],
-            "in an unknown way",
+            "unknown section compression",
         ),
         (
             now,
             SHF_COMPRESSED,
             &header(1, 1000)[..23],
             b"",
-            "is cut off",
+            "truncated header",
         ),
-        (then, 0, &gnu(1000)[..11], b"", "is cut off"),
-        (then, 0, b"LZMA", &zlib, "in an unknown way"),
+        (then, 0, &gnu(1000)[..11], b"", "truncated header"),
+        (then, 0, b"LZMA", &zlib, "unknown section compression"),
         (
             now,
             SHF_COMPRESSED,
             &header(1, 1000),
             &zlib[..9],
-            "cannot read",
+            "failed to read",
         ),
         (
             now,
@@ -308,7 +308,7 @@ fn unpacks_both_kinds_of_compressed_sections() {
 }
 
 #[test]
-fn headers_of_go_tables_are_known_by_their_version() {
+fn parses_go_table_headers_of_all_versions() {
     let table = |magic: u32, pointer: u8| {
         let mut table = magic.to_le_bytes().to_vec();
         table.extend([0, 0, 4, pointer]);
@@ -342,13 +342,13 @@ fn headers_of_go_tables_are_known_by_their_version() {
 }
 
 #[test]
-fn reads_no_more_than_is_there() {
+fn reads_stay_within_the_file() {
     let bytes = vec![1, 2, 3];
     let read = |offset, length| {
         let mut buffer = vec![0; length];
         bytes.read_at(&mut buffer, offset).map(|()| buffer)
     };
-    assert_eq!(read(1, 2).expect("it is there"), [2, 3]);
+    assert_eq!(read(1, 2).expect("present"), [2, 3]);
     assert!(read(1, 3).is_err());
     assert!(read(u64::MAX, 2).is_err());
     let extent = |offset, size| Extent {
@@ -356,18 +356,18 @@ fn reads_no_more_than_is_there() {
         offset,
         size,
     };
-    assert_eq!(extent(1, 2).read(&bytes, 2).expect("it is there"), [2, 3]);
+    assert_eq!(extent(1, 2).read(&bytes, 2).expect("present"), [2, 3]);
     for (offset, size, expected) in [
         (
             1,
             3,
-            "it at 0x1 with 3 bytes ends outside of the file, which has 3",
+            "it at 0x1 with 3 bytes extends beyond the end of the file at 3",
         ),
         (0, 9, "it at 0x0 has 9 bytes, more than the limit of 8"),
         (
             u64::MAX,
             2,
-            "it at 0xffffffffffffffff with 2 bytes ends outside of the file, which has 3",
+            "it at 0xffffffffffffffff with 2 bytes extends beyond the end of the file at 3",
         ),
     ] {
         let refused = extent(offset, size).read(&bytes, 8).expect_err("too much");

@@ -1,4 +1,4 @@
-//! What an executable says of how it was built.
+//! How an executable was built, from its own metadata.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -10,25 +10,25 @@ use profcol_elf::Elf;
 
 use crate::toolchain;
 
-/// Longer sections are not looked at.
+/// Size limit of a section.
 const MAX_SECTION: u64 = 8 << 20;
 
 /// How an executable was built.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BuildInfo {
-    /// GNU's, in hexadecimal digits.
+    /// GNU's build id in hex.
     pub build_id: Option<String>,
-    /// That of Go's linker, which is a text.
+    /// The id of Go's linker, a string.
     pub go_build_id: Option<String>,
-    /// It needs no program to load it.
+    /// Needs no dynamic linker.
     pub is_static: bool,
-    /// It has no symbols of its own.
+    /// Has no symbol table of its own.
     pub is_stripped: bool,
     /// The compiler and its version: `GCC 12.2.0`.
     pub compiler: Option<String>,
 }
 
-/// Which file it is; another when it was changed or replaced.
+/// Identifies a file; changes when the file is modified or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
     device: u64,
@@ -37,7 +37,7 @@ pub struct FileId {
     changed: (i64, i64),
 }
 
-/// The file that a process runs, in whatever namespace it lies.
+/// Opens the executable of a process, in any mount namespace.
 pub fn open_executable(pid: u32) -> Option<(FileId, File)> {
     let file = File::open(format!("/proc/{pid}/exe")).ok()?;
     let metadata = file.metadata().ok()?;
@@ -51,7 +51,7 @@ pub fn open_executable(pid: u32) -> Option<(FileId, File)> {
 }
 
 impl BuildInfo {
-    /// Of any class and byte order: 32-bit programs run on 64-bit hosts, too.
+    /// Supports any class and byte order: 32-bit programs run on 64-bit hosts, too.
     pub fn read(file: &File) -> Option<Self> {
         describe::<FileHeader64<Endianness>>(file).or_else(|| describe::<FileHeader32<_>>(file))
     }
@@ -81,19 +81,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn knows_how_this_test_was_built() {
+    fn reads_the_build_info_of_this_test() {
         let (_, file) = open_executable(std::process::id()).expect("runs");
-        let found = BuildInfo::read(&file).expect("is an ELF file");
-        assert!(!found.is_static && !found.is_stripped, "{found:?}");
-        let compiler = found.compiler.expect("rustc leaves its name");
+        let info = BuildInfo::read(&file).expect("ELF file");
+        assert!(!info.is_static && !info.is_stripped, "{info:?}");
+        let compiler = info.compiler.expect("rustc adds its name");
         assert!(compiler.starts_with("Rust 1."), "{compiler}");
     }
 
-    /// A file with a section for each note and no segments: Go's linker has GNU's id in none.
+    /// A file with a section per note and no segments: Go's linker puts GNU's id only into a section.
     fn with_notes(notes: &[(&[u8; 4], u32, &[u8])]) -> Vec<u8> {
         const HEADER: usize = 64;
         let mut content = Vec::new();
-        // None, and that with the names of sections, which have none here.
+        // The null section, and the section name table, which is empty here.
         let mut sections = vec![[0; 64]; 2];
         sections[1][4] = 3;
         for (name, kind, id) in notes {
@@ -106,17 +106,17 @@ mod tests {
             content.extend_from_slice(id);
             content.resize(content.len().next_multiple_of(4), 0);
             let mut section = [0; 64];
-            section[4] = 7; // It is a note.
+            section[4] = 7; // SHT_NOTE
             section[24..32].copy_from_slice(&(offset as u64).to_le_bytes());
             let size = (HEADER + content.len() - offset) as u64;
             section[32..40].copy_from_slice(&size.to_le_bytes());
-            section[48] = 4; // So it is aligned.
+            section[48] = 4; // alignment
             sections.push(section);
         }
         let mut file = vec![0; HEADER];
         file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
-        file[16] = 2; // A program
-        file[18] = 62; // for x86-64.
+        file[16] = 2; // ET_EXEC
+        file[18] = 62; // EM_X86_64
         file[20] = 1;
         file[40..48].copy_from_slice(&((HEADER + content.len()) as u64).to_le_bytes());
         file[52] = 64;
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn build_ids_stand_in_sections_too() {
+    fn finds_build_ids_in_sections() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("go");
         let notes: [(&[u8; 4], u32, &[u8]); 3] = [
@@ -138,16 +138,16 @@ mod tests {
             (b"GNU\0", 3, b"\x02"),
         ];
         std::fs::write(&path, with_notes(&notes)).expect("written");
-        let found = BuildInfo::read(&File::open(&path).expect("is there")).expect("is an ELF file");
-        assert_eq!(found.go_build_id.as_deref(), Some("a/b/c"));
-        assert_eq!(found.build_id.as_deref(), Some("01fe"));
+        let info = BuildInfo::read(&File::open(&path).expect("present")).expect("ELF file");
+        assert_eq!(info.go_build_id.as_deref(), Some("a/b/c"));
+        assert_eq!(info.build_id.as_deref(), Some("01fe"));
     }
 
     #[test]
-    fn damaged_files_are_none_or_say_less() {
+    fn damaged_files_yield_partial_info() {
         let (_, mut file) = open_executable(std::process::id()).expect("runs");
         let mut bytes = Vec::new();
-        std::io::Read::read_to_end(&mut file, &mut bytes).expect("can be read");
+        std::io::Read::read_to_end(&mut file, &mut bytes).expect("readable");
         bytes.truncate(1 << 16);
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("damaged");
@@ -155,9 +155,9 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[position] ^= 0xff;
             std::fs::write(&path, &damaged).expect("written");
-            let found = BuildInfo::read(&File::open(&path).expect("is there"));
-            let compiler = found.and_then(|found| found.compiler);
-            assert_eq!(compiler, None, "the section is cut off: {position}");
+            let info = BuildInfo::read(&File::open(&path).expect("present"));
+            let compiler = info.and_then(|info| info.compiler);
+            assert_eq!(compiler, None, "truncated section: {position}");
         }
     }
 }

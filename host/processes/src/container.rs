@@ -1,18 +1,18 @@
-//! Finds the container in the path of a cgroup.
+//! Finds the container in a cgroup path.
 
-/// Digits of the ids that Docker, containerd, CRI-O and Podman give.
+/// Length of the ids of Docker, containerd, CRI-O and Podman.
 const ID: usize = 64;
 
-/// A container as the path tells it.
+/// A container as named by the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Container<'a> {
     /// An id, or the name of an LXC container.
     pub id: &'a str,
-    /// Who runs it; not every path says so.
+    /// The runtime; not every path contains it.
     pub runtime: Option<&'static str>,
 }
 
-/// Prefixes and parents by which runtimes are known.
+/// Prefixes and parents that identify a runtime.
 const RUNTIMES: &[(&str, &str)] = &[
     ("docker", "docker"),
     ("cri-containerd", "containerd"),
@@ -23,20 +23,19 @@ const RUNTIMES: &[(&str, &str)] = &[
     ("buildkit", "buildkit"),
 ];
 
-/// The innermost container on the way.
-///
-/// Runtimes write the id as a component of its own (`/kubepods/pod.../<id>`), behind a prefix
-/// (`docker-<id>.scope`) or behind colons (`system.slice:cri-containerd:<id>`). The process that
-/// watches a container from outside stands beside it, in a cgroup named alike.
+/// The innermost container of the path.
+/// Runtimes write the id as a component of its own (`/kubepods/pod.../<id>`), after a prefix (`docker-<id>.scope`) or
+/// after colons (`system.slice:cri-containerd:<id>`). The monitor process of a container is in a sibling cgroup with a
+/// similar name.
 pub fn container(cgroup: &str) -> Option<Container<'_>> {
     let mut components = cgroup.rsplit('/').peekable();
     while let Some(component) = components.next() {
         let above = components.peek().copied().unwrap_or_default();
-        let found = by_id(component, above)
+        let container = by_id(component, above)
             .or_else(|| by_buildkit(component, above))
             .or_else(|| by_lxc(component, above));
-        if found.is_some() {
-            return found;
+        if container.is_some() {
+            return container;
         }
     }
     None
@@ -56,21 +55,21 @@ fn by_id<'a>(component: &'a str, above: &str) -> Option<Container<'a>> {
         "" => above,
         _ => prefix.rsplit(':').next().unwrap_or(prefix),
     };
-    let known = RUNTIMES.iter().find(|(name, _)| *name == who);
+    let known_runtime = RUNTIMES.iter().find(|(name, _)| *name == who);
     Some(Container {
         id,
-        runtime: known.map(|(_, runtime)| *runtime),
+        runtime: known_runtime.map(|(_, runtime)| *runtime),
     })
 }
 
-/// Whether it is one of those that nobody chose.
+/// Whether it is a generated id, not one chosen by a user.
 pub fn is_container_id(text: &str) -> bool {
     let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     text.len() == ID && text.bytes().all(is_digit)
 }
 
-/// What may be a container whose id somebody chose, the innermost first: containerd's are called
-/// `namespace/id`. What is systemd's is not among them.
+/// Candidates for containers with user-chosen ids, innermost first: containerd's are named `namespace/id`. Excludes
+/// systemd's units.
 pub fn parents_and_names(cgroup: &str) -> impl Iterator<Item = &str> {
     let mut rest = cgroup;
     std::iter::from_fn(move || {
@@ -92,7 +91,7 @@ fn is_unit(name: &str) -> bool {
     kinds.iter().any(|kind| name.ends_with(kind))
 }
 
-/// Steps of a build have shorter ids.
+/// Build steps have shorter ids.
 fn by_buildkit<'a>(component: &'a str, above: &str) -> Option<Container<'a>> {
     let is_id = component.len() >= 20 && component.bytes().all(|it| it.is_ascii_alphanumeric());
     (above == "buildkit" && is_id).then_some(Container {
@@ -117,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_containers_stand_below_a_parent() {
+    fn container_names_follow_a_parent() {
         for (path, expected) in [
             ("/default/demo", &["default/demo"][..]),
             ("/a/b/c", &["b/c", "a/b"]),
@@ -130,8 +129,8 @@ mod tests {
             ("/", &[]),
             ("", &[]),
         ] {
-            let found: Vec<&str> = parents_and_names(path).collect();
-            assert_eq!(found, expected, "{path}");
+            let candidates: Vec<&str> = parents_and_names(path).collect();
+            assert_eq!(candidates, expected, "{path}");
         }
     }
 
@@ -218,10 +217,10 @@ mod tests {
         ] {
             let path = path.replace('A', &id_a).replace('B', &id_b);
             let expected = expected.replace('A', &id_a).replace('B', &id_b);
-            let found = container(&path);
-            assert_eq!(found.map_or("", |it| it.id), expected, "{path}");
-            let found = found.and_then(|it| it.runtime);
-            assert_eq!(found.unwrap_or_default(), runtime, "{path}");
+            let actual = container(&path);
+            assert_eq!(actual.map_or("", |it| it.id), expected, "{path}");
+            let actual = actual.and_then(|it| it.runtime);
+            assert_eq!(actual.unwrap_or_default(), runtime, "{path}");
         }
     }
 }

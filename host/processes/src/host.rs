@@ -1,10 +1,10 @@
-//! Which host this is, and when it started.
+//! The identity and boot time of this host.
 
 use std::collections::HashMap;
 use std::fs;
 use std::time::{Duration, SystemTime};
 
-/// Ticks in a second, in which the kernel tells programs of time: the same wherever Linux runs.
+/// Ticks per second of the times that the kernel reports: the same on every Linux.
 const TICKS: u64 = 100;
 
 #[derive(Clone, Debug, Default)]
@@ -13,7 +13,7 @@ pub struct Host {
     /// `/etc/machine-id`.
     pub id: Option<String>,
     users: Users,
-    /// In milliseconds since 1970; taken once, so that one process is always as old.
+    /// In milliseconds since the Unix epoch; read once, so that the creation times of processes stay the same.
     started: Option<i64>,
 }
 
@@ -31,32 +31,32 @@ impl Host {
         }
     }
 
-    /// Its id, where systemd wrote it or somebody did as systemd does.
+    /// The machine id, as written by systemd or compatible software.
     pub fn machine_id(&self) -> Option<&str> {
         let id = self.id.as_deref()?;
         let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        // Before the first start of a system it may say `uninitialized`.
+        // Before the first boot it may be `uninitialized`.
         (id.len() == 32 && id.bytes().all(is_digit)).then_some(id)
     }
 
-    /// The name of a user, or the number where there is no name.
+    /// The name of a user, or the uid if unknown.
     pub fn user(&self, number: u32) -> String {
         self.users.name(number)
     }
 
-    /// When it started, in milliseconds since 1970.
+    /// Boot time in milliseconds since the Unix epoch.
     pub fn started(&self) -> Option<i64> {
         self.started
     }
 
-    /// The milliseconds since 1970 of a time in ticks since the start of the host.
+    /// Converts ticks since boot to milliseconds since the Unix epoch.
     pub fn time_of(&self, ticks: u64) -> Option<i64> {
         let since = i64::try_from(ticks.checked_mul(1000 / TICKS)?).ok()?;
         self.started?.checked_add(since)
     }
 }
 
-/// The users that this host has names for.
+/// The user names of this host.
 #[derive(Clone, Debug, Default)]
 pub struct Users(HashMap<u32, String>);
 
@@ -65,7 +65,7 @@ impl Users {
         Self::of(&fs::read_to_string("/etc/passwd").unwrap_or_default())
     }
 
-    /// The name of a user, or the number where there is no name.
+    /// The name of a user, or the uid if unknown.
     pub fn name(&self, number: u32) -> String {
         match self.0.get(&number) {
             Some(name) => name.clone(),
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machines_have_ids_once_they_have_started() {
+    fn machine_ids_exist_after_the_first_boot() {
         let id = "6c5e1bd2f1d74b3f8a5be1c0b9d8a7f6";
         for (text, expected) in [(id, Some(id)), ("uninitialized", None), ("", None)] {
             let host = Host {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn users_go_by_their_names_or_numbers() {
+    fn users_are_shown_by_name_or_uid() {
         let users = Users::of("root:x:0:0:root:/root:/bin/sh\nbroken\nweb:x:33:33::/:\n");
         for (number, expected) in [(0, "root"), (33, "web"), (7, "7")] {
             assert_eq!(users.name(number), expected);

@@ -1,24 +1,24 @@
-//! The files whose code a process has mapped.
+//! The executable files mapped by a process.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Lists of mappings are cut there: it is enough for forty thousand.
+/// Size limit of the list of mappings: enough for forty thousand.
 const MAX_BYTES: u64 = 4 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappedFile {
-    /// As the kernel writes it.
+    /// In the kernel's notation.
     pub device: String,
     pub inode: u64,
     /// In the mount namespace of the process.
     pub path: String,
-    /// Of its first code, as the kernel writes it.
+    /// The first executable mapping, in the kernel's notation.
     range: String,
 }
 
-/// Each once, in the order of their addresses. An error where the process is gone, or another user's.
+/// Each file once, ordered by address. An error if the process is gone or belongs to another user.
 pub fn mapped_code(proc: &Path, pid: u32) -> io::Result<Vec<MappedFile>> {
     let mut text = Vec::new();
     let file = File::open(proc.join(pid.to_string()).join("maps"))?;
@@ -27,7 +27,7 @@ pub fn mapped_code(proc: &Path, pid: u32) -> io::Result<Vec<MappedFile>> {
 }
 
 impl MappedFile {
-    /// Also where it was deleted or replaced, or lies in another mount namespace, as far as this process may.
+    /// Also opens files that were deleted, replaced or are in another mount namespace, as far as permissions allow.
     pub fn open(&self, proc: &Path, pid: u32) -> io::Result<File> {
         let process = proc.join(pid.to_string());
         let by_range = File::open(process.join("map_files").join(&self.range));
@@ -46,8 +46,8 @@ fn parse(maps: &str) -> Vec<MappedFile> {
         let Some(file) = file_of(line) else {
             continue;
         };
-        let is_known = |it: &MappedFile| it.inode == file.inode && it.device == file.device;
-        if !files.iter().any(is_known) {
+        let is_same = |it: &MappedFile| it.inode == file.inode && it.device == file.device;
+        if !files.iter().any(is_same) {
             files.push(file);
         }
     }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_each_file_with_code_once() {
+    fn lists_each_executable_file_once() {
         let maps = "\
             1000-2000 r--p 00000000 08:01 7 /usr/bin/a b\n\
             2000-3000 r-xp 00001000 08:01 7                          /usr/bin/a b\n\
@@ -85,24 +85,24 @@ mod tests {
             5000-6000 rwxp 00000000 00:00 0 \n\
             6000-7000 r-xp 00000000 00:00 0                          [vdso]\n\
             nonsense\n";
-        let found = parse(maps);
-        let paths: Vec<_> = found
+        let files = parse(maps);
+        let paths: Vec<_> = files
             .iter()
             .map(|it| (it.path.as_str(), it.inode))
             .collect();
         assert_eq!(paths, [("/usr/bin/a b", 7), ("/lib/gone.so", 8)]);
-        assert_eq!(found[0].name(), "a b");
-        assert_eq!(found[0].range, "2000-3000");
+        assert_eq!(files[0].name(), "a b");
+        assert_eq!(files[0].range, "2000-3000");
     }
 
     #[test]
-    fn opens_what_is_mapped() {
+    fn opens_mapped_files() {
         let proc = Path::new("/proc");
         let own = std::process::id();
         let files = mapped_code(proc, own).unwrap();
         let executable = std::env::current_exe().unwrap();
-        let found = files.iter().find(|it| Path::new(&it.path) == executable);
-        found.unwrap().open(proc, own).unwrap();
+        let file = files.iter().find(|it| Path::new(&it.path) == executable);
+        file.unwrap().open(proc, own).unwrap();
         mapped_code(proc, u32::MAX).unwrap_err();
     }
 }

@@ -1,7 +1,7 @@
-//! Pods of Kubernetes, by the path of a cgroup.
+//! Kubernetes pods in cgroup paths.
 
-/// The uid of the innermost pod, as its kubelet has it: `…/kubepods-burstable-pod<uid>.slice/…` with systemd, which
-/// writes `_` for `-`, `…/burstable/pod<uid>/…` without. Of a static pod it is the hash of its file.
+/// The uid of the innermost pod: `…/kubepods-burstable-pod<uid>.slice/…` with systemd, where `-` becomes `_`,
+/// `…/burstable/pod<uid>/…` without. For a static pod it is the hash of its manifest.
 pub fn pod_uid(cgroup: &str) -> Option<String> {
     cgroup.rsplit('/').find_map(of_component)
 }
@@ -10,7 +10,7 @@ fn of_component(component: &str) -> Option<String> {
     let uid = match component.strip_suffix(".slice") {
         Some(slice) => {
             let (before, uid) = slice.rsplit_once("-pod")?;
-            // Also within another slice, as kind has it.
+            // Also inside another slice, as in kind.
             before.contains("kubepods").then_some(uid)?
         }
         None => component.strip_prefix("pod")?,

@@ -1,4 +1,4 @@
-//! One process, as `/proc` tells of it.
+//! A process as described by `/proc`.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read};
@@ -8,49 +8,49 @@ use jiff::Timestamp;
 
 use crate::Host;
 
-/// Command lines and environments are cut there.
+/// Size limit of command lines and environments.
 const MAX_BYTES: u64 = 128 << 10;
-/// What a program seems to be that was mounted by itself when that mount was taken away, as runc's copy of itself is.
+/// The path of a program whose private mount is gone, such as runc's copy of itself.
 const ROOT: &str = "/";
-/// So many bytes of arguments are kept.
+/// Size limit of the arguments kept.
 const ARGUMENTS: usize = 4096;
 
-/// What may hold secrets and is read only when it is asked for.
+/// Data that may contain secrets and is only read on request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ReadOptions {
     pub arguments: bool,
-    /// Variables of the environment, by name.
+    /// Environment variables by name.
     pub environment: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Described {
+pub struct ProcessDescription {
     pub pid: u32,
-    /// In ticks since the start of the host: with the number it says which process it is.
+    /// In ticks since boot: together with the PID it identifies the process.
     pub start: u64,
-    /// The kernel's name of it.
+    /// The kernel's name of the process (`comm`).
     pub comm: String,
-    /// 0 is none that can be seen.
+    /// 0 if there is no visible parent.
     pub parent: u32,
     pub user: Option<u32>,
-    /// Its number in its own namespace, where that is another.
+    /// The PID in its own namespace, if different.
     pub own_pid: Option<u32>,
     /// In its mount namespace; kernel threads have none.
     pub path: Option<String>,
     pub cgroup: Option<String>,
     pub arguments: Vec<String>,
-    /// Those that were asked for.
+    /// The requested variables.
     pub environment: Vec<(String, String)>,
-    /// How many files it was not allowed to read.
+    /// Number of files that could not be read for lack of permission.
     pub refused: u32,
 }
 
-/// The numbers of all processes that can be seen.
+/// The PIDs of all visible processes.
 pub fn pids() -> Vec<u32> {
     pids_in(Path::new("/proc"))
 }
 
-/// The same, of a `/proc` that is mounted elsewhere.
+/// Like `pids`, for a `/proc` mounted elsewhere.
 pub fn pids_in(proc: &Path) -> Vec<u32> {
     let entries = fs::read_dir(proc).into_iter().flatten().flatten();
     let mut pids: Vec<u32> = entries
@@ -60,36 +60,36 @@ pub fn pids_in(proc: &Path) -> Vec<u32> {
     pids
 }
 
-impl Described {
-    /// `None` where there is no such process, or another one took its number meanwhile.
-    pub fn read(pid: u32, wanted: &Wanted) -> Option<Self> {
-        Self::read_in(Path::new("/proc"), pid, wanted)
+impl ProcessDescription {
+    /// `None` if there is no such process, or if its PID was reused meanwhile.
+    pub fn read(pid: u32, options: &ReadOptions) -> Option<Self> {
+        Self::read_in(Path::new("/proc"), pid, options)
     }
 
-    /// When a process of this number started, in ticks.
+    /// The start time of the process with this PID, in ticks.
     pub fn start_of(pid: u32) -> Option<u64> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         Some(Stat::parse(&stat)?.start)
     }
 
-    /// The last part of the path, or the kernel's name where there is none.
+    /// The last part of the path, or the kernel's name if there is no path.
     pub fn name(&self) -> &str {
         let path = self.path.as_deref();
         path.and_then(|path| path.rsplit('/').next())
             .unwrap_or(&self.comm)
     }
 
-    /// When it was created, in milliseconds since 1970.
+    /// Creation time in milliseconds since the Unix epoch.
     pub fn created(&self, host: &Host) -> Option<i64> {
         host.time_of(self.start)
     }
 
     pub fn variable(&self, name: &str) -> Option<&str> {
-        let found = self.environment.iter().find(|(known, _)| known == name);
-        found.map(|(_, value)| value.as_str())
+        let variable = self.environment.iter().find(|(key, _)| key == name);
+        variable.map(|(_, value)| value.as_str())
     }
 
-    fn read_in(proc: &Path, pid: u32, wanted: &Wanted) -> Option<Self> {
+    fn read_in(proc: &Path, pid: u32, options: &ReadOptions) -> Option<Self> {
         let mut files = Files {
             folder: proc.join(pid.to_string()),
             refused: 0,
@@ -98,18 +98,18 @@ impl Described {
         let status = files.text("status").unwrap_or_default();
         let cgroup = files.text("cgroup");
         let path = files.link("exe").filter(|path| path != ROOT);
-        let arguments = match wanted.arguments {
+        let arguments = match options.arguments {
             true => arguments(&files.bytes("cmdline").unwrap_or_default()),
             false => Vec::new(),
         };
-        let environment = match wanted.environment.is_empty() {
+        let environment = match options.environment.is_empty() {
             true => Vec::new(),
             false => variables(
                 &files.bytes("environ").unwrap_or_default(),
-                &wanted.environment,
+                &options.environment,
             ),
         };
-        // All of it is of one process if the number was not given away meanwhile.
+        // All data is of the same process if the PID was not reused meanwhile.
         let start = Stat::parse(&files.text("stat")?)?.start;
         (start == stat.start).then(|| Self {
             pid,
@@ -129,19 +129,19 @@ impl Described {
     }
 }
 
-/// A time as text, of milliseconds since 1970.
+/// Formats milliseconds since the Unix epoch.
 pub fn timestamp(milliseconds: i64) -> Option<String> {
     let time = Timestamp::from_millisecond(milliseconds).ok()?;
     Some(format!("{time:.3}"))
 }
 
-/// The milliseconds since 1970 of a time as text.
+/// Parses a time to milliseconds since the Unix epoch.
 pub fn milliseconds(text: &str) -> Option<i64> {
     Some(text.parse::<Timestamp>().ok()?.as_millisecond())
 }
 
-/// The deepest of a process's paths, none where it is at every root. The kernel lists hierarchies of the first version
-/// first, and they are right where two are equally deep: a container may stand in them alone.
+/// The deepest cgroup path of a process; `None` if it is at every root. The kernel lists v1 hierarchies first, and they
+/// win if two paths are equally deep: a container may only exist in them.
 pub fn cgroup_in(text: &str) -> Option<&str> {
     let paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     let depth = |path: &str| {
@@ -163,7 +163,7 @@ struct Stat {
 
 impl Stat {
     fn parse(text: &str) -> Option<Self> {
-        // The name may have brackets in it.
+        // The name may contain brackets.
         let (before, after) = text.rsplit_once(')')?;
         let (_, comm) = before.split_once('(')?;
         let mut fields = after.split_ascii_whitespace();
@@ -210,13 +210,13 @@ impl Files {
     }
 }
 
-/// The path of a process's executable, in its mount namespace.
+/// The path of a process's executable in its mount namespace.
 pub fn executable_path(pid: u32) -> Option<String> {
     let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
     Some(without_mark(&path)).filter(|path| path != ROOT)
 }
 
-/// Files that are gone are marked.
+/// Removes the mark of deleted files.
 fn without_mark(path: &Path) -> String {
     let path = path.to_string_lossy();
     path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned()
@@ -227,8 +227,8 @@ fn field<'a>(status: &'a str, name: &str) -> Option<std::str::SplitAsciiWhitespa
     Some(line.split_ascii_whitespace())
 }
 
-/// Arguments as the kernel has them, each ended by a zero byte. What stands behind the last of these
-/// was cut off, and is shown as far as it goes.
+/// Arguments in the kernel's format, each terminated by a zero byte. A truncated last argument is kept as far as it
+/// goes.
 pub fn arguments(bytes: &[u8]) -> Vec<String> {
     let bytes = bytes.get(..ARGUMENTS).unwrap_or(bytes);
     let whole = bytes.strip_suffix(b"\0").unwrap_or(bytes);
@@ -239,13 +239,13 @@ pub fn arguments(bytes: &[u8]) -> Vec<String> {
     whole.split(|&byte| byte == 0).map(argument).collect()
 }
 
-fn variables(bytes: &[u8], wanted: &[String]) -> Vec<(String, String)> {
+fn variables(bytes: &[u8], names: &[String]) -> Vec<(String, String)> {
     let variables = bytes.split(|&byte| byte == 0);
     let named = variables.filter_map(|variable| {
         let text = String::from_utf8_lossy(variable);
         let (name, value) = text.split_once('=')?;
-        let is_wanted = wanted.iter().any(|wanted| wanted == name);
-        is_wanted.then(|| (name.to_owned(), value.to_owned()))
+        let is_requested = names.iter().any(|it| it == name);
+        is_requested.then(|| (name.to_owned(), value.to_owned()))
     });
     named.collect()
 }
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chooses_the_path_that_tells_most() {
+    fn chooses_the_most_specific_path() {
         for (text, expected) in [
             ("0::/system.slice/a.service\n", "/system.slice/a.service"),
             ("0::/\n", ""),
@@ -280,20 +280,20 @@ mod tests {
             ("4:memory:/../x/y\n0::/../../x\n", "/../x/y"),
             ("0::/a:b/c\n", "/a:b/c"),
         ] {
-            let found = cgroup_in(text).unwrap_or_default();
-            assert_eq!(found, expected, "{text:?}");
+            let path = cgroup_in(text).unwrap_or_default();
+            assert_eq!(path, expected, "{text:?}");
         }
     }
 
-    /// A process as files.
-    fn process(files: &[(&str, &[u8])], wanted: &Wanted) -> Option<Described> {
+    /// A process as a set of files.
+    fn process(files: &[(&str, &[u8])], options: &ReadOptions) -> Option<ProcessDescription> {
         let proc = tempfile::tempdir().expect("a temporary folder");
         let folder = proc.path().join("7");
         fs::create_dir(&folder).expect("made");
         for (name, content) in files {
             fs::write(folder.join(name), content).expect("written");
         }
-        Described::read_in(proc.path(), 7, wanted)
+        ProcessDescription::read_in(proc.path(), 7, options)
     }
 
     const STAT: (&str, &[u8]) = (
@@ -302,21 +302,21 @@ mod tests {
     );
 
     #[test]
-    fn reads_what_is_there_and_lacks_the_rest() {
-        let everything = Wanted {
+    fn missing_files_leave_fields_empty() {
+        let everything = ReadOptions {
             arguments: true,
             environment: vec!["A".into()],
         };
-        let found = process(&[STAT], &everything).expect("is a process");
+        let described = process(&[STAT], &everything).expect("is a process");
         assert_eq!(
-            (found.comm.as_str(), found.parent, found.start),
+            (described.comm.as_str(), described.parent, described.start),
             ("a) b", 3, 4711)
         );
         assert_eq!(
-            (found.user, found.path.as_deref(), found.refused),
+            (described.user, described.path.as_deref(), described.refused),
             (None, None, 0)
         );
-        assert_eq!(found.name(), "a) b");
+        assert_eq!(described.name(), "a) b");
         let files: &[(&str, &[u8])] = &[
             STAT,
             ("status", b"Name:\ta\nUid:\t33\t33\t33\t33\nNSpid:\t7\t1\n"),
@@ -324,13 +324,13 @@ mod tests {
             ("environ", b"B=2\0A=1=1\0"),
             ("cgroup", b"0::/x\n"),
         ];
-        let found = process(files, &everything).expect("is a process");
-        assert_eq!((found.user, found.own_pid), (Some(33), Some(1)));
-        assert_eq!(found.arguments, ["sh", "-c", ""]);
-        assert_eq!(found.environment, [("A".to_owned(), "1=1".to_owned())]);
-        assert_eq!(found.cgroup.as_deref(), Some("/x"));
-        let found = process(files, &Wanted::default()).expect("is a process");
-        assert!(found.arguments.is_empty() && found.environment.is_empty());
+        let described = process(files, &everything).expect("is a process");
+        assert_eq!((described.user, described.own_pid), (Some(33), Some(1)));
+        assert_eq!(described.arguments, ["sh", "-c", ""]);
+        assert_eq!(described.environment, [("A".to_owned(), "1=1".to_owned())]);
+        assert_eq!(described.cgroup.as_deref(), Some("/x"));
+        let described = process(files, &ReadOptions::default()).expect("is a process");
+        assert!(described.arguments.is_empty() && described.environment.is_empty());
         for broken in ["", "7 (a", "7 (a) S x", "7 (a) S 3"] {
             let broken = process(&[("stat", broken.as_bytes())], &everything);
             assert_eq!(broken, None);
@@ -338,18 +338,22 @@ mod tests {
     }
 
     #[test]
-    fn a_program_whose_mount_was_taken_away_has_no_path() {
+    fn a_program_whose_mount_is_gone_has_no_path() {
         let proc = tempfile::tempdir().expect("a temporary folder");
         let folder = proc.path().join("7");
         fs::create_dir(&folder).expect("made");
         fs::write(folder.join(STAT.0), STAT.1).expect("written");
         std::os::unix::fs::symlink("/", folder.join("exe")).expect("linked");
-        let found = Described::read_in(proc.path(), 7, &Wanted::default()).expect("is a process");
-        assert_eq!((found.path.as_deref(), found.name()), (None, "a) b"));
+        let described = ProcessDescription::read_in(proc.path(), 7, &ReadOptions::default())
+            .expect("is a process");
+        assert_eq!(
+            (described.path.as_deref(), described.name()),
+            (None, "a) b")
+        );
     }
 
     #[test]
-    fn splits_arguments_as_the_process_has_them() {
+    fn splits_arguments_at_zero_bytes() {
         for (bytes, expected) in [
             ("", &[][..]),
             ("true\0", &["true"]),
@@ -361,16 +365,16 @@ mod tests {
     }
 
     #[test]
-    fn knows_this_process() {
+    fn reads_this_process() {
         let pid = std::process::id();
-        let found = Described::read(pid, &Wanted::default()).expect("runs");
-        assert_eq!(Some(found.start), Described::start_of(pid));
+        let described = ProcessDescription::read(pid, &ReadOptions::default()).expect("runs");
+        assert_eq!(Some(described.start), ProcessDescription::start_of(pid));
         assert!(
-            found.path.is_some() && found.user.is_some() && found.parent > 0,
-            "{found:?}"
+            described.path.is_some() && described.user.is_some() && described.parent > 0,
+            "{described:?}"
         );
-        let created = found.created(&Host::read()).and_then(timestamp);
-        let created = created.expect("the host started some time ago");
+        let created = described.created(&Host::read()).and_then(timestamp);
+        let created = created.expect("the boot time is known");
         assert!(created.starts_with("20"), "{created}");
         assert!(pids().contains(&pid));
     }

@@ -1,28 +1,27 @@
-//! Finds systemd's units in the path of a cgroup, by systemd's own rules: the slices come first, the
-//! unit is the component behind them, and what is below is the unit's own business, unless it is a
-//! user's manager, which has units of its own.
+//! Finds systemd units in a cgroup path by systemd's own rules: slices come first, then the unit; what follows is
+//! private to the unit, unless it is a user manager, which has units of its own.
 
-/// What a path tells; all of it is absent outside of units.
+/// The units in a path; all fields are absent outside of units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Units<'a> {
-    /// The service, scope or other unit of the system's manager.
+    /// The service, scope or other unit of the system manager.
     pub unit: Option<&'a str>,
-    /// The innermost slice that the unit is in.
+    /// The innermost slice of the unit.
     pub slice: Option<&'a str>,
-    /// The unit of the user's manager.
+    /// The unit of the user manager.
     pub user_unit: Option<&'a str>,
     pub user_slice: Option<&'a str>,
-    /// Of a login: the `3` of `session-3.scope`.
+    /// The login session: the `3` of `session-3.scope`.
     pub session: Option<&'a str>,
-    /// The number of the user whose slice it is.
+    /// The uid of the user slice's owner.
     pub owner: Option<u32>,
-    /// The scope of a container or virtual machine, as it is registered: `machine-web.scope`.
+    /// The registered scope of a container or virtual machine: `machine-web.scope`.
     pub machine: Option<&'a str>,
-    /// Nothing stands above them in the path: they are those of the systemd that all of it belongs to.
+    /// Whether the path starts with the units, that is, they belong to the host's own systemd.
     pub is_outermost: bool,
 }
 
-/// systemd has no longer names.
+/// systemd's limit of name lengths.
 const MAX_NAME: usize = 255;
 
 const KINDS: &[&str] = &[
@@ -41,8 +40,8 @@ const KINDS: &[&str] = &[
 
 impl<'a> Units<'a> {
     pub fn of(cgroup: &'a str) -> Self {
-        // Above the first unit stand the cgroup of a container in which systemd runs, or the way up
-        // out of the namespace that asks.
+        // The path above the first unit is the cgroup of a container that runs systemd, or the way up out of the
+        // caller's cgroup namespace.
         let components: Vec<&str> = cgroup.split('/').filter_map(|it| component(it)).collect();
         let start = components.iter().position(|it| is_unit(it));
         let Some(components) = start.and_then(|start| components.get(start..)) else {
@@ -77,7 +76,7 @@ impl<'a> Units<'a> {
     }
 }
 
-/// The innermost of the leading slices, the unit behind them, and what is below it.
+/// The innermost of the leading slices, the unit after them, and the rest.
 fn cut<'a, 'c>(components: &'c [&'a str]) -> (Option<&'a str>, Option<&'a str>, &'c [&'a str]) {
     let slices = components.iter().take_while(|it| is_slice(it)).count();
     let (slices, rest) = components.split_at(slices);
@@ -89,7 +88,7 @@ fn cut<'a, 'c>(components: &'c [&'a str]) -> (Option<&'a str>, Option<&'a str>, 
     )
 }
 
-/// A name as it was before systemd escaped it so that it is no file of the kernel's.
+/// Removes the escape that systemd adds to names that would clash with kernel files.
 fn component(text: &str) -> Option<&str> {
     let name = text.strip_prefix('_').unwrap_or(text);
     (!name.is_empty()).then_some(name)
@@ -151,7 +150,7 @@ mod tests {
                 "/system.slice/nginx.service",
                 unit("system.slice", "nginx.service"),
             ),
-            // A subtree that was handed to the unit.
+            // A subtree delegated to the unit.
             (
                 "/system.slice/nginx.service/a/b.service",
                 unit("system.slice", "nginx.service"),
@@ -160,7 +159,7 @@ mod tests {
                 "/system.slice/system-getty.slice/getty@tty1.service",
                 unit("system-getty.slice", "getty@tty1.service"),
             ),
-            // Names that would be files of the kernel's are escaped by a line below.
+            // An underscore escapes names that would clash with kernel files.
             (
                 "/system.slice/_cpu.service",
                 unit("system.slice", "cpu.service"),
@@ -238,12 +237,12 @@ mod tests {
                 &format!("/system.slice/{docker}"),
                 unit("system.slice", &docker),
             ),
-            // systemd in a container: of the host's units the container is one.
+            // systemd in a container: the container is one of the host's units.
             (
                 &format!("/system.slice/{docker}/system.slice/cron.service"),
                 unit("system.slice", &docker),
             ),
-            // Where the host has no unit for it, that of the container's systemd.
+            // If the host has no unit for it, the unit of the container's systemd.
             (
                 &format!("/docker/{id}/system.slice/cron.service"),
                 unit("system.slice", "cron.service"),
@@ -271,16 +270,16 @@ mod tests {
                 },
             ),
         ] {
-            let found = Units {
+            let units = Units {
                 is_outermost: false,
                 ..Units::of(path)
             };
-            assert_eq!(found, expected, "{path}");
+            assert_eq!(units, expected, "{path}");
         }
     }
 
     #[test]
-    fn knows_whose_units_they_are() {
+    fn detects_whether_units_are_of_the_outermost_systemd() {
         for (path, is_outermost) in [
             ("/system.slice/cron.service", true),
             ("/init.scope", true),

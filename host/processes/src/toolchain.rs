@@ -1,7 +1,6 @@
-//! Who made an executable, from what compilers leave in it.
+//! The toolchain of an executable, from the marks of compilers.
 
-/// What a compiler writes into `.comment`, what we call it, in the order of who is meant: a program in
-/// Rust has C in it, too.
+/// Compiler marks in `.comment` and our names, in order of precedence: a Rust program contains C code, too.
 const COMPILERS: &[(&str, &str)] = &[
     ("rustc version ", "Rust"),
     ("GHC ", "GHC"),
@@ -10,7 +9,7 @@ const COMPILERS: &[(&str, &str)] = &[
     ("GCC: ", "GCC"),
 ];
 
-/// The language runtimes that are programs of their own, by how their names begin.
+/// Language runtimes with executables of their own, by name prefix.
 const RUNTIMES: &[(&str, &str)] = &[
     ("python", "cpython"),
     ("pypy", "pypy"),
@@ -26,10 +25,10 @@ const RUNTIMES: &[(&str, &str)] = &[
     ("bun", "bun"),
 ];
 
-/// Longer texts than any compiler writes are taken for damage.
+/// Longer strings than any compiler writes are treated as damage.
 const MAX_LENGTH: usize = 128;
 
-/// The compiler and its version, from the texts in `.comment`.
+/// The compiler and its version from the strings in `.comment`.
 pub fn compiler(comment: &[u8]) -> Option<String> {
     let texts = || {
         let texts = comment.split(|&byte| byte == 0);
@@ -38,7 +37,7 @@ pub fn compiler(comment: &[u8]) -> Option<String> {
     COMPILERS.iter().find_map(|(mark, name)| {
         let (_, rest) = texts().find_map(|text| text.split_once(mark))?;
         let version = match *name {
-            // Behind what the distribution calls it.
+            // Skip the distribution's package version.
             "GCC" => rest
                 .split_once(") ")
                 .and_then(|(_, rest)| rest.split(' ').next()),
@@ -48,7 +47,7 @@ pub fn compiler(comment: &[u8]) -> Option<String> {
     })
 }
 
-/// From Go's own record of how it was built, the section `.go.buildinfo`.
+/// From Go's build information in the section `.go.buildinfo`.
 pub fn go(build_info: &[u8]) -> Option<String> {
     const INLINE: u8 = 2;
     let rest = build_info.strip_prefix(b"\xff Go buildinf:")?;
@@ -58,23 +57,23 @@ pub fn go(build_info: &[u8]) -> Option<String> {
     }
     let text = build_info.get(32..)?;
     let (&length, text) = text.split_first()?;
-    // One byte: a version is short.
+    // A single-byte length: versions are short.
     let version = text.get(..usize::from(length)).filter(|_| length < 0x80)?;
     let version = std::str::from_utf8(version).ok()?.strip_prefix("go")?;
     let version = version.split(' ').next();
     Some(named("Go", version.filter(|version| is_version(version))))
 }
 
-/// The language runtime that an executable of this name is.
+/// The language runtime with an executable of this name.
 pub fn runtime(name: &str) -> Option<&'static str> {
     let is_rest_of_version = |rest: &str| {
         rest.bytes()
             .all(|it| it.is_ascii_digit() || b".-m".contains(&it))
     };
-    let found = RUNTIMES
+    let entry = RUNTIMES
         .iter()
         .find(|(begin, _)| name.strip_prefix(begin).is_some_and(is_rest_of_version));
-    found.map(|(_, runtime)| *runtime)
+    entry.map(|(_, runtime)| *runtime)
 }
 
 fn named(name: &str, version: Option<&str>) -> String {
@@ -93,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_the_compiler_that_is_meant() {
+    fn names_the_main_compiler() {
         for (comment, expected) in [
             ("GCC: (Debian 12.2.0-14+deb12u1) 12.2.0\0", "GCC 12.2.0"),
             (
@@ -117,13 +116,13 @@ mod tests {
             ("something else\0", ""),
             ("", ""),
         ] {
-            let found = compiler(comment.as_bytes());
-            assert_eq!(found.unwrap_or_default(), expected, "{comment:?}");
+            let compiler = compiler(comment.as_bytes());
+            assert_eq!(compiler.unwrap_or_default(), expected, "{comment:?}");
         }
     }
 
     #[test]
-    fn reads_gos_record_of_its_build() {
+    fn reads_go_build_info() {
         let inline = |version: &str| {
             let mut record = b"\xff Go buildinf:\x08\x02".to_vec();
             record.resize(32, 0);
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_runtimes_by_the_names_of_their_programs() {
+    fn recognizes_runtimes_by_executable_name() {
         for (name, expected) in [
             ("python3.11", "cpython"),
             ("node", "nodejs"),

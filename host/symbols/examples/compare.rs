@@ -1,11 +1,11 @@
-//! What names cost, here and in `llvm-symbolizer` and `addr2line`: each as a process of its own that gets the same
-//! addresses, once (cold) and eleven times (of which ten are warm).
+//! Compares the cost of symbolization with `llvm-symbolizer` and `addr2line`: each runs as a process with the same
+//! addresses, once (cold) and eleven times (ten of them warm).
 //!
 //! `cargo run --release -p profcol-symbols --example compare -- FILE... [-- COMMAND]`; needs bash and GNU time. The
-//! command is one more program to compare with, which gets the file as its last argument. What counts is time on a
-//! CPU, which other work on the machine disturbs least.
+//! command is another program to compare with; the file is appended as its last argument. The comparison uses CPU time,
+//! which other load on the machine affects least.
 
-#![allow(clippy::print_stdout, reason = "the figures are what it is for")]
+#![allow(clippy::print_stdout, reason = "prints its results")]
 
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -15,14 +15,14 @@ use profcol_elf::{Elf, LE};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Addresses of each file, spread over its code.
+/// Addresses per file, spread over its code.
 const COUNTS: [u64; 3] = [10, 1000, 10_000];
-/// Of all times the shortest counts, since the others were disturbed.
+/// The fastest run counts, because the others were disturbed.
 const TIMES: u32 = 3;
 const WARM: u32 = 10;
-/// Who took longer is not asked for more.
+/// Programs slower than this are not run again.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Time on a CPU, by the programs themselves and for them in the kernel.
+/// User and system CPU time.
 const TIMED: &str = r#"TIMEFORMAT="%3U %3S"; time "$@""#;
 
 fn main() -> Result<(), Failure> {
@@ -40,7 +40,7 @@ fn main() -> Result<(), Failure> {
         return Err("the example `symbolize` does not build".into());
     }
     let own = std::env::current_exe()?.with_file_name("symbolize");
-    let own = own.to_str().ok_or("a path that is text")?;
+    let own = own.to_str().ok_or("path is not UTF-8")?;
     let mut arguments = std::env::args().skip(1);
     let files: Vec<String> = arguments.by_ref().take_while(|it| it != "--").collect();
     let other: Vec<String> = arguments.collect();
@@ -88,14 +88,14 @@ fn addresses(file: &str, count: u64) -> Result<String, Failure> {
     let elf = Elf::read(&file)?;
     let mut sections = elf.sections.iter();
     let code = sections.find(|it| elf.name(it) == b".text");
-    let code = code.ok_or("no .text in it")?;
+    let code = code.ok_or("no .text section")?;
     let (start, size) = (code.sh_addr.get(LE), code.sh_size.get(LE));
     let step = (size / count).max(1);
     let all = (0..count).map(|it| format!("{:#x}\n", start + it * step + it % step.min(16)));
     Ok(all.collect())
 }
 
-/// How long it takes a CPU, and KiB of memory at most.
+/// CPU time, and peak memory in KiB.
 fn measure(command: &[&str], addresses: &str) -> Result<(Duration, u64), Failure> {
     let folder = tempfile::tempdir()?;
     let input = folder.path().join("addresses");
@@ -111,8 +111,8 @@ fn measure(command: &[&str], addresses: &str) -> Result<(Duration, u64), Failure
         if !output.status.success() {
             return Err(format!("{command:?} failed").into());
         }
-        let told = String::from_utf8(output.stderr)?;
-        let mut last = told.lines().rev();
+        let stderr = String::from_utf8(output.stderr)?;
+        let mut last = stderr.lines().rev();
         let parts = last.next().unwrap_or_default().split(' ');
         let seconds: f64 = parts.map(str::parse::<f64>).sum::<Result<_, _>>()?;
         let took = Duration::from_secs_f64(seconds);

@@ -1,4 +1,4 @@
-//! Names addresses of a file that come from standard input, as `llvm-symbolizer` does.
+//! Symbolizes addresses of a file from standard input, like `llvm-symbolizer`.
 //!
 //! `symbolize [--no-demangle] FILE < ADDRESSES`
 
@@ -11,7 +11,7 @@ use profcol_symbols::{OnHost, Style, Symbols, demangle};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let is_plain = arguments.first().is_some_and(|it| it == "--no-demangle");
-    let path = arguments.pop().ok_or("which file?")?;
+    let path = arguments.pop().ok_or("missing FILE argument")?;
     let path = std::fs::canonicalize(path)?;
     let file = File::open(&path)?;
     let debug = vec!["/usr/lib/debug".into()];

@@ -1,4 +1,4 @@
-//! The other files in which an executable's DWARF may be.
+//! The other files that may hold an executable's DWARF.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -7,20 +7,20 @@ use std::rc::Rc;
 use profcol_debuginfo::{CommonLink, Places, Separate, common, package, separate, split};
 use profcol_elf::Source;
 
-/// Finds them. Whoever asks makes sure that what is found belongs to the executable, except for
-/// `separate` and `common`, which only give what has the right id.
+/// Finds companion files. The caller verifies that they belong to the executable, except for `separate` and `common`,
+/// which only return files with a matching id.
 pub trait Companions {
-    /// The file with the DWARF that was stripped from this one.
+    /// The debug file of a stripped executable.
     fn separate(&self, executable: &dyn Source) -> Option<Rc<dyn Source>>;
-    /// The file with what its DWARF shares with that of others.
+    /// The file with the DWARF shared by several files.
     fn common(&self, link: &CommonLink) -> Option<Rc<dyn Source>>;
-    /// A package of all `.dwo` files.
+    /// The package of all `.dwo` files.
     fn package(&self) -> Option<Rc<dyn Source>>;
-    /// One `.dwo` file, by the folder in which its unit was compiled and its own name.
+    /// A `.dwo` file, by the compilation directory of its unit and its name.
     fn split(&self, compiled_in: &Path, name: &Path) -> Option<Rc<dyn Source>>;
 }
 
-/// There are none.
+/// No companions.
 impl Companions for () {
     fn separate(&self, _: &dyn Source) -> Option<Rc<dyn Source>> {
         None
@@ -39,18 +39,18 @@ impl Companions for () {
     }
 }
 
-/// Those that lie on this host, where tools put and look for them.
+/// Searches this host in the usual places.
 pub struct OnHost {
     roots: Vec<PathBuf>,
     executable: PathBuf,
     directories: Vec<PathBuf>,
     goes_on: Box<dyn Fn() -> bool>,
-    /// What was found to have the DWARF: others are named by their place beside it.
+    /// The debug file, once found: other files are searched relative to it.
     debug_file: RefCell<Option<PathBuf>>,
 }
 
 impl OnHost {
-    /// Each of the arguments as in [`Places`].
+    /// The arguments as in [`Places`].
     pub fn new(
         roots: Vec<PathBuf>,
         executable: PathBuf,
@@ -78,9 +78,9 @@ impl OnHost {
 
 impl Companions for OnHost {
     fn separate(&self, executable: &dyn Source) -> Option<Rc<dyn Source>> {
-        let found = separate(executable, &self.places())?;
-        self.debug_file.replace(Some(found.path.clone()));
-        Some(opened(found))
+        let debug_file = separate(executable, &self.places())?;
+        self.debug_file.replace(Some(debug_file.path.clone()));
+        Some(opened(debug_file))
     }
 
     fn common(&self, link: &CommonLink) -> Option<Rc<dyn Source>> {
@@ -99,6 +99,6 @@ impl Companions for OnHost {
     }
 }
 
-fn opened(found: Separate) -> Rc<dyn Source> {
-    Rc::new(found.file)
+fn opened(separate: Separate) -> Rc<dyn Source> {
+    Rc::new(separate.file)
 }

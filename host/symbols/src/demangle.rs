@@ -1,27 +1,27 @@
-//! Names as their language writes them, from those that linkers see.
+//! Demangles symbol names.
 
 use std::fmt::{self, Write};
 
 use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
 
-/// A short name may stand for one of any length: parts of it are repeated by reference.
+/// A short name can expand to any length, because it can repeat parts by reference.
 const MAX_NAME: usize = 4 << 10;
 
-/// How much of a name is wanted.
+/// How much of a name to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// C++ with parameters and return type; Rust with hashes and the disambiguators of crates.
     Full,
-    /// Without these. Template and generic arguments stay.
+    /// Without these. Template and generic arguments are kept.
     Short,
 }
 
-/// `None` where the name is not mangled, or in a way that is not known here.
+/// `None` if the name is not mangled, or in an unknown scheme.
 pub fn demangle(name: &str, style: Style) -> Option<String> {
     rust(name, style).or_else(|| cpp(name, style))
 }
 
-/// The name, and what compilers put behind that of a part of a function.
+/// Splits off the suffix that compilers append for a part of a function.
 fn parts(name: &str) -> (&str, &str) {
     match name.find('.') {
         Some(dot) => name.split_at(dot),
@@ -55,10 +55,10 @@ fn cpp(name: &str, style: Style) -> Option<String> {
     }
     let mut text = Bounded::default();
     symbol.structured_demangle(&mut text, &options).ok()?;
-    // What the crate leaves of an empty pack behind other arguments.
+    // The crate leaves this for an empty pack after other arguments.
     text.0 = text.0.replace(", >", ">");
     if style == Style::Short {
-        // Of a lambda it writes this without the parameters, too.
+        // The crate writes this for lambdas even without parameters.
         let len = text.0.trim_end_matches(" const").len();
         text.0.truncate(len);
     }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_written_as_in_their_language() {
+    fn names_are_demangled_in_their_languages_syntax() {
         let check = |name: &str, full: Option<&str>, short: Option<&str>| {
             assert_eq!(demangle(name, Style::Full).as_deref(), full, "{name}");
             assert_eq!(demangle(name, Style::Short).as_deref(), short, "{name}");
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_packs_and_qualifiers_of_lambdas_leave_nothing_behind() {
+    fn empty_packs_and_qualifiers_of_lambdas_are_removed() {
         let check = |name: &str, full: &str, short: &str| {
             assert_eq!(demangle(name, Style::Full).as_deref(), Some(full), "{name}");
             assert_eq!(
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_doubles_with_each_letter_ends() {
+    fn exponential_names_are_bounded() {
         let mut name = "_Z1fSt4pairIiiE".to_owned();
         for depth in 0..60u32 {
             let last = match depth.checked_sub(1) {

@@ -9,14 +9,14 @@ use profcol_elf::{Elf, ElfError, Extent, SectionHeader, Source};
 
 use crate::view::{Fuel, Section};
 
-/// What unpacking xz may take beside what comes out: its highest level takes 64 MiB.
+/// Memory limit of the xz decoder, excluding its output: the highest level needs 64 MiB.
 const MAX_XZ_KIB: u32 = 96 << 10;
 
 pub struct Image {
     pub elf: Elf,
     pub fuel: Fuel,
     source: Rc<dyn Source>,
-    /// Bytes that compressed sections may still come to.
+    /// Bytes that compressed sections may still expand to.
     unpacked: Cell<u64>,
 }
 
@@ -25,7 +25,7 @@ impl Image {
         Self::sharing(Fuel::default(), source, max_unpacked)
     }
 
-    /// Of which all reads burn that fuel.
+    /// All reads of the image burn this fuel.
     pub fn sharing(
         fuel: Fuel,
         source: Rc<dyn Source>,
@@ -43,12 +43,12 @@ impl Image {
         &*self.source
     }
 
-    /// How many bytes may still be unpacked.
+    /// Bytes that may still be decompressed.
     pub fn unpacked_left(&self) -> u64 {
         self.unpacked.get()
     }
 
-    /// The section of DWARF with this name, also where its name says that it is compressed.
+    /// The DWARF section with this name, also if its name marks it as compressed.
     pub fn dwarf_section(&self, name: &str) -> Result<Rc<Section>, ElfError> {
         let part = name.strip_prefix(".debug_");
         match part.and_then(|part| self.elf.find_debug(part)) {

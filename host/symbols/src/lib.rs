@@ -1,20 +1,23 @@
-//! An executable in, the names of its code out.
+//! Symbolization.
 //!
-//! * [`Symbols`]: of an address in an ELF file the functions, inlined ones included, with file and
-//!   line, from DWARF where there is some, else from Go's own table or the symbol tables.
-//! * [`Companions`]: where the other files are that have some of that DWARF.
-//! * [`demangle()`]: names as their language writes them.
+//! * [`Symbols`]: resolves an address of an ELF file to functions, including inlined ones, with file and line, from
+//!   DWARF if available, otherwise from Go's own table or the symbol tables.
+//! * [`Companions`]: the other files that may hold parts of the DWARF.
+//! * [`demangle()`]: demangles symbol names.
+//! * [`KernelSymbolizer`]: symbols of the running kernel, from kallsyms.
+//! * [`JitProcesses`]: symbols of JIT-compiled code, from perf maps and jitdumps.
 //!
-//! Files come from anybody who may start a process, and are read by a process with many rights: they
-//! are never mapped and not trusted to stay as they are. What is read for one address is bounded by
-//! [fuel](view::Fuel), what is held is told by [`Symbols::weight`] and given up by
-//! [`Symbols::shrink`].
+//! Files are untrusted and read with elevated privileges: anyone who can start a process can supply one. So they are
+//! never mapped and may change at any time. [Fuel](view::Fuel) bounds the reads per address, [`Symbols::weight`]
+//! returns the memory in use, and [`Symbols::shrink`] frees it.
 
 mod companions;
 mod demangle;
 mod dwarf;
 mod go;
 mod image;
+mod jit;
+mod kernel;
 mod near;
 mod symbols;
 mod table;
@@ -24,4 +27,6 @@ mod view;
 
 pub use companions::{Companions, OnHost};
 pub use demangle::{Style, demangle};
+pub use jit::{GeneratedCode, JitNames, JitProcesses};
+pub use kernel::{KernelFrame, KernelSymbolizer};
 pub use symbols::{Frame, Symbols, Unresolved};

@@ -1,5 +1,5 @@
-//! A search that begins where the last one ended: the addresses of a batch come in order, and what is near is in the
-//! processor's caches.
+//! A binary search that starts where the last one ended: the addresses of a batch are sorted, and nearby rows are in
+//! the CPU caches.
 
 use std::cell::Cell;
 
@@ -7,11 +7,11 @@ use std::cell::Cell;
 pub struct Near(Cell<usize>);
 
 impl Near {
-    /// How many rows are before, of rows of which the first ones are.
+    /// Like `slice::partition_point`.
     pub fn partition_point<T>(&self, rows: &[T], is_before: impl Fn(&T) -> bool) -> usize {
         let start = self.0.get().min(rows.len());
         let (behind, ahead) = rows.split_at_checked(start).unwrap_or((rows, &[]));
-        let found = match behind.last() {
+        let index = match behind.last() {
             Some(last) if !is_before(last) => {
                 let far = reach(behind.len(), |step| {
                     behind
@@ -30,12 +30,12 @@ impl Near {
                 start + rest.partition_point(is_before)
             }
         };
-        self.0.set(found);
-        found
+        self.0.set(index);
+        index
     }
 }
 
-/// How many rows have to be looked at, in ever longer steps as long as these are not far enough.
+/// The number of rows to search, by exponential search.
 fn reach(most: usize, is_short: impl Fn(usize) -> bool) -> usize {
     let mut step = 1;
     while step < most && is_short(step) {
@@ -49,20 +49,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_finds_what_a_search_without_memory_finds() {
+    fn agrees_with_a_plain_binary_search() {
         let near = Near::default();
         let mut seed = 1u32;
         for length in [0, 1, 2, 3, 5, 64, 1000] {
             let rows: Vec<u32> = (0..length).map(|it| it / 3 * 2).collect();
             for _ in 0..2000 {
                 seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                let wanted = (seed >> 16) % (length + 2);
-                let is_before = |row: &u32| *row <= wanted;
-                let found = near.partition_point(&rows, is_before);
+                let target = (seed >> 16) % (length + 2);
+                let is_before = |row: &u32| *row <= target;
+                let index = near.partition_point(&rows, is_before);
                 assert_eq!(
-                    found,
+                    index,
                     rows.partition_point(is_before),
-                    "{wanted} of {length}"
+                    "{target} of {length}"
                 );
             }
         }

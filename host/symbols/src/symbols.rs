@@ -1,9 +1,9 @@
-//! The names of one executable's code.
+//! The symbols of an executable.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use profcol_debuginfo::Refused;
+use profcol_debuginfo::ExtractError;
 use profcol_elf::{ElfError, Segment, Source};
 
 use crate::companions::Companions;
@@ -12,24 +12,24 @@ use crate::go::GoTable;
 use crate::image::Image;
 use crate::table::SymbolTable;
 
-/// A function at an address, or inlined there.
+/// A function at an address, possibly inlined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// As the linker sees it; empty where only the line is known.
+    /// The linkage name; empty if only the line is known.
     pub name: Arc<str>,
     pub file: Arc<str>,
     pub line: u32,
     pub column: u32,
-    /// Where the function is declared.
+    /// The line of the function's declaration.
     pub start_line: u32,
 }
 
-/// Why an address has no name.
+/// Why an address could not be resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unresolved {
-    /// Nothing in the file says what is there.
+    /// No symbol contains the address.
     NotFound,
-    /// Too much would have to be read.
+    /// The lookup needed too many reads.
     TooMuchWork,
 }
 
@@ -37,20 +37,20 @@ pub struct Symbols {
     segments: Vec<Segment>,
     tables: Vec<SymbolTable>,
     go: Option<GoTable>,
-    /// Bytes of files that were in others.
+    /// Memory of embedded files.
     inner: usize,
     debug: Option<DebugInfo>,
     damage: Option<ElfError>,
 }
 
 impl Symbols {
-    /// Of an executable and of its `companions`: these are asked for DWARF that it has not, also later.
-    /// What is compressed is not read beyond `max_unpacked` bytes of each file.
+    /// Reads an executable; `companions` are queried for missing DWARF, now and later. Decompresses at most
+    /// `max_unpacked` bytes of each file.
     pub fn read(
         source: Rc<dyn Source>,
         companions: Rc<dyn Companions>,
         max_unpacked: u64,
-    ) -> Result<Self, Refused> {
+    ) -> Result<Self, ExtractError> {
         let image = Image::read(source, max_unpacked)?;
         let mut symbols = Self {
             segments: image.elf.loaded(0).collect(),
@@ -70,12 +70,14 @@ impl Symbols {
             }
         }
         if symbols.tables.is_empty() && symbols.go.is_none() && symbols.debug.is_none() {
-            return Err(symbols.damage.map_or(Refused::NoNames, Refused::Elf));
+            return Err(symbols
+                .damage
+                .map_or(ExtractError::NoNames, ExtractError::Elf));
         }
         Ok(symbols)
     }
 
-    /// What this file has; damage to one part is no reason to do without the others.
+    /// Adds the symbols of a file; damage to one part does not affect the others.
     fn add(&mut self, image: &Image, companions: &Rc<dyn Companions>) {
         let table = SymbolTable::read(image);
         self.tables.extend(unless_damaged(&mut self.damage, table));
@@ -95,24 +97,24 @@ impl Symbols {
         }
     }
 
-    /// Why part of the file is not used.
+    /// Why a part of the file is not used.
     pub fn damage(&self) -> Option<&ElfError> {
         self.damage.as_ref()
     }
 
-    /// Whether there is more to be found than the names of functions.
+    /// Whether it can resolve more than function names.
     pub fn has_lines(&self) -> bool {
         self.debug.is_some()
     }
 
-    /// The address for which this byte of the file was linked.
+    /// The link address of a file offset.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let is_in = |it: &&Segment| offset.wrapping_sub(it.file_offset) < it.file_size;
         let segment = self.segments.iter().find(is_in)?;
         (offset - segment.file_offset).checked_add(segment.address)
     }
 
-    /// The frames at an address, the innermost first; at least one.
+    /// The frames at an address, innermost first; at least one.
     pub fn find(&mut self, address: u64) -> Result<Vec<Frame>, Unresolved> {
         let mut frames = Vec::new();
         let mut is_exhausted = false;
@@ -120,24 +122,24 @@ impl Symbols {
             debug.find(address, &mut frames);
             is_exhausted = debug.is_exhausted();
         }
-        // Assembly has no function in DWARF.
+        // DWARF has no functions for assembly.
         if frames
             .last()
             .is_none_or(|outermost| outermost.name.is_empty())
             && let Some(go) = &self.go
-            && let found @ [_, ..] = &go.find(address)[..]
+            && let go_frames @ [_, ..] = &go.find(address)[..]
         {
-            frames = found.to_vec();
+            frames = go_frames.to_vec();
         }
-        // Of two the one that begins later: the other's size may not be known.
-        let found = self
+        // The higher start address wins: the size of the other symbol may be unknown.
+        let rows = self
             .tables
             .iter()
             .filter_map(|table| Some((table.find(address)?, table)));
-        let nearest = found.max_by_key(|(row, _)| row.address);
+        let nearest = rows.max_by_key(|(row, _)| row.address);
         let name = nearest.and_then(|(row, table)| table.name(row));
         match (frames.last_mut(), name) {
-            // The linker's name says more than that of an entry, which may be without its scope.
+            // The linkage name is more specific than the name of an entry, which may lack its scope.
             (Some(outermost), Some(name)) => outermost.name = name,
             (None, Some(name)) => frames.push(Frame {
                 name,
@@ -152,15 +154,15 @@ impl Symbols {
         }
     }
 
-    /// About how many bytes it holds.
+    /// Estimated memory use.
     pub fn weight(&self) -> usize {
         let tables: usize = self.tables.iter().map(SymbolTable::weight).sum();
         let debug = self.debug.as_ref().map_or(0, DebugInfo::weight);
         size_of::<Self>() + self.inner + tables + debug
     }
 
-    /// Gives up what was not asked for the longest until it holds no more than that, or cannot hold less
-    /// without being read again.
+    /// Evicts the least recently used data until `limit` is met, or until only data is left that would need the file to
+    /// be read again.
     pub fn shrink(&mut self, limit: usize) {
         self.forget_blocks();
         while self.weight() > limit {
@@ -171,7 +173,7 @@ impl Symbols {
         }
     }
 
-    /// Gives up what is only there to read faster.
+    /// Frees buffers that only speed up reads.
     pub fn forget_blocks(&self) {
         self.tables.iter().for_each(SymbolTable::forget_blocks);
         if let Some(go) = &self.go {

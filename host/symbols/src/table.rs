@@ -1,4 +1,4 @@
-//! The symbol table, as far as it names code.
+//! The functions of a symbol table.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -20,23 +20,23 @@ use crate::view::Section;
 
 type Entry = Sym64<LittleEndian>;
 
-/// Symbols that are read at once.
+/// Symbols per read.
 const PIECE: usize = 1024;
 /// The largest browsers have a million and a half.
 const MAX_SYMBOLS: usize = 4 << 20;
-/// Reads that one table may take; a piece is one.
+/// Reads allowed per table; each piece is one read.
 const READS: u64 = 1 << 20;
 
-/// Functions by address.
+/// Functions sorted by address.
 pub struct SymbolTable {
     rows: Vec<Row>,
     near: Near,
     names: Rc<Section>,
-    known: RefCell<NameCache>,
+    name_cache: RefCell<NameCache>,
     fuel: crate::view::Fuel,
 }
 
-/// Names that were read, by where they stand.
+/// Names already read, by offset.
 #[derive(Default)]
 struct NameCache {
     names: HashMap<u32, Arc<str>, RandomState>,
@@ -46,13 +46,13 @@ struct NameCache {
 #[derive(Clone, Copy)]
 pub struct Row {
     pub address: u64,
-    /// 0 where it is not known; at most this where it is larger.
+    /// 0 if unknown; saturates.
     size: u32,
     name: u32,
 }
 
 impl SymbolTable {
-    /// `None` where there is no table that names a function.
+    /// `None` if no table contains a function.
     pub fn read(image: &Image) -> Result<Option<Self>, ElfError> {
         for kind in [SHT_SYMTAB, SHT_DYNSYM] {
             let is_it = |it: &&SectionHeader| it.sh_type.get(LE) == kind && has_data(it);
@@ -71,7 +71,7 @@ impl SymbolTable {
                     rows,
                     near: Near::default(),
                     names,
-                    known: RefCell::default(),
+                    name_cache: RefCell::default(),
                     fuel,
                 }));
             }
@@ -79,7 +79,7 @@ impl SymbolTable {
         Ok(None)
     }
 
-    /// The function with this address.
+    /// The function that contains this address.
     pub fn find(&self, address: u64) -> Option<Row> {
         let after = self
             .near
@@ -90,8 +90,8 @@ impl SymbolTable {
     }
 
     pub fn name(&self, row: Row) -> Option<Arc<str>> {
-        let mut known = self.known.borrow_mut();
-        if let Some(name) = known.names.get(&row.name) {
+        let mut name_cache = self.name_cache.borrow_mut();
+        if let Some(name) = name_cache.names.get(&row.name) {
             return Some(Arc::clone(name));
         }
         self.fuel.fill(READS);
@@ -99,18 +99,18 @@ impl SymbolTable {
         if name.is_empty() {
             return None;
         }
-        known.weight += size_of::<(u32, Arc<str>)>() + 2 * size_of::<usize>() + name.len();
-        known.names.insert(row.name, Arc::clone(&name));
+        name_cache.weight += size_of::<(u32, Arc<str>)>() + 2 * size_of::<usize>() + name.len();
+        name_cache.names.insert(row.name, Arc::clone(&name));
         Some(name)
     }
 
     pub fn weight(&self) -> usize {
         let rows = self.rows.capacity() * size_of::<Row>();
-        rows + self.names.weight() + self.known.borrow().weight
+        rows + self.names.weight() + self.name_cache.borrow().weight
     }
 
     pub fn forget_names(&self) {
-        self.known.take();
+        self.name_cache.take();
     }
 
     pub fn forget_blocks(&self) {
@@ -155,7 +155,7 @@ fn rows(image: &Image, section: &SectionHeader) -> Result<Vec<Row>, ElfError> {
         }
     }
     content.forget_blocks();
-    // Of those at one address the largest is the best, and of these the last.
+    // At each address the largest symbol wins, among equal ones the last.
     rows.sort_by_key(|row| (row.address, row.size));
     rows.reverse();
     rows.dedup_by_key(|row| row.address);

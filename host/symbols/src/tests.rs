@@ -1,4 +1,4 @@
-//! Files that are made to hurt: each ends soon, with bounded memory, and without a panic.
+//! Hostile files: each lookup ends soon, with bounded memory, and without a panic.
 
 use std::fs::File;
 use std::io::Write;
@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
+use profcol_test_skip::skip;
 
 use profcol_debuginfo::CommonLink;
 use profcol_elf::Source;
@@ -77,7 +78,7 @@ fn elf(sections: &[(&str, u64, Vec<u8>)]) -> Vec<u8> {
     bytes
 }
 
-/// A unit of DWARF 4 whose root has the code of [`CODE`] and these entries.
+/// A DWARF 4 unit whose root covers the code at [`CODE`], with these entries.
 fn info(entries: &[u8]) -> Vec<u8> {
     let root = [
         &[1][..],
@@ -97,7 +98,7 @@ fn info(entries: &[u8]) -> Vec<u8> {
     [&(rest.len() as u32).to_le_bytes()[..], &rest].concat()
 }
 
-/// Where the entries of [`info`] begin.
+/// The offset of the first entry of [`info`].
 const ENTRIES: u32 = 11 + 17;
 
 fn abbreviations() -> Vec<u8> {
@@ -144,15 +145,15 @@ fn dwarf(entries: &[u8], line: Vec<u8>) -> Vec<u8> {
 
 fn find(file: Vec<u8>) -> Vec<Frame> {
     let mut symbols = Symbols::read(Rc::new(file), Rc::new(()), 1 << 20).unwrap();
-    let found = symbols.find(CODE + 4).unwrap();
+    let frames = symbols.find(CODE + 4).unwrap();
     let most = 256 << 20;
     assert!(symbols.weight() < most);
     symbols.shrink(1 << 20);
     assert!(symbols.weight() < 160 << 20, "{}", symbols.weight());
-    found
+    frames
 }
 
-/// A line program that begins at [`CODE`], with these instructions.
+/// A line program that starts at [`CODE`], with these instructions.
 fn lines(instructions: &[u8]) -> Vec<u8> {
     let tables = b"\0a.c\0\0\0\0\0";
     let header = [
@@ -175,18 +176,18 @@ fn lines(instructions: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_files_of_these_tests_are_read() {
+fn valid_files_are_read() {
     let function = entry(2, ENTRIES);
-    let found = find(dwarf(
+    let frames = find(dwarf(
         &[function, entry(3, ENTRIES), vec![0; 3]].concat(),
         lines(&[1]),
     ));
-    assert_eq!(found.len(), 2);
-    assert_eq!((found[1].name.as_ref(), &*found[0].file), ("code", "a.c"));
+    assert_eq!(frames.len(), 2);
+    assert_eq!((frames[1].name.as_ref(), &*frames[0].file), ("code", "a.c"));
 }
 
 #[test]
-fn deep_nests_take_no_stack() {
+fn deep_nesting_uses_no_stack() {
     let mut entries = entry(2, ENTRIES);
     for _ in 0..200_000 {
         entries.extend(entry(3, ENTRIES));
@@ -195,26 +196,26 @@ fn deep_nests_take_no_stack() {
 }
 
 #[test]
-fn origins_that_go_round_end() {
+fn cyclic_origins_terminate() {
     let size = entry(2, 0).len() as u32;
     let round = [entry(2, ENTRIES + size), entry(3, ENTRIES)].concat();
-    let found = find(dwarf(&round, lines(&[1])));
-    assert_eq!(found.len(), 2);
+    let frames = find(dwarf(&round, lines(&[1])));
+    assert_eq!(frames.len(), 2);
     assert_eq!(
-        (found[0].name.as_ref(), found[1].name.as_ref()),
+        (frames[0].name.as_ref(), frames[1].name.as_ref()),
         ("", "code")
     );
 }
 
 #[test]
-fn long_line_programs_are_cut_off() {
-    // Each special opcode is a row at another address.
-    let found = find(dwarf(&entry(2, ENTRIES), lines(&vec![0xff; 16 << 20])));
-    assert_eq!(&*found[0].name, "code");
+fn long_line_programs_are_truncated() {
+    // Each special opcode adds a row at another address.
+    let frames = find(dwarf(&entry(2, ENTRIES), lines(&vec![0xff; 16 << 20])));
+    assert_eq!(&*frames[0].name, "code");
 }
 
 #[test]
-fn many_abbreviations_are_cut_off() {
+fn many_abbreviations_are_truncated() {
     let mut many = Vec::new();
     for number in 0..2_000_000u32 {
         let [a, b, c, _] = (number + 1).to_le_bytes();
@@ -225,7 +226,7 @@ fn many_abbreviations_are_cut_off() {
 }
 
 #[test]
-fn bombs_are_not_unpacked() {
+fn decompression_bombs_are_rejected() {
     let mut packer = ZlibEncoder::new(Vec::new(), Compression::best());
     let zeros = vec![0; 1 << 20];
     for _ in 0..64 {
@@ -248,7 +249,7 @@ fn bombs_are_not_unpacked() {
     }
 }
 
-/// A file that is also its own `.dwo` file, its package, and what it has in common with others.
+/// A file that is also its own `.dwo` file, package and common file.
 struct Itself(Rc<Vec<u8>>);
 
 impl Companions for Itself {
@@ -269,9 +270,9 @@ impl Companions for Itself {
     }
 }
 
-/// Those that the fuzzer begins with: it finds its way from what is read of them.
+/// The fuzzing seeds, which the fuzzer mutates.
 #[test]
-fn seeds_are_read_and_damage_to_them_does_no_harm() {
+fn seeds_are_read_and_damage_is_harmless() {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/symbols");
     for (seed, inlined) in [
         ("split-4.so", "deep"),
@@ -284,26 +285,25 @@ fn seeds_are_read_and_damage_to_them_does_no_harm() {
             let file = Rc::new(file);
             let companions = Rc::new(Itself(Rc::clone(&file)));
             let mut symbols = Symbols::read(file, companions, 1 << 20).ok()?;
-            let found = (0x1000..0x3000).step_by(97);
-            let found: Vec<_> = found.filter_map(|it| symbols.find(it).ok()).collect();
-            assert!(found.iter().all(|frames| frames.len() <= 256), "{seed}");
-            Some(found)
+            let addresses = (0x1000..0x3000).step_by(97);
+            let frames: Vec<_> = addresses.filter_map(|it| symbols.find(it).ok()).collect();
+            assert!(frames.iter().all(|it| it.len() <= 256), "{seed}");
+            Some(frames)
         };
-        let found = find(whole.clone()).unwrap();
+        let frames = find(whole.clone()).unwrap();
         let has_it =
             |frames: &Vec<Frame>| matches!(&frames[..], [inner, _] if *inner.name == *inlined);
-        assert!(found.iter().any(has_it), "{seed}: {found:?}");
+        assert!(frames.iter().any(has_it), "{seed}: {frames:?}");
         for at in (0..whole.len()).step_by(whole.len() / 200) {
             let mut damaged = whole.clone();
             damaged[at] ^= 0xff;
-            // Any answer is right.
+            // Any result is valid.
             let _any = find(damaged);
         }
     }
 }
 
-/// A real program, with DWARF; `None` where there is no g++.
-#[expect(clippy::print_stdout, reason = "tells that a test was skipped")]
+/// A real program with DWARF; `None` without g++.
 fn program(folder: &tempfile::TempDir) -> Option<PathBuf> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/shapes.cc");
     let program = folder.path().join("shapes");
@@ -312,8 +312,7 @@ fn program(folder: &tempfile::TempDir) -> Option<PathBuf> {
     match compiler.status() {
         Ok(status) => assert!(status.success()),
         Err(error) => {
-            assert!(std::env::var_os("CI").is_none(), "CI has g++");
-            println!("skipped: g++: {error}");
+            skip(&format!("no g++: {error}"));
             return None;
         }
     }
@@ -325,13 +324,13 @@ fn use_it(file: Vec<u8>, addresses: impl Iterator<Item = u64>) {
         return;
     };
     for address in addresses {
-        // Any answer is right: the file is damaged.
+        // Any result is valid: the file is damaged.
         let _any = symbols.find(address);
     }
 }
 
 #[test]
-fn damage_anywhere_does_no_harm() {
+fn damage_anywhere_is_harmless() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = program(&folder) else {
         return;
@@ -341,7 +340,7 @@ fn damage_anywhere_does_no_harm() {
     for cut in (0..whole.len()).step_by(whole.len() / 40) {
         use_it(whole[..cut].to_vec(), addresses());
     }
-    // Numbers that look random and are the same each time.
+    // Deterministic pseudorandom numbers.
     let mut state = 1u64;
     let mut next = |below: usize| {
         state = state
@@ -360,7 +359,7 @@ fn damage_anywhere_does_no_harm() {
 }
 
 #[test]
-fn a_file_that_is_truncated_while_it_is_read_kills_nobody() {
+fn a_file_truncated_while_reading_does_not_crash_the_reader() {
     let folder = tempfile::tempdir().unwrap();
     let Some(path) = program(&folder) else {
         return;

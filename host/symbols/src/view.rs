@@ -1,11 +1,9 @@
-//! What DWARF is read through: a section whose bytes are fetched as they are looked at.
+//! Access to a section for the DWARF reader; bytes are fetched on demand.
 //!
-//! A section is not mapped, since a file that is truncated under a mapping kills the reader, and not
-//! read as a whole, since it may be gigabytes. Blocks of it are read and the last few are held.
-//! Only what is compressed has to be held whole.
+//! A section is not mapped, because truncating a mapped file kills the reader, and not read as a whole, because it may
+//! be gigabytes. It is read in blocks, and the last few are cached. Only decompressed sections are held as a whole.
 //!
-//! Whoever reads burns [`Fuel`]: a file can contradict itself in so many ways that only a bound on
-//! all that is read bounds the time that it takes.
+//! Every read burns [`Fuel`]: files can be inconsistent in so many ways that only a bound on all reads bounds the time.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -14,16 +12,16 @@ use std::rc::Rc;
 use gimli::{Error, LittleEndian, Reader, ReaderOffsetId, Result};
 use profcol_elf::{Extent, Source};
 
-/// What is read of a file at once where nobody was before: names stand anywhere.
+/// Block size for random access: names are anywhere.
 const BLOCK: usize = 4 << 10;
-/// And up to this much where somebody goes along.
+/// Maximum block size for sequential access.
 const MAX_BLOCK: usize = 64 << 10;
-/// Blocks of one section that are held: who reads entries goes along one place and jumps to another.
+/// Cached blocks per section: reading entries is sequential, with jumps to another position.
 const HELD: usize = 4;
 /// No name or path is longer.
 const MAX_TEXT: usize = 64 << 10;
 
-/// How many more reads there may be; shared by the sections of a file.
+/// The remaining number of reads; shared by the sections of a file.
 #[derive(Clone, Debug, Default)]
 pub struct Fuel(Rc<Cell<u64>>);
 
@@ -36,7 +34,7 @@ impl Fuel {
         self.0.get()
     }
 
-    /// Lets `work` take no more than so many of them.
+    /// Limits `work` to this many reads.
     pub fn limited<T>(&self, reads: u64, work: impl FnOnce() -> T) -> T {
         let before = self.left();
         let limit = before.min(reads);
@@ -54,7 +52,7 @@ impl Fuel {
     }
 }
 
-/// Part of a section, from `start` on.
+/// Part of a section, starting at `start`.
 #[derive(Debug, Default)]
 struct Block {
     start: usize,
@@ -87,7 +85,7 @@ enum Content {
 }
 
 impl Section {
-    /// What stands there in a file.
+    /// A section in a file.
     pub fn in_file(source: Rc<dyn Source>, extent: Extent, fuel: Fuel) -> Rc<Self> {
         Self::new(
             Content::InFile {
@@ -127,7 +125,7 @@ impl Section {
         }
     }
 
-    /// Bytes that stay in memory.
+    /// Bytes held permanently.
     pub fn weight(&self) -> usize {
         match &self.content {
             Content::InFile { .. } => 0,
@@ -135,12 +133,12 @@ impl Section {
         }
     }
 
-    /// Gives up what can be read again.
+    /// Frees blocks that can be read again.
     pub fn forget_blocks(&self) {
         self.held.borrow_mut().clear();
     }
 
-    /// The block in which this byte is.
+    /// The block that contains this byte.
     fn block(&self, at: usize) -> Option<Rc<Block>> {
         let (source, offset, length) = match &self.content {
             Content::InMemory(block) => return Some(Rc::clone(block)),
@@ -175,14 +173,14 @@ impl Section {
 #[derive(Clone)]
 pub struct View {
     section: Rc<Section>,
-    /// The one that was read last, which mostly has the next bytes too.
+    /// The last block read, which usually contains the next bytes, too.
     block: Rc<Block>,
     start: usize,
     end: usize,
 }
 
 impl View {
-    /// Text, as far as it is any.
+    /// The content as text, with invalid UTF-8 replaced.
     pub fn text(&self) -> Option<String> {
         let length = self.len();
         if length > MAX_TEXT {
@@ -196,14 +194,14 @@ impl View {
         })
     }
 
-    /// Text up to a zero, that far from the start.
+    /// The zero-terminated text at this offset.
     pub fn text_at(&self, offset: usize) -> Option<String> {
         let mut view = self.clone();
         view.skip(offset).ok()?;
         view.read_null_terminated_slice().ok()?.text()
     }
 
-    /// So many bytes, that far from the start. Each burns as much as a read.
+    /// The bytes at this offset. Each byte burns as much as a read.
     pub fn bytes(&self, offset: usize, length: usize) -> Option<Vec<u8>> {
         let mut view = self.clone();
         view.skip(offset).ok()?;
@@ -213,7 +211,7 @@ impl View {
         self.section.fuel.burn(length as u64)?;
         let mut bytes = vec![0; length];
         match &self.section.content {
-            // Past the blocks: who reads that much seldom comes again.
+            // Bypasses the blocks: large reads are rarely repeated.
             Content::InFile { source, offset, .. } => {
                 let from = offset.checked_add(view.start as u64)?;
                 source.read_at(&mut bytes, from).ok()?;
@@ -231,7 +229,7 @@ impl View {
         Error::UnexpectedEof(self.offset_id())
     }
 
-    /// What of the view is in the block at its start; never empty.
+    /// The part of the view in the block at its start; never empty.
     #[inline(always)]
     fn here(&self) -> Option<&[u8]> {
         let from = self.start.checked_sub(self.block.start)?;
@@ -308,12 +306,12 @@ impl Reader for View {
                 view.block = view.section.block(view.start).ok_or_else(|| self.eof())?;
             }
             let here = view.here().ok_or_else(|| self.eof())?;
-            let (length, found) = (here.len(), here.iter().position(|&it| it == byte));
-            let looked = found.unwrap_or(length) as u64;
+            let (length, position) = (here.len(), here.iter().position(|&it| it == byte));
+            let looked = position.unwrap_or(length) as u64;
             let burnt = self.section.fuel.burn(1 + looked / 16);
             burnt.ok_or_else(|| self.eof())?;
-            if let Some(found) = found {
-                return Ok(view.start + found - self.start);
+            if let Some(position) = position {
+                return Ok(view.start + position - self.start);
             }
             view.start += length;
         }
@@ -360,8 +358,8 @@ impl Reader for View {
             return Err(self.eof());
         }
         let from = self.start.wrapping_sub(self.block.start);
-        if let Some(found) = self.block.bytes.get(from..from.wrapping_add(buffer.len())) {
-            buffer.copy_from_slice(found);
+        if let Some(bytes) = self.block.bytes.get(from..from.wrapping_add(buffer.len())) {
+            buffer.copy_from_slice(bytes);
             self.start += buffer.len();
             return Ok(());
         }

@@ -1,38 +1,37 @@
-//! Has the C library give memory back that was freed.
+//! Returns freed memory from the C library to the kernel.
 //!
-//! The C library keeps what is freed for the next allocation: with buffers of many MiB that is soon
-//! more than what is in use, and the kernel counts it. Where memory is short it counts against
-//! requests that would find room in it.
+//! The C library retains freed memory for later allocations. With buffers of many MiB that soon exceeds the memory in
+//! use, counts as resident, and makes admission refuse requests that would fit.
 
 #![allow(unsafe_code, reason = "calls of the C library")]
 
 #[cfg(target_env = "gnu")]
 pub fn release_free() {
-    // SAFETY: it takes no pointer and may be called at any time, by several threads at once.
+    // SAFETY: takes no pointer, and is thread-safe.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// Gives each large piece of memory pages of its own, which go back to the kernel when it is freed.
+/// Allocates each large block with `mmap`, so that freeing it returns its pages to the kernel.
 ///
-/// glibc does so by itself until the first one is freed: from then on it takes pieces of that size from where the small
-/// ones are, and keeps up to 64 MiB at the end of each arena, which [`release_free`] does not give back.
+/// glibc does so only until the first such block is freed: then it raises its mmap threshold, allocates blocks of that
+/// size from arenas, and keeps up to 64 MiB at the top of each arena, which [`release_free`] does not return.
 #[cfg(target_env = "gnu")]
 pub fn keep_large_memory_apart() {
-    /// Larger than any batch that is sent often: to ask for new pages each time would cost more than it saves.
+    /// Above the size of common batches, for which mapping pages each time would cost more than it saves.
     const LARGE: libc::c_int = 1 << 20;
-    // SAFETY: the call has no conditions.
+    // SAFETY: the call has no preconditions.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
     }
 }
 
-/// Other C libraries have no threshold that moves.
+/// Other C libraries have no dynamic threshold.
 #[cfg(not(target_env = "gnu"))]
 pub fn keep_large_memory_apart() {}
 
-/// Other C libraries give back what is freed by themselves.
+/// Other C libraries return freed memory by themselves.
 #[cfg(not(target_env = "gnu"))]
 pub fn release_free() {}
 
@@ -42,7 +41,7 @@ mod tests {
     use crate::memory::in_use;
 
     #[test]
-    fn gives_back_what_was_freed_between_what_is_in_use() {
+    fn returns_freed_memory_between_allocations_in_use() {
         const PAGES: usize = 10_000;
         let mut pages: Vec<_> = (0..PAGES).map(|_| Some(vec![1_u8; 8000])).collect();
         for page in pages.iter_mut().skip(1).step_by(2) {

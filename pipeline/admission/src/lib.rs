@@ -1,26 +1,19 @@
-//! Admission control: how much memory and how many threads requests may take, process-wide.
+//! Admission control: process-wide limits on the memory and threads of requests.
 //!
-//! The kernel says how much memory the process uses; it cannot say what is about to be used. So
-//! servers and receivers announce what they are about to use:
+//! The kernel reports the memory in use, but not what is about to be used. Servers and receivers announce that:
 //!
 //! ```text
 //! resident memory at the last reading
-//!   + what was taken since           bytes that arrived; the next reading has them
-//!   + what is reserved               buffers that are being filled
+//!   + taken since                    bytes that arrived; included in the next reading
+//!   + reserved                       buffers being filled
 //!   ≤ the limit, or the request is refused
 //! ```
 //!
-//! A reading costs some tens of microseconds. There is a new one where the last is old or the sum
-//! does not fit, so that it comes with requests and never on a timer. Before a request is refused,
-//! memory that was freed is given back to the kernel, in which it would count.
+//! A reading costs some tens of microseconds. Requests trigger a new one if the last is old or the sum does not fit;
+//! there is no timer. Before a request is refused, freed memory is returned to the kernel, as it would count as
+//! resident.
 
-#![cfg_attr(
-    test,
-    allow(
-        clippy::unwrap_used,
-        reason = "what is unwrapped wrongly fails the test, as it should"
-    )
-)]
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a panic fails the test"))]
 
 mod heap;
 mod memory;
@@ -29,10 +22,11 @@ mod tests;
 
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use prometheus::IntCounter;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, spawn_blocking};
@@ -40,13 +34,13 @@ use tokio::task::{JoinError, spawn_blocking};
 pub use self::heap::keep_large_memory_apart;
 pub use self::memory::{available as available_memory, in_use as resident_memory};
 
-/// How old a reading may be: what processors allocate shows in no other way.
+/// Maximum age of a reading: only readings show what processors allocate.
 const MAX_AGE: Duration = Duration::from_millis(100);
 
-/// How often memory is given back while there is not enough of it: that may take some 10 ms.
+/// Minimum interval between returns of freed memory, which may take some 10 ms.
 const RELEASE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Decides what is taken on. Clones share the limits.
+/// Admits or refuses work. Clones share the limits.
 #[derive(Clone)]
 pub struct Admission {
     shared: Arc<Shared>,
@@ -58,13 +52,13 @@ struct Shared {
     threads: Arc<Semaphore>,
 }
 
-/// Reads how many bytes of memory the process uses.
+/// Reads the process's memory use in bytes.
 type ReadMemory = fn() -> Option<u64>;
 
 #[derive(Debug)]
 struct Memory {
     read: ReadMemory,
-    /// Gives back what was freed.
+    /// Returns freed memory to the kernel.
     release: fn(),
     released: Option<Instant>,
     limit: u64,
@@ -80,14 +74,14 @@ struct Reading {
     at: Instant,
 }
 
-/// Memory that is about to be used. Once it is used, or will not be, this is to be dropped.
+/// Memory about to be used. Drop it once the memory is in use or no longer needed.
 #[derive(Debug)]
 pub struct Reservation {
     admission: Admission,
     bytes: u64,
 }
 
-/// There is not enough memory left.
+/// Not enough memory left.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "failed to reserve {wanted} bytes of memory: {in_use} of {limit} bytes are in use (see `memory_limiter`)"
@@ -99,7 +93,7 @@ pub struct Exhausted {
 }
 
 impl Exhausted {
-    /// Whether it would not fit into a process that uses no memory, so that trying again is in vain.
+    /// Whether the request exceeds the limit itself, so that retrying is pointless.
     pub fn is_final(&self) -> bool {
         self.wanted > self.limit
     }
@@ -108,22 +102,22 @@ impl Exhausted {
 // === impl Admission ===
 
 impl Admission {
-    /// Refuses what would bring the resident memory of this process over `limit` bytes.
+    /// Refuses requests that would bring the resident memory of this process over `limit` bytes.
     pub fn new(limit: u64) -> Self {
         Self::with_memory_reader(memory::in_use, limit)
     }
 
-    /// With four fifths of the memory that there is for this process as the limit.
+    /// Sets the limit to four fifths of the memory available to this process.
     pub fn for_available_memory() -> Self {
         Self::new(memory::available().map_or(u64::MAX, |bytes| bytes / 5 * 4))
     }
 
-    /// For what is bounded otherwise, and for tests.
+    /// No limit: for tests, and for work bounded elsewhere.
     pub fn unlimited() -> Self {
         Self::new(u64::MAX)
     }
 
-    /// [`new`](Self::new), with another way to learn how much memory is in use.
+    /// [`new`](Self::new) with a custom memory reader.
     pub fn with_memory_reader(read: ReadMemory, limit: u64) -> Self {
         Self::with(read, heap::release_free, limit)
     }
@@ -147,7 +141,7 @@ impl Admission {
         }
     }
 
-    /// The same limits; `refused` counts what is refused through this handle.
+    /// The same limits; `refused` counts refusals through this handle.
     #[must_use]
     pub fn counting(&self, refused: IntCounter) -> Self {
         Self {
@@ -156,35 +150,35 @@ impl Admission {
         }
     }
 
-    /// Lowers the limit to `bytes`; a lower one stays.
+    /// Lowers the limit to `bytes`, unless it is lower already.
     pub fn lower_limit(&self, bytes: u64) {
-        let mut memory = self.memory();
+        let mut memory = self.shared.memory.lock();
         memory.limit = memory.limit.min(bytes);
     }
 
-    /// Bytes that are in use as of a reading of at most this age; none where it cannot be read.
+    /// Memory in use by a reading of at most this age; `None` if it cannot be read.
     pub fn memory_in_use(&self, max_age: Duration) -> Option<u64> {
-        let mut memory = self.memory();
+        let mut memory = self.shared.memory.lock();
         if !memory.has_reading(max_age) {
             memory.measure();
         }
         memory.reading.map(|reading| reading.bytes)
     }
 
-    /// Takes memory that is in use already, such as that of bytes that have arrived.
+    /// Accounts for memory already in use, such as bytes that have arrived.
     pub fn take(&self, bytes: usize) -> Result<(), Exhausted> {
-        let admitted = self.memory().admit(bytes as u64);
+        let admitted = self.shared.memory.lock().admit(bytes as u64);
         self.counted(admitted)
     }
 
-    /// Sets memory aside for a buffer that is going to be filled.
+    /// Reserves memory for a buffer to be filled.
     pub fn reserve(&self, bytes: usize) -> Result<Reservation, Exhausted> {
         let mut reservation = self.reservation();
         reservation.resize(bytes)?;
         Ok(reservation)
     }
 
-    /// A reservation of nothing, for a buffer whose size is not known yet.
+    /// An empty reservation, for a buffer of unknown size.
     pub fn reservation(&self) -> Reservation {
         Reservation {
             admission: self.clone(),
@@ -192,14 +186,13 @@ impl Admission {
         }
     }
 
-    /// Does work that takes long on a thread of its own. As much goes on at a time as there are
-    /// CPUs; the rest waits.
+    /// Runs long work on a blocking thread. Concurrency is limited to the number of CPUs; the rest waits.
     pub async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, JoinError> {
         let permit = Arc::clone(&self.shared.threads).acquire_owned().await;
-        // The work goes on where nobody waits for it any more, and so keeps its place.
+        // Abandoned work still runs, so it keeps its permit.
         spawn_blocking(move || {
             let done = work();
             drop(permit);
@@ -214,32 +207,26 @@ impl Admission {
         }
         result
     }
-
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        let memory = self.shared.memory.lock();
-        memory.unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl fmt::Debug for Admission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.memory().fmt(f)
+        self.shared.memory.lock().fmt(f)
     }
 }
 
 // === impl Reservation ===
 
 impl Reservation {
-    /// Sets aside so many bytes instead of as many as before. Where there is no room for more, it
-    /// stays as it is.
+    /// Changes the reservation to `bytes`. Leaves it unchanged if that does not fit.
     pub fn resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
         self.resize_between(bytes, bytes)
     }
 
-    /// Sets aside `wanted` bytes, or `least` where there is no room for more and nothing else is set aside:
-    /// of a crowd that sends again and again, one request at a time goes on.
+    /// Reserves `wanted` bytes, or `least` if that does not fit and nothing else is reserved: under constant overload,
+    /// one request at a time still proceeds.
     pub fn resize_between(&mut self, least: usize, wanted: usize) -> Result<(), Exhausted> {
-        let mut memory = self.admission.memory();
+        let mut memory = self.admission.shared.memory.lock();
         let mut admitted = memory.resize(&mut self.bytes, wanted as u64);
         if admitted.is_err() && memory.reserved == self.bytes {
             admitted = memory.resize(&mut self.bytes, least as u64);
@@ -248,17 +235,17 @@ impl Reservation {
         self.admission.counted(admitted)
     }
 
-    /// So many bytes of it are in use now: the next reading has them, so they are set aside no more.
+    /// Releases `bytes` that are in use now: the next reading includes them.
     pub fn spend(&mut self, bytes: usize) {
         let spent = self.bytes.min(bytes as u64);
-        self.admission.memory().reserved -= spent;
+        self.admission.shared.memory.lock().reserved -= spent;
         self.bytes -= spent;
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.admission.memory().reserved -= self.bytes;
+        self.admission.shared.memory.lock().reserved -= self.bytes;
     }
 }
 
@@ -286,7 +273,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Makes a reservation that large, or leaves it as it is.
+    /// Changes a reservation to `bytes`, or leaves it unchanged.
     fn resize(&mut self, reservation: &mut u64, bytes: u64) -> Result<(), Exhausted> {
         self.admit(bytes.saturating_sub(*reservation))?;
         self.reserved = self.reserved - *reservation + bytes;
@@ -317,7 +304,7 @@ impl Memory {
         }
     }
 
-    /// What was taken before is in the new reading. What is reserved may be or not.
+    /// The new reading includes what was taken before; reserved memory may or may not be in it.
     fn measure(&mut self) {
         self.reading = (self.read)().map(|bytes| Reading {
             bytes,

@@ -1,4 +1,4 @@
-//! How much memory this process uses, and how much there is for it.
+//! Memory used by and available to this process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ pub fn in_use() -> Option<u64> {
     kib_field(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
 }
 
-/// The lowest limit of the cgroups that this process is in, or all memory of the host.
+/// The lowest memory limit of this process's cgroups, or the host's memory.
 pub fn available() -> Option<u64> {
     let host = kib_field(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     Some(cgroup_limit(&groups, Path::new("/sys/fs/cgroup")).map_or(host, |limit| limit.min(host)))
 }
 
-/// Looks at each group and at all that it is nested in: any of them may set the limit.
+/// Checks each group and its ancestors: any of them may set the limit.
 fn cgroup_limit(groups: &str, root: &Path) -> Option<u64> {
     let files = groups
         .lines()
@@ -58,13 +58,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_this_process_uses_and_may_use() {
+    fn reads_memory_in_use_and_available() {
         let (used, available) = (in_use().unwrap(), available().unwrap());
         assert!(used > 100_000 && used < available, "{used} of {available}");
     }
 
     #[test]
-    fn the_lowest_limit_on_the_way_to_the_root_counts() {
+    fn the_lowest_limit_up_to_the_root_counts() {
         let root = tempfile::tempdir().unwrap();
         let group = root.path().join("system.slice/profcol.service");
         fs::create_dir_all(&group).unwrap();

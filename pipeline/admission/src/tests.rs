@@ -21,7 +21,7 @@ fn takes_until_the_limit_is_reached() {
     let admission = Admission::with_memory_reader(|| Some(400), LIMIT);
     let reserved = admission.reserve(300).unwrap();
     admission.take(300).unwrap();
-    // Here it is read anew, and what was taken and is not in use any more is free again.
+    // A new reading frees what was taken but is no longer in use.
     admission.take(300).unwrap();
     assert_eq!(admission.take(301), Err(exhausted(301, 700)));
     drop(reserved);
@@ -29,7 +29,7 @@ fn takes_until_the_limit_is_reached() {
 }
 
 #[test]
-fn counts_what_is_reserved_until_it_is_dropped() {
+fn counts_reservations_until_dropped() {
     let admission = Admission::with_memory_reader(|| Some(0), LIMIT);
     let first = admission.reserve(600).unwrap();
     assert_eq!(admission.reserve(500).unwrap_err(), exhausted(500, 600));
@@ -50,7 +50,7 @@ fn resizes_a_reservation_by_the_difference() {
 }
 
 #[test]
-fn what_is_spent_of_a_reservation_counts_once_it_is_read() {
+fn spent_bytes_of_a_reservation_count_once_they_are_read() {
     static IN_USE: AtomicU64 = AtomicU64::new(0);
     let admission = Admission::with_memory_reader(|| Some(IN_USE.load(SeqCst)), LIMIT);
     let mut buffer = admission.reserve(600).unwrap();
@@ -88,7 +88,7 @@ fn reads_memory_rarely_while_there_is_plenty() {
 }
 
 #[test]
-fn says_how_much_memory_is_in_use() {
+fn reports_memory_in_use() {
     static READINGS: AtomicUsize = AtomicUsize::new(0);
     let read = || Some(READINGS.fetch_add(1, SeqCst) as u64);
     let admission = Admission::with_memory_reader(read, LIMIT);
@@ -104,7 +104,7 @@ fn says_how_much_memory_is_in_use() {
 }
 
 #[test]
-fn memory_that_was_freed_is_given_back_before_anything_is_refused() {
+fn freed_memory_is_returned_before_a_refusal() {
     static IS_RELEASED: AtomicBool = AtomicBool::new(false);
     static RELEASES: AtomicUsize = AtomicUsize::new(0);
     let read = || Some(if IS_RELEASED.load(SeqCst) { 100 } else { 900 });
@@ -124,7 +124,7 @@ fn memory_that_was_freed_is_given_back_before_anything_is_refused() {
     let most = 2 + began.elapsed().as_millis() / RELEASE_INTERVAL.as_millis();
     assert!(
         RELEASES.load(SeqCst) as u128 <= most,
-        "not for each that is refused"
+        "not for each refusal"
     );
 }
 
@@ -137,7 +137,7 @@ fn the_lowest_limit_counts() {
 }
 
 #[test]
-fn counts_refusals_through_the_handle_that_was_used() {
+fn counts_refusals_of_each_handle() {
     let admission = Admission::with_memory_reader(|| Some(0), LIMIT);
     let (refused, others) = ("refused", "others");
     let [refused, others] = [refused, others].map(|name| IntCounter::new(name, "-").unwrap());
@@ -152,7 +152,7 @@ fn counts_refusals_through_the_handle_that_was_used() {
 }
 
 #[test]
-fn tells_what_can_never_fit_from_what_does_not_fit_now() {
+fn a_request_above_the_limit_is_final() {
     let admission = Admission::with_memory_reader(|| Some(900), LIMIT);
     assert!(!admission.take(LIMIT as usize).unwrap_err().is_final());
     assert!(admission.take(LIMIT as usize + 1).unwrap_err().is_final());
@@ -169,7 +169,7 @@ fn bounds_reservations_where_memory_cannot_be_read() {
 }
 
 #[tokio::test]
-async fn no_more_long_work_goes_on_at_a_time_than_there_are_cpus() {
+async fn long_work_is_limited_to_the_number_of_cpus() {
     let admission = Admission::unlimited();
     let cpus = available_parallelism().unwrap().get();
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -191,7 +191,7 @@ async fn no_more_long_work_goes_on_at_a_time_than_there_are_cpus() {
 }
 
 #[tokio::test]
-async fn abandoned_work_keeps_its_place_until_it_is_done() {
+async fn abandoned_work_keeps_its_permit_until_done() {
     let admission = Admission::unlimited();
     let cpus = available_parallelism().unwrap().get();
     let mut gates = Vec::new();
@@ -200,7 +200,7 @@ async fn abandoned_work_keeps_its_place_until_it_is_done() {
         let (began, begun) = oneshot::channel();
         let work = admission.run_blocking(move || {
             began.send(()).unwrap();
-            // The error that comes when the gate is dropped lets it go on as well.
+            // A dropped gate also lets it continue.
             let _ = opened.recv();
         });
         tokio::select! {
@@ -211,13 +211,13 @@ async fn abandoned_work_keeps_its_place_until_it_is_done() {
     }
     let next = admission.run_blocking(|| ());
     let waited = tokio::time::timeout(Duration::from_millis(50), next).await;
-    assert!(waited.is_err(), "all places are taken");
+    assert!(waited.is_err(), "all permits are taken");
     drop(gates);
     admission.run_blocking(|| ()).await.unwrap();
 }
 
 #[test]
-fn alone_a_request_goes_on_with_the_least_that_it_needs() {
+fn a_lone_request_proceeds_with_the_least_it_needs() {
     let admission = Admission::with_memory_reader(|| Some(0), LIMIT);
     let limit = LIMIT as usize;
     let mut other = admission.reserve(1).unwrap();
@@ -225,12 +225,12 @@ fn alone_a_request_goes_on_with_the_least_that_it_needs() {
     alone.resize_between(limit / 2, 2 * limit).unwrap_err();
     other.resize(0).unwrap();
     alone.resize_between(limit / 2, 2 * limit).unwrap();
-    // No more than that, and never over the limit.
+    // No more than the least, and never over the limit.
     other.resize(limit / 2 + 1).unwrap_err();
     other.resize(limit / 2).unwrap();
     drop(other);
     alone.resize_between(limit + 1, 2 * limit).unwrap_err();
-    // Where there is room for more it has more.
+    // It gets more if there is room.
     alone.resize_between(1, limit).unwrap();
     admission.reserve(1).unwrap_err();
 }

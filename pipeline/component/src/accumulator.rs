@@ -1,8 +1,7 @@
-//! Holds batches back until there is enough of them to be worth sending, or time is up.
+//! Accumulates batches until they reach a minimum size or a flush timeout.
 //!
-//! Used by the `batch` processor and by `sending_queue.batch`, which differ only in where they
-//! stand. Batches of clients that differ in the chosen metadata keys are kept apart, and so are
-//! those whose sources cannot wait.
+//! Used by the `batch` processor and by `sending_queue.batch`. Batches whose clients differ in the configured metadata
+//! keys are not merged, nor are live batches with others.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -13,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::{Batch, DeferredSymbols, Finalizers, Metadata, Source};
 
-/// What a batch is measured in.
+/// Unit of a batch's size.
 #[derive(
     Clone,
     Copy,
@@ -27,7 +26,7 @@ use crate::{Batch, DeferredSymbols, Finalizers, Metadata, Source};
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Sizer {
-    /// Batches, as they came.
+    /// Batches as received.
     #[default]
     Requests,
     /// Samples.
@@ -36,33 +35,33 @@ pub enum Sizer {
     Bytes,
 }
 
-/// When to send on, and in what pieces.
+/// When to flush, and how to split.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// What `min_size` counts.
     pub sizer: Sizer,
-    /// Send on as soon as there is this much; 0 sends everything on at once.
+    /// Flush at this size; 0 flushes every batch immediately.
     pub min_size: u64,
-    /// No piece has more samples.
+    /// Maximum samples per piece.
     pub max_samples: Option<NonZeroUsize>,
-    /// No piece has more encoded bytes.
+    /// Maximum encoded bytes per piece.
     pub max_bytes: Option<NonZeroUsize>,
-    /// Send on at the latest after this long; `None` means only by size.
+    /// Flush timeout; `None` flushes by size only.
     pub flush_after: Option<Duration>,
-    /// Metadata keys whose values are kept apart.
+    /// Metadata keys that partition batches.
     pub keys: Vec<String>,
-    /// How many combinations of values may be held at once.
+    /// Maximum number of partitions held at once.
     pub max_partitions: usize,
 }
 
-/// The batches held back.
+/// The accumulated batches.
 #[derive(Debug)]
 pub struct Accumulator {
     limits: Limits,
     partitions: HashMap<Key, Partition>,
 }
 
-/// What batches that are merged have in common.
+/// Only batches with equal keys are merged.
 type Key = (Source, Metadata);
 
 #[derive(Debug)]
@@ -72,8 +71,7 @@ struct Partition {
     since: Instant,
 }
 
-/// Batches that are to be sent on together. Merging them is work, so it is not done under whatever
-/// lock guards the accumulator.
+/// Batches to be merged and sent. Merging is expensive, so it is done outside the lock that guards the accumulator.
 #[derive(Debug)]
 #[must_use]
 pub struct Ready {
@@ -112,7 +110,7 @@ impl Accumulator {
         }
     }
 
-    /// Whether a batch of this source and of a client with this metadata can be taken.
+    /// Whether there is room for the batch's partition.
     pub fn has_room_for(&self, batch: &Batch) -> bool {
         self.partitions.len() < self.limits.max_partitions
             || self.partitions.contains_key(&self.key(batch))
@@ -125,7 +123,7 @@ impl Accumulator {
         )
     }
 
-    /// What is held, in samples as their sources count them.
+    /// Held samples, as their sources count them.
     pub fn source_samples(&self) -> u64 {
         let held = self
             .partitions
@@ -134,7 +132,7 @@ impl Accumulator {
         held.map(Batch::source_samples).sum()
     }
 
-    /// Takes a batch; returns what is ready to be sent on.
+    /// Adds a batch; returns its partition if it is ready to be sent.
     pub fn add(&mut self, batch: Batch, now: Instant) -> Option<Ready> {
         let key = self.key(&batch);
         let size = self.limits.sizer.size(&batch.profiles);
@@ -153,7 +151,7 @@ impl Accumulator {
             .flatten()
     }
 
-    /// When [`flush_due`](Self::flush_due) has something to do next.
+    /// Time of the next flush, for [`flush_due`](Self::flush_due).
     pub fn next_flush(&self) -> Option<Instant> {
         let first = self
             .partitions
@@ -163,7 +161,7 @@ impl Accumulator {
         Some(first + self.limits.flush_after?)
     }
 
-    /// What has been held for its time.
+    /// Removes and returns partitions whose flush timeout has passed.
     pub fn flush_due(&mut self, now: Instant) -> Vec<Ready> {
         let Some(flush_after) = self.limits.flush_after else {
             return Vec::new();
@@ -202,10 +200,10 @@ impl Accumulator {
 // === impl Ready ===
 
 impl Ready {
-    /// Merges the batches and cuts the result to the bounds.
+    /// Merges the batches and splits the result to the limits.
     ///
-    /// A sample that alone exceeds the bound in bytes goes on as it is: whether it can be delivered
-    /// is for the exporter to find out and to count.
+    /// A single sample above the byte limit is passed on unchanged: the exporter finds out whether it can be delivered,
+    /// and counts it.
     pub fn combine(self) -> Vec<Batch> {
         let Some(merged) = merge(self.batches) else {
             return Vec::new();
@@ -230,7 +228,7 @@ fn cut(
     batch.into_pieces(split.pieces.into_iter().chain(split.oversize))
 }
 
-/// One batch with the content of all; `None` of none.
+/// Merges all batches into one; `None` if there are none.
 fn merge(batches: Vec<Batch>) -> Option<Batch> {
     if batches.len() < 2 {
         return batches.into_iter().next();
@@ -266,7 +264,7 @@ mod tests {
     use crate::testkit::batch;
 
     #[test]
-    fn knows_the_sender_as_long_as_all_came_from_there() {
+    fn keeps_the_peer_if_all_batches_share_it() {
         let check = |peers: &[Option<&str>], expected: Option<&str>| {
             let mut accumulator = Accumulator::new(Limits {
                 sizer: Sizer::Requests,
@@ -284,7 +282,7 @@ mod tests {
                 ready = accumulator.add(batch, Instant::now());
             }
             let pieces = ready.unwrap().combine();
-            assert!(pieces.len() > 1, "it was not cut");
+            assert!(pieces.len() > 1, "not split");
             for piece in pieces {
                 assert_eq!(piece.peer, expected.map(parse), "{peers:?}");
             }

@@ -1,16 +1,16 @@
-//! What a consumer answers to a batch.
+//! A consumer's answer to a batch.
 
 use std::time::Duration;
 
 use crate::Outcome;
 
-/// Accepted, or why not.
+/// Accepted, or the refusal.
 pub type Answer = Result<(), Refusal>;
 
-/// Why a batch was not taken, in the terms in which the sender has to act on it.
+/// Why a batch was refused, and how the sender must react.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The same batch may be accepted later, not before `after` where that is known.
+    /// The same batch may be accepted later, not before `after` if given.
     #[error("{reason}")]
     Retry {
         reason: String,
@@ -19,38 +19,38 @@ pub enum Refusal {
     /// The same batch will never be accepted.
     #[error("{reason}")]
     Permanent { reason: String },
-    /// The batch exceeds what the other side takes in one message; smaller pieces may pass.
+    /// The batch exceeds the peer's message size limit; smaller pieces may be accepted.
     #[error("{reason}")]
     TooLarge { reason: String, limit_bytes: usize },
 }
 
-/// What a backend said about a batch that it took.
+/// A backend's response to an accepted batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delivered {
-    /// Profiles that the backend dropped although it answered with success; never sent again.
+    /// Profiles the backend dropped despite responding with success; never resent.
     pub rejected_profiles: u64,
-    /// The backend's words, empty where it had none.
+    /// The backend's message, possibly empty.
     pub message: String,
 }
 
 impl Refusal {
-    pub fn retry(reason: impl Into<String>) -> Self {
+    pub fn retry(reason: impl ToString) -> Self {
         Self::Retry {
-            reason: reason.into(),
+            reason: reason.to_string(),
             after: None,
         }
     }
 
-    pub fn retry_after(reason: impl Into<String>, after: Duration) -> Self {
+    pub fn retry_after(reason: impl ToString, after: Duration) -> Self {
         Self::Retry {
-            reason: reason.into(),
+            reason: reason.to_string(),
             after: Some(after),
         }
     }
 
-    pub fn permanent(reason: impl Into<String>) -> Self {
+    pub fn permanent(reason: impl ToString) -> Self {
         Self::Permanent {
-            reason: reason.into(),
+            reason: reason.to_string(),
         }
     }
 
@@ -58,7 +58,7 @@ impl Refusal {
         matches!(self, Self::Retry { .. })
     }
 
-    /// What a refused batch has come to.
+    /// The outcome of a refused batch.
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::Retry { .. } => Outcome::Undelivered,
@@ -66,8 +66,8 @@ impl Refusal {
         }
     }
 
-    /// Of two refusals of copies of one batch, the one that the sender is to act on: while any
-    /// copy can still be delivered, sending again is right.
+    /// Combines the refusals of two copies of a batch into the one the sender acts on: a retryable one wins, as that
+    /// copy can still be delivered.
     pub fn prevailing(self, other: Self) -> Self {
         match (&self, &other) {
             (Self::Retry { after: a, .. }, Self::Retry { after: b, .. }) if b > a => other,

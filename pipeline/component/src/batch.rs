@@ -1,4 +1,4 @@
-//! What flows through a pipeline: profiles and what is known of their sender.
+//! The unit that flows through a pipeline: profiles and metadata about their sender.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,38 +10,38 @@ use twox_hash::XxHash3_128;
 
 use crate::{Answer, DeferredSymbols, Finalizers, Outcome, Refusal};
 
-/// Profiles on their way, with the sender's metadata and whoever waits for the outcome.
+/// Profiles in transit, with the sender's metadata and finalizers.
 ///
-/// A clone shares all of it; each copy answers for itself to the finalizers.
+/// A clone shares everything; each copy reports its own outcome to the finalizers.
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub profiles: Profiles,
     pub source: Source,
-    /// What the batch has in common with itself when it is sent again after a refusal, so that
-    /// those who took it the first time are not given it twice.
+    /// Identifies a batch resent after a refusal, so that exporters that accepted it the first time do not get it
+    /// twice.
     pub id: Option<BatchId>,
     pub metadata: Arc<Metadata>,
-    /// The address from which it came, as long as all of it came from there.
+    /// The peer's address, if all of the batch came from one peer.
     pub peer: Option<IpAddr>,
-    /// Where to ask for names that were not there yet when it was passed on.
+    /// Resolves symbols that were unresolved when the batch was passed on.
     pub deferred_symbols: DeferredSymbols,
     pub finalizers: Finalizers,
 }
 
-/// What the source of a batch does when the batch is refused for now.
+/// How the source of a batch reacts to a retryable refusal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Source {
-    /// It keeps the batch and sends it again: a client, a file.
+    /// Keeps the batch and resends it: a client, a file.
     #[default]
     Replayable,
-    /// It keeps the batch until it is known what became of it, and says so itself: a recording.
+    /// Keeps the batch until its outcome is known, and reports it itself: a recording.
     Recorded,
-    /// It cannot wait, since the next batch is already being sampled. An exporter whose queue is
-    /// full drops the batch and counts it; it never holds up the others.
+    /// Cannot wait, since the next batch is already being sampled. An exporter with a full queue drops and counts the
+    /// batch; it never blocks other exporters.
     Live,
 }
 
-/// Tells a batch that is sent again from others.
+/// Identifies a batch across resends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BatchId(u128);
 
@@ -63,7 +63,7 @@ impl Batch {
         }
     }
 
-    /// A batch whose source cannot wait.
+    /// A live batch.
     pub fn live(profiles: Profiles) -> Self {
         Self {
             source: Source::Live,
@@ -77,8 +77,8 @@ impl Batch {
         self
     }
 
-    /// Samples as their source counts them: the stack of a sampling receiver that was seen n times
-    /// is n samples, and what came over the wire is counted as it came.
+    /// Samples as their source counts them: for a sampling receiver, a stack seen n times is n samples; samples
+    /// received over the wire are counted as received.
     pub fn source_samples(&self) -> u64 {
         match self.source {
             Source::Live => self.profiles.observation_count(),
@@ -96,8 +96,8 @@ impl Batch {
         self
     }
 
-    /// The same batch, for which nobody waits.
-    pub fn without_finalizers(&self) -> Self {
+    /// The same batch without finalizers.
+    pub fn detached(&self) -> Self {
         Self {
             profiles: self.profiles.clone(),
             source: self.source,
@@ -109,14 +109,14 @@ impl Batch {
         }
     }
 
-    /// Refuses the batch: tells whoever waits for it, and gives the answer to return.
+    /// Refuses the batch: settles its finalizers and returns the answer.
     pub fn refuse(self, refusal: Refusal) -> Answer {
         self.finalizers.settle(refusal.outcome());
         Err(refusal)
     }
 
-    /// Cuts the batch: every piece answers to those who wait for the whole, and none is the batch
-    /// that its source would send again.
+    /// Splits the batch: every piece reports to the whole's finalizers, and none keeps the id, as the source resends
+    /// the whole.
     pub fn into_pieces(self, pieces: impl IntoIterator<Item = Profiles>) -> Vec<Batch> {
         let piece = |profiles| Self {
             id: None,
@@ -127,7 +127,7 @@ impl Batch {
         pieces
     }
 
-    /// The same batch with other content: whoever waits for it waits for the new content.
+    /// Replaces the profiles; the finalizers wait for the new content.
     pub fn with_profiles(mut self, profiles: Profiles) -> Self {
         self.profiles = profiles;
         self
@@ -135,12 +135,12 @@ impl Batch {
 }
 
 impl BatchId {
-    /// Of a batch whose content a client sends again byte by byte.
+    /// For a batch that a client resends byte for byte.
     pub fn of_content(content: &[u8]) -> Self {
         Self(XxHash3_128::oneshot(content))
     }
 
-    /// Of a batch that its source itself keeps and offers again.
+    /// For a batch that its source keeps and resends itself.
     pub fn unique() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(u128::from(NEXT.fetch_add(1, Ordering::Relaxed)))
@@ -161,7 +161,7 @@ impl Metadata {
             .map_or(&[], Vec::as_slice)
     }
 
-    /// Only the entries of `names`, which decide into which batch something goes.
+    /// Only the entries of `names`, the partition keys.
     pub fn restricted_to(&self, names: &[String]) -> Metadata {
         let keep = names.iter().map(|name| name.to_ascii_lowercase());
         Metadata(

@@ -1,15 +1,15 @@
-//! What of root's power a component uses: Linux capabilities.
+//! Linux capabilities a component needs.
 //!
-//! A process that runs as root keeps only what its configuration has a use for; each component says what that is.
+//! A process started as root keeps only the capabilities its configuration needs; each component declares its own.
 
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
 
-/// A set of capabilities, numbered as the kernel numbers them.
+/// A set of capabilities, with the kernel's bit numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities(u64);
 
-/// Those that some component uses, and their names.
+/// The capabilities that components use, and their names.
 const NAMES: [(Capabilities, &str); 9] = [
     (Capabilities::DAC_OVERRIDE, "CAP_DAC_OVERRIDE"),
     (Capabilities::DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH"),
@@ -24,23 +24,23 @@ const NAMES: [(Capabilities, &str); 9] = [
 
 impl Capabilities {
     pub const NONE: Self = Self(0);
-    /// Writing where another user may write: files, folders, Unix sockets.
+    /// Write to other users' files, directories and Unix sockets.
     pub const DAC_OVERRIDE: Self = Self(1 << 1);
-    /// Reading what another user may read.
+    /// Read other users' files.
     pub const DAC_READ_SEARCH: Self = Self(1 << 2);
-    /// Listening on ports below 1024.
+    /// Listen on ports below 1024.
     pub const NET_BIND_SERVICE: Self = Self(1 << 10);
-    /// Looking into other users' processes: their executables, mappings and files.
+    /// Inspect other users' processes: executables, mappings and files.
     pub const SYS_PTRACE: Self = Self(1 << 19);
     pub const SYS_ADMIN: Self = Self(1 << 21);
-    /// Addresses of the kernel's code.
+    /// Read kernel symbol addresses.
     pub const SYSLOG: Self = Self(1 << 34);
     pub const PERFMON: Self = Self(1 << 38);
     pub const BPF: Self = Self(1 << 39);
-    /// Opening executables that are deleted or replaced while they run.
+    /// Open executables deleted or replaced while running.
     pub const CHECKPOINT_RESTORE: Self = Self(1 << 40);
 
-    /// What it takes to listen on `endpoint`: `host:port`, or the path of a Unix socket.
+    /// Needed to listen on `endpoint`: `host:port`, or the path of a Unix socket.
     pub fn to_listen(endpoint: &str) -> Self {
         let port = endpoint.rsplit_once(':').map(|(_, port)| port.parse());
         match port {
@@ -50,7 +50,7 @@ impl Capabilities {
         }
     }
 
-    /// What it takes to connect to `endpoint`, whose Unix socket may be another user's.
+    /// Needed to connect to `endpoint`, whose Unix socket may belong to another user.
     pub fn to_connect(endpoint: &str) -> Self {
         match endpoint.starts_with("unix:") {
             true => Self::DAC_OVERRIDE,
@@ -58,7 +58,7 @@ impl Capabilities {
         }
     }
 
-    /// The one with this number.
+    /// The capability with this number.
     pub const fn from_number(number: u32) -> Self {
         Self(1 << number)
     }
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_low_port_and_a_unix_socket_take_more_than_a_high_port() {
+    fn low_ports_and_unix_sockets_need_capabilities() {
         for (endpoint, expected) in [
             ("localhost:4317", "none"),
             ("0.0.0.0:0", "none"),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_named() {
+    fn displays_names() {
         let set = Capabilities::BPF | Capabilities::SYSLOG;
         assert_eq!(set.to_string(), "CAP_SYSLOG, CAP_BPF");
         assert!(set.contains(Capabilities::BPF) && !set.contains(Capabilities::PERFMON));

@@ -1,31 +1,31 @@
-//! What a component finds where it is to work: `profcol doctor` asks before anything runs.
+//! A component's requirement checks, run by `profcol doctor`.
 //!
-//! Checks look and knock; they send no data and leave nothing behind.
+//! Checks inspect and connect; they send no data and leave nothing behind.
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// For scripts: it stays as it is from version to version.
+    /// Stable across versions, for scripts.
     pub name: String,
     pub found: String,
-    /// None where all is well.
+    /// `None` if the check passed.
     pub problem: Option<Problem>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub severity: Severity,
-    /// What is lost by it.
+    /// What does not work because of it.
     pub consequence: String,
-    /// What to do, exactly.
+    /// How to fix it.
     pub fix: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// It works, and less well than it could.
+    /// Works, with limitations.
     Warning,
-    /// It will not work.
+    /// Does not work.
     Failure,
 }
 
@@ -38,13 +38,13 @@ impl Check {
         }
     }
 
-    /// It works, and less well than it could.
+    /// Works, with limitations.
     #[must_use]
     pub fn warn(self, consequence: impl Into<String>, fix: impl Into<String>) -> Self {
         self.with(Severity::Warning, consequence.into(), fix.into())
     }
 
-    /// It will not work.
+    /// Does not work.
     #[must_use]
     pub fn fail(self, consequence: impl Into<String>, fix: impl Into<String>) -> Self {
         self.with(Severity::Failure, consequence.into(), fix.into())

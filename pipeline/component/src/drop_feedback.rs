@@ -7,9 +7,12 @@
 //! same process after an exec.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use profcol_config::PipelineId;
+
+use crate::BuildContext;
 
 /// Entries per receiver. The oldest are evicted; their processes are sampled once more.
 const MAX_TRACKED_PROCESSES: usize = 4096;
@@ -26,7 +29,7 @@ pub struct SampledProcess {
 /// A process that all pipelines of a receiver drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DroppedProcess {
-    pub sighting: SampledProcess,
+    pub process: SampledProcess,
     pub until: DropExpiry,
 }
 
@@ -75,8 +78,14 @@ struct ReceiverFeedback {
 }
 
 impl DropFeedback {
+    /// The handle of a component.
+    pub fn of(context: &BuildContext) -> Self {
+        let feedback = context.shared.get::<Self>();
+        feedback.within(context.pipelines.iter().cloned())
+    }
+
     /// A handle for a component in these pipelines.
-    pub fn within(&self, pipelines: impl IntoIterator<Item = PipelineId>) -> Self {
+    fn within(&self, pipelines: impl IntoIterator<Item = PipelineId>) -> Self {
         Self {
             state: Arc::clone(&self.state),
             pipelines: pipelines.into_iter().collect(),
@@ -85,7 +94,8 @@ impl DropFeedback {
 
     /// For processors, at build time.
     pub fn reporter(&self) -> DropReporter {
-        lock(&self.state)
+        self.state
+            .lock()
             .reporting
             .extend(self.pipelines.iter().cloned());
         DropReporter(self.clone())
@@ -93,7 +103,7 @@ impl DropFeedback {
 
     /// For receivers, at build time, after all processors. `None` if a pipeline drops nothing.
     pub fn subscribe(&self) -> Option<DropSubscription> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let may_drop = |pipeline| state.reporting.contains(pipeline);
         if self.pipelines.is_empty() || !self.pipelines.iter().all(may_drop) {
             return None;
@@ -113,16 +123,16 @@ impl DropFeedback {
 
 impl DropReporter {
     /// All samples of this process are dropped until it exits or calls exec.
-    pub fn report_drop(&self, sighting: SampledProcess) {
-        self.report_drop_until(sighting, DropExpiry::ProcessEnd);
+    pub fn report_drop(&self, process: SampledProcess) {
+        self.report_drop_until(process, DropExpiry::ProcessEnd);
     }
 
     /// All samples of this process are dropped until `until`.
-    pub fn report_drop_until(&self, sighting: SampledProcess, until: DropExpiry) {
-        let mut state = lock(&self.0.state);
+    pub fn report_drop_until(&self, process: SampledProcess, until: DropExpiry) {
+        let mut state = self.0.state.lock();
         for receivers in &mut state.receivers {
             for pipeline in &*self.0.pipelines {
-                receivers.record_drop(pipeline, sighting, until);
+                receivers.record_drop(pipeline, process, until);
             }
         }
     }
@@ -131,7 +141,7 @@ impl DropReporter {
 impl DropSubscription {
     /// Processes that all pipelines dropped since the last call.
     pub fn take(&self) -> Vec<DroppedProcess> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let receivers = state.receivers.get_mut(self.index);
         receivers.map_or_else(Vec::new, |receivers| {
             receivers.confirmed.drain(..).collect()
@@ -140,12 +150,12 @@ impl DropSubscription {
 }
 
 impl ReceiverFeedback {
-    fn record_drop(&mut self, pipeline: &PipelineId, sighting: SampledProcess, until: DropExpiry) {
+    fn record_drop(&mut self, pipeline: &PipelineId, process: SampledProcess, until: DropExpiry) {
         if !self.pipelines.contains(pipeline) {
             return;
         }
-        let dropped_by = self.dropped_by.entry(sighting).or_insert_with(|| {
-            self.order.push_back(sighting);
+        let dropped_by = self.dropped_by.entry(process).or_insert_with(|| {
+            self.order.push_back(process);
             BTreeMap::new()
         });
         let is_new = dropped_by.insert(pipeline.clone(), until).is_none();
@@ -153,7 +163,7 @@ impl ReceiverFeedback {
             && dropped_by.len() == self.pipelines.len()
             && let Some(&until) = dropped_by.values().min()
         {
-            self.confirmed.push_back(DroppedProcess { sighting, until });
+            self.confirmed.push_back(DroppedProcess { process, until });
         }
         if self.order.len() > MAX_TRACKED_PROCESSES
             && let Some(oldest) = self.order.pop_front()
@@ -166,29 +176,25 @@ impl ReceiverFeedback {
     }
 }
 
-fn lock(state: &Mutex<FeedbackState>) -> MutexGuard<'_, FeedbackState> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn pipeline(name: &str) -> PipelineId {
-        name.parse().expect("is the name of a pipeline")
+        name.parse().expect("valid pipeline name")
     }
 
-    fn sighting(pid: i64) -> SampledProcess {
+    fn process(pid: i64) -> SampledProcess {
         SampledProcess { pid, time: 7 }
     }
 
     fn taken(follower: &DropSubscription) -> Vec<SampledProcess> {
         let dropped = follower.take();
-        dropped.iter().map(|dropped| dropped.sighting).collect()
+        dropped.iter().map(|dropped| dropped.process).collect()
     }
 
     #[test]
-    fn a_receiver_learns_of_what_all_of_its_pipelines_drop() {
+    fn a_receiver_is_notified_once_all_its_pipelines_drop_a_process() {
         let state = DropFeedback::default();
         let (a, b, other) = (
             pipeline("profiles/a"),
@@ -201,26 +207,29 @@ mod tests {
         let both = state
             .within([a.clone(), b])
             .subscribe()
-            .expect("may be told");
-        let one = state.within([a]).subscribe().expect("may be told");
+            .expect("all pipelines report drops");
+        let one = state
+            .within([a])
+            .subscribe()
+            .expect("all pipelines report drops");
 
-        of_a.report_drop(sighting(1));
-        of_a.report_drop(sighting(1));
-        of_other.report_drop(sighting(1));
-        assert_eq!((taken(&both), taken(&one)), (vec![], vec![sighting(1)]));
+        of_a.report_drop(process(1));
+        of_a.report_drop(process(1));
+        of_other.report_drop(process(1));
+        assert_eq!((taken(&both), taken(&one)), (vec![], vec![process(1)]));
         of_b.report_drop(SampledProcess {
             time: 8,
-            ..sighting(1)
+            ..process(1)
         });
-        assert_eq!(taken(&both), [], "it is another profile");
-        of_b.report_drop(sighting(1));
-        assert_eq!((taken(&both), taken(&one)), (vec![sighting(1)], vec![]));
-        of_b.report_drop(sighting(1));
-        assert_eq!(taken(&both), [], "it is told once");
+        assert_eq!(taken(&both), [], "another profile");
+        of_b.report_drop(process(1));
+        assert_eq!((taken(&both), taken(&one)), (vec![process(1)], vec![]));
+        of_b.report_drop(process(1));
+        assert_eq!(taken(&both), [], "reported once");
     }
 
     #[test]
-    fn nobody_follows_where_a_pipeline_takes_everything() {
+    fn no_subscription_if_a_pipeline_drops_nothing() {
         let state = DropFeedback::default();
         let (a, b) = (pipeline("profiles/a"), pipeline("profiles/b"));
         assert!(state.within([]).subscribe().is_none());
@@ -231,30 +240,36 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_are_forgotten() {
+    fn the_oldest_are_evicted() {
         let state = DropFeedback::default();
         let (a, b) = (pipeline("profiles/a"), pipeline("profiles/b"));
         let of_a = state.within([a.clone()]).reporter();
         let of_b = state.within([b.clone()]).reporter();
-        let both = state.within([a, b]).subscribe().expect("may be told");
+        let both = state
+            .within([a, b])
+            .subscribe()
+            .expect("all pipelines report drops");
         for pid in 0..=MAX_TRACKED_PROCESSES as i64 {
-            of_a.report_drop(sighting(pid));
+            of_a.report_drop(process(pid));
         }
-        of_b.report_drop(sighting(0));
-        of_b.report_drop(sighting(2));
-        assert_eq!(taken(&both), [sighting(2)]);
+        of_b.report_drop(process(0));
+        of_b.report_drop(process(2));
+        assert_eq!(taken(&both), [process(2)]);
     }
 
     #[test]
-    fn a_process_is_dropped_for_as_long_as_all_drop_it() {
+    fn a_drop_expires_with_the_earliest_pipeline() {
         let state = DropFeedback::default();
         let (a, b) = (pipeline("profiles/a"), pipeline("profiles/b"));
         let of_a = state.within([a.clone()]).reporter();
         let of_b = state.within([b.clone()]).reporter();
-        let both = state.within([a, b]).subscribe().expect("may be told");
+        let both = state
+            .within([a, b])
+            .subscribe()
+            .expect("all pipelines report drops");
         let check = |pid, of_a_until, of_b_until, expected| {
-            of_a.report_drop_until(sighting(pid), of_a_until);
-            of_b.report_drop_until(sighting(pid), of_b_until);
+            of_a.report_drop_until(process(pid), of_a_until);
+            of_b.report_drop_until(process(pid), of_b_until);
             let until: Vec<_> = both.take().iter().map(|it| it.until).collect();
             assert_eq!(until, [expected], "{of_a_until:?} and {of_b_until:?}");
         };

@@ -7,17 +7,18 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus::IntCounter;
 
 /// A file whose code was sampled.
 #[derive(Clone, Debug)]
 pub struct Executable {
     pub build_id: BuildId,
-    /// A hash of the file, as profilers agreed on it: `process.executable.build_id.htlhash`.
+    /// Hash of the file as in OpenTelemetry's `process.executable.build_id.htlhash`.
     pub hash: String,
-    /// The path in the mount namespace of the process.
+    /// Path in the process's mount namespace.
     pub path: PathBuf,
     /// A process that executes or executed it.
     pub pid: u32,
@@ -42,33 +43,33 @@ pub struct Executables {
 #[derive(Clone, Debug)]
 pub struct Subscription {
     waiting: Arc<Mutex<VecDeque<Executable>>>,
-    most: usize,
+    capacity: usize,
     /// Executables dropped because the queue was full.
     dropped: IntCounter,
 }
 
 impl Executables {
-    /// For exporters, at build time. `most` is the capacity of the queue.
-    pub fn subscribe(&self, most: usize, dropped: IntCounter) -> Subscription {
+    /// For exporters, at build time. `capacity` is that of the queue.
+    pub fn subscribe(&self, capacity: usize, dropped: IntCounter) -> Subscription {
         let subscription = Subscription {
             waiting: Arc::default(),
-            most,
+            capacity,
             dropped,
         };
-        lock(&self.subscriptions).push(subscription.clone());
+        self.subscriptions.lock().push(subscription.clone());
         subscription
     }
 
     /// Whether there are subscribers, once everything is built.
     pub fn has_subscribers(&self) -> bool {
-        !lock(&self.subscriptions).is_empty()
+        !self.subscriptions.lock().is_empty()
     }
 
     /// Subscribers with a full queue miss it.
     pub fn offer(&self, executable: &Executable) {
-        for subscription in &*lock(&self.subscriptions) {
-            let mut waiting = lock(&subscription.waiting);
-            if waiting.len() < subscription.most {
+        for subscription in &*self.subscriptions.lock() {
+            let mut waiting = subscription.waiting.lock();
+            if waiting.len() < subscription.capacity {
                 waiting.push_back(executable.clone());
             } else {
                 subscription.dropped.inc();
@@ -80,12 +81,8 @@ impl Executables {
 impl Subscription {
     /// Executables offered since the last call.
     pub fn take(&self) -> VecDeque<Executable> {
-        std::mem::take(&mut *lock(&self.waiting))
+        std::mem::take(&mut *self.waiting.lock())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl BuildId {
@@ -102,7 +99,7 @@ mod tests {
     use crate::Meter;
 
     #[test]
-    fn each_subscriber_gets_what_it_has_room_for() {
+    fn each_subscriber_gets_as_many_as_fit_its_queue() {
         let board = Executables::default();
         assert!(!board.has_subscribers());
         let meter = Meter::default();
@@ -129,6 +126,6 @@ mod tests {
         assert_eq!(ids(second.take()), ["a", "b"]);
         assert_eq!(ids(second.take()), [""; 0]);
         assert_eq!(dropped.map(|counter| counter.get()), [0, 1]);
-        assert_eq!(Arc::strong_count(&file), 1, "nothing is kept open");
+        assert_eq!(Arc::strong_count(&file), 1, "no descriptor is kept open");
     }
 }

@@ -1,7 +1,7 @@
-//! The files and folders that profcol makes.
+//! Creates files and directories.
 //!
-//! Profiles and logs tell what runs on a host and how: their user and its group may read them, others may not. The umask
-//! takes away from that; what is there already keeps its permissions.
+//! Profiles and logs reveal what runs on a host, so they are readable by the user and its group only. The umask applies
+//! on top; existing files keep their permissions.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -11,20 +11,20 @@ use std::path::Path;
 pub const FILE_MODE: u32 = 0o640;
 pub const DIRECTORY_MODE: u32 = 0o750;
 
-/// Options under which a new file is ours to read.
+/// Open options that create files with restricted permissions.
 pub fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(FILE_MODE);
     options
 }
 
-/// Makes the folder and those above it, where they are missing.
+/// Creates the directory and missing parents.
 pub fn create_directories(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(DIRECTORY_MODE).create(path)
 }
 
-/// Makes or empties the file, and writes `content` to it.
+/// Creates or truncates the file, and writes `content` to it.
 pub fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     let mut options = options();
     let opened = options.write(true).create(true).truncate(true).open(path);
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_may_not_read_what_is_made() {
+    fn others_cannot_read_created_files() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("a/b");
         create_directories(&folder).unwrap();
@@ -54,7 +54,7 @@ mod tests {
             (file, FILE_MODE),
         ] {
             let found = fs::metadata(&path).unwrap().permissions().mode();
-            // As the umask permits.
+            // The umask may clear more bits.
             assert_eq!(found & 0o7777 & !mode, 0, "{}: {found:o}", path.display());
             assert_eq!(found & 0o700, mode & 0o700, "{}: {found:o}", path.display());
         }

@@ -1,12 +1,14 @@
 //! Reports the outcome of a batch once, after all of its copies and pieces are settled.
 //!
-//! There are no acknowledgement messages and no context stacks: every copy of a batch holds a
-//! reference, records its own outcome, and the last one to go reports the worst of all. A copy that
-//! is dropped without an outcome counts as lost.
+//! There are no acknowledgement messages and no context stacks: every copy of a batch holds a reference and records its
+//! own outcome, and the last copy dropped reports the worst one. A copy that is dropped without an outcome counts as
+//! lost.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 /// Outcome of a batch, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,11 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub enum Outcome {
     /// Every copy reached its destination, or was filtered out on purpose.
     Delivered = 0,
-    /// A destination could not be reached in time; sending again may succeed.
+    /// A destination was unreachable in time; resending may succeed.
     Undelivered = 1,
     /// A destination rejected it permanently.
     Rejected = 2,
-    /// A copy went away without an outcome: a bug or a crash of a component.
+    /// A copy was dropped without an outcome: a bug or a panic in a component.
     Lost = 3,
 }
 
@@ -43,8 +45,8 @@ pub struct Finalizer {
 #[derive(Clone, Debug, Default)]
 pub struct Finalizers(Vec<Finalizer>);
 
-/// An attempt to pass a batch on that may be repeated. While it is open, the outcome of its copy is
-/// not reported to the waiting finalizers.
+/// A repeatable attempt to pass a batch on. While it is open, the outcome of its copy is not reported to the waiting
+/// finalizers.
 pub struct Attempt(Arc<Mutex<AttemptState>>);
 
 #[derive(Default)]
@@ -114,7 +116,7 @@ impl Finalizers {
         self.0.push(finalizer);
     }
 
-    /// Takes over the duties of `other`, for a batch that was merged from several.
+    /// Adds the finalizers of `other`, for merged batches.
     pub fn append(&mut self, mut other: Finalizers) {
         self.0.append(&mut other.0);
     }
@@ -125,8 +127,7 @@ impl Finalizers {
         }
     }
 
-    /// The finalizers to hand on with a batch whose refusal is not the last word, and the attempt
-    /// to close with the answer.
+    /// Finalizers for a batch that may be resent after a refusal, and the attempt to close with the answer.
     pub fn attempt(self) -> (Finalizers, Attempt) {
         let state = AttemptState {
             waiting: self,
@@ -134,7 +135,7 @@ impl Finalizers {
         };
         let attempt = Attempt(Arc::new(Mutex::new(state)));
         let mut handed = Finalizers::default();
-        if !attempt.lock().waiting.is_empty() {
+        if !attempt.0.lock().waiting.is_empty() {
             let state = Attempt(Arc::clone(&attempt.0));
             handed.add(Finalizer::new(move |outcome| state.reported(outcome)));
         }
@@ -149,9 +150,9 @@ impl Finalizers {
 // === impl Attempt ===
 
 impl Attempt {
-    /// The batch was taken: those who wait get its outcome, now or when it is known.
+    /// The batch was accepted: the waiting finalizers get its outcome, now or once it is known.
     pub fn accepted(self) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.accepted = true;
         if let Some(outcome) = state.outcome {
             let waiting = std::mem::take(&mut state.waiting);
@@ -160,32 +161,27 @@ impl Attempt {
         }
     }
 
-    /// The batch was not taken: gives back those who wait, for another attempt.
+    /// The batch was refused: returns the waiting finalizers for another attempt.
     pub fn refused(self) -> Finalizers {
         self.release()
     }
 
-    /// Gives back those who wait. The outcome of the copy is kept for those who
-    /// [adopt](Self::adopt) it.
+    /// Returns the waiting finalizers. The outcome of the copy is kept for those that [adopt](Self::adopt) it.
     pub fn release(&self) -> Finalizers {
-        std::mem::take(&mut self.lock().waiting)
+        std::mem::take(&mut self.0.lock().waiting)
     }
 
-    /// The batch came again, and the copy that was handed on the first time answers for it.
+    /// The batch was resent; the copy passed on first reports its outcome.
     pub fn adopt(&self, waiting: Finalizers) {
-        self.lock().waiting.append(waiting);
+        self.0.lock().waiting.append(waiting);
     }
 
     fn reported(&self, outcome: Outcome) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.outcome = Some(outcome);
         if state.accepted {
             std::mem::take(&mut state.waiting).settle(outcome);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, AttemptState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -211,7 +207,7 @@ mod tests {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&seen);
         (
-            Finalizer::new(move |outcome| sink.lock().unwrap().push(outcome)),
+            Finalizer::new(move |outcome| sink.lock().push(outcome)),
             seen,
         )
     }
@@ -223,21 +219,21 @@ mod tests {
         let third = second.clone();
         first.settle(Outcome::Delivered);
         third.settle(Outcome::Rejected);
-        assert!(seen.lock().unwrap().is_empty());
+        assert!(seen.lock().is_empty());
         second.settle(Outcome::Undelivered);
-        assert_eq!(*seen.lock().unwrap(), [Outcome::Rejected]);
+        assert_eq!(*seen.lock(), [Outcome::Rejected]);
     }
 
     #[test]
-    fn counts_a_copy_that_vanishes_as_lost() {
+    fn counts_a_dropped_copy_as_lost() {
         let (first, seen) = watched();
         drop(first.clone());
         first.settle(Outcome::Delivered);
-        assert_eq!(*seen.lock().unwrap(), [Outcome::Lost]);
+        assert_eq!(*seen.lock(), [Outcome::Lost]);
     }
 
     #[test]
-    fn a_merged_batch_answers_for_all_that_it_was_merged_from() {
+    fn a_merged_batch_reports_to_all_finalizers() {
         let ((a, seen_a), (b, seen_b)) = (watched(), watched());
         let mut merged = Finalizers::default();
         merged.add(a);
@@ -248,12 +244,12 @@ mod tests {
         for piece in pieces {
             piece.settle(Outcome::Delivered);
         }
-        assert_eq!(*seen_a.lock().unwrap(), [Outcome::Delivered]);
-        assert_eq!(*seen_b.lock().unwrap(), [Outcome::Delivered]);
+        assert_eq!(*seen_a.lock(), [Outcome::Delivered]);
+        assert_eq!(*seen_b.lock(), [Outcome::Delivered]);
     }
 
     #[test]
-    fn a_refused_attempt_leaves_no_trace_in_the_outcome() {
+    fn a_refused_attempt_does_not_affect_the_outcome() {
         let (first, seen) = watched();
         let mut waiting = Finalizers::default();
         waiting.add(first);
@@ -261,8 +257,8 @@ mod tests {
         handed.settle(Outcome::Undelivered);
         let (handed, attempt) = attempt.refused().attempt();
         attempt.accepted();
-        assert!(seen.lock().unwrap().is_empty());
+        assert!(seen.lock().is_empty());
         handed.settle(Outcome::Delivered);
-        assert_eq!(*seen.lock().unwrap(), [Outcome::Delivered]);
+        assert_eq!(*seen.lock(), [Outcome::Delivered]);
     }
 }

@@ -1,16 +1,16 @@
 //! The contracts between the engine and the components.
 //!
-//! A component crate needs this crate, the profile model and nothing of the engine, so work on
-//! queues, reloads or telemetry rebuilds no component.
+//! Component crates depend on this crate and the profile model but not on the engine, so changes to queues or telemetry
+//! do not rebuild them.
 //!
 //! ```text
 //! Receiver ──Output::push──► Processor ──Consumer::consume──► engine's sender ──► Exporter
 //!          ◄────────────────────────── Answer ──────────────────────────────────┘
 //! ```
 //!
-//! A batch is pushed and answered: accepted, retry later, or refused for ever. Who wants to know
-//! what became of it after it was accepted attaches a [`Finalizer`]. Names of code that are not there yet
-//! when a batch is passed on are asked for by its [`DeferredSymbols`].
+//! A pushed batch is answered: accepted, retry later, or refused permanently. To learn the outcome of an accepted
+//! batch, attach a [`Finalizer`]. Symbols not resolved yet when a batch is passed on are available through its
+//! [`DeferredSymbols`].
 
 mod accumulator;
 mod answer;
@@ -27,6 +27,7 @@ mod meter;
 mod recent_log;
 mod registry;
 mod service_info;
+mod shared;
 mod status;
 mod stop;
 #[cfg(any(test, feature = "testkit"))]
@@ -57,6 +58,7 @@ pub use registry::{
     Stability, entry, extension,
 };
 pub use service_info::{PipelineInfo, SelfTelemetry, ServiceInfo};
+pub use shared::Shared;
 pub use status::{ComponentStatus, Status, StatusBoard};
 pub use stop::Stop;
 pub use traits::{

@@ -1,12 +1,13 @@
 //! Self-telemetry: named counters, gauges and histograms with fixed labels.
 //!
-//! A family is registered when its first member is asked for; asking again for the same name and
-//! labels gives the same series, so that components need no shared statics.
+//! A family is registered with its first series; the same name and labels return the same series, so that components
+//! need no shared statics.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus::proto::{LabelPair, MetricFamily, MetricType};
 use prometheus::{
     Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
@@ -14,17 +15,17 @@ use prometheus::{
 };
 use serde::Serialize;
 
-/// Hands out metrics; cheap to clone.
+/// Creates metrics; cheap to clone.
 #[derive(Clone, Default)]
 pub struct Meter {
     families: Arc<Mutex<Families>>,
     refreshed: Arc<Mutex<Vec<Refresh>>>,
 }
 
-/// Sets metrics that are looked up when they are read.
+/// Updates metrics that are computed on scrape.
 type Refresh = Arc<dyn Fn() + Send + Sync>;
 
-/// The value of a counter or gauge, or of a histogram its count or sum.
+/// The value of a counter or gauge, or the count or sum of a histogram.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Series {
     pub name: String,
@@ -93,7 +94,7 @@ impl Meter {
         .unwrap_or_else(|| detached(Histogram::with_opts(opts())))
     }
 
-    /// All metrics in Prometheus' text format.
+    /// All metrics in the Prometheus text format.
     pub fn render(&self) -> Result<Vec<u8>, MeterError> {
         let gathered = self.gather();
         let mut text = Vec::new();
@@ -101,30 +102,23 @@ impl Meter {
         Ok(text)
     }
 
-    /// All values at this moment.
+    /// All current values.
     pub fn series(&self) -> Vec<Series> {
         self.gather().iter().flat_map(series_of).collect()
     }
 
     /// Calls `refresh` each time before metrics are read.
     pub fn refresh_by(&self, refresh: impl Fn() + Send + Sync + 'static) {
-        let mut refreshed = self
-            .refreshed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut refreshed = self.refreshed.lock();
         refreshed.push(Arc::new(refresh));
     }
 
     fn gather(&self) -> Vec<MetricFamily> {
-        let refreshed = self
-            .refreshed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let refreshed = self.refreshed.lock().clone();
         for refresh in refreshed {
             refresh();
         }
-        self.lock().registry.gather()
+        self.families.lock().registry.gather()
     }
 
     fn family(
@@ -133,7 +127,7 @@ impl Meter {
         labels: Labels<'_>,
         make: impl FnOnce(&[&str]) -> prometheus::Result<Family>,
     ) -> Option<Family> {
-        let mut families = self.lock();
+        let mut families = self.families.lock();
         if let Some(family) = families.by_name.get(name) {
             return Some(family.clone());
         }
@@ -146,10 +140,6 @@ impl Meter {
         })?;
         families.by_name.insert(name.to_owned(), family.clone());
         Some(family)
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Families> {
-        self.families.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -192,7 +182,7 @@ fn values<'a>(labels: Labels<'a>) -> Vec<&'a str> {
     labels.iter().map(|(_, value)| *value).collect()
 }
 
-/// A metric that cannot be registered is a bug of its caller; it must not end a running agent.
+/// A metric that cannot be registered is a bug, but must not crash a running agent.
 fn series<T>(result: prometheus::Result<T>) -> Option<T> {
     match result {
         Ok(series) => Some(series),

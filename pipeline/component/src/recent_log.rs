@@ -2,15 +2,16 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 
 const MAX_LINES: usize = 1000;
 const MAX_BYTES: usize = 256 << 10;
 
-/// Keeps the last lines, from when somebody wants them; cheap to clone.
+/// Ring of the last lines, empty until [`keep`](Self::keep); cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct RecentLog(Arc<Shared>);
 
@@ -24,11 +25,11 @@ struct Shared {
 struct Lines {
     kept: VecDeque<String>,
     bytes: usize,
-    /// Those that are no longer kept.
+    /// Number of evicted lines.
     evicted: u64,
 }
 
-/// Lines, and the number of the one that comes next.
+/// Lines, and the number of the next one.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct LogLines {
     pub lines: Vec<String>,
@@ -36,7 +37,7 @@ pub struct LogLines {
 }
 
 impl RecentLog {
-    /// From now on lines are kept.
+    /// Starts keeping lines.
     pub fn keep(&self) {
         self.0.is_wanted.store(true, Ordering::Relaxed);
     }
@@ -46,7 +47,7 @@ impl RecentLog {
     }
 
     pub fn push(&self, line: String) {
-        let mut lines = self.lines();
+        let mut lines = self.0.lines.lock();
         lines.bytes += line.len();
         lines.kept.push_back(line);
         while lines.kept.len() > MAX_LINES || lines.bytes > MAX_BYTES {
@@ -58,22 +59,18 @@ impl RecentLog {
         }
     }
 
-    /// The lines from this number on that are still kept.
+    /// Kept lines from this number on.
     pub fn since(&self, number: u64) -> LogLines {
-        let lines = self.lines();
+        let lines = self.0.lines.lock();
         let skipped = usize::try_from(number.saturating_sub(lines.evicted)).unwrap_or(usize::MAX);
         LogLines {
             lines: lines.kept.iter().skip(skipped).cloned().collect(),
             next: lines.evicted + lines.kept.len() as u64,
         }
     }
-
-    fn lines(&self) -> std::sync::MutexGuard<'_, Lines> {
-        self.0.lines.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// One line at a time, as loggers write.
+/// Each write is one line, as loggers write.
 impl io::Write for RecentLog {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
@@ -105,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_have_no_more_room_than_short_ones() {
+    fn memory_is_bounded_for_long_lines() {
         let log = RecentLog::default();
         for _ in 0..10 {
             log.push("x".repeat(MAX_BYTES / 4));

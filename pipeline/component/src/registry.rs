@@ -1,14 +1,15 @@
-//! How a component makes itself known: one line in the list of its kind.
+//! Component registration: one entry in the list of its kind.
 //!
 //! ```ignore
 //! pub const ALL: &[Entry<dyn Exporter>] = &[entry::<debug::Debug>(), entry::<nop::Nop>()];
 //! ```
 //!
-//! A row is plain data: function pointers and names, no macro and no link-time registration, so
-//! that everything that exists can be read in one place and walked by tests.
+//! An entry is plain data, function pointers and names, without macros or link-time registration, so that all
+//! components are listed in one place and tests can iterate over them.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,36 +17,34 @@ use profcol_admission::Admission;
 use profcol_config::{ComponentId, Config, Node, PipelineId, Problems};
 
 use crate::{
-    Capabilities, ComponentStatus, DropFeedback, Executables, Exporter, Extension, Meter,
-    Processor, Receiver, RecentLog, ServiceInfo, StatusBoard,
+    Capabilities, ComponentStatus, Exporter, Extension, Meter, Processor, Receiver, Shared,
 };
 
-/// A component: its name, its configuration and how to make it.
+/// A component's name, configuration and constructor.
 pub trait Factory: 'static {
-    /// The name in the configuration, and of the component's folder.
+    /// The name in the configuration and of the component's directory.
     const NAME: &'static str;
-    /// Names that it had before, or has in other collectors; they go on working.
+    /// Former names, or names in other collectors; accepted in configurations.
     const ALIASES: &'static [&'static str] = &[];
     const STABILITY: Stability = Stability::Alpha;
     type Config: Config;
     /// `dyn Receiver`, `dyn Processor`, `dyn Exporter` or `dyn Extension`.
     type Component: ?Sized;
 
-    /// What of root's power it uses. A process that has more gives up the rest before anything
-    /// starts; reading what others may not (`DAC_READ_SEARCH`) is always kept, for certificates,
-    /// tokens and keys.
+    /// Capabilities the component needs. All others are dropped before components start, except `DAC_READ_SEARCH`,
+    /// which is needed to read certificates, tokens and keys.
     fn capabilities(_: &Self::Config) -> Capabilities {
         Capabilities::NONE
     }
 
-    /// Wires the component. Opens nothing and starts nothing: `profcol validate` builds too.
+    /// Creates the component without opening or starting anything: `profcol validate` builds too.
     fn build(
         config: &Self::Config,
         context: &BuildContext,
     ) -> Result<Box<Self::Component>, BuildError>;
 }
 
-/// One row of a registry.
+/// A registry entry.
 pub struct Entry<C: ?Sized> {
     pub name: &'static str,
     pub aliases: &'static [&'static str],
@@ -53,49 +52,48 @@ pub struct Entry<C: ?Sized> {
     /// The JSON Schema of its configuration.
     pub schema: fn() -> serde_json::Value,
     pub capabilities: fn(&dyn AnyConfig) -> Capabilities,
-    /// Checks, decodes and validates; `None` where there are problems.
+    /// Checks, decodes and validates a configuration; `None` on problems.
     pub load: fn(&Node, &mut Problems) -> Option<Box<dyn AnyConfig>>,
     pub build: fn(&dyn AnyConfig, &BuildContext) -> Result<Box<C>, BuildError>,
 }
 
-/// A decoded configuration whose type only its own entry knows.
+/// A type-erased decoded configuration.
 pub trait AnyConfig: Any + fmt::Debug + Send + Sync {
-    /// The configuration with all defaults; secrets in plain.
+    /// The configuration with all defaults; secrets in plain text.
     fn resolved(&self) -> Result<serde_json::Value, serde_json::Error>;
     fn as_any(&self) -> &dyn Any;
 }
 
-/// What a component is given when it is built.
+/// The context in which a component is built.
 #[derive(Clone, Debug)]
 pub struct BuildContext {
     pub id: ComponentId,
-    /// The pipeline, for processors: each pipeline has its own instance.
-    pub pipeline: Option<PipelineId>,
+    /// The pipeline that a processor belongs to (each pipeline has its own instance), or those that a receiver feeds.
+    pub pipelines: Arc<[PipelineId]>,
     pub meter: Meter,
     pub status: ComponentStatus,
-    /// How everything else is doing.
-    pub board: StatusBoard,
-    /// What was logged last.
-    pub log: RecentLog,
-    pub service: Arc<ServiceInfo>,
-    /// What processors tell receivers of processes that they drop.
-    pub drop_feedback: DropFeedback,
-    /// What receivers tell exporters of executables that they met.
-    pub executables: Executables,
-    /// How much memory and how many threads requests may take, in the whole process.
+    /// State shared between components of different kinds.
+    pub shared: Shared,
+    /// Process-wide memory and thread limits for requests.
     pub admission: Admission,
     pub extensions: Arc<HashMap<ComponentId, Handles>>,
 }
 
-/// What an extension offers, by type.
+/// Handles an extension offers, by type.
 #[derive(Clone, Default)]
 pub struct Handles(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct BuildError(pub String);
+#[error(transparent)]
+pub struct BuildError(Box<dyn Error + Send + Sync>);
 
-/// How far a component has come, in the Collector's words.
+impl BuildError {
+    pub fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(error.into())
+    }
+}
+
+/// A component's maturity, in the Collector's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stability {
     Development,
@@ -104,7 +102,7 @@ pub enum Stability {
     Stable,
 }
 
-/// Which of the four kinds a component is.
+/// The four kinds of components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     Receiver,
@@ -113,14 +111,14 @@ pub enum Kind {
     Extension,
 }
 
-/// Everything that a binary can build.
+/// All components of a binary.
 #[derive(Clone, Copy, Debug)]
 pub struct Registry {
     pub receivers: &'static [Entry<dyn Receiver>],
     pub processors: &'static [Entry<dyn Processor>],
     pub exporters: &'static [Entry<dyn Exporter>],
     pub extensions: &'static [Entry<dyn Extension>],
-    /// Components that other distributions have.
+    /// Components of other distributions.
     pub foreign: &'static [ForeignComponent],
 }
 
@@ -129,11 +127,11 @@ pub struct Registry {
 pub struct ForeignComponent {
     pub kind: Kind,
     pub names: &'static [&'static str],
-    /// What a user should write in its place.
+    /// The suggested replacement.
     pub instead: &'static str,
 }
 
-/// The row of the component `F`.
+/// The entry of the component `F`.
 pub const fn entry<F: Factory>() -> Entry<F::Component> {
     Entry {
         name: F::NAME,
@@ -150,7 +148,7 @@ pub const fn entry<F: Factory>() -> Entry<F::Component> {
         },
         build: |config, context| match config.as_any().downcast_ref::<F::Config>() {
             Some(config) => F::build(config, context),
-            None => Err(BuildError(format!(
+            None => Err(BuildError::new(format!(
                 "{:?} is not a configuration of {}",
                 config,
                 F::NAME
@@ -162,7 +160,7 @@ pub const fn entry<F: Factory>() -> Entry<F::Component> {
 // === impl Entry ===
 
 impl<C: ?Sized> Entry<C> {
-    /// Whether `name` means this component, by its present or a former name.
+    /// Whether `name` is this component's name or alias.
     pub fn has_name(&self, name: &str) -> bool {
         self.name == name || self.aliases.contains(&name)
     }
@@ -177,7 +175,7 @@ impl<C: ?Sized> fmt::Debug for Entry<C> {
 // === impl Registry ===
 
 impl Registry {
-    /// What a user should write in place of a component that is not here.
+    /// The suggested replacement for an unknown component.
     pub fn suggestion_for(&self, kind: Kind, name: &str) -> Option<String> {
         let mut foreign = self.foreign.iter().filter(|it| it.kind == kind);
         let foreign = foreign.find(|it| it.names.contains(&name));
@@ -224,25 +222,25 @@ impl<C: Config> AnyConfig for C {
 // === impl BuildContext ===
 
 impl BuildContext {
-    /// What the extension `id` offers as a `T`.
+    /// The handle of type `T` that the extension `id` offers.
     pub fn extension<T: Any + Send + Sync>(&self, id: &ComponentId) -> Result<Arc<T>, BuildError> {
         extension(&self.extensions, id)
     }
 }
 
-/// What the extension `id` offers as a `T`.
+/// The handle of type `T` that the extension `id` offers.
 pub fn extension<T: Any + Send + Sync>(
     extensions: &HashMap<ComponentId, Handles>,
     id: &ComponentId,
 ) -> Result<Arc<T>, BuildError> {
     let Some(handles) = extensions.get(id) else {
         let id = id.to_string();
-        return Err(BuildError(format!(
+        return Err(BuildError::new(format!(
             "extension {id:?} is not running: configure it under `extensions` and list it in `service::extensions`"
         )));
     };
     handles.get::<T>().ok_or_else(|| {
-        BuildError(format!(
+        BuildError::new(format!(
             "extension {:?} does not provide the required interface",
             id.to_string()
         ))

@@ -1,19 +1,19 @@
-//! What runs here and how it does, for pages that show it.
+//! Description and telemetry of the running service, for status pages.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::{Meter, RecentLog, StatusBoard};
 
-/// The service as its configuration describes it.
+/// The configured service.
 #[derive(Clone, Debug, Default)]
 pub struct ServiceInfo {
     pub pipelines: Vec<PipelineInfo>,
-    /// All settings with their defaults, secrets replaced.
+    /// The effective configuration, secrets redacted.
     pub configuration: Value,
 }
 
-/// Ids of a pipeline and of its components, processors in their order.
+/// Ids of a pipeline and its components, processors in order.
 #[derive(Clone, Debug, Serialize)]
 pub struct PipelineInfo {
     pub id: String,
@@ -22,7 +22,7 @@ pub struct PipelineInfo {
     pub exporters: Vec<String>,
 }
 
-/// Where a process keeps what it says about itself; cheap to clone.
+/// The process's own telemetry; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct SelfTelemetry {
     pub meter: Meter,

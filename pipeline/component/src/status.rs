@@ -1,4 +1,4 @@
-//! How every component is doing, for health checks and people.
+//! Component status, for health checks and users.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,9 +11,9 @@ use tokio::sync::watch;
 pub enum Status {
     Starting,
     Ok,
-    /// Something is wrong that may pass by itself.
+    /// An error that may resolve itself.
     RecoverableError(String),
-    /// This component will not work again.
+    /// The component cannot recover.
     PermanentError(String),
     Stopping,
     Stopped,
@@ -28,7 +28,7 @@ pub struct StatusBoard {
 
 type Observer = Arc<dyn Fn(&str, &Status) + Send + Sync>;
 
-/// One component's place on the board.
+/// One component's entry on the board.
 #[derive(Clone, Debug)]
 pub struct ComponentStatus {
     board: StatusBoard,
@@ -53,8 +53,8 @@ impl fmt::Debug for StatusBoard {
 }
 
 impl StatusBoard {
-    /// A board that passes each change on before the component goes on: [`subscribe`](Self::subscribe)
-    /// shows the last change only.
+    /// A board that calls `observer` synchronously on each change; [`subscribe`](Self::subscribe) may skip intermediate
+    /// ones.
     pub fn observed(observer: impl Fn(&str, &Status) + Send + Sync + 'static) -> Self {
         Self {
             observer: Some(Arc::new(observer)),
@@ -97,7 +97,7 @@ impl ComponentStatus {
 }
 
 impl Status {
-    /// A permanent error stays until the component stops, and what is stopped stays stopped.
+    /// A permanent error persists until the component stops; `Stopped` is final.
     fn can_become(&self, next: &Status) -> bool {
         match self {
             Status::PermanentError(_) => matches!(next, Status::Stopping),
@@ -110,19 +110,16 @@ impl Status {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
 
     use super::*;
 
     #[test]
-    fn an_observer_is_told_of_each_change_once() {
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let telling = Arc::clone(&told);
+    fn an_observer_gets_each_change_once() {
+        let changes_seen = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&changes_seen);
         let board = StatusBoard::observed(move |component, status| {
-            telling
-                .lock()
-                .unwrap()
-                .push((component.to_owned(), status.clone()));
+            seen.lock().push((component.to_owned(), status.clone()));
         });
         let exporter = board.component("exporter parca".to_owned());
         let away = Status::RecoverableError("no route".to_owned());
@@ -131,11 +128,11 @@ mod tests {
         }
         let changes = [away, Status::Ok, Status::Stopped];
         let expected = changes.map(|status| ("exporter parca".to_owned(), status));
-        assert_eq!(*told.lock().unwrap(), expected);
+        assert_eq!(*changes_seen.lock(), expected);
     }
 
     #[test]
-    fn a_permanent_error_outlives_later_good_news() {
+    fn a_permanent_error_is_not_replaced_by_ok() {
         let board = StatusBoard::default();
         let exporter = board.component("exporter debug".to_owned());
         exporter.set(Status::Ok);

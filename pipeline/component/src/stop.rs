@@ -1,4 +1,4 @@
-//! The request to stop, as each component gets it.
+//! The stop request passed to each component.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -6,11 +6,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The share of the time until the deadline that a component may use to finish. After the deadline it is cut off, so
-/// something is left for what follows.
+/// The fraction of the time until the deadline that a component may use to finish, as it is aborted at the deadline.
 const USABLE: f64 = 0.8;
 
-/// Tells a component to stop, and until when it may finish. Clones are told together.
+/// Signals a component to stop, with an optional deadline. Clones share the signal.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
     token: CancellationToken,
@@ -22,14 +21,14 @@ impl Stop {
         Self::default()
     }
 
-    /// Asks to stop, with no deadline.
+    /// Requests a stop without a deadline.
     pub fn cancel(&self) {
         self.token.cancel();
     }
 
-    /// Asks to stop. A component that still runs at the deadline is cut off.
+    /// Requests a stop. A component still running at the deadline is aborted.
     pub fn cancel_by(&self, deadline: Instant) {
-        // The first deadline stays: a component may have begun to act on it.
+        // The first deadline wins: a component may already act on it.
         let _ = self.deadline.set(deadline);
         self.token.cancel();
     }
@@ -38,18 +37,18 @@ impl Stop {
         self.token.is_cancelled()
     }
 
-    /// Resolves once it was asked to stop.
+    /// Resolves when a stop is requested.
     pub async fn cancelled(&self) {
         self.token.cancelled().await;
     }
 
-    /// Resolves once it was asked to stop, to the moment by which to finish; see [`finish_within`](Self::finish_within).
+    /// Resolves when a stop is requested, to the time by which to finish; see [`finish_within`](Self::finish_within).
     pub async fn deadline(&self, wanted: Duration) -> Instant {
         self.cancelled().await;
         self.finish_within(wanted)
     }
 
-    /// Once it was asked to stop, the moment by which to finish: after `wanted`, or sooner so as to meet the deadline.
+    /// After a stop request, the time by which to finish: `wanted` from now, or earlier to meet the deadline.
     pub fn finish_within(&self, wanted: Duration) -> Instant {
         let now = Instant::now();
         let left = self
@@ -65,7 +64,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_component_finishes_before_it_is_cut_off() {
+    async fn a_component_finishes_before_the_deadline() {
         let stop = Stop::new();
         let deadline = Instant::now() + Duration::from_secs(2);
         stop.cancel_by(deadline);
@@ -78,7 +77,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_component_has_the_time_it_wants_where_there_is_no_deadline() {
+    async fn without_a_deadline_a_component_has_the_time_it_wants() {
         let stop = Stop::new();
         stop.clone().cancel();
         assert!(stop.is_cancelled());

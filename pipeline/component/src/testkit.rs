@@ -1,12 +1,12 @@
-//! What tests of components and of the engine need: batches, consumers that remember, exporters
-//! that follow a script.
+//! Test helpers for components and the engine: batches, recording consumers, scripted exporters.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use profcol_admission::Admission;
 use profcol_config::{ComponentId, Config, Problems, Sources, yaml};
 use profcol_profile::{
@@ -16,11 +16,11 @@ use profcol_profile::{
 
 use crate::{
     Answer, Batch, BuildContext, Code, CodeAddress, Consumer, DeferredSymbols, Delivered, Delivery,
-    DropFeedback, Executables, Exporter, Finalizer, Meter, Outcome, RecentLog, Refusal,
-    StatusBoard, SymbolFrame, SymbolLookup, SymbolSource,
+    Exporter, Finalizer, Meter, Outcome, Refusal, Shared, StatusBoard, SymbolFrame, SymbolLookup,
+    SymbolSource,
 };
 
-/// A valid batch of `samples` samples with a stack each.
+/// Valid profiles with `samples` samples, one stack each.
 pub fn profiles(samples: usize) -> Profiles {
     let mut dictionary = Dictionary::default();
     let kind = dictionary.strings.push("samples");
@@ -79,25 +79,25 @@ pub fn profiles(samples: usize) -> Profiles {
     })
 }
 
-/// A batch of `samples` samples that nobody waits for.
+/// A batch of `samples` samples without finalizers.
 pub fn batch(samples: usize) -> Batch {
     Batch::new(profiles(samples))
 }
 
-/// A batch, and where its outcome will stand.
+/// A batch and its recorded outcomes.
 pub fn batch_with_outcomes(samples: usize) -> (Batch, Outcomes) {
     let outcomes = Outcomes::default();
     let seen = outcomes.clone();
     let mut batch = batch(samples);
     batch
         .finalizers
-        .add(Finalizer::new(move |outcome| lock(&seen.0).push(outcome)));
+        .add(Finalizer::new(move |outcome| seen.0.lock().push(outcome)));
     (batch, outcomes)
 }
 
-/// Names all code without lines, by its file, once it is told to.
+/// Resolves code without lines by file name, once [`finish`](Self::finish) is called.
 pub struct FakeSymbolizer {
-    /// The frames in a file, the innermost first; none where it has no names.
+    /// The frames for a file, innermost first; empty if it has no symbols.
     names: fn(&str) -> &'static [&'static str],
     is_ready: AtomicBool,
 }
@@ -110,7 +110,7 @@ impl FakeSymbolizer {
         })
     }
 
-    /// For a batch.
+    /// The deferred symbols for a batch.
     pub fn names(self: &Arc<Self>) -> DeferredSymbols {
         let mut names = DeferredSymbols::default();
         names.add(Arc::clone(self) as Arc<dyn SymbolSource>);
@@ -148,41 +148,38 @@ impl SymbolSource for FakeSymbolizer {
     }
 }
 
-/// Reads options as a configuration file does; `Err` has every problem, a line each.
+/// Loads options as from a configuration file; `Err` has one problem per line.
 pub fn load<C: Config>(text: &str) -> Result<C, String> {
     let mut sources = Sources::default();
     let source = sources
         .add("test", text, None)
-        .expect("a test's options are short");
-    let node = yaml::parse(&sources, source).expect("a test's options are YAML");
+        .expect("test options are short");
+    let node = yaml::parse(&sources, source).expect("test options are YAML");
     let mut problems = Problems::default();
     profcol_config::load(&node, &mut problems).ok_or_else(|| problems.to_string())
 }
 
-/// The outcomes that were reported.
+/// Reported outcomes.
 #[derive(Clone, Debug, Default)]
 pub struct Outcomes(Arc<Mutex<Vec<Outcome>>>);
 
 /// A context to build a component in, without extensions.
 pub fn context(id: &str) -> BuildContext {
-    let id: ComponentId = id.parse().expect("a test names a valid id");
-    let board = StatusBoard::default();
+    let id: ComponentId = id.parse().expect("tests use valid ids");
+    let shared = Shared::default();
+    let status = shared.get::<StatusBoard>().component(id.to_string());
     BuildContext {
-        status: board.component(id.to_string()),
         id,
-        pipeline: None,
+        pipelines: Arc::default(),
         meter: Meter::default(),
-        board,
-        log: RecentLog::default(),
-        service: Arc::default(),
-        drop_feedback: DropFeedback::default(),
-        executables: Executables::default(),
+        status,
+        shared,
         admission: Admission::unlimited(),
         extensions: Arc::default(),
     }
 }
 
-/// Remembers what it is given and answers as told; accepts when it was told nothing.
+/// Records batches and answers with the scripted refusals, then accepts.
 #[derive(Debug, Default)]
 pub struct Sink {
     state: Mutex<SinkState>,
@@ -192,7 +189,7 @@ pub struct Sink {
 
 #[derive(Debug, Default)]
 struct SinkState {
-    /// Samples of each batch that was accepted.
+    /// Samples per accepted batch.
     accepted: Vec<usize>,
     offered: usize,
     answers: VecDeque<Refusal>,
@@ -202,46 +199,46 @@ struct SinkState {
 
 impl Outcomes {
     pub fn seen(&self) -> Vec<Outcome> {
-        lock(&self.0).clone()
+        self.0.lock().clone()
     }
 }
 
 // === impl Sink ===
 
 impl Sink {
-    /// Refuses the next batches, one with each.
+    /// Refuses the next batches with one refusal each.
     pub fn refusing(refusals: impl IntoIterator<Item = Refusal>) -> Self {
         let sink = Self::default();
-        lock(&sink.state).answers.extend(refusals);
+        sink.state.lock().answers.extend(refusals);
         sink
     }
 
-    /// As an exporter, wants to be queued like this.
+    /// Sets its delivery settings as an exporter.
     pub fn with_delivery(mut self, delivery: Delivery) -> Self {
         self.delivery = Some(delivery);
         self
     }
 
-    /// Takes this long for each batch.
+    /// Delays each batch.
     pub fn taking(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Samples of each batch that was accepted, in order.
+    /// Samples per accepted batch, in order.
     pub fn accepted(&self) -> Vec<usize> {
-        lock(&self.state).accepted.clone()
+        self.state.lock().accepted.clone()
     }
 
-    /// How many batches were offered, accepted or not.
+    /// Number of offered batches, accepted or not.
     pub fn offered(&self) -> usize {
-        lock(&self.state).offered
+        self.state.lock().offered
     }
 
     async fn take(&self, profiles: &Profiles) -> Answer {
-        lock(&self.state).offered += 1;
+        self.state.lock().offered += 1;
         tokio::time::sleep(self.delay).await;
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if let Some(refusal) = state.answers.pop_front() {
             return Err(refusal);
         }
@@ -274,8 +271,4 @@ impl Exporter for Sink {
             .await
             .map(|()| Delivered::default())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

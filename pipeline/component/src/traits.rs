@@ -1,9 +1,10 @@
-//! What a component is.
+//! The component traits.
 //!
-//! All four kinds live the same life: *build* wires (no file, no socket, no task), *start* opens
-//! what is needed and fails loudly, *run* works until it is told to stop and cleans up. The engine
-//! starts exporters first and receivers last, and stops them the other way round.
+//! All four kinds have the same lifecycle: *build* wires (no files, sockets or tasks), *start* opens resources and
+//! reports errors, *run* works until stopped and cleans up. The engine starts exporters first and receivers last, and
+//! stops them in reverse order.
 
+use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -15,100 +16,111 @@ use crate::{Answer, Batch, BatchId, Check, Delivered, Delivery, Meter, Refusal, 
 
 /// Why a component could not start.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct StartError(pub String);
+#[error(transparent)]
+pub struct StartError(Box<dyn Error + Send + Sync>);
 
-/// Why a component ended although nobody asked it to.
+impl StartError {
+    pub fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(error.into())
+    }
+}
+
+/// Why a component ended without a stop request.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct RunError(pub String);
+#[error(transparent)]
+pub struct RunError(Box<dyn Error + Send + Sync>);
 
-/// Takes batches and answers for them.
+impl RunError {
+    pub fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(error.into())
+    }
+}
+
+/// Accepts or refuses batches.
 #[async_trait]
 pub trait Consumer: Send + Sync {
     async fn consume(&self, batch: Batch) -> Answer;
 }
 
-/// Brings profiles in. Only it knows when data comes, so it owns its loop.
+/// A source of profiles. It owns its loop, as only it knows when data arrives.
 #[async_trait]
 pub trait Receiver: Send + 'static {
-    /// Opens ports and files; called after everything downstream is ready.
+    /// Opens ports and files; called after all downstream components started.
     async fn start(&mut self) -> Result<(), StartError> {
         Ok(())
     }
 
-    /// Looks at what it will need, in the place of [`start`](Self::start): sends nothing, changes nothing.
+    /// Checks the component's requirements instead of [`start`](Self::start), without sending or changing anything.
     async fn check(&mut self) -> Vec<Check> {
         Vec::new()
     }
 
-    /// Works until `stop`, then takes in nothing new, finishes what it has taken and returns.
+    /// Runs until `stop`, then accepts nothing new, finishes what it has accepted and returns.
     async fn run(self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError>;
 }
 
-/// Looks at, changes, holds back or drops what passes.
+/// Inspects, changes, buffers or drops batches.
 #[async_trait]
 pub trait Processor: Send + Sync + 'static {
     async fn start(&self) -> Result<(), StartError> {
         Ok(())
     }
 
-    /// Looks at what it will need, in the place of [`start`](Self::start): sends nothing, changes nothing.
+    /// Checks the component's requirements instead of [`start`](Self::start), without sending or changing anything.
     async fn check(&self) -> Vec<Check> {
         Vec::new()
     }
 
-    /// Handles one batch, called by several senders at once. Whoever drops a batch on purpose
-    /// settles its finalizers; whoever holds it back answers for it later through them.
+    /// Processes one batch; called concurrently. A processor that drops a batch on purpose settles its finalizers; one
+    /// that buffers it settles them later.
     async fn process(&self, batch: Batch, next: &dyn Consumer) -> Answer;
 
-    /// Samples (as their source counts them) that it accepted and, now that it has stopped, did not
-    /// pass on, other than those that it removes on purpose.
+    /// Samples (as their source counts them) accepted but not passed on by the time it stopped, except those removed on
+    /// purpose.
     fn lost_samples(&self) -> u64 {
         0
     }
 
-    /// Work beside the batches: timers. After `stop` no batch comes any more; what is held back is
-    /// to be passed on before returning.
+    /// Background work such as timers. No batches arrive after `stop`; flush buffered ones before returning.
     async fn run(self: Arc<Self>, _next: Arc<dyn Consumer>, stop: Stop) -> Result<(), RunError> {
         stop.cancelled().await;
         Ok(())
     }
 }
 
-/// Delivers profiles to one place. Queue, retry and timeout are the engine's.
+/// Delivers profiles to one destination. The engine provides queue, retry and timeout.
 #[async_trait]
 pub trait Exporter: Send + Sync + 'static {
-    /// How the engine is to queue, time and repeat for this exporter.
+    /// Queue, timeout and retry settings for the engine.
     fn delivery(&self) -> Delivery;
 
     async fn start(&self) -> Result<(), StartError> {
         Ok(())
     }
 
-    /// Looks at what it will need, in the place of [`start`](Self::start): sends nothing, changes nothing.
+    /// Checks the component's requirements instead of [`start`](Self::start), without sending or changing anything.
     async fn check(&self) -> Vec<Check> {
         Vec::new()
     }
 
-    /// What whoever runs the pipelines in its own process may look at.
+    /// Handles for code that embeds the pipelines in its own process.
     fn offer(self: Arc<Self>, _handles: &mut Handles) {}
 
-    /// Delivers one batch, called by several consumers at once.
+    /// Delivers one batch; called concurrently.
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal>;
 
-    /// Work beside the batches: rotation, flushing by time. After `stop` nothing is exported any
-    /// more; what is still buffered is to be written before returning.
+    /// Background work such as rotation and timed flushes. Nothing is exported after `stop`; write buffered data before
+    /// returning.
     async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
         stop.cancelled().await;
         Ok(())
     }
 }
 
-/// Runs beside the pipelines and offers something to their components.
+/// Runs alongside the pipelines and offers services to components.
 #[async_trait]
 pub trait Extension: Send + Sync + 'static {
-    /// What other components may ask for by this extension's id.
+    /// Handles that other components get by this extension's id.
     fn offer(self: Arc<Self>, _handles: &mut Handles) {}
 
     async fn start(&self) -> Result<(), StartError> {
@@ -121,7 +133,7 @@ pub trait Extension: Send + Sync + 'static {
     }
 }
 
-/// Where a receiver puts its batches; counts what was accepted and what was refused.
+/// A receiver's output into its pipelines; counts accepted and refused samples.
 #[derive(Clone)]
 pub struct Output {
     next: Arc<dyn Consumer>,
@@ -129,27 +141,27 @@ pub struct Output {
     receiver: Arc<str>,
     totals: Arc<ReceiverTotals>,
     assigns_ids: bool,
-    /// Made at the first use, or when the transport is told: most receivers have one to tell.
+    /// Created on first use or by `for_transport`, so that unlabelled series do not exist next to labelled ones.
     counts: OnceLock<Counts>,
 }
 
-/// What a receiver took in, for the balance when everything has stopped.
+/// A receiver's totals, for the balance at shutdown.
 #[derive(Default)]
 pub struct ReceiverTotals {
     passed_on: AtomicU64,
     source: OnceLock<Box<dyn Fn() -> SourceCounts + Send + Sync>>,
 }
 
-/// What became of the samples of a source before they reached the pipelines.
+/// What happened to a source's samples before the pipelines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceCounts {
-    /// All that there were.
+    /// All samples taken.
     pub taken: u64,
-    /// Those that nobody wants.
+    /// Samples excluded by configuration.
     pub excluded: u64,
-    /// Those for which there was no room on their way to the receiver.
+    /// Samples lost because a buffer was full.
     pub lost: u64,
-    /// Those that the pipelines did not take.
+    /// Samples refused by the pipelines.
     pub dropped: u64,
 }
 
@@ -172,9 +184,9 @@ impl Output {
         }
     }
 
-    /// Gives batches that clients may send again an [id](BatchId) by their content: where there are
-    /// several destinations, one may take a batch and another refuse it.
-    pub fn assigning_ids(mut self, assigns_ids: bool) -> Self {
+    /// Derives an [id](BatchId) from the content of batches that clients may resend: with several destinations, one may
+    /// accept a batch that another refuses.
+    pub fn with_batch_ids(mut self, assigns_ids: bool) -> Self {
         self.assigns_ids = assigns_ids;
         self
     }
@@ -183,13 +195,13 @@ impl Output {
         Arc::clone(&self.totals)
     }
 
-    /// Where the counts of a source stand that samples by itself.
-    pub fn count_source(&self, read: impl Fn() -> SourceCounts + Send + Sync + 'static) {
-        // A receiver has one source.
+    /// Registers the counts of a receiver that samples by itself.
+    pub fn set_source_counts(&self, read: impl Fn() -> SourceCounts + Send + Sync + 'static) {
+        // Set once: a receiver has one source.
         let _ = self.totals.source.set(Box::new(read));
     }
 
-    /// The same output, its counts labelled with how the data came in: `grpc`, `http`, `file`.
+    /// The same output with a transport label on its counts: `grpc`, `http`, `file`.
     pub fn for_transport(&self, transport: &str) -> Self {
         Self {
             counts: Counts::new(&self.meter, &self.receiver, transport).into(),
@@ -216,7 +228,7 @@ impl Output {
         answer
     }
 
-    /// Counts samples that this receiver itself had to drop, such as damaged ones.
+    /// Counts samples the receiver itself dropped, such as corrupt ones.
     pub fn count_failed(&self, samples: u64) {
         self.counts().failed.inc_by(samples);
     }
@@ -228,12 +240,12 @@ impl Output {
 }
 
 impl ReceiverTotals {
-    /// Samples that the pipelines took.
+    /// Samples accepted by the pipelines.
     pub fn passed_on(&self) -> u64 {
         self.passed_on.load(Ordering::Relaxed)
     }
 
-    /// None of a receiver whose samples come from elsewhere.
+    /// `None` if the receiver does not sample itself.
     pub fn source(&self) -> Option<SourceCounts> {
         self.source.get().map(|read| read())
     }

@@ -1,4 +1,4 @@
-//! What every configuration type is, and the way from a [`Node`] to one.
+//! The configuration type trait, and loading one from a [`Node`].
 
 use std::fmt::Debug;
 
@@ -12,16 +12,16 @@ use crate::problem::Problems;
 use crate::schema::{check, schema_of};
 
 /// A configuration type: `#[derive(Serialize, Deserialize, JsonSchema)]` with `#[serde(default)]`, and a `Default` that
-/// is the only place for defaults. Doc comments on the fields are the manual.
+/// is the only place for defaults. Field doc comments are the user documentation.
 pub trait Config:
     Serialize + DeserializeOwned + JsonSchema + Default + Debug + Send + Sync + 'static
 {
-    /// Says everything that is wrong with the values. Pure: opens no file, asks no clock.
+    /// Reports all invalid values. Pure: opens no files, reads no clock.
     fn validate(&self, _problems: &mut Problems) {}
 }
 
-/// Reads one configuration type from its part of the tree: checked against its schema, decoded, then validated. All
-/// problems land in `problems`, under its current scope; with any, there is no result.
+/// Loads a configuration type from its part of the tree: checks it against its schema, decodes it, then validates it.
+/// Problems are added to `problems` under its current scope; returns `None` if there are any.
 pub fn load<T: Config>(node: &Node, problems: &mut Problems) -> Option<T> {
     let mut found = Problems::default();
     let node = check(node, &schema_of::<T>(), &mut found);

@@ -1,8 +1,7 @@
-//! From a checked [`Node`] to a configuration type.
+//! Decodes a checked [`Node`] into a configuration type.
 //!
-//! The checker has already compared everything with the schema, so what can still fail here is the
-//! reading of types that parse themselves. Such an error carries the path and the place of the
-//! value.
+//! The node already conforms to the schema, so only types with their own parsers can still fail. Such an error carries
+//! the path and location of the value.
 
 use std::fmt;
 
@@ -187,7 +186,7 @@ impl<'de> MapAccess<'de> for Entries<'de> {
     }
 }
 
-/// An enum variant with contents, written as a map with the variant's name as its only key.
+/// An enum variant with data, written as a map with the variant's name as its only key.
 struct Variant<'a> {
     name: &'a str,
     node: &'a Node,

@@ -1,4 +1,4 @@
-//! Reads the configuration: the OpenTelemetry Collector's surface, with messages that show the line.
+//! Loads configurations in the OpenTelemetry Collector's format; errors show the offending line.
 //!
 //! ```text
 //! files, variables, --set ── resolve ──> Node ── check ──> Node ── decode ──> a Config ── validate

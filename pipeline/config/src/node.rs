@@ -1,7 +1,7 @@
-//! The configuration as a tree that remembers where every part of it was written.
+//! The configuration as a tree with the source location of every value.
 //!
-//! YAML text becomes a [`Node`]; merging, expansion and checking all work on nodes, and a problem found at any later
-//! point can therefore show the line that caused it, even when that line came from an environment variable.
+//! YAML text becomes a [`Node`]; merging, expansion and checking work on nodes, so that any later problem can show the
+//! line that caused it, even if that line came from an environment variable.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use indexmap::IndexMap;
 
 use crate::sources::SourceId;
 
-/// No configuration may nest deeper than this, which keeps every recursive walk (and `Drop`) far from the stack's end.
+/// Maximum nesting depth, which keeps recursive walks (and `Drop`) from overflowing the stack.
 pub const MAX_DEPTH: usize = 128;
 
-/// A place in one of the texts that the configuration was made from.
+/// A location in one of the configuration's source texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
     pub source: SourceId,
-    /// Counted from 1.
+    /// 1-based.
     pub line: u32,
-    /// In characters, counted from 1.
+    /// In characters, 1-based.
     pub column: u32,
-    /// How many characters of the line it covers; 0 when not known.
+    /// Length in characters; 0 if unknown.
     pub width: u32,
 }
 
@@ -28,8 +28,8 @@ pub struct Location {
 pub struct Node {
     pub value: Value,
     pub at: Location,
-    /// For a value that came wholly from one `${…}`: the expanded text. Fields that hold text take it instead of the
-    /// value, so that `${env:ZIP}` with `ZIP=0123` is `0123` for them although YAML reads the number 83.
+    /// The expanded text, if the whole value is one `${…}`. String fields take it instead of the value, so that
+    /// `${env:ZIP}` with `ZIP=0123` is `0123` for them although YAML reads the number 83.
     pub raw: Option<Arc<str>>,
 }
 
@@ -46,7 +46,7 @@ pub enum Value {
     Map(Map),
 }
 
-/// The entries of a map in the order in which they were written.
+/// The entries of a map in source order.
 pub type Map = IndexMap<String, Entry>;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -82,7 +82,7 @@ impl Node {
         }
     }
 
-    /// The text of a string, or of whatever came wholly from one `${…}`.
+    /// The text of a string, or of a value that is one `${…}`.
     pub fn as_str(&self) -> Option<&str> {
         match (&self.raw, &self.value) {
             (Some(raw), _) => Some(raw),
@@ -95,8 +95,8 @@ impl Node {
         Some(&self.as_map()?.get(key)?.node)
     }
 
-    /// The deepest part of the tree that `path` leads to: the whole value where the path ends at one, or the key of the
-    /// last map that is there where the rest of the path was never written.
+    /// The location of the deepest existing part of `path`: its value if the path exists, else the key of the last map
+    /// on it.
     pub fn locate<'a>(&self, path: impl IntoIterator<Item = &'a str>) -> Location {
         let mut node = self;
         let mut at = self.at;
@@ -119,7 +119,7 @@ impl Node {
         at
     }
 
-    /// The same data without places, for printing.
+    /// The same data without locations, for printing.
     pub fn to_json(&self) -> serde_json::Value {
         use serde_json::Value as Json;
         match &self.value {
@@ -139,7 +139,7 @@ impl Node {
 }
 
 impl Value {
-    /// What the Collector calls this kind of value in its messages.
+    /// The Collector's name for this kind of value in messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Value::Null => "null",

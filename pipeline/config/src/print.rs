@@ -1,5 +1,5 @@
-//! A configuration as text again, in the layout of the Collector's `print-config`: four spaces, sorted keys, quotes only
-//! where the text would otherwise read as something else.
+//! Prints a configuration in the format of the Collector's `print-config`: four spaces, sorted keys, quotes only where
+//! a plain scalar would not be read as the same string.
 
 use std::cmp::Ordering;
 
@@ -41,7 +41,7 @@ pub fn to_json(value: &Json) -> String {
             leaf => leaf.clone(),
         }
     }
-    // The alternate form of a JSON value is its indented one.
+    // `{:#}` prints indented JSON.
     let text = format!("{:#}\n", sorted(value));
     profcol_printable::json(&text).into_owned()
 }
@@ -49,7 +49,7 @@ pub fn to_json(value: &Json) -> String {
 fn write_map(out: &mut String, map: &Map<String, Json>, column: usize) {
     let mut entries: Vec<_> = map.iter().collect();
     entries.sort_by(|(a, _), (b, _)| natural(a, b));
-    // Go's printer goes on at the next full step, also from the two columns that a `- ` takes.
+    // Go's printer indents to the next multiple of four, even after the two columns of a `- `.
     let inner_column = (column / INDENT + 1) * INDENT;
     for (i, (key, value)) in entries.into_iter().enumerate() {
         if i > 0 {
@@ -109,7 +109,7 @@ fn write_leaf(out: &mut String, value: &Json, column: usize) {
     }
 }
 
-/// A text of several lines as a literal block, where YAML can hold it so.
+/// Writes multi-line text as a literal block if YAML can represent it.
 fn write_lines(out: &mut String, text: &str, column: usize) {
     let body = text.trim_end_matches('\n');
     let blocked =
@@ -141,7 +141,7 @@ fn write_text(out: &mut String, text: &str) {
     let reads_as_text = matches!(scalar::resolve(text), Value::Str(_)) && !was_special(text);
     if text.contains('\n') || text.chars().any(|c| !is_printable(c)) || !reads_as_text {
         write_double_quoted(out, text);
-    } else if may_stand_plain(text) {
+    } else if is_plain(text) {
         out.push_str(text);
     } else {
         out.push('\'');
@@ -168,7 +168,7 @@ fn write_double_quoted(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Words and numbers that older YAML read as booleans or base-60 numbers, and the merge key.
+/// Words and numbers that YAML 1.1 reads as booleans or base-60 numbers, and the merge key.
 fn was_special(text: &str) -> bool {
     const WORDS: [&str; 12] = [
         "y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "n", "N", "no", "No",
@@ -198,7 +198,7 @@ fn is_base_60(text: &str) -> bool {
         && fraction_ok
 }
 
-/// `2006-01-02`, alone or with a time, which YAML 1.1 readers take for a timestamp.
+/// `2006-01-02`, alone or with a time, which YAML 1.1 parsers read as a timestamp.
 fn is_date(text: &str) -> bool {
     let bytes = text.as_bytes();
     let digits = |from: usize, to: usize| {
@@ -214,8 +214,8 @@ fn is_date(text: &str) -> bool {
         && matches!(bytes.get(10), None | Some(b'T' | b't' | b' '))
 }
 
-/// Whether a text without line breaks needs no quotes outside of brackets.
-fn may_stand_plain(text: &str) -> bool {
+/// Whether single-line text needs no quotes in block context.
+fn is_plain(text: &str) -> bool {
     let mut chars = text.chars();
     let (Some(first), second) = (chars.next(), chars.next()) else {
         return false;
@@ -236,7 +236,7 @@ fn pad(out: &mut String, column: usize) {
     out.extend(std::iter::repeat_n(' ', column));
 }
 
-/// As Go's shortest general format: an exponent from a million on or below a ten-thousandth, no needless `.0`.
+/// Go's shortest general format: exponent at 1e6 and above or below 1e-4, no trailing `.0`.
 fn go_float(float: f64) -> String {
     if float.is_nan() {
         return ".nan".to_owned();
@@ -255,7 +255,7 @@ fn go_float(float: f64) -> String {
     }
 }
 
-/// Go's order of map keys: letters by code, other characters before letters, digit runs by their number.
+/// Go's order of map keys: letters by code point, other characters before letters, digit runs by value.
 fn natural(a: &str, b: &str) -> Ordering {
     let (x, y): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let Some(i) = x.iter().zip(&y).position(|(x, y)| x != y) else {
@@ -270,7 +270,7 @@ fn natural(a: &str, b: &str) -> Ordering {
         .is_some_and(char::is_ascii_digit);
     match (p.is_alphabetic(), q.is_alphabetic()) {
         (true, true) => p.cmp(&q),
-        // After equal digits a letter ends the number, which makes it the smaller one.
+        // After equal digits a letter ends the number, which makes it smaller.
         (true, false) => {
             if after_digit {
                 Ordering::Less
@@ -382,7 +382,7 @@ b:
 
     proptest::proptest! {
         #[test]
-        fn what_is_written_reads_back(texts in proptest::collection::vec("(?s).{0,12}|[-#:'\"{}\\[\\] \n\t0-9a-z&*!|>%@`,.?]{0,8}", 1..5)) {
+        fn round_trips(texts in proptest::collection::vec("(?s).{0,12}|[-#:'\"{}\\[\\] \n\t0-9a-z&*!|>%@`,.?]{0,8}", 1..5)) {
             let value = json!({ "list": texts.clone(), "nested": { "list": [[texts]] } });
             let mut sources = Sources::default();
             let text = to_yaml(&value);

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, collected so that one run tells everything.
+//! Configuration problems, collected so that one run reports all.
 
 use std::fmt;
 
@@ -8,20 +8,20 @@ use crate::node::{Location, Node};
 use crate::report::Report;
 use crate::sources::Sources;
 
-/// A configuration with thousands of mistakes is most likely the wrong file: further problems are only counted.
+/// Problems beyond this are only counted: thousands of them mean it is the wrong file.
 pub const MAX_PROBLEMS: usize = 100;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Problem {
-    /// Where in the configuration, as in `exporters::otlp_grpc::timeout`; empty for the whole.
+    /// Path in the configuration, as in `exporters::otlp_grpc::timeout`; empty for the whole.
     pub path: Vec<String>,
     pub message: String,
     pub at: Option<Location>,
-    /// The message names the last key of `path` itself and speaks of the section around it.
+    /// The message itself names the last key of `path` and is about the enclosing section.
     pub names_key: bool,
-    /// What the user could do about it.
+    /// How to fix it.
     pub help: Option<String>,
-    /// Other places worth showing, each with a word on why.
+    /// Related locations, each with a label.
     pub related: Vec<(Location, String)>,
 }
 
@@ -39,7 +39,7 @@ impl Problem {
         self
     }
 
-    /// The key of the section to show, which the message names.
+    /// Sets the key to show, which the message names.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.path.push(key.into());
@@ -73,7 +73,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Collects problems; knows the path it is at, so that a component's `validate` speaks of its own fields only.
+/// Collects problems under a current path, so that a component's `validate` names only its own fields.
 ///
 /// ```
 /// # use profcol_config::Problems;
@@ -90,15 +90,15 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// A problem of `field` (may itself be a path, `tls::min_version`), or of the current place if
-    /// `field` is empty.
-    pub fn add(&mut self, field: &str, message: impl Into<String>) {
-        let mut problem = Problem::new(message);
+    /// Adds a problem of `field` (which may be a path such as `tls::min_version`), or of the current path if `field` is
+    /// empty.
+    pub fn add(&mut self, field: &str, message: impl fmt::Display) {
+        let mut problem = Problem::new(message.to_string());
         problem.path = segments(field).map(str::to_owned).collect();
         self.push(problem);
     }
 
-    /// Adds a problem; its path is taken as relative to the current scope.
+    /// Adds a problem with its path relative to the current scope.
     pub fn push(&mut self, mut problem: Problem) {
         if self.found.len() >= MAX_PROBLEMS {
             self.omitted += 1;
@@ -108,7 +108,7 @@ impl Problems {
         self.found.push(problem);
     }
 
-    /// Runs `check` with every path it reports prefixed by `scope` (a path, or empty for none).
+    /// Runs `check` with all reported paths prefixed by `scope` (a path, or empty).
     pub fn nested<R>(&mut self, scope: &str, check: impl FnOnce(&mut Problems) -> R) -> R {
         let outer = self.scope.len();
         self.scope.extend(segments(scope).map(str::to_owned));
@@ -117,7 +117,7 @@ impl Problems {
         result
     }
 
-    /// Like [`nested`](Self::nested), for a key that may itself hold `::`.
+    /// Like [`nested`](Self::nested), for a key that may contain `::`.
     pub fn nested_key<R>(&mut self, key: &str, check: impl FnOnce(&mut Problems) -> R) -> R {
         self.scope.push(key.to_owned());
         let result = check(self);
@@ -125,7 +125,7 @@ impl Problems {
         result
     }
 
-    /// Takes over what another collector found, under the current scope.
+    /// Adds the problems of another collector under the current scope.
     pub fn extend(&mut self, other: Problems) {
         self.secrets.extend(other.secrets);
         self.omitted += other.omitted;
@@ -134,15 +134,14 @@ impl Problems {
         }
     }
 
-    /// Gives each problem that has no place yet the one that its path leads to in `root`, the whole
-    /// configuration.
+    /// Sets missing locations by looking up each problem's path in `root`, the whole configuration.
     pub fn locate(&mut self, root: &Node) {
         for problem in self.found.iter_mut().filter(|p| p.at.is_none()) {
             problem.at = Some(root.locate(problem.path.iter().map(String::as_str)));
         }
     }
 
-    /// Adds to each problem with a text that came from a reference why that text is no YAML, where that is so.
+    /// Adds the YAML error to each problem about text from a reference that is not valid YAML.
     pub fn explain(&mut self, broken: &[Problem]) {
         let start = |at: Location| (at.line, at.column) == (1, 1);
         for problem in &mut self.found {
@@ -157,7 +156,7 @@ impl Problems {
         }
     }
 
-    /// Remembers that the text there must not be shown in a report.
+    /// Masks the text at this location in reports.
     pub(crate) fn mask_source(&mut self, at: Location) {
         self.secrets.push(at);
     }
@@ -170,7 +169,7 @@ impl Problems {
         self.found.is_empty()
     }
 
-    /// How many were found, also counting those not kept.
+    /// Number of problems, including omitted ones.
     pub fn count(&self) -> usize {
         self.found.len() + self.omitted
     }
@@ -183,7 +182,7 @@ impl Problems {
         self.found.iter()
     }
 
-    /// Everything with file, line, snippet and advice.
+    /// The full report with file, line, snippet and help.
     pub fn report<'a>(&'a self, sources: &'a Sources) -> Report<'a> {
         Report::new(self, sources)
     }
@@ -197,7 +196,7 @@ impl From<Problem> for Problems {
     }
 }
 
-/// One line a problem, without snippets.
+/// One line per problem, without snippets.
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, problem) in self.found.iter().enumerate() {

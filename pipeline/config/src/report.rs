@@ -1,4 +1,4 @@
-//! Problems as people read them: the sentence, the line it is about, and what could be done.
+//! Renders problems: the message, the source line, and help.
 //!
 //! ```text
 //! exporters::otlp_grpc::timeout: time: unknown unit "parsecs" in duration "5parsecs"
@@ -17,9 +17,9 @@ use crate::node::Location;
 use crate::problem::{Problem, Problems};
 use crate::sources::Sources;
 
-/// Lines longer than this are shown in part.
+/// Longer lines are truncated.
 const MAX_LINE: usize = 120;
-/// How many `${…}` in a row are named on the way from the text to the file.
+/// Maximum number of nested `${…}` shown.
 const MAX_CHAIN: usize = 4;
 
 pub struct Report<'a> {
@@ -72,7 +72,7 @@ impl Report<'_> {
         Ok(())
     }
 
-    /// The place to show, and a word on it: of a text with nothing in it, the place that asked for it.
+    /// The location to show and its label: for an empty text, the location of the reference to it.
     fn shown(&self, at: Location) -> (Location, String) {
         match self.sources.used_at(at.source) {
             Some(user) if self.sources.text(at.source).is_empty() => {
@@ -122,7 +122,7 @@ impl Report<'_> {
         Ok(())
     }
 
-    /// The line with each secret on it blotted out, character by character so that columns stay true.
+    /// The line with secrets masked character by character, so that columns stay correct.
     fn masked(&self, line: &str, at: Location) -> String {
         let here = |secret: &&Location| secret.source == at.source && secret.line == at.line;
         let mut chars: Vec<char> = line.chars().collect();
@@ -141,7 +141,7 @@ impl Report<'_> {
     }
 }
 
-/// A line cut to a readable length around the marked place.
+/// A line truncated around the marked location.
 struct Line {
     text: String,
     before: usize,
@@ -184,7 +184,7 @@ mod tests {
     fn sources(text: &str) -> (Sources, Location) {
         let mut sources = Sources::default();
         let id = sources.add("t.yaml", text, None).expect("small");
-        let at = yaml::parse(&sources, id).expect("is YAML").at;
+        let at = yaml::parse(&sources, id).expect("valid YAML").at;
         (sources, at)
     }
 
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn points_at_the_words() {
+    fn marks_the_location() {
         let found = |at| {
             Problem::new("bad").at(Location {
                 line: 2,
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_a_part_of_a_long_line() {
+    fn truncates_a_long_line() {
         let text = format!("a: {}TARGET{}", "x".repeat(200), "y".repeat(200));
         let found = |at| {
             Problem::new("bad").at(Location {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn survives_places_outside_the_text() {
+    fn survives_locations_outside_the_text() {
         let far = |line, column| {
             move |at| {
                 Problem::new("bad").at(Location {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn blots_out_secrets_on_the_shown_line() {
+    fn masks_secrets_on_the_shown_line() {
         let text = "{token: s3cret, n: big, pass: \"hunter\n  2\"}";
         let (sources, at) = sources(text);
         let mut problems = Problems::from(Problem::new("bad").at(Location {
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_what_it_does_not_show() {
+    fn counts_omitted_problems() {
         let (sources, _) = sources("");
         let mut problems = Problems::default();
         for i in 0..crate::MAX_PROBLEMS + 7 {

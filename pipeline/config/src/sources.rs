@@ -1,15 +1,14 @@
-//! The texts that the configuration was made from, kept so that a problem can show the very line it stands on.
+//! The configuration's source texts, kept so that problems can show the source line.
 
 use std::sync::Arc;
 
 use crate::node::Location;
 
-/// More text than this, all files, variables and downloads together and each as often as it is
-/// used, is refused.
+/// Limit on all files, variables and downloads together, each counted per use.
 pub const MAX_TOTAL_BYTES: usize = 64 << 20;
-/// One text may not be larger than this.
+/// Maximum size of one text.
 pub const MAX_TEXT_BYTES: usize = 16 << 20;
-/// How many texts (each expansion of a `${…}` is one) a configuration may be made from.
+/// Maximum number of texts; each expansion of a `${…}` is one.
 pub const MAX_SOURCES: usize = 16_384;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,8 +40,8 @@ pub enum SourceLimitError {
 }
 
 impl Sources {
-    /// Keeps a text. `used_at` is the place of the `${…}` that brought it in, none for what the
-    /// user named directly.
+    /// Adds a text. `used_at` is the location of the `${…}` that referenced it, `None` for texts named on the command
+    /// line.
     pub fn add(
         &mut self,
         name: impl Into<String>,
@@ -81,7 +80,7 @@ impl Sources {
         self.source(id)?.used_at
     }
 
-    /// The line that `at` stands on, without its line break.
+    /// The line of `at`, without its line break.
     pub fn line(&self, at: Location) -> Option<&str> {
         let text = self.text(at.source);
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);

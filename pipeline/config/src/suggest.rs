@@ -1,8 +1,8 @@
 //! "Did you mean …?"
 
-/// The word nearest to `word`, if one is near enough that a slip of the finger explains it.
+/// The known word nearest to `word`, if close enough to be a typo.
 pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // The distance costs length times length; nobody mistypes a novel.
+    // The edit distance is quadratic; a typo is not that long.
     if word.len() > 64 {
         return None;
     }
@@ -20,7 +20,7 @@ pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// One slip in three letters, at most three.
+/// One edit per three letters, at most three.
 fn allowed(length: usize) -> usize {
     (length / 3).clamp(1, 3).min(length.saturating_sub(1))
 }
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_the_near_word_only() {
+    fn suggests_only_near_words() {
         let known = ["endpoint", "grpc", "http", "timeout", "tls"];
         for (word, expected) in [
             ("endpiont", Some("endpoint")),

@@ -1,7 +1,7 @@
-//! Runs a configuration: reads the document, connects the components, queues, retries, starts,
-//! stops, and tells how it is doing.
+//! Runs a configuration: decodes the document, connects components, queues and retries, starts and stops, and exposes
+//! telemetry.
 //!
-//! The engine names no component; the binary hands it a registry.
+//! The engine knows no concrete component; the binary passes it a registry.
 
 pub mod document;
 mod graph;
@@ -12,6 +12,6 @@ pub mod telemetry;
 
 pub use document::Document;
 pub use graph::{BuildFailure, ComponentChecks, Graph, ProcessorBalance};
-pub use sender::{ExporterBalance, ExporterProgress, NoBatch, batch_of as stored_batch};
+pub use sender::{ExporterBalance, ExporterProgress, InvalidRecord, batch_of as stored_batch};
 pub use service::{Balance, Progress, Pulse, ReceiverBalance, Service, StartFailure, StopReport};
-pub use tasks::Failure;
+pub use tasks::TaskFailure;

@@ -1,4 +1,4 @@
-//! Tasks with a name, joined by whoever started them.
+//! Named tasks, joined by their owner.
 
 use std::future::Future;
 
@@ -13,10 +13,10 @@ pub(crate) struct Tasks {
     names: Vec<(AbortHandle, String)>,
 }
 
-/// A task that ended although nobody asked it to, or that could not end well.
+/// A task that ended without a stop request, or failed to stop.
 #[derive(Debug, thiserror::Error)]
 #[error("{task}: {reason}")]
-pub struct Failure {
+pub struct TaskFailure {
     pub task: String,
     pub reason: String,
 }
@@ -30,16 +30,16 @@ impl Tasks {
         self.names.push((self.set.spawn(work), name));
     }
 
-    /// The next task that fails; never returns while all work or have ended well.
-    pub(crate) async fn next_failure(&mut self) -> Failure {
+    /// The next task failure; pending while all tasks run or have ended without error.
+    pub(crate) async fn next_failure(&mut self) -> TaskFailure {
         match self.ended().await {
             Some(failure) => failure,
             None => std::future::pending().await,
         }
     }
 
-    /// Returns when all have ended well, or with the next one that has not.
-    pub(crate) async fn ended(&mut self) -> Option<Failure> {
+    /// Returns `None` when all tasks have ended without error, or the next failure.
+    pub(crate) async fn ended(&mut self) -> Option<TaskFailure> {
         while let Some(ended) = self.set.join_next_with_id().await {
             if let Some(failure) = self.failure(ended) {
                 return Some(failure);
@@ -48,8 +48,8 @@ impl Tasks {
         None
     }
 
-    /// Waits for all to end; those that are not done at the deadline are aborted and named.
-    pub(crate) async fn join_until(&mut self, deadline: Instant) -> Vec<Failure> {
+    /// Waits for all tasks; aborts and reports those still running at the deadline.
+    pub(crate) async fn join_until(&mut self, deadline: Instant) -> Vec<TaskFailure> {
         let mut failures = Vec::new();
         loop {
             match tokio::time::timeout_at(deadline, self.set.join_next_with_id()).await {
@@ -61,7 +61,7 @@ impl Tasks {
         for (handle, name) in self.names.drain(..) {
             if !handle.is_finished() {
                 let reason = "did not stop before the deadline and was aborted".to_owned();
-                failures.push(Failure { task: name, reason });
+                failures.push(TaskFailure { task: name, reason });
             }
         }
         self.set.shutdown().await;
@@ -71,7 +71,7 @@ impl Tasks {
     fn failure(
         &mut self,
         ended: Result<(tokio::task::Id, Result<(), RunError>), tokio::task::JoinError>,
-    ) -> Option<Failure> {
+    ) -> Option<TaskFailure> {
         let (id, reason) = match ended {
             Ok((id, Ok(()))) => (id, None),
             Ok((id, Err(error))) => (id, Some(error.to_string())),
@@ -82,7 +82,7 @@ impl Tasks {
             .iter()
             .position(|(handle, _)| handle.id() == id)?;
         let (_, task) = self.names.swap_remove(position);
-        Some(Failure {
+        Some(TaskFailure {
             task,
             reason: reason?,
         })
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn cuts_off_and_names_what_does_not_stop() {
+    async fn aborts_and_names_tasks_that_do_not_stop() {
         let mut tasks = Tasks::default();
         tasks.spawn("exporter stuck".to_owned(), std::future::pending());
         let failures = tasks

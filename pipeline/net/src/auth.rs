@@ -1,4 +1,4 @@
-//! Who may call, and how we prove who we are: what authentication extensions implement.
+//! Server and client authentication, implemented by extensions.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::grpc::Status;
 
-/// Decides over each incoming request before its body is read.
+/// Authenticates each incoming request before its body is read.
 #[async_trait]
 pub trait ServerAuth: Send + Sync + std::fmt::Debug {
     /// A refusal is usually [`Code::Unauthenticated`](crate::grpc::Code::Unauthenticated); over
@@ -16,23 +16,23 @@ pub trait ServerAuth: Send + Sync + std::fmt::Debug {
     async fn authenticate(&self, headers: &HeaderMap) -> Result<AuthData, Status>;
 }
 
-/// Gives the headers that authenticate an outgoing request.
+/// Provides the headers that authenticate an outgoing request.
 #[async_trait]
 pub trait ClientAuth: Send + Sync + std::fmt::Debug {
     async fn headers(&self) -> Result<Vec<(HeaderName, HeaderValue)>, ClientAuthError>;
 }
 
-/// Credentials could not be had; the request was not sent.
+/// Failed to get credentials; the request was not sent.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to get credentials: {0}")]
 pub struct ClientAuthError(pub String);
 
-/// What an authenticator learned about the caller, for whoever handles the request.
+/// Caller information from the authenticator, for the request handler.
 #[derive(Clone, Default)]
 pub struct AuthData {
-    /// The name of the caller, if there is one to show.
+    /// The caller's name, if known.
     pub subject: Option<Arc<str>>,
-    /// Whatever else the authenticator and the reader agree upon.
+    /// Further data by agreement of authenticator and handler.
     pub extra: Option<Arc<dyn Any + Send + Sync>>,
 }
 

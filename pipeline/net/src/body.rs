@@ -1,4 +1,4 @@
-//! Receiving an HTTP body whole.
+//! Reads a whole HTTP body.
 
 use bytes::Bytes;
 use http_body::Body;
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::pace::Pace;
 
-/// A `content-length` up to this is allocated at once; beyond it the buffer grows as bytes arrive.
+/// A `content-length` up to this is allocated upfront; beyond it the buffer grows as bytes arrive.
 const TRUSTED: usize = 1 << 20;
 
 /// Why a body could not be received.
@@ -23,8 +23,7 @@ pub(crate) enum BodyError {
     Exhausted(#[from] Exhausted),
 }
 
-/// Receives a body of at most `limit` bytes, as far as there is room for it. One that comes in a
-/// single piece is not copied.
+/// Reads a body of at most `limit` bytes, if admitted. A single-frame body is not copied.
 pub(crate) async fn read_body<B>(
     body: &mut B,
     announced: Option<usize>,
@@ -87,9 +86,8 @@ where
     })
 }
 
-/// Reads on and drops what it reads before the body is refused: a client that is still sending when
-/// the connection closes does not see the answer, takes it for a broken connection and sends the
-/// same again. Whoever sends more than twice the limit is cut off all the same.
+/// Drains a body before it is refused: a client still sending when the connection closes would miss the response,
+/// assume a broken connection and resend. Beyond twice the limit the connection is closed anyway.
 async fn drain<B>(body: &mut B, mut pace: Pace, limit: usize)
 where
     B: Body<Data = Bytes, Error = hyper::Error> + Unpin,

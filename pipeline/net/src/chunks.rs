@@ -1,4 +1,4 @@
-//! Bytes that lie in several places and are sent one behind the other, never joined.
+//! Non-contiguous bytes, sent without joining them.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -14,7 +14,7 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// All of them in one place; one alone is not copied.
+    /// Joins all chunks; a single one is not copied.
     pub fn joined(mut self) -> Bytes {
         if let [only] = self.chunks.make_contiguous() {
             return std::mem::take(only);
@@ -26,7 +26,7 @@ impl Chunks {
         joined.freeze()
     }
 
-    /// Takes the next one out.
+    /// Removes the first chunk.
     pub(crate) fn pop(&mut self) -> Option<Bytes> {
         let first = self.chunks.pop_front()?;
         self.len -= first.len();
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn are_read_as_what_they_are_joined() {
+    fn reads_as_if_joined() {
         assert_eq!(chunks().joined(), "abcdef");
         for step in 1..=6 {
             let (mut chunks, mut read) = (chunks(), Vec::new());
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn one_alone_is_not_copied() {
+    fn a_single_chunk_is_not_copied() {
         let one = Bytes::from(vec![1; 100]);
         assert_eq!(Chunks::from(one.clone()).joined().as_ptr(), one.as_ptr());
         assert!(Chunks::from(Bytes::new()).joined().is_empty());

@@ -1,9 +1,11 @@
 //! The byte streams under HTTP: TCP or Unix, with or without TLS, on either side.
 
+use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use hyper_util::client::legacy::connect::{Connected, Connection};
@@ -14,7 +16,7 @@ use tokio_rustls::TlsStream;
 use crate::socket::Socket;
 use crate::tls::alert_hint;
 
-/// Where a peer is.
+/// The address of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerAddr {
     Tcp(SocketAddr),
@@ -23,7 +25,7 @@ pub enum PeerAddr {
 }
 
 impl PeerAddr {
-    /// None for a peer on this machine's file system.
+    /// `None` for Unix sockets.
     pub fn ip(&self) -> Option<std::net::IpAddr> {
         match self {
             PeerAddr::Tcp(addr) => Some(addr.ip()),
@@ -32,8 +34,8 @@ impl PeerAddr {
     }
 }
 
-impl std::fmt::Display for PeerAddr {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for PeerAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PeerAddr::Tcp(addr) => addr.fmt(f),
             PeerAddr::Unix(path) => write!(f, "unix:{}", path.display()),
@@ -45,7 +47,7 @@ impl std::fmt::Display for PeerAddr {
 #[derive(Debug)]
 pub(crate) enum Stream {
     Plain(Socket),
-    /// To a proxy that takes whole URLs and forwards requests.
+    /// Connection to a forwarding proxy, which takes absolute URLs.
     Forwarded(Socket),
     Tls(Box<TlsStream<Socket>>),
 }
@@ -108,8 +110,8 @@ impl AsyncWrite for Stream {
 }
 
 impl Stream {
-    /// With TLS 1.3 a server refuses a client's certificate only after the client is done with the
-    /// handshake. Writing then fails for no reason that is told; the reason waits to be read.
+    /// With TLS 1.3 a server rejects a client certificate only after the client finished the handshake. Writes then
+    /// fail without a reason; the alert with the reason must be read.
     fn reason_of(&mut self, error: io::Error, cx: &mut Context<'_>) -> io::Error {
         let Stream::Tls(stream) = self else {
             return error;
@@ -121,7 +123,7 @@ impl Stream {
         }
     }
 
-    /// As text, since HTTP libraries hand on no more than that.
+    /// As text, since HTTP libraries only pass on the message.
     fn with_hint(&self, error: io::Error) -> io::Error {
         let is_client =
             matches!(self, Stream::Tls(stream) if matches!(**stream, TlsStream::Client(_)));
@@ -141,7 +143,7 @@ fn alert_in(error: &io::Error) -> Option<AlertDescription> {
     }
 }
 
-/// What hyper-util's pool wants to know.
+/// Required by hyper-util's pool.
 impl Connection for Stream {
     fn connected(&self) -> Connected {
         match self {
@@ -152,5 +154,23 @@ impl Connection for Stream {
             }
             Stream::Tls(_) => Connected::new(),
         }
+    }
+}
+
+/// An error of the operating system, in the words that Go has for it, which operators search for.
+#[derive(Clone, Debug, thiserror::Error)]
+pub struct SystemError(#[source] pub(crate) Arc<io::Error>);
+
+impl From<io::Error> for SystemError {
+    fn from(error: io::Error) -> Self {
+        Self(Arc::new(error))
+    }
+}
+
+impl fmt::Display for SystemError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.0.to_string();
+        let text = text.split(" (os error").next().unwrap_or(&text);
+        f.write_str(&text.to_lowercase())
     }
 }

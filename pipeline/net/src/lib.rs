@@ -1,15 +1,14 @@
-//! The transport for everything that speaks HTTP: gRPC and plain HTTP, as server and as client.
+//! HTTP transport: gRPC and plain HTTP, server and client.
 //!
-//! It moves whole messages as bytes and knows nothing of what is in them. A message is received
-//! with one copy, into a buffer of its own size, and sent with none; compressed bytes are kept
-//! beside the message they hold, so that what nobody changed is passed on as it came.
+//! Transports whole messages as opaque bytes. Receiving copies a message once, into a buffer of its size; sending does
+//! not copy. Compressed bytes are kept with the message, so that unchanged messages are forwarded as received.
 
 #![cfg_attr(
     test,
     allow(
         clippy::unwrap_used,
         clippy::print_stderr,
-        reason = "what is unwrapped wrongly fails the test, as it should; skipped tests say so"
+        reason = "a panic fails the test; skipped tests print so"
     )
 )]
 
@@ -18,6 +17,7 @@ mod body;
 mod chunks;
 mod client;
 pub mod compress;
+mod errors;
 pub mod grpc;
 mod io;
 mod message;
@@ -30,17 +30,18 @@ pub mod tls;
 
 pub use chunks::Chunks;
 pub use client::{
-    Balancer, ClientError, CompressionParams, ConnectError, DirectHttp, DirectStream, GrpcCall,
-    GrpcClient, GrpcClientKeepalive, GrpcClientSettings, GrpcReply, GrpcStream, HttpCall,
-    HttpClient, HttpClientKeepalive, HttpClientSettings, HttpDownload, HttpError, HttpReply,
-    is_http_url,
+    Balancer, BrokenExchange, ClientError, CompressionParams, ConnectError, DirectHttp,
+    DirectStream, GrpcCall, GrpcClient, GrpcClientKeepalive, GrpcClientSettings, GrpcReply,
+    GrpcStream, Http2Error, HttpCall, HttpClient, HttpClientKeepalive, HttpClientSettings,
+    HttpDownload, HttpError, HttpReply, LookupError, ProxyError, is_http_url,
 };
 pub use compress::{Compression, Encoding, Level};
-pub use io::PeerAddr;
+pub use errors::{EndpointError, ErrorAt, SettingsError, UnsupportedProxy, UrlError};
+pub use io::{PeerAddr, SystemError};
 pub use message::{Compressed, Content, Message};
 pub use server::{
-    AuthSettings, BindError, BoundAddr, Connection, Cors, EnforcementPolicy, GrpcConversation,
-    GrpcRequest, GrpcServer, GrpcServerKeepalive, GrpcServerSettings, GrpcService, HttpRequest,
-    HttpServer, HttpServerKeepalive, HttpServerSettings, HttpService, ServerError,
-    ServerParameters, ServerStats, Transport, response, unknown_method,
+    AddressError, AuthSettings, BindError, BoundAddr, Connection, Cors, EnforcementPolicy,
+    GrpcRequest, GrpcServer, GrpcServerKeepalive, GrpcServerSettings, GrpcServerStream,
+    GrpcService, HttpRequest, HttpServer, HttpServerKeepalive, HttpServerSettings, HttpService,
+    ServerError, ServerParameters, ServerStats, Transport, response, unknown_method,
 };

@@ -1,13 +1,13 @@
-//! A message and, where it has one, its compressed form.
+//! A message and its optional compressed form.
 
 use bytes::Bytes;
 
 use crate::chunks::Chunks;
 use crate::compress::Encoding;
 
-/// What travels: the message, and the compressed bytes that it came in or was once packed into.
+/// A message, and the compressed bytes it was received or sent as.
 ///
-/// Both are kept so that an unchanged message goes on in the very bytes in which it arrived.
+/// Both are kept so that an unchanged message is forwarded byte for byte.
 #[derive(Clone, Debug)]
 pub struct Message {
     pub plain: Bytes,
@@ -21,11 +21,11 @@ pub struct Compressed {
     pub bytes: Bytes,
 }
 
-/// What a client is to send. It asks for the one form that it needs.
+/// Content for a client to send; the client requests the form it needs.
 pub trait Content: Send + Sync {
     fn plain(&self) -> Chunks;
 
-    /// The bytes that decompress to it, where they are at hand in this encoding.
+    /// The compressed bytes, if available in this encoding.
     fn compressed(&self, encoding: Encoding) -> Option<Bytes>;
 }
 

@@ -1,8 +1,8 @@
-//! How long a peer may take over a body.
+//! Minimum transfer rate of bodies.
 //!
-//! A total limit would cut off an honest sender on a slow line; a limit per read lets one byte every
-//! minute hold a connection for ever. So a body must keep a pace: in each [`WINDOW`] at least
-//! [`MIN_BYTES_PER_WINDOW`] bytes and a [`MEMORY_SHARE`] of what it holds in memory, or its end.
+//! A total timeout would cut off slow but legitimate senders; a timeout per read would let one byte a minute hold a
+//! connection forever. So each [`WINDOW`] must bring at least [`MIN_BYTES_PER_WINDOW`] bytes and 1/[`MEMORY_SHARE`] of
+//! the body held in memory, or its end.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -14,10 +14,10 @@ use tokio::time::{Instant, timeout_at};
 
 const WINDOW: Duration = Duration::from_secs(30);
 const MIN_BYTES_PER_WINDOW: usize = 16 << 10;
-/// One that arrives evenly has eight minutes.
+/// At a constant rate, a body may take eight minutes.
 const MEMORY_SHARE: usize = 16;
 
-/// The peer sends too slowly, or has stopped.
+/// The peer sends too slowly or has stopped.
 #[derive(Debug, thiserror::Error)]
 #[error("body arrives too slowly: {got} bytes in {} seconds, expected at least {least}", WINDOW.as_secs())]
 pub(crate) struct Stalled {
@@ -80,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives so many bytes every ten seconds, for ever.
+    /// Yields this many bytes every ten seconds, forever.
     struct Drip {
         bytes: usize,
         next: Pin<Box<tokio::time::Sleep>>,
@@ -105,7 +105,7 @@ mod tests {
         Box::pin(tokio::time::sleep(Duration::from_secs(10)))
     }
 
-    /// For how many windows a body may go on that begins with `first` bytes and then drips.
+    /// For how many windows a body of `first` bytes followed by a drip is accepted.
     async fn windows(first: usize, bytes: usize) -> f64 {
         let began = Instant::now();
         let mut pace = Pace::start(began);
@@ -124,9 +124,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_holds_much_has_to_come_fast() {
+    async fn the_required_rate_grows_with_the_memory_held() {
         assert_eq!(windows(0, 100).await, 1.0);
-        // What comes at once counts for the first window.
+        // Bytes received immediately count for the first window.
         assert_eq!(windows(64 << 20, MIN_BYTES_PER_WINDOW).await, 2.0);
         assert_eq!(windows(64 << 20, 1 << 20).await, 2.0);
         let steady = windows(0, MIN_BYTES_PER_WINDOW).await;

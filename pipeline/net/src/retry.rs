@@ -1,4 +1,4 @@
-//! What the OTLP specification makes of a failure: try again, try again later, or give up.
+//! Classifies failures by the OTLP specification: retry, retry later, or give up.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,19 +7,19 @@ use http::{HeaderMap, StatusCode};
 
 use crate::grpc::{Code, Status};
 
-/// What to do with data whose delivery failed.
+/// How to handle a failed delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Send it again, with one's own back-off.
+pub enum RetryDecision {
+    /// Retry with the client's own backoff.
     Retry,
-    /// Send it again, but not before this has passed.
+    /// Retry after this delay.
     Throttle(Duration),
-    /// The answer will not change: give up.
+    /// Not retryable.
     Permanent,
 }
 
-/// By gRPC status. A server that is out of resources says by `RetryInfo` that this will pass.
-pub fn of_grpc(status: &Status) -> Verdict {
+/// By gRPC status. RESOURCE_EXHAUSTED is retryable only with `RetryInfo`.
+pub fn of_grpc(status: &Status) -> RetryDecision {
     let retry = match status.code {
         Code::Cancelled
         | Code::DeadlineExceeded
@@ -31,14 +31,14 @@ pub fn of_grpc(status: &Status) -> Verdict {
         _ => false,
     };
     match (retry, status.retry_delay) {
-        (false, _) => Verdict::Permanent,
-        (true, Some(delay)) if !delay.is_zero() => Verdict::Throttle(delay),
-        (true, _) => Verdict::Retry,
+        (false, _) => RetryDecision::Permanent,
+        (true, Some(delay)) if !delay.is_zero() => RetryDecision::Throttle(delay),
+        (true, _) => RetryDecision::Retry,
     }
 }
 
 /// By HTTP status and `Retry-After`; `None` for success.
-pub fn of_http(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<Verdict> {
+pub fn of_http(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<RetryDecision> {
     if status.is_success() {
         return None;
     }
@@ -47,12 +47,12 @@ pub fn of_http(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Opti
             retry_after(headers, now)
         }
         StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => None,
-        _ => return Some(Verdict::Permanent),
+        _ => return Some(RetryDecision::Permanent),
     };
-    Some(delay.map_or(Verdict::Retry, Verdict::Throttle))
+    Some(delay.map_or(RetryDecision::Retry, RetryDecision::Throttle))
 }
 
-/// `Retry-After`, in seconds or as a date. A date that has passed asks for no delay.
+/// `Retry-After`, in seconds or as a date. Past dates mean no delay.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     match value.parse() {
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grpc_codes_are_judged_by_the_specification() {
+    fn classifies_grpc_codes_by_the_specification() {
         for code in Code::ALL {
             let expected = match code {
                 Code::Cancelled
@@ -77,16 +77,16 @@ mod tests {
                 | Code::Aborted
                 | Code::OutOfRange
                 | Code::Unavailable
-                | Code::DataLoss => Verdict::Retry,
-                _ => Verdict::Permanent,
+                | Code::DataLoss => RetryDecision::Retry,
+                _ => RetryDecision::Permanent,
             };
             assert_eq!(of_grpc(&Status::new(code, "")), expected, "{code}");
         }
         let wait = Duration::from_secs(3);
         for (code, expected) in [
-            (Code::ResourceExhausted, Verdict::Throttle(wait)),
-            (Code::Unavailable, Verdict::Throttle(wait)),
-            (Code::InvalidArgument, Verdict::Permanent),
+            (Code::ResourceExhausted, RetryDecision::Throttle(wait)),
+            (Code::Unavailable, RetryDecision::Throttle(wait)),
+            (Code::InvalidArgument, RetryDecision::Permanent),
         ] {
             assert_eq!(
                 of_grpc(&Status::new(code, "").with_retry_delay(wait)),
@@ -95,26 +95,30 @@ mod tests {
             );
         }
         let now = Status::new(Code::ResourceExhausted, "").with_retry_delay(Duration::ZERO);
-        assert_eq!(of_grpc(&now), Verdict::Retry);
+        assert_eq!(of_grpc(&now), RetryDecision::Retry);
     }
 
     #[test]
-    fn http_statuses_are_judged_by_the_specification() {
+    fn classifies_http_statuses_by_the_specification() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777); // 1994-11-06 08:49:37
-        let throttle = |seconds| Some(Verdict::Throttle(Duration::from_secs(seconds)));
+        let throttle = |seconds| Some(RetryDecision::Throttle(Duration::from_secs(seconds)));
         for (status, after, expected) in [
             (200, "", None),
             (202, "7", None),
-            (429, "", Some(Verdict::Retry)),
+            (429, "", Some(RetryDecision::Retry)),
             (429, "7", throttle(7)),
             (503, "Sun, 06 Nov 1994 08:49:47 GMT", throttle(10)),
-            (503, "Sun, 06 Nov 1994 08:00:00 GMT", Some(Verdict::Retry)),
-            (503, "soon", Some(Verdict::Retry)),
-            (502, "7", Some(Verdict::Retry)),
-            (504, "", Some(Verdict::Retry)),
-            (400, "7", Some(Verdict::Permanent)),
-            (500, "", Some(Verdict::Permanent)),
-            (301, "", Some(Verdict::Permanent)),
+            (
+                503,
+                "Sun, 06 Nov 1994 08:00:00 GMT",
+                Some(RetryDecision::Retry),
+            ),
+            (503, "soon", Some(RetryDecision::Retry)),
+            (502, "7", Some(RetryDecision::Retry)),
+            (504, "", Some(RetryDecision::Retry)),
+            (400, "7", Some(RetryDecision::Permanent)),
+            (500, "", Some(RetryDecision::Permanent)),
+            (301, "", Some(RetryDecision::Permanent)),
         ] {
             let mut headers = HeaderMap::new();
             if !after.is_empty() {

@@ -1,9 +1,11 @@
-//! Small helpers of all settings.
+//! Helpers for settings.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use profcol_config::{Duration, Headers};
 
-/// The time, where 0 stands for "no limit".
+use crate::SettingsError;
+
+/// The duration; `None` for 0, which means no limit.
 pub(crate) fn limit(duration: Duration) -> Option<std::time::Duration> {
     (!duration.is_zero()).then(|| duration.to_std())
 }
@@ -12,16 +14,16 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Checks names and values once, for use in requests and answers.
-pub(crate) fn header_map(headers: &Headers) -> Result<HeaderMap, String> {
+/// Validates names and values once, for requests and responses.
+pub(crate) fn header_map(headers: &Headers) -> Result<HeaderMap, SettingsError> {
     let mut map = HeaderMap::new();
     for (name, value) in headers.iter() {
         let name: HeaderName = name
             .parse()
-            .map_err(|_| format!("{name:?} is not a valid header name"))?;
+            .map_err(|_| SettingsError::HeaderName(name.to_owned()))?;
         let mut value = HeaderValue::from_str(value.expose())
-            .map_err(|_| format!("the value of header `{name}` contains invalid characters"))?;
-        // Kept out of debug output and of the peer's header table.
+            .map_err(|_| SettingsError::HeaderValue(name.clone()))?;
+        // Hides the value from debug output and HPACK indexing.
         value.set_sensitive(true);
         map.append(name, value);
     }

@@ -1,10 +1,10 @@
-//! Peers that misbehave: random bytes, half messages, stalls, resets, crowds.
+//! Misbehaving peers: random bytes, partial messages, stalls, resets, floods.
 
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
     clippy::print_stderr,
-    reason = "what is unwrapped wrongly fails the test, as it should; its tasks end with it"
+    reason = "a panic fails the test and ends its tasks"
 )]
 
 mod support;
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use profcol_net::grpc::{Code, Status};
-use profcol_net::retry::{Verdict, of_grpc};
+use profcol_net::retry::{RetryDecision, of_grpc};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -24,7 +24,7 @@ use support::*;
 const ECHO: &str = "/test.Behaviour/Echo";
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// A call that must succeed, whatever happened to the server before.
+/// Checks that the server still handles a call.
 async fn still_serves(server: &Running) {
     let client = grpc_client(&plain_client(&server.endpoint()));
     assert_eq!(call(&client, ECHO, &message("x")).await.unwrap(), "x");
@@ -43,7 +43,7 @@ fn pseudo_random(seed: u64, len: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn random_bytes_on_the_listeners_harm_nobody() {
+async fn random_bytes_do_not_harm_servers() {
     let (grpc, http) = (grpc_server(&grpc_settings()), http_server(&http_settings()));
     for seed in 0..200 {
         for addr in [grpc.tcp(), http.tcp()] {
@@ -54,7 +54,7 @@ async fn random_bytes_on_the_listeners_harm_nobody() {
                 Vec::new()
             };
             bytes.extend(pseudo_random(seed, 500));
-            // Either end may have had enough before all is sent.
+            // Either end may close before all is sent.
             let _ = stream.write_all(&bytes).await;
             let _ = stream.shutdown().await;
             let mut answer = Vec::new();
@@ -71,7 +71,7 @@ async fn random_bytes_on_the_listeners_harm_nobody() {
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_no_http2_is_told_of_until_it_does() {
+async fn errors_mention_missing_http2_until_the_server_supports_it() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let serving = tokio::spawn(async move {
@@ -79,7 +79,7 @@ async fn a_server_that_speaks_no_http2_is_told_of_until_it_does() {
         let _ = stream.read(&mut [0; 1024]).await;
         let answer = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
         let _ = stream.write_all(answer).await;
-        // One that ends a connection after a call that it has answered.
+        // A server that closes the connection after a response.
         let (stream, _) = listener.accept().await.unwrap();
         let mut connection = h2::server::handshake(stream).await.unwrap();
         let (_, mut answer) = connection.accept().await.unwrap().unwrap();
@@ -110,7 +110,7 @@ async fn a_server_that_speaks_no_http2_is_told_of_until_it_does() {
     );
 }
 
-/// HTTP/2 bytes of a request on stream 1 up to its DATA: literal headers, no Huffman, no table.
+/// HTTP/2 bytes of a request on stream 1 up to its DATA: literal headers, no Huffman coding, no dynamic table.
 fn request_head(path: &str) -> Vec<u8> {
     let mut block = vec![0x83, 0x86];
     for (name, value) in [
@@ -138,7 +138,7 @@ fn data(end: bool, payload: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn messages_that_end_too_soon_or_say_nonsense_are_refused() {
+async fn truncated_and_malformed_messages_are_refused() {
     let server = grpc_server(&grpc_settings());
     for (payload, expected) in [
         (
@@ -160,7 +160,7 @@ async fn messages_that_end_too_soon_or_say_nonsense_are_refused() {
         let mut stream = TcpStream::connect(server.tcp()).await.unwrap();
         stream.write_all(&request_head(ECHO)).await.unwrap();
         stream.write_all(&data(true, payload)).await.unwrap();
-        // The message may be Huffman-coded in the answer, so the status alone is looked for: 13.
+        // The message may be Huffman-coded, so check for the status only: 13.
         let mut answer = vec![0; 4096];
         let mut filled = 0;
         let found = timeout(Duration::from_secs(5), async {
@@ -176,13 +176,13 @@ async fn messages_that_end_too_soon_or_say_nonsense_are_refused() {
         });
         found
             .await
-            .unwrap_or_else(|_| panic!("no refusal: {expected}"));
+            .unwrap_or_else(|_| panic!("not refused: {expected}"));
     }
     still_serves(&server).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_stalls_is_let_go() {
+async fn a_stalled_client_is_disconnected() {
     let server = grpc_server(&grpc_settings());
     let head = request_head(ECHO);
     let mut begun = head.clone();
@@ -203,7 +203,7 @@ async fn a_client_that_stalls_is_let_go() {
                     Ok(0) | Err(_) => return,
                     Ok(read) => answer.extend_from_slice(&piece[..read]),
                 }
-                // A reset stream (RST_STREAM or an answer that ends it) is as good as a closed connection.
+                // A reset stream (RST_STREAM or a final response) counts as closed.
                 if answer
                     .windows(9)
                     .any(|frame| matches!(frame[3], 1 | 3) && frame[5..9] == [0, 0, 0, 1])
@@ -214,14 +214,13 @@ async fn a_client_that_stalls_is_let_go() {
         };
         timeout(Duration::from_secs(120), closed)
             .await
-            .unwrap_or_else(|_| panic!("kept: {what}"));
+            .unwrap_or_else(|_| panic!("still open: {what}"));
     }
 }
 
-/// A window of no bytes lets a client have its request handled and never take the answer, without
-/// the socket ever being full.
+/// With a zero window a client never reads its response, without the socket ever being full.
 #[tokio::test(start_paused = true)]
-async fn a_client_that_leaves_no_room_for_its_answer_is_let_go() {
+async fn a_client_with_a_closed_window_is_disconnected() {
     let mut settings = grpc_settings();
     let parameters = &mut settings.keepalive.server_parameters;
     parameters.max_connection_idle = profcol_config::Duration::from_secs(60);
@@ -235,12 +234,12 @@ async fn a_client_that_leaves_no_room_for_its_answer_is_let_go() {
         let mut piece = [0; 1024];
         let closed = async { while stream.read(&mut piece).await.is_ok_and(|read| read > 0) {} };
         let closed = timeout(Duration::from_secs(300), closed).await;
-        assert!(closed.is_ok(), "kept: {payload:?}");
+        assert!(closed.is_ok(), "still open: {payload:?}");
     }
 }
 
 #[tokio::test]
-async fn a_crowd_over_the_cap_is_refused_and_counted() {
+async fn connections_over_the_limit_are_refused_and_counted() {
     let mut settings = grpc_settings();
     settings.max_connections = 5;
     let server = grpc_server(&settings);
@@ -248,7 +247,7 @@ async fn a_crowd_over_the_cap_is_refused_and_counted() {
     for _ in 0..5 {
         let mut stream = TcpStream::connect(server.tcp()).await.unwrap();
         stream.write_all(PREFACE).await.unwrap();
-        // The server's settings tell that it has taken the connection.
+        // Receiving SETTINGS means the server has accepted the connection.
         stream.read_u8().await.unwrap();
         held.push(stream);
     }
@@ -275,8 +274,8 @@ fn resident_kib() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Both ends live in this process, so each connection takes two descriptors; as many are opened as the
-/// limit allows, up to ten thousand.
+/// Both ends are in this process, so each connection takes two descriptors; opens as many as the limit allows, up to
+/// ten thousand.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_connections_stay_small_and_leave_room_for_calls() {
     let limit = std::fs::read_to_string("/proc/self/limits").unwrap();
@@ -307,8 +306,8 @@ async fn ten_thousand_connections_stay_small_and_leave_room_for_calls() {
     assert_eq!(server.stats.accepted.load(Relaxed), count as u64 + 1);
 }
 
-/// A server that reads a little, answers as told, and is gone.
-async fn rude_server(answer: &'static [u8], hold: bool) -> String {
+/// A server that reads a little, sends the given response, and closes.
+async fn misbehaving_server(answer: &'static [u8], hold: bool) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = listener.local_addr().unwrap().to_string();
     tokio::spawn(async move {
@@ -339,7 +338,7 @@ async fn against(endpoint: &str, limit: Duration) -> Status {
 }
 
 #[tokio::test]
-async fn whatever_a_server_does_to_the_connection_the_data_may_be_sent_again() {
+async fn broken_connections_are_retryable() {
     const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
     const GO_AWAY: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\0";
     const RESET: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x04\x03\0\0\0\0\x01\0\0\0\x02";
@@ -357,9 +356,9 @@ async fn whatever_a_server_does_to_the_connection_the_data_may_be_sent_again() {
         (GO_AWAY, false, Code::Unavailable),
         (RESET, true, Code::Unavailable),
     ] {
-        let endpoint = rude_server(answer, hold).await;
+        let endpoint = misbehaving_server(answer, hold).await;
         let status = against(&endpoint, short).await;
         assert_eq!(status.code, code, "{answer:?} {status}");
-        assert_ne!(of_grpc(&status), Verdict::Permanent);
+        assert_ne!(of_grpc(&status), RetryDecision::Permanent);
     }
 }

@@ -3,7 +3,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
-    reason = "what is unwrapped wrongly fails the test, as it should; its tasks end with it"
+    reason = "a panic fails the test and ends its tasks"
 )]
 
 mod support;
@@ -19,12 +19,13 @@ use profcol_net::auth::{ClientAuth, ClientAuthError};
 use profcol_net::compress::{Encoding, Level};
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{Compression, GrpcCall, GrpcClient, GrpcClientSettings, Transport};
+use tokio::time::Instant;
 
 use support::*;
 
 const ECHO: &str = "/test.Behaviour/Echo";
 
-/// What a server of the given settings answers to a call of the given client.
+/// The response of a server with the given settings to a call of the given client.
 async fn answer(
     client: &GrpcClientSettings,
     path: &'static str,
@@ -34,7 +35,7 @@ async fn answer(
 }
 
 #[tokio::test]
-async fn messages_of_any_size_go_there_and_back() {
+async fn messages_of_any_size_are_echoed() {
     let server = grpc_server(&grpc_settings());
     let client = grpc_client(&plain_client(&server.endpoint()));
     for size in [0, 1, 16_379, 20_000, 524_288, 3_000_000] {
@@ -47,7 +48,7 @@ async fn messages_of_any_size_go_there_and_back() {
     }
 }
 
-/// What is answered to a request without a body: the HTTP status and the headers.
+/// The response to a request without a body: HTTP status and headers.
 async fn answer_to(server: &Running, request: http::Request<()>) -> http::response::Parts {
     let socket = tokio::net::TcpStream::connect(server.tcp()).await.unwrap();
     let (client, connection) = h2::client::handshake(socket).await.unwrap();
@@ -64,7 +65,7 @@ async fn answer_to(server: &Running, request: http::Request<()>) -> http::respon
 }
 
 #[tokio::test]
-async fn what_is_no_grpc_call_is_told_so_by_the_http_status() {
+async fn non_grpc_requests_get_an_http_status() {
     let service = Behaviour::default();
     let server = grpc_server_with(&grpc_settings(), None, service.clone());
     let grpc = Some("application/grpc");
@@ -77,7 +78,7 @@ async fn what_is_no_grpc_call_is_told_so_by_the_http_status() {
         ("POST", Some("application/grpc-web"), 415, "3"),
         ("POST", Some("application/grpcx"), 415, "3"),
         ("POST", Some("application/json"), 415, "3"),
-        // A call, but one without a message.
+        // A call without a message.
         ("POST", grpc, 200, "13"),
     ] {
         let url = format!("http://{}{ECHO}", server.endpoint());
@@ -86,11 +87,11 @@ async fn what_is_no_grpc_call_is_told_so_by_the_http_status() {
             request = request.header("content-type", content_type);
         }
         let head = answer_to(&server, request.body(()).unwrap()).await;
-        let told = (
+        let got = (
             head.status.as_u16(),
             head.headers["grpc-status"].to_str().unwrap(),
         );
-        assert_eq!(told, (http, status), "{method} {content_type:?}");
+        assert_eq!(got, (http, status), "{method} {content_type:?}");
         assert_eq!(head.headers["content-type"], "application/grpc");
         let allowed = head.headers.get("allow").map(http::HeaderValue::as_bytes);
         assert_eq!(allowed, (http == 405).then_some(&b"POST"[..]));
@@ -136,7 +137,7 @@ async fn messages_travel_compressed_and_already_compressed_ones_as_they_are() {
             text
         );
 
-        // A level that nothing else here uses gives a size that only these very bytes have.
+        // A compression level not used elsewhere makes the size unique to these bytes.
         let mut packed = compressed(encoding, &text);
         if let Some(inner) = &mut packed.compressed {
             inner.bytes = profcol_net::compress::compress(encoding, Level(1), &text);
@@ -147,7 +148,7 @@ async fn messages_travel_compressed_and_already_compressed_ones_as_they_are() {
             .unwrap();
         assert_eq!(described, format!("{encoding} {size}"));
 
-        // Other compressed bytes do not fit and are packed anew.
+        // Other encodings are recompressed.
         let other = compressed(Encoding::Lz4, &text);
         let described = call(&client, "/test.Behaviour/Describe", &other)
             .await
@@ -171,12 +172,12 @@ async fn every_status_arrives_as_it_was_sent() {
         )
         .await
         .unwrap_err();
-        assert_eq!(status, Status::new(code, "as asked"));
+        assert_eq!(status, Status::new(code, "as requested"));
     }
 }
 
 #[tokio::test]
-async fn refusals_at_the_door_carry_a_delay_and_read_no_message() {
+async fn refusals_by_admit_carry_a_delay_and_read_no_message() {
     let server = grpc_server(&grpc_settings());
     let client = grpc_client(&plain_client(&server.endpoint()));
     let mut headers = HeaderMap::new();
@@ -226,7 +227,7 @@ async fn messages_over_the_limit_are_refused_before_and_after_decompression() {
 }
 
 #[tokio::test]
-async fn a_panic_is_told_and_counted_and_the_server_goes_on() {
+async fn a_panic_is_reported_and_counted_and_the_server_continues() {
     let server = grpc_server(&grpc_settings());
     let client = grpc_client(&plain_client(&server.endpoint()));
     let status = call(&client, "/test.Behaviour/Panic", &message(""))
@@ -258,7 +259,7 @@ async fn a_deadline_ends_a_call_on_both_sides() {
 }
 
 #[tokio::test]
-async fn metadata_is_handed_on_only_where_it_is_wanted() {
+async fn metadata_is_passed_on_only_if_configured() {
     for (include_metadata, expected) in [(false, false), (true, true)] {
         let mut settings = grpc_settings();
         settings.include_metadata = include_metadata;
@@ -290,7 +291,7 @@ impl ClientAuth for Key {
 }
 
 #[tokio::test]
-async fn an_authenticator_decides_who_may_call() {
+async fn an_authenticator_accepts_or_refuses_calls() {
     let server = grpc_server_with(&grpc_settings(), Some(Arc::new(Door)), Behaviour::default());
     let settings = plain_client(&server.endpoint());
     for (key, expected) in [
@@ -313,7 +314,7 @@ async fn an_authenticator_decides_who_may_call() {
 }
 
 #[tokio::test]
-async fn a_unix_socket_serves_as_well() {
+async fn serves_on_a_unix_socket() {
     let dir = tempfile::tempdir().unwrap();
     let mut settings = grpc_settings();
     settings.transport = Transport::Unix;
@@ -330,15 +331,16 @@ async fn a_unix_socket_serves_as_well() {
 }
 
 #[tokio::test]
-async fn a_stopping_server_finishes_what_runs_and_takes_no_more() {
-    let server = grpc_server(&grpc_settings());
+async fn a_stopping_server_finishes_active_calls_and_accepts_no_more() {
+    let service = Behaviour::default();
+    let server = grpc_server_with(&grpc_settings(), None, service.clone());
     let settings = plain_client(&server.endpoint());
     let client = Arc::new(grpc_client(&settings));
     let running = tokio::spawn({
         let client = client.clone();
         async move { call(&client, "/test.Behaviour/Slow", &message("")).await }
     });
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    service.is_called().await;
     server.stop(Duration::from_secs(10)).await;
     assert_eq!(running.await.unwrap().unwrap(), "late");
     let error = call(&client, ECHO, &message("")).await.unwrap_err();
@@ -352,18 +354,19 @@ async fn a_stopping_server_finishes_what_runs_and_takes_no_more() {
 }
 
 #[tokio::test]
-async fn calls_that_outlive_the_deadline_are_cut() {
-    let server = grpc_server(&grpc_settings());
+async fn calls_beyond_the_shutdown_deadline_are_aborted() {
+    let service = Behaviour::default();
+    let server = grpc_server_with(&grpc_settings(), None, service.clone());
     let client = grpc_client(&plain_client(&server.endpoint()));
     let running =
         tokio::spawn(async move { call(&client, "/test.Behaviour/Never", &message("")).await });
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    service.is_called().await;
     server.stop(Duration::from_millis(100)).await;
     assert_eq!(running.await.unwrap().unwrap_err().code, Code::Unavailable);
 }
 
 #[tokio::test]
-async fn a_server_that_comes_back_is_used_again_at_once() {
+async fn a_restarted_server_is_used_immediately() {
     let server = grpc_server(&grpc_settings());
     let client = grpc_client(&plain_client(&server.endpoint()));
     assert_eq!(call(&client, ECHO, &message("1")).await.unwrap(), "1");
@@ -409,15 +412,11 @@ async fn an_idle_connection_is_closed() {
         profcol_config::Duration::from_millis(50);
     let server = grpc_server(&settings);
     let client = grpc_client(&plain_client(&server.endpoint()));
-    for _ in 0..2 {
-        call(&client, ECHO, &message("")).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(300)).await;
-    }
-    assert_eq!(server.stats.accepted.load(Relaxed), 2);
+    needs_a_second_connection(&server, &client).await;
 }
 
 #[tokio::test]
-async fn a_client_that_probes_too_often_is_sent_away() {
+async fn a_client_that_pings_too_often_gets_goaway() {
     let mut settings = grpc_settings();
     settings.keepalive.enforcement_policy.min_time = profcol_config::Duration::from_secs(60);
     let server = grpc_server(&settings);
@@ -428,8 +427,15 @@ async fn a_client_that_probes_too_often_is_sent_away() {
         permit_without_stream: true,
     }));
     let client = grpc_client(&client);
-    call(&client, ECHO, &message("")).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    call(&client, ECHO, &message("")).await.unwrap();
-    assert_eq!(server.stats.accepted.load(Relaxed), 2);
+    needs_a_second_connection(&server, &client).await;
+}
+
+/// Makes successful calls until the first connection is gone.
+async fn needs_a_second_connection(server: &Running, client: &GrpcClient) {
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while server.stats.accepted.load(Relaxed) < 2 {
+        assert!(Instant::now() < give_up, "the connection stays");
+        call(client, ECHO, &message("")).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }

@@ -3,7 +3,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
-    reason = "what is unwrapped wrongly fails the test, as it should; its tasks end with it"
+    reason = "a panic fails the test and ends its tasks"
 )]
 
 mod support;
@@ -87,7 +87,7 @@ async fn large_bodies_arrive_whole() {
 }
 
 #[tokio::test]
-async fn a_body_that_comes_while_it_is_sent_has_its_length_or_fails() {
+async fn a_streamed_body_has_its_announced_length_or_fails() {
     let check = async |announced: u64, is_sent: bool| {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/file?secret", listener.local_addr().unwrap());
@@ -135,7 +135,7 @@ async fn a_body_that_comes_while_it_is_sent_has_its_length_or_fails() {
 }
 
 #[tokio::test]
-async fn refusals_are_answers() {
+async fn refusals_are_responses() {
     let mut settings = http_settings();
     settings.max_request_body_size = 1000;
     settings.compression_algorithms = vec![String::new(), "gzip".to_owned()];
@@ -182,18 +182,18 @@ async fn refusals_are_answers() {
     assert_eq!(server.stats.panics.load(Relaxed), 1);
 }
 
-/// Sends bytes as they are and returns the whole answer.
+/// Sends raw bytes and returns the whole response.
 async fn raw(addr: std::net::SocketAddr, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(addr).await.unwrap();
     stream.write_all(request).await.unwrap();
     let mut answer = Vec::new();
-    // A server that gives up may reset the connection after its answer.
+    // A server that gives up may reset the connection after its response.
     let _ = stream.read_to_end(&mut answer).await;
     String::from_utf8_lossy(&answer).into_owned()
 }
 
 #[tokio::test]
-async fn a_body_without_length_is_held_to_the_limit() {
+async fn a_body_without_length_is_limited() {
     let mut settings = http_settings();
     settings.max_request_body_size = 1000;
     let server = http_server(&settings);
@@ -223,7 +223,7 @@ async fn damaged_compressed_bodies_are_bad_requests() {
 }
 
 #[tokio::test]
-async fn headers_that_do_not_end_are_given_up() {
+async fn unfinished_headers_time_out() {
     let mut settings = http_settings();
     settings.read_header_timeout = profcol_config::Duration::from_millis(100);
     let server = http_server(&settings);
@@ -256,7 +256,7 @@ async fn an_idle_connection_is_closed_and_a_request_in_time_keeps_it() {
 }
 
 #[tokio::test]
-async fn a_request_that_takes_too_long_is_told_by_its_url() {
+async fn a_timeout_error_names_the_url() {
     let server = http_server(&http_settings());
     let settings = HttpClientSettings {
         timeout: profcol_config::Duration::from_millis(50),
@@ -271,7 +271,7 @@ async fn a_request_that_takes_too_long_is_told_by_its_url() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_named() {
+async fn a_connect_error_names_the_server() {
     let server = http_server(&http_settings());
     let url = format!("http://{}/", server.endpoint());
     let addr = server.endpoint();
@@ -320,11 +320,11 @@ async fn response_headers_and_cors_are_added() {
     );
 }
 
-/// A proxy that notes what it is asked for and then plays the server itself.
+/// A proxy that records the request and then acts as the server.
 async fn proxy(answer: &'static str) -> (String, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://user:pass@{}", listener.local_addr().unwrap());
-    let asked = tokio::spawn(async move {
+    let request = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -333,12 +333,12 @@ async fn proxy(answer: &'static str) -> (String, tokio::task::JoinHandle<String>
         stream.write_all(answer.as_bytes()).await.unwrap();
         String::from_utf8(head).unwrap()
     });
-    (url, asked)
+    (url, request)
 }
 
 #[tokio::test]
-async fn a_proxy_is_given_the_whole_url() {
-    let (proxy_url, asked) = proxy("HTTP/1.1 202 ok\r\ncontent-length: 0\r\n\r\n").await;
+async fn a_forwarding_proxy_gets_the_absolute_url() {
+    let (proxy_url, request) = proxy("HTTP/1.1 202 ok\r\ncontent-length: 0\r\n\r\n").await;
     let settings = HttpClientSettings {
         proxy_url,
         ..HttpClientSettings::default()
@@ -347,20 +347,20 @@ async fn a_proxy_is_given_the_whole_url() {
         .await
         .unwrap();
     assert_eq!(reply.status, StatusCode::ACCEPTED);
-    let asked = asked.await.unwrap();
+    let request = request.await.unwrap();
     assert!(
-        asked.starts_with("POST http://backend.test/v1 HTTP/1.1\r\n"),
-        "{asked}"
+        request.starts_with("POST http://backend.test/v1 HTTP/1.1\r\n"),
+        "{request}"
     );
     assert!(
-        asked.contains("proxy-authorization: Basic dXNlcjpwYXNz"),
-        "{asked}"
+        request.contains("proxy-authorization: Basic dXNlcjpwYXNz"),
+        "{request}"
     );
 }
 
 #[tokio::test]
-async fn a_proxy_that_refuses_a_tunnel_is_named() {
-    let (proxy_url, asked) = proxy("HTTP/1.1 403 no way\r\n\r\n").await;
+async fn an_error_names_a_proxy_that_refuses_a_tunnel() {
+    let (proxy_url, request) = proxy("HTTP/1.1 403 no way\r\n\r\n").await;
     let settings = HttpClientSettings {
         proxy_url,
         ..HttpClientSettings::default()
@@ -374,7 +374,7 @@ async fn a_proxy_that_refuses_a_tunnel_is_named() {
         "{error}"
     );
     assert!(
-        asked
+        request
             .await
             .unwrap()
             .starts_with("CONNECT backend.test:443 HTTP/1.1\r\n")
@@ -400,7 +400,7 @@ async fn connections_are_kept_or_not_as_configured() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_take_its_answer_is_let_go() {
+async fn a_client_that_does_not_read_its_response_is_disconnected() {
     let mut settings = http_settings();
     settings.write_timeout = profcol_config::Duration::from_millis(100);
     let server = http_server(&settings);
@@ -411,7 +411,7 @@ async fn a_client_that_does_not_take_its_answer_is_let_go() {
         .unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
     let mut answer = Vec::new();
-    // Cut off with or without a reset; either way most of it was never sent.
+    // Closed with or without a reset; either way most of it was never sent.
     let _ = stream.read_to_end(&mut answer).await;
     assert!(answer.len() < LARGE, "{}", answer.len());
 }

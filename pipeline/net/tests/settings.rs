@@ -1,8 +1,8 @@
-//! The settings as users write them.
+//! Parsing and validation of settings.
 
 #![allow(
     clippy::unwrap_used,
-    reason = "what is unwrapped wrongly fails the test, as it should; its tasks end with it"
+    reason = "a panic fails the test and ends its tasks"
 )]
 
 use profcol_config::{Config, Duration, Problems, Sources, load, yaml};
@@ -20,7 +20,7 @@ fn read<T: Config>(text: &str) -> Result<T, String> {
 }
 
 #[test]
-fn defaults_are_valid_where_an_endpoint_is_given() {
+fn defaults_with_an_endpoint_are_valid() {
     assert_eq!(
         read::<GrpcServerSettings>("{}"),
         Ok(GrpcServerSettings::default())
@@ -40,7 +40,7 @@ fn defaults_are_valid_where_an_endpoint_is_given() {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn reads_settings() {
     let server: GrpcServerSettings = read(
         "{endpoint: /run/p.sock, transport: unix, max_recv_msg_size_mib: 8, include_metadata: true, auth: {authenticator: basicauth/a}, keepalive: {server_parameters: {max_connection_age: 1h}, enforcement_policy: {min_time: 10s}}, tls: {cert_file: c, key_file: k, client_ca_file: a, min_version: '1.3'}}",
     )
@@ -72,7 +72,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn rejects_invalid_settings() {
     fn check<T: Config>(text: &str, expected: &str) {
         let message = read::<T>(text)
             .err()
@@ -137,11 +137,11 @@ fn what_cannot_be_is_refused() {
     );
     check::<HttpClientSettings>(
         "{proxy_url: 'socks5://h:1'}",
-        "is not supported; write http://host:port",
+        "is not supported; use http://host:port",
     );
     check::<HttpClientSettings>(
         "{proxy_url: 'http://:3128'}",
-        "is not supported; write http://host:port",
+        "is not supported; use http://host:port",
     );
     check::<HttpClientSettings>("{timeout: -1s}", "timeout: must be non-negative");
 }

@@ -1,9 +1,9 @@
-//! TLS between our clients and servers, and what is said when it fails.
+//! TLS between our clients and servers, and its error messages.
 
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
-    reason = "what is unwrapped wrongly fails the test, as it should; its tasks end with it"
+    reason = "a panic fails the test and ends its tasks"
 )]
 
 mod support;
@@ -63,7 +63,7 @@ async fn outcome(settings: &GrpcClientSettings) -> Result<(), String> {
 }
 
 #[tokio::test]
-async fn a_trusted_server_is_talked_to_and_others_are_explained() {
+async fn errors_for_untrusted_servers_say_what_to_check() {
     let authority = Authority::new();
     let good = server(server_tls(authority.issue("good", "localhost")));
     let other_name = server(server_tls(authority.issue("name", "elsewhere.test")));
@@ -123,7 +123,7 @@ async fn a_trusted_server_is_talked_to_and_others_are_explained() {
 }
 
 #[tokio::test]
-async fn mutual_tls_lets_in_only_clients_of_the_authority() {
+async fn mutual_tls_accepts_only_clients_of_the_ca() {
     let (ours, theirs) = (Authority::new(), Authority::new());
     let mut tls = server_tls(ours.issue("server", "localhost"));
     tls.client_ca_file = ours.ca();
@@ -146,7 +146,7 @@ async fn mutual_tls_lets_in_only_clients_of_the_authority() {
 }
 
 #[tokio::test]
-async fn https_speaks_both_versions() {
+async fn https_supports_http1_and_http2() {
     let authority = Authority::new();
     let mut settings = http_settings();
     settings.tls = Present(Some(server_tls(authority.issue("web", "localhost"))));
@@ -174,7 +174,7 @@ async fn https_speaks_both_versions() {
 }
 
 #[tokio::test]
-async fn renewed_files_are_taken_up_and_broken_ones_are_not() {
+async fn reloads_renewed_files_and_ignores_broken_ones() {
     let (first, second) = (Authority::new(), Authority::new());
     let (cert, key) = first.issue("server", "localhost");
     let mut tls = server_tls((cert.clone(), key.clone()));
@@ -196,7 +196,7 @@ async fn renewed_files_are_taken_up_and_broken_ones_are_not() {
 }
 
 #[tokio::test]
-async fn unusable_files_are_named_with_what_to_do() {
+async fn errors_name_unusable_files_and_the_fix() {
     let authority = Authority::new();
     let (cert, key) = authority.issue("a", "localhost");
     let (_, other_key) = authority.issue("b", "localhost");
@@ -237,7 +237,7 @@ async fn unusable_files_are_named_with_what_to_do() {
 }
 
 #[test]
-fn settings_that_cannot_work_are_refused() {
+fn rejects_invalid_settings() {
     let pem = ClientTls {
         ca_file: "a".to_owned(),
         ca_pem: "b".into(),
@@ -283,7 +283,7 @@ fn settings_that_cannot_work_are_refused() {
 }
 
 #[test]
-fn go_s_names_of_suites_and_curves_are_known() {
+fn accepts_gos_names_of_suites_and_curves() {
     let tls = ClientTls {
         insecure_skip_verify: true,
         cipher_suites: vec![

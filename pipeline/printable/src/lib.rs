@@ -1,10 +1,9 @@
-//! Text from outside, made safe for a terminal, a log and the eyes of their reader.
+//! Escapes untrusted text for terminals and logs.
 //!
-//! A process may be called `e\x1b[2Jvil\n`, a backend may answer with lines that look like ours,
-//! and a bidi control lets text read otherwise than it is. Whatever writes to a terminal or a log
-//! writes through this crate: what a terminal acts on and what nobody sees is escaped as Rust and
-//! Go write it (`\n`, `\x1b`, `\u{202e}`). A backslash stays as it is, so escaped text says what
-//! was there, but cannot always be turned back.
+//! A process may be called `e\x1b[2Jvil\n`, a backend may respond with lines that look like log entries, and bidi
+//! controls reorder text. All output to a terminal or a log goes through this crate: control and invisible characters
+//! are escaped as in Rust and Go (`\n`, `\x1b`, `\u{202e}`). Backslashes are not escaped, so the result is readable but
+//! not always reversible.
 //!
 //! ```
 //! assert_eq!(profcol_printable::line("e\x1b[2Jvil\n"), r"e\x1b[2Jvil\n");
@@ -13,51 +12,51 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
-/// What becomes of line breaks, and how escapes are written.
+/// Treatment of line breaks, and escape syntax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// Line breaks and tabs are escaped: a name or a value.
+    /// Escapes line breaks and tabs: for a name or a value.
     Line,
-    /// Line breaks and tabs stay: text of several lines whose breaks are our own.
+    /// Keeps line breaks and tabs: for multi-line text with trusted breaks.
     Lines,
-    /// Line breaks and tabs stay, and a tab follows each break: text of several lines, no part of
-    /// which can pass for the begin of an entry in a log.
+    /// Keeps line breaks and tabs and adds a tab after each break, so that no line can pass for the start of a log
+    /// entry.
     Indented,
-    /// JSON, which stays the same JSON.
+    /// JSON escapes, so that the JSON value is unchanged.
     Json,
 }
 
-/// Escapes what passes through it.
+/// Escapes text written to it.
 pub struct Writer<W> {
     inner: W,
     style: Style,
 }
 
-/// `text` as one line.
+/// Escapes `text` to a single line.
 pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, Style::Line)
 }
 
-/// `text` with the line breaks that it has.
+/// Escapes `text`, keeping its line breaks.
 pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, Style::Lines)
 }
 
-/// `text` with each line but the first indented.
+/// Escapes `text` and indents each line but the first.
 pub fn indented(text: &str) -> Cow<'_, str> {
     escaped(text, Style::Indented)
 }
 
-/// `text`, which is JSON.
+/// Escapes JSON text.
 pub fn json(text: &str) -> Cow<'_, str> {
     escaped(text, Style::Json)
 }
 
-/// Whether `c` shows as itself or as a blank, and changes nothing around it.
+/// Whether `c` is visible or blank, and does not affect its surroundings.
 ///
-/// Not so: controls, separators of lines and paragraphs, the default ignorable code points of
-/// Unicode (zero-width characters, bidi controls, fillers, variation selectors, tags), interlinear
-/// annotations, noncharacters next to them.
+/// Not printable: controls, separators of lines and paragraphs, the default ignorable code points of Unicode
+/// (zero-width characters, bidi controls, fillers, variation selectors, tags), interlinear annotations, noncharacters
+/// next to them.
 pub fn is_printable(c: char) -> bool {
     !matches!(
         c,
@@ -97,8 +96,7 @@ fn escaped(text: &str, style: Style) -> Cow<'_, str> {
 // === impl Style ===
 
 impl Style {
-    /// Whether nothing in `text` is to be changed. Nearly all text is plain ASCII, which takes one
-    /// look at its bytes.
+    /// Whether `text` needs no escaping. Nearly all text is plain ASCII, checked in one pass over its bytes.
     fn is_clean(self, text: &str) -> bool {
         let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
         is_plain || text.chars().all(|c| self.is_unescaped(c))
@@ -110,7 +108,7 @@ impl Style {
                 Self::Line => false,
                 Self::Lines => matches!(c, '\n' | '\t'),
                 Self::Indented => c == '\t',
-                // JSON has no controls inside of its texts.
+                // JSON strings contain no raw control characters.
                 Self::Json => c < ' ',
             }
     }
@@ -170,13 +168,13 @@ mod tests {
             (line(text).as_ref(), lines(text).as_ref()),
             (as_line, as_lines)
         );
-        // What was escaped once stays as it is.
+        // Escaping is idempotent.
         assert_eq!(line(as_line), as_line);
         assert!(as_line.chars().all(is_printable), "{as_line:?}");
     }
 
     #[test]
-    fn leaves_what_people_write_alone() {
+    fn keeps_printable_text() {
         for text in [
             "",
             "plain ASCII, with C:\\backslashes and \"quotes\"",
@@ -191,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_what_a_terminal_acts_on() {
+    fn escapes_terminal_control_characters() {
         check("e\x1b[2Jvil\n", r"e\x1b[2Jvil\n", "e\\x1b[2Jvil\n");
         check(
             "a\r\x08\x07\0b\x7f",
@@ -207,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_what_nobody_sees_and_what_turns_text_around() {
+    fn escapes_invisible_and_bidi_characters() {
         for c in [
             '\u{ad}',
             '\u{61c}',
@@ -235,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_of_a_text_from_outside_begins_as_an_entry_does() {
+    fn no_line_of_untrusted_text_passes_for_a_log_entry() {
         assert_eq!(
             indented("first\n2026-11-22T00:00:00Z ERROR forged\r\x1b[0m\n"),
             "first\n\t2026-11-22T00:00:00Z ERROR forged\\r\\x1b[0m\n\t"
@@ -243,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn json_stays_the_same_json() {
+    fn json_keeps_its_value() {
         let text = "{\"a\":\"\\u001b\u{202e}\u{7f}\u{9b}\u{e0041}é\"}\n";
         let expected = "{\"a\":\"\\u001b\\u202e\\u007f\\u009b\\udb40\\udc41é\"}\n";
         assert_eq!(json(text), expected);

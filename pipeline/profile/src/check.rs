@@ -1,9 +1,8 @@
-//! Conformance: the rules for what we emit, which are stricter than those for what we receive.
+//! Conformance rules for emitted profiles, stricter than those for received ones.
 //!
-//! Beside validation: row 0 of every table is there, keys are compared by their text, and on
-//! demand no row stands twice and none is unreferenced. The names of rows are those of OTLP.
-//! This looks at tables row by row and shares nothing with garbage collection, so that each can
-//! prove the other.
+//! In addition to validation: row 0 of every table exists, keys are compared by text, and optionally no row is
+//! duplicate or unreferenced. Row names are those of OTLP. The check works row by row and shares no code with garbage
+//! collection, so that each tests the other.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -13,17 +12,17 @@ use bytes::Bytes;
 use crate::wire::{self, Skip, tags::dictionary as table};
 use crate::{AttributeIdx, Dictionary, Idx, Invalid, Model, WireError};
 
-/// What [`check`] looks for beyond the rules that always hold.
+/// Optional rules of [`check`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckOptions {
-    /// Rows that stand twice in their table.
+    /// Report duplicate rows.
     pub duplicates: bool,
-    /// Rows that nothing refers to.
+    /// Report unreferenced rows.
     pub orphans: bool,
 }
 
 impl CheckOptions {
-    /// All that can be looked for.
+    /// All rules.
     pub const STRICT: Self = Self {
         duplicates: true,
         orphans: true,
@@ -60,7 +59,7 @@ const TABLES: [(u32, &str); 7] = [
     (table::STACKS, "stack_table"),
 ];
 
-/// Checks an `ExportProfilesServiceRequest`, down to the first problem.
+/// Checks an `ExportProfilesServiceRequest`; stops at the first problem.
 pub fn check(wire: &Bytes, options: CheckOptions) -> Result<(), Nonconformance> {
     wire::validate(wire)?;
     let rows = wire::table_lengths(wire)?;
@@ -185,7 +184,7 @@ fn orphans(model: &Model, text: &[crate::StringIdx]) -> Result<(), Nonconformanc
     stacks.all()
 }
 
-/// Which rows of a table something refers to.
+/// The referenced rows of a table.
 struct Uses {
     table: &'static str,
     used: Vec<bool>,
@@ -205,7 +204,7 @@ impl Uses {
         }
     }
 
-    /// Row 0 needs no reference.
+    /// Row 0 may be unreferenced.
     fn all(self) -> Result<(), Nonconformance> {
         match self.used.iter().skip(1).position(|used| !used) {
             Some(position) => Err(Nonconformance::Orphan {

@@ -1,4 +1,4 @@
-//! The tables that all resources of a batch share.
+//! The tables shared by all resources of a batch.
 //!
 //! Rows that hold lists (mappings, locations, stacks) keep them in [`Lists`] columns and are read
 //! through borrowed views, so that no row owns an allocation.
@@ -43,7 +43,7 @@ pub struct Attribute {
     pub unit: StringIdx,
 }
 
-/// An attribute that need not stand in a table yet.
+/// An attribute that may not be in a table yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AttributeRef<'a> {
     pub key: StringIdx,
@@ -51,14 +51,14 @@ pub struct AttributeRef<'a> {
     pub unit: StringIdx,
 }
 
-/// The span that was active when a sample was taken; all zero where there was none.
+/// The span active when a sample was taken; all zero if none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Link {
     pub trace_id: [u8; 16],
     pub span_id: [u8; 8],
 }
 
-/// The plain columns of a mapping; its attributes stand beside it in [`Mappings`].
+/// The scalar columns of a mapping; [`Mappings`] holds its attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mapping {
     pub memory_start: u64,
@@ -73,14 +73,14 @@ pub struct MappingRef<'a> {
     pub attributes: &'a [AttributeIdx],
 }
 
-/// The plain columns of a location; its lines and attributes stand beside it in [`Locations`].
+/// The scalar columns of a location; [`Locations`] holds its lines and attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Location {
     pub mapping: MappingIdx,
     pub address: u64,
 }
 
-/// One source line of a location; of several the last is the outermost caller of an inline chain.
+/// One source line of a location; with several, the last is the outermost caller of an inline chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Line {
     pub function: FunctionIdx,
@@ -95,7 +95,7 @@ pub struct LocationRef<'a> {
     pub attributes: &'a [AttributeIdx],
 }
 
-/// Marks [`StackIdx`]; a stack is its list of locations, leaf first.
+/// Marker type of [`StackIdx`]; a stack is its list of locations, leaf first.
 #[derive(Clone, Copy, Debug)]
 pub struct Stack;
 
@@ -128,13 +128,13 @@ impl<Row: Default> Default for Table<Row> {
 }
 
 impl<Row: Default> Table<Row> {
-    /// Appends a row, also when an equal one stands in the table already.
+    /// Appends a row, even if an equal one exists.
     pub fn push(&mut self, row: Row) -> Idx<Row> {
         self.rows.push(row);
         last_row(self.rows.len())
     }
 
-    /// Makes room for more rows.
+    /// Reserves capacity for more rows.
     pub fn reserve(&mut self, rows: usize) {
         self.rows.reserve(rows);
     }
@@ -208,7 +208,7 @@ impl Locations {
         last_row(self.rows.len())
     }
 
-    /// Makes room for more rows, most of which have one line.
+    /// Reserves capacity for more rows, most with one line.
     pub fn reserve(&mut self, rows: usize) {
         self.rows.reserve(rows);
         self.lines.reserve(rows, rows);
@@ -223,7 +223,7 @@ impl Locations {
         }
     }
 
-    /// Whether the row is this one.
+    /// Whether the row equals `row`.
     #[inline(always)]
     pub(crate) fn is(&self, index: LocationIdx, row: &LocationRef<'_>) -> bool {
         self.rows.get(index.row()) == Some(&row.location)
@@ -257,7 +257,7 @@ impl Stacks {
         last_row(self.locations.len())
     }
 
-    /// Makes room for more stacks, and for locations in all of them.
+    /// Reserves capacity for more stacks and their locations.
     pub fn reserve(&mut self, stacks: usize, locations: usize) {
         self.locations.reserve(stacks, locations);
     }
@@ -270,7 +270,7 @@ impl Stacks {
         self.locations.len()
     }
 
-    /// Never: row 0 is always there.
+    /// Always false: row 0 always exists.
     pub fn is_empty(&self) -> bool {
         false
     }
@@ -279,7 +279,7 @@ impl Stacks {
         self.locations.iter()
     }
 
-    /// Locations in all stacks.
+    /// Number of locations in all stacks.
     pub fn location_count(&self) -> usize {
         self.locations.items().len()
     }

@@ -1,13 +1,11 @@
-//! Garbage collection: rows that nothing refers to and rows that stand twice go; the others keep
-//! their order.
+//! Garbage collection: removes unreferenced and duplicate rows; the others keep their order.
 
 use std::sync::Arc;
 
 use crate::select::Selection;
 use crate::{Dictionary, Interner, Model};
 
-/// The same content with only the rows that it uses, each once. A model that is clean already
-/// shares everything with the result.
+/// The same content with only referenced rows, each once. A clean model is shared with the result.
 pub fn gc(model: &Model) -> Model {
     let dictionary = &*model.dictionary;
     let mut selection = selection_of(model);
@@ -20,7 +18,7 @@ pub fn gc(model: &Model) -> Model {
     moved(model, &selection, interner.finish())
 }
 
-/// The same content with only the rows that it uses, where each stands once already.
+/// The same content with only referenced rows; assumes there are no duplicates.
 pub(crate) fn without_unused(model: Model) -> Model {
     let mut selection = selection_of(&model);
     if selection.is_everything() {
@@ -39,7 +37,7 @@ fn selection_of(model: &Model) -> Selection {
     selection
 }
 
-/// The model with the dictionary to which its rows were copied.
+/// The model translated to the dictionary its rows were copied to.
 fn moved(model: &Model, selection: &Selection, dictionary: Dictionary) -> Model {
     let mut resources = model.resources.clone();
     let scopes = resources.iter_mut().flat_map(|row| &mut row.scopes);

@@ -1,6 +1,6 @@
-//! About how much memory a model holds.
+//! Estimates the memory of a model.
 //!
-//! Shared parts count fully for each holder: queues would rather hold too little than too much.
+//! Shared parts count fully for each holder, so that queues hold too little rather than too much.
 
 use crate::{Attributes, Dictionary, KeyValue, Line, Location, Mapping, Model, Samples, Value};
 
@@ -25,13 +25,13 @@ pub(crate) fn model_size(model: &Model) -> usize {
     resources + profiles + dictionary_size(&model.dictionary)
 }
 
-/// About how much memory attributes hold.
+/// Estimated memory of attributes.
 pub fn attributes_size(attributes: &Attributes) -> usize {
     attributes.iter().map(pair_size).sum()
 }
 
 fn samples_size(samples: &Samples) -> usize {
-    // Two indices and the ends of three lists.
+    // Two indices and three list ends.
     samples.len() * 5 * size_of::<u32>()
         + samples.attribute_count() * size_of::<u32>()
         + (samples.value_count() + samples.timestamp_count()) * size_of::<u64>()
@@ -58,7 +58,7 @@ fn pair_size(pair: &KeyValue) -> usize {
     size_of_val(pair) + pair.key.len() + value_size(&pair.value)
 }
 
-/// What a value holds outside of itself.
+/// Heap memory of a value.
 fn value_size(value: &Value) -> usize {
     match value {
         Value::Empty | Value::Bool(_) | Value::Int(_) | Value::Double(_) => 0,

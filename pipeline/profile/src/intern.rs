@@ -1,11 +1,10 @@
-//! Building a dictionary in which each thing stands once.
+//! Builds a dictionary without duplicates.
 //!
-//! The hash tables hold row numbers, not copies of rows: a key is compared with the row that
-//! stands in the dictionary. That is what makes merging linear.
+//! The hash tables hold row numbers instead of copies of rows: keys are compared with rows of the dictionary. This
+//! makes merging linear.
 //!
-//! Batches of one sender repeat each other's rows in runs: a function name comes with its file
-//! name, a frame with its callers. Hence the row after the one found last is looked at first, and
-//! only if it is another one the hash is needed.
+//! Batches of one sender repeat rows in runs: a function name comes with its file name, a frame with its callers. So
+//! the row after the last hit is compared first, and the hash is computed only if it differs.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
@@ -19,8 +18,7 @@ use crate::{
     StackIdx, StringIdx, StringTable, Value,
 };
 
-/// A dictionary that grows: each method answers with the row of the thing, which is a new one if
-/// it was not there.
+/// A growing dictionary: each method returns the row of its argument, adding it if missing.
 #[derive(Default)]
 pub struct Interner {
     dictionary: Dictionary,
@@ -34,15 +32,15 @@ pub struct Interner {
     links: RowSet,
 }
 
-/// Rows of one table by hash. Row 0 is not in it: what equals the zero value never gets here.
+/// Rows of one table by hash, without row 0: zero values never get here.
 #[derive(Default)]
 struct RowSet {
     rows: HashTable<HashedRow>,
-    /// The row after the one that was found or added last.
+    /// The row after the one found or added last.
     likely: u32,
 }
 
-/// The hash is kept so that growing need not hash rows again.
+/// Keeps the hash so that growing does not rehash rows.
 struct HashedRow {
     hash: u32,
     row: u32,
@@ -53,7 +51,7 @@ impl Interner {
         Self::default()
     }
 
-    /// Makes room for as many rows as `dictionary` has.
+    /// Reserves capacity for as many rows as `dictionary` has.
     pub fn reserve_for(&mut self, dictionary: &Dictionary) {
         let tables = &mut self.dictionary;
         let strings = &dictionary.strings;
@@ -75,7 +73,7 @@ impl Interner {
         self.links.reserve(dictionary.links.rows().len());
     }
 
-    /// What has been collected so far.
+    /// The dictionary so far.
     pub fn dictionary(&self) -> &Dictionary {
         &self.dictionary
     }
@@ -90,21 +88,20 @@ impl Interner {
         }
         let table = &mut self.dictionary.strings;
         match self.strings.find_text(&self.hasher, table, text.as_bytes()) {
-            Found::Known(row) => row,
-            Found::New(slot) => slot.set(table.push(text)),
+            RowLookup::Known(row) => row,
+            RowLookup::New(slot) => slot.set(table.push(text)),
         }
     }
 
-    /// As [`string`](Self::string), with bytes that validation has found to be text: only what is
-    /// new is looked at again.
+    /// Like [`string`](Self::string), for validated UTF-8: only new strings are checked again.
     pub(crate) fn valid_string(&mut self, text: &[u8]) -> StringIdx {
         if text.is_empty() {
             return Idx::UNSET;
         }
         let table = &mut self.dictionary.strings;
         match self.strings.find_text(&self.hasher, table, text) {
-            Found::Known(row) => row,
-            Found::New(slot) => slot.set(table.push(valid_text(text))),
+            RowLookup::Known(row) => row,
+            RowLookup::New(slot) => slot.set(table.push(valid_text(text))),
         }
     }
 
@@ -122,8 +119,8 @@ impl Interner {
         let table = &mut self.dictionary.functions;
         let same = |row| table.get(row) == Some(&function);
         match self.functions.find(&self.hasher, hash, same) {
-            Found::Known(row) => row,
-            Found::New(slot) => slot.set(table.push(function)),
+            RowLookup::Known(row) => row,
+            RowLookup::New(slot) => slot.set(table.push(function)),
         }
     }
 
@@ -138,8 +135,8 @@ impl Interner {
         let table = &mut self.dictionary.mappings;
         let same = |row| table.get(row) == mapping;
         match self.mappings.find(&self.hasher, hash, same) {
-            Found::Known(row) => row,
-            Found::New(slot) => slot.set(table.push(mapping)),
+            RowLookup::Known(row) => row,
+            RowLookup::New(slot) => slot.set(table.push(mapping)),
         }
     }
 
@@ -160,8 +157,8 @@ impl Interner {
         let table = &mut self.dictionary.locations;
         let same = |row| table.is(row, &location);
         match self.locations.find(&self.hasher, hash, same) {
-            Found::Known(row) => row,
-            Found::New(slot) => slot.set(table.push(location)),
+            RowLookup::Known(row) => row,
+            RowLookup::New(slot) => slot.set(table.push(location)),
         }
     }
 
@@ -174,8 +171,8 @@ impl Interner {
         let table = &mut self.dictionary.stacks;
         let same = |row| table.get(row) == locations;
         match self.stacks.find(&self.hasher, hash, same) {
-            Found::Known(row) => row,
-            Found::New(slot) => slot.set(table.push(locations)),
+            RowLookup::Known(row) => row,
+            RowLookup::New(slot) => slot.set(table.push(locations)),
         }
     }
 
@@ -199,8 +196,8 @@ impl Interner {
             })
         };
         match self.attributes.find(&self.hasher, hash, same) {
-            Found::Known(row) => row,
-            Found::New(slot) => slot.set(table.push(Attribute {
+            RowLookup::Known(row) => row,
+            RowLookup::New(slot) => slot.set(table.push(Attribute {
                 key,
                 value: value.clone(),
                 unit,
@@ -208,7 +205,7 @@ impl Interner {
         }
     }
 
-    /// As [`attribute`](Self::attribute), whose value is text that validation has looked at.
+    /// Like [`attribute`](Self::attribute), for a validated text value.
     pub(crate) fn valid_text_attribute(
         &mut self,
         key: StringIdx,
@@ -240,8 +237,8 @@ impl Interner {
             })
         };
         match self.attributes.find(&self.hasher, hash, same) {
-            Found::Known(row) => row,
-            Found::New(slot) => slot.set(table.push(Attribute {
+            RowLookup::Known(row) => row,
+            RowLookup::New(slot) => slot.set(table.push(Attribute {
                 key,
                 value: value(),
                 unit,
@@ -257,18 +254,18 @@ impl Interner {
         let table = &mut self.dictionary.links;
         let same = |row| table.get(row) == Some(&link);
         match self.links.find(&self.hasher, hash, same) {
-            Found::Known(row) => row,
-            Found::New(slot) => slot.set(table.push(link)),
+            RowLookup::Known(row) => row,
+            RowLookup::New(slot) => slot.set(table.push(link)),
         }
     }
 }
 
-enum Found<'a, T: ?Sized> {
+enum RowLookup<'a, T: ?Sized> {
     Known(Idx<T>),
     New(NewRow<'a>),
 }
 
-/// The place in a [`RowSet`] of a row that is about to be pushed.
+/// The vacant entry in a [`RowSet`] for a row about to be pushed.
 struct NewRow<'a> {
     hash: u32,
     entry: VacantEntry<'a, HashedRow>,
@@ -297,23 +294,23 @@ impl RowSet {
         hasher: &RandomState,
         table: &StringTable,
         text: &[u8],
-    ) -> Found<'_, str> {
+    ) -> RowLookup<'_, str> {
         let hash = |hasher: &mut FoldHasher| hasher.write(text);
         self.find(hasher, hash, |row| table.bytes(row) == text)
     }
 
-    /// The row of something that is not the zero value.
+    /// Finds the row of a nonzero value.
     #[inline(always)]
     fn find<T: ?Sized>(
         &mut self,
         hasher: &RandomState,
         hash: impl FnOnce(&mut FoldHasher),
         same: impl Fn(Idx<T>) -> bool,
-    ) -> Found<'_, T> {
+    ) -> RowLookup<'_, T> {
         let likely = Idx::new(self.likely);
         if same(likely) {
             self.likely += 1;
-            return Found::Known(likely);
+            return RowLookup::Known(likely);
         }
         let mut hasher = hasher.build_hasher();
         hash(&mut hasher);
@@ -327,9 +324,9 @@ impl RowSet {
             Entry::Occupied(known) => {
                 let row = known.get().row;
                 self.likely = row + 1;
-                Found::Known(Idx::new(row))
+                RowLookup::Known(Idx::new(row))
             }
-            Entry::Vacant(entry) => Found::New(NewRow {
+            Entry::Vacant(entry) => RowLookup::New(NewRow {
                 hash,
                 entry,
                 likely: &mut self.likely,
@@ -339,10 +336,10 @@ impl RowSet {
 }
 
 fn valid_text(text: &[u8]) -> &str {
-    std::str::from_utf8(text).expect("validation has found this to be UTF-8")
+    std::str::from_utf8(text).unwrap_or_default()
 }
 
-/// 32 bits to the 64 of which the table uses the lowest and the highest.
+/// Spreads 32 bits to 64, as the table uses the lowest and the highest bits.
 fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }

@@ -1,22 +1,18 @@
 //! The profile model: what flows through every pipeline.
 //!
-//! It has the shape of OTLP's `ProfilesDictionary`, the open standard and the fastest shape there
-//! is: strings, functions, mappings, locations, stacks, attributes and links are tables in which
-//! each thing stands once, and samples are columns of indices into them.
+//! It follows OTLP's `ProfilesDictionary`: strings, functions, mappings, locations, stacks, attributes and links are
+//! deduplicated tables, and samples are columns of indices into them.
 //!
-//! ```text
-//! Profiles ── cheap handle: clone = one reference count; wire bytes as they came
-//!   └ Model                  decoded when somebody asks
+//! ```text Profiles ── cheap handle: clone = one reference count; wire bytes as received └ Model decoded on first use
 //!       ├ Dictionary          tables, shared by all resources of the batch
 //!       │   strings  functions  mappings  locations  stacks  attributes  links
 //!       └ ResourceProfiles*   one process or container
-//!           └ ScopeProfiles*  who measured
+//!           └ ScopeProfiles*  instrumentation scope
 //!               └ Profile*    one sample type over one period
 //!                   └ Samples columns: stack, attributes, link, values, timestamps
 //! ```
 //!
-//! Row 0 of every table is its zero value and means "not set". This crate knows no sockets, no
-//! runtime and no configuration.
+//! Row 0 of every table is its zero value and means "not set". This crate has no sockets, runtime or configuration.
 
 mod check;
 mod dictionary;
@@ -32,6 +28,7 @@ mod model;
 mod opened;
 mod profiles;
 pub mod proto;
+mod read_failures;
 mod samples;
 mod select;
 pub mod service;
@@ -63,6 +60,7 @@ pub use model::{
 };
 pub use profiles::{Compressed, Decompress, Profiles, Received, Validation};
 pub use proto::WireError;
+pub use read_failures::read_failures;
 pub use samples::{SampleRef, Samples};
 pub use shared_resource::SharedResource;
 pub use split::{Bound, Pieces, split};

@@ -1,4 +1,4 @@
-//! Giving names to locations that have none.
+//! Adds lines to locations that have none.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -16,7 +16,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NamedLine<'a> {
     pub name: &'a str,
-    /// As the linker sees it.
+    /// The linkage name.
     pub system_name: &'a str,
     pub filename: &'a str,
     pub start_line: i64,
@@ -25,8 +25,7 @@ pub struct NamedLine<'a> {
 }
 
 impl Model {
-    /// Sets the lines of some locations, the innermost first. Rows keep their numbers: stacks and
-    /// samples stay as they are.
+    /// Sets the lines of some locations, innermost first. Row numbers do not change, so stacks and samples stay valid.
     pub fn set_lines<'a, L>(&mut self, mut lines_of: impl FnMut(LocationIdx) -> Option<L>)
     where
         L: IntoIterator<Item = NamedLine<'a>>,
@@ -53,7 +52,7 @@ impl Model {
         self.forget_originals();
     }
 
-    /// What profiles were made from no longer says the same.
+    /// Drops original payloads, which no longer match.
     fn forget_originals(&mut self) {
         let scopes = self.resources.iter_mut().flat_map(|it| &mut it.scopes);
         for profile in scopes.flat_map(|scope| &mut scope.profiles) {
@@ -64,12 +63,12 @@ impl Model {
     }
 }
 
-/// What stands in the tables already.
+/// Existing rows.
 struct Rows<'a> {
     strings: HashMap<Box<str>, StringIdx, RandomState>,
     functions: HashMap<Function, FunctionIdx, RandomState>,
-    /// Texts that were given, by where they are: the same few are given again and again.
-    given: HashMap<*const str, StringIdx, RandomState>,
+    /// Strings by pointer: the same few are passed repeatedly.
+    by_pointer: HashMap<*const str, StringIdx, RandomState>,
     _texts: PhantomData<&'a str>,
 }
 
@@ -84,13 +83,13 @@ impl<'a> Rows<'a> {
             functions: functions
                 .map(|(row, function)| (*function, Idx::new(row as u32)))
                 .collect(),
-            given: HashMap::default(),
+            by_pointer: HashMap::default(),
             _texts: PhantomData,
         }
     }
 
     fn string(&mut self, dictionary: &mut Dictionary, text: &'a str) -> StringIdx {
-        if let Some(&known) = self.given.get(&ptr::from_ref(text)) {
+        if let Some(&known) = self.by_pointer.get(&ptr::from_ref(text)) {
             return known;
         }
         let known = self.strings.get(text).copied();
@@ -99,7 +98,7 @@ impl<'a> Rows<'a> {
             self.strings.insert(text.into(), row);
             row
         });
-        self.given.insert(text, row);
+        self.by_pointer.insert(text, row);
         row
     }
 
@@ -125,7 +124,7 @@ mod tests {
     use crate::{Interner, Location};
 
     #[test]
-    fn rows_keep_their_numbers_and_each_thing_stands_once() {
+    fn rows_keep_their_numbers_without_duplicates() {
         let mut rows = Interner::new();
         let main = rows.string("main");
         let function = rows.function(Function {

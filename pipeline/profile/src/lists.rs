@@ -1,4 +1,4 @@
-//! A column whose cells are lists: all items in one vector, and where each list ends.
+//! A column of lists: all items in one vector, and the end of each list.
 
 use std::ops::Range;
 
@@ -26,19 +26,19 @@ impl<T: Copy> Lists<T> {
         }
     }
 
-    /// Makes room for more lists, and for items in all of them.
+    /// Reserves capacity for more lists and their items.
     pub fn reserve(&mut self, lists: usize, items: usize) {
         self.ends.reserve(lists);
         self.items.reserve(items);
     }
 
-    /// Forgets all lists and keeps the memory.
+    /// Removes all lists but keeps the capacity.
     pub fn clear(&mut self) {
         self.ends.clear();
         self.items.clear();
     }
 
-    /// How many lists there are.
+    /// Number of lists.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
@@ -61,7 +61,7 @@ impl<T: Copy> Lists<T> {
         self.close();
     }
 
-    /// Adds an item to the list that the next [`close`](Self::close) ends.
+    /// Adds an item to the list ended by the next [`close`](Self::close).
     pub fn push_item(&mut self, item: T) {
         self.items.push(item);
     }
@@ -72,7 +72,7 @@ impl<T: Copy> Lists<T> {
         self.ends.push(end);
     }
 
-    /// The list at `row`, or an empty one beyond the last.
+    /// The list at `row`; empty if out of range.
     #[inline(always)]
     pub fn get(&self, row: usize) -> &[T] {
         let Some(&end) = self.ends.get(row) else {
@@ -86,7 +86,7 @@ impl<T: Copy> Lists<T> {
         (0..self.len()).map(|row| self.get(row))
     }
 
-    /// Appends some lists of another column, item by item translated.
+    /// Appends lists of another column, translating each item.
     pub(crate) fn extend_mapped(&mut self, other: &Self, rows: Range<usize>, map: impl Fn(T) -> T) {
         let Some(ends) = other.ends.get(rows.clone()) else {
             return;

@@ -7,17 +7,17 @@ use bytes::Bytes;
 use crate::value::Attributes;
 use crate::{AttributeIdx, Dictionary, SampleRef, Samples, StringIdx};
 
-/// A decoded batch. Its parts are shared: a clone copies no table and no sample.
+/// A decoded batch. Clones share all tables and samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
     pub dictionary: Arc<Dictionary>,
     pub resources: Vec<ResourceProfiles>,
 }
 
-/// What one process, container or host was seen doing.
+/// Profiles of one process, container or host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceProfiles {
-    /// `None` where the message carried no resource at all.
+    /// `None` if the message had no resource.
     pub resource: Option<Arc<Resource>>,
     pub scopes: Vec<ScopeProfiles>,
     pub schema_url: Arc<str>,
@@ -30,7 +30,7 @@ pub struct Resource {
     pub entity_refs: Vec<EntityRef>,
 }
 
-/// An entity that the resource describes: which of its attributes identify it.
+/// An entity described by the resource, and which attributes identify it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EntityRef {
     pub schema_url: Arc<str>,
@@ -39,10 +39,10 @@ pub struct EntityRef {
     pub description_keys: Vec<Arc<str>>,
 }
 
-/// What one instrumentation scope measured.
+/// Profiles of one instrumentation scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScopeProfiles {
-    /// `None` where the message carried no scope at all.
+    /// `None` if the message had no scope.
     pub scope: Option<Arc<Scope>>,
     pub profiles: Vec<Arc<Profile>>,
     pub schema_url: Arc<str>,
@@ -71,10 +71,10 @@ pub struct Profile {
     pub duration_nano: u64,
     pub period_type: Option<ValueType>,
     pub period: i64,
-    /// 16 bytes, or none.
+    /// `None` if unset.
     pub profile_id: Option<[u8; 16]>,
     pub dropped_attributes_count: u32,
-    /// What this profile was made from; valid only while its content is unchanged.
+    /// The source of this profile; valid only while its content is unchanged.
     pub original_payload: Option<OriginalPayload>,
     pub attributes: Vec<AttributeIdx>,
 }
@@ -100,8 +100,8 @@ impl Model {
         self.profiles().map(|profile| profile.samples.len()).sum()
     }
 
-    /// How often something was observed: a sample with timestamps stands for as many observations,
-    /// one of a type that counts for its value, any other for one.
+    /// Number of observations: a sample with timestamps counts once per timestamp, one of a count type by its value,
+    /// any other once.
     pub fn observation_count(&self) -> u64 {
         let of_profile = |profile: &Profile| {
             let unit = profile.sample_type.map(|kind| kind.unit);
@@ -120,7 +120,7 @@ impl Model {
 // === impl Profile ===
 
 impl Profile {
-    /// Keeps only some of the samples; returns how many went.
+    /// Keeps the matching samples; returns how many were removed.
     pub fn retain_samples(&mut self, mut keep: impl FnMut(SampleRef<'_>) -> bool) -> usize {
         let mut kept = Samples::default();
         for sample in self.samples.iter().filter(|&sample| keep(sample)) {
@@ -134,7 +134,7 @@ impl Profile {
         gone
     }
 
-    /// The same profile of other samples: it is no longer what it was made from.
+    /// The same profile with other samples, without id and original payload.
     pub fn with_samples(&self, samples: Samples) -> Self {
         let mut other = Self {
             samples,
@@ -144,7 +144,7 @@ impl Profile {
         other
     }
 
-    /// All but the samples.
+    /// Everything except the samples.
     pub(crate) fn head(&self) -> Self {
         Self {
             samples: Samples::default(),
@@ -154,7 +154,7 @@ impl Profile {
         }
     }
 
-    /// Makes it an empty one that keeps its memory.
+    /// Clears the profile but keeps its capacity.
     pub(crate) fn clear(&mut self) {
         let mut samples = std::mem::take(&mut self.samples);
         samples.clear();
@@ -167,7 +167,7 @@ impl Profile {
         };
     }
 
-    /// Drops what is no longer true when some of the samples are gone.
+    /// Drops fields that describe the whole, after samples were removed.
     pub(crate) fn forget_whole(&mut self) {
         self.profile_id = None;
         self.original_payload = None;

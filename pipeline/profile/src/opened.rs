@@ -1,14 +1,14 @@
-//! Resources taken out of a batch's bytes, so that the processors behind each other find them once, and what they change
-//! is written once.
+//! Resources extracted from a batch's bytes, so that successive processors parse them once and changes are encoded
+//! once.
 
 use bytes::Bytes;
 
 use crate::proto::WireError;
 use crate::{SharedResource, wire};
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Opened {
-    /// Where all the rest is.
+    /// The batch's bytes.
     from: Bytes,
     rows: Vec<Row>,
 }
@@ -39,7 +39,7 @@ impl Opened {
         self.rows.iter().map(|row| &row.resource)
     }
 
-    /// In their order, `None` for those that stay.
+    /// Replaces resources, in order; `None` keeps one.
     pub fn replace(&mut self, new: impl IntoIterator<Item = Option<SharedResource>>) {
         for (row, new) in self.rows.iter_mut().zip(new) {
             if let Some(resource) = new {
@@ -49,7 +49,7 @@ impl Opened {
         }
     }
 
-    /// All of it, with the resources as they are now.
+    /// The whole batch with the current resources.
     pub fn to_wire(&self) -> Result<Vec<Bytes>, WireError> {
         let rows = self.rows.iter();
         let changed = rows.map(|row| row.is_changed.then(|| row.resource.wire()));
@@ -57,7 +57,7 @@ impl Opened {
     }
 
     pub fn heap_size(&self) -> usize {
-        // As long as nothing is changed they are the batch's.
+        // Unchanged resources share the batch's bytes.
         let from = if self.is_changed() {
             self.from.len()
         } else {

@@ -1,11 +1,9 @@
 //! The handle that flows through pipelines.
 //!
-//! A batch is kept in the form in which it came: the wire bytes, perhaps also their compressed
-//! form. It is decoded when somebody first asks for the [`Model`], and encoded when somebody first
-//! asks for the bytes of changed content; what nothing changed leaves as it came. Where resources
-//! alone are read or changed, all the rest stays [in the bytes](Opened) undecoded, and leaves as
-//! pieces of them. A batch that waits to leave compressed is [kept](Profiles::keep_for) in those
-//! bytes alone, and decompressed should somebody ask for more.
+//! A batch is kept as received: wire bytes, possibly with their compressed form. The [`Model`] is decoded on first use,
+//! and changed content is encoded on first use; unchanged batches leave as received. If only resources are read or
+//! changed, the rest stays undecoded [in the bytes](Opened) and is sent as slices of them. A batch waiting to be sent
+//! compressed is [kept](Profiles::keep_for) only in compressed form, and decompressed on demand.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -13,26 +11,47 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 
 use crate::opened::Opened;
+use crate::read_failures::or_default;
 use crate::wire::{self, Counts, Invalid, Reason, Skip};
 use crate::{Bound, Merger, Model, Pieces, Resource, SharedResource, heap, split};
 
-/// A batch of profiles: immutable, shared, cheap to clone; whoever changes it gets a copy of what
-/// the change touches.
+/// A batch of profiles: shared, cheap to clone, copy-on-write.
 #[derive(Clone)]
 pub struct Profiles(Arc<Batch>);
 
-/// Of `wire`, `pieces`, `model`, `compressed` and a changed `opened` at least one is set.
 struct Batch {
-    wire: OnceLock<Bytes>,
-    /// What the wire bytes are made of, where they would have to be put together.
-    pieces: OnceLock<Vec<Bytes>>,
-    model: OnceLock<Model>,
-    compressed: Option<Packed>,
-    opened: OnceLock<Opened>,
+    content: Content,
+    /// Values computed from the content so far.
     counts: OnceLock<Counts>,
+    resources: OnceLock<Opened>,
+    model: OnceLock<Model>,
 }
 
-/// The wire bytes as they came, in an encoding that this crate knows only by name.
+/// The stored content. All else is derived from it on demand.
+enum Content {
+    /// Wire bytes, as received or encoded.
+    Wire(Bytes),
+    /// Wire bytes received compressed.
+    Compressed {
+        packed: Packed,
+        wire: OnceLock<Bytes>,
+    },
+    /// Wire bytes with changed resources.
+    Edited {
+        opened: Opened,
+        pieces: OnceLock<Vec<Bytes>>,
+        wire: OnceLock<Bytes>,
+    },
+    /// Wire bytes in consecutive pieces.
+    Pieces {
+        pieces: Vec<Bytes>,
+        wire: OnceLock<Bytes>,
+    },
+    /// The decoded model.
+    Model { model: Model, wire: OnceLock<Bytes> },
+}
+
+/// Compressed wire bytes as received, in an encoding this crate knows only by name.
 #[derive(Clone, Debug)]
 pub struct Compressed {
     pub encoding: &'static str,
@@ -40,44 +59,42 @@ pub struct Compressed {
     pub decompress: Decompress,
 }
 
-/// Undoes the named encoding of bytes that have been decompressed once before, to the given size.
+/// Decompresses bytes in the named encoding that were decompressed before, to the given size.
 pub type Decompress = fn(&'static str, &[u8], usize) -> Option<Bytes>;
 
-/// What came compressed, and how long it is when it is not.
+/// Compressed bytes and their decompressed length.
 #[derive(Clone)]
 struct Packed {
     compressed: Compressed,
     plain_len: usize,
 }
 
-/// What to do with samples that break the rules.
+/// How to handle invalid samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Validation {
     /// Refuse the request.
     #[default]
     Reject,
-    /// Drop and count them, and keep the others.
+    /// Drop and count them; keep the others.
     Repair,
 }
 
-/// A request that was let in.
+/// An accepted request.
 pub struct Received {
     pub profiles: Profiles,
-    /// Samples that were dropped, by what was wrong with them; always empty for
-    /// [`Validation::Reject`].
+    /// Dropped samples by reason; always empty for [`Validation::Reject`].
     pub repaired: BTreeMap<Reason, usize>,
 }
 
 // === impl Profiles ===
 
 impl Profiles {
-    /// Takes an `ExportProfilesServiceRequest` (or `ProfilesData`) after checking every index and
-    /// every rule in it.
+    /// Validates an `ExportProfilesServiceRequest` (or `ProfilesData`) in full and accepts it.
     pub fn from_wire(wire: Bytes, validation: Validation) -> Result<Received, Invalid> {
         let refused = match wire::validate(&wire) {
             Ok(counts) => {
                 return Ok(Received {
-                    profiles: Self::new(Some(wire), None, Some(counts)),
+                    profiles: Self::new(Content::Wire(wire), Some(counts)),
                     repaired: BTreeMap::new(),
                 });
             }
@@ -95,54 +112,65 @@ impl Profiles {
     }
 
     pub fn from_model(model: Model) -> Self {
-        Self::new(None, Some(model), None)
+        let wire = OnceLock::new();
+        Self::new(Content::Model { model, wire }, None)
     }
 
-    /// Keeps the body as it was received beside the wire bytes that were made from it, so that an
-    /// exporter with the same compression need not compress again.
-    pub fn with_compressed(self, compressed: Compressed) -> Self {
-        let plain_len = self.encoded_len();
+    fn new(content: Content, counts: Option<Counts>) -> Self {
         Self(Arc::new(Batch {
-            wire: self.0.wire.clone(),
-            pieces: self.0.pieces.clone(),
-            model: self.0.model.clone(),
-            compressed: Some(Packed {
-                compressed,
-                plain_len,
-            }),
-            opened: OnceLock::new(),
-            counts: self.0.counts.clone(),
+            content,
+            counts: counts.map_or_else(OnceLock::new, OnceLock::from),
+            resources: OnceLock::new(),
+            model: OnceLock::new(),
         }))
+    }
+
+    /// Keeps the compressed body along with the wire bytes, so that an exporter with the same compression need not
+    /// compress again. Only for unchanged batches.
+    pub fn with_compressed(self, compressed: Compressed) -> Self {
+        let Content::Wire(wire) = &self.0.content else {
+            return self;
+        };
+        let packed = Packed {
+            compressed,
+            plain_len: wire.len(),
+        };
+        let wire = OnceLock::from(wire.clone());
+        Self::new(Content::Compressed { packed, wire }, self.known_counts())
     }
 
     /// The decoded content.
     pub fn model(&self) -> &Model {
-        self.0.model.get_or_init(|| {
-            let wire = self
-                .received_bytes()
-                .expect("a batch without a model has bytes");
-            wire::decode(wire, &Skip::default()).expect("validation has read the same bytes")
-        })
+        match &self.0.content {
+            Content::Model { model, .. } => model,
+            _ => self.0.model.get_or_init(|| {
+                let model = wire::decode(self.wire(), &Skip::default());
+                or_default("model", model)
+            }),
+        }
     }
 
-    /// The content to change, copied first if somebody else holds this batch too.
-    pub fn model_mut(&mut self) -> &mut Model {
+    /// The decoded content, copied if the batch is shared.
+    pub fn into_model(self) -> Model {
         self.model();
-        let model = match Arc::get_mut(&mut self.0) {
-            Some(batch) => batch.model.take().unwrap_or_default(),
-            None => self.model().clone(),
-        };
+        match Arc::try_unwrap(self.0) {
+            Ok(batch) => match batch.content {
+                Content::Model { model, .. } => model,
+                _ => batch.model.into_inner().unwrap_or_default(),
+            },
+            Err(shared) => Self(shared).model().clone(),
+        }
+    }
+
+    /// Changes the decoded content, copied first if the batch is shared.
+    pub fn edit<R>(&mut self, edit: impl FnOnce(&mut Model) -> R) -> R {
+        let mut model = std::mem::take(self).into_model();
+        let result = edit(&mut model);
         *self = Self::from_model(model);
-        Arc::get_mut(&mut self.0)
-            .and_then(|batch| batch.model.get_mut())
-            .expect("a new batch has one owner and its model")
+        result
     }
 
-    pub fn into_model(mut self) -> Model {
-        std::mem::take(self.model_mut())
-    }
-
-    /// Each resource, in their order. Samples and tables are not decoded for it.
+    /// All resources in order, without decoding samples and tables.
     pub fn resources(&self) -> Vec<SharedResource> {
         if let Some(opened) = self.opened() {
             return opened.resources().cloned().collect();
@@ -152,36 +180,41 @@ impl Profiles {
             .collect()
     }
 
-    /// Others in the place of the resources, in their order; `None` for one that stays. Samples and
-    /// tables are neither decoded nor encoded for it. A batch none of whose resources is replaced
-    /// stays as it is.
+    /// Replaces resources, in order; `None` keeps one. Samples and tables are neither decoded nor encoded. If nothing
+    /// is replaced, the batch is unchanged.
     pub fn replace_resources(&mut self, new: Vec<Option<SharedResource>>) {
         if new.iter().all(Option::is_none) {
             return;
         }
-        let own = Arc::get_mut(&mut self.0).and_then(|batch| batch.opened.take());
-        if let Some(mut opened) = own.or_else(|| self.opened().cloned()) {
+        if let Some(opened) = self.opened() {
+            let mut opened = opened.clone();
             opened.replace(new);
-            *self = Self::new(None, None, self.0.counts.get().copied());
-            let _ = self.0.opened.set(opened);
+            let edited = Content::Edited {
+                opened,
+                pieces: OnceLock::new(),
+                wire: OnceLock::new(),
+            };
+            *self = Self::new(edited, self.known_counts());
             return;
         }
-        for (row, new) in self.model_mut().resources.iter_mut().zip(new) {
-            if let Some(resource) = new {
-                row.resource = Some(resource.content());
+        self.edit(|model| {
+            for (row, new) in model.resources.iter_mut().zip(new) {
+                if let Some(resource) = new {
+                    row.resource = Some(resource.content());
+                }
             }
-        }
+        });
     }
 
-    /// Shows each resource, in their order.
-    pub fn look_at_resources(&self, look: impl FnMut(&Resource)) {
+    /// Calls `look` for each resource in order.
+    pub fn for_each_resource(&self, look: impl FnMut(&Resource)) {
         self.resources()
             .iter()
             .map(|resource| &**resource)
             .for_each(look);
     }
 
-    /// Lets `edit` change each resource; it says whether it did.
+    /// Lets `edit` change each resource; it returns whether it did.
     pub fn update_resources(&mut self, mut edit: impl FnMut(&mut Resource) -> bool) {
         let resources = self.resources();
         let edited = resources.iter().map(|resource| {
@@ -191,7 +224,7 @@ impl Profiles {
         self.replace_resources(edited.collect());
     }
 
-    /// Joins batches; one alone stays as it came.
+    /// Merges batches; a single one is returned unchanged.
     pub fn merge(batches: impl IntoIterator<Item = Self>) -> Self {
         let mut batches = batches.into_iter();
         let first = batches.next().unwrap_or_default();
@@ -200,17 +233,15 @@ impl Profiles {
         };
         let mut merger = Merger::new();
         for batch in [first, second].into_iter().chain(batches) {
-            match (batch.0.model.get(), batch.received_bytes()) {
-                (None, Some(wire)) => merger
-                    .add_wire(wire)
-                    .expect("validation has read the same bytes"),
-                _ => merger.add(batch.model()),
+            match batch.decoded() {
+                Some(model) => merger.add(model),
+                None => or_default("tables to merge", merger.add_wire(batch.wire())),
             }
         }
         Self::from_model(merger.finish())
     }
 
-    /// Cuts a batch into pieces of at most `bound`; one within it stays as it came.
+    /// Splits a batch into pieces of at most `bound`; a batch within it is returned unchanged.
     pub fn split(&self, bound: Bound) -> Pieces<Self> {
         let fits = match bound {
             Bound::Samples(samples) => self.sample_count() <= samples,
@@ -229,12 +260,12 @@ impl Profiles {
         }
     }
 
-    /// The bytes that came, or those of the changed content, encoded once.
+    /// The wire bytes as received, or of the changed content, encoded once.
     pub fn to_wire(&self) -> Bytes {
         self.wire().clone()
     }
 
-    /// The same bytes in the pieces in which they lie: for those who send them.
+    /// The same bytes as non-contiguous pieces, for sending.
     pub fn to_pieces(&self) -> Vec<Bytes> {
         match self.pieces() {
             Some(pieces) => pieces.to_vec(),
@@ -242,60 +273,55 @@ impl Profiles {
         }
     }
 
-    /// How long [`to_wire`](Self::to_wire) is; encodes if there are no bytes yet.
+    /// Length of [`to_wire`](Self::to_wire); encodes if needed.
     pub fn encoded_len(&self) -> usize {
-        match (&self.0.compressed, self.pieces()) {
-            (Some(packed), _) => packed.plain_len,
-            (None, Some(pieces)) => pieces.iter().map(Bytes::len).sum(),
-            (None, None) => self.wire().len(),
+        match (&self.0.content, self.pieces()) {
+            (Content::Compressed { packed, .. }, _) => packed.plain_len,
+            (_, Some(pieces)) => pieces.iter().map(Bytes::len).sum(),
+            (_, None) => self.wire().len(),
         }
     }
 
-    /// Keeps only what an exporter sends that passes bodies in this encoding on as they came; `None`
-    /// passes none on. For batches that may have to wait.
+    /// Keeps only the form sent by an exporter that forwards bodies in this encoding unchanged; `None` forwards none.
+    /// For batches that may be queued.
     pub fn keep_for(&mut self, encoding: Option<&str>) {
-        let Some(packed) = &self.0.compressed else {
-            return self.close();
-        };
-        if encoding == Some(packed.compressed.encoding) {
-            *self = Self(Arc::new(Batch {
-                wire: OnceLock::new(),
-                pieces: OnceLock::new(),
-                model: OnceLock::new(),
-                compressed: Some(packed.clone()),
-                opened: OnceLock::new(),
-                counts: OnceLock::from(self.counts()),
-            }));
-            return;
-        }
-        self.wire();
-        // Where others hold the batch too, they decide what becomes of it.
-        if let Some(batch) = Arc::get_mut(&mut self.0) {
-            batch.compressed = None;
-            batch.opened = OnceLock::new();
-        }
-    }
-
-    /// Lets go of what was read out of the bytes, for the bytes with what was changed.
-    fn close(&mut self) {
-        if self.0.opened.get().is_none() || self.0.model.get().is_some() {
-            return;
-        }
-        let counts = self.0.counts.get().copied();
-        *self = match self.pieces() {
-            None => Self::new(Some(self.wire().clone()), None, counts),
-            Some(pieces) => {
-                let pieces = pieces.to_vec();
-                let closed = Self::new(None, None, counts);
-                let _ = closed.0.pieces.set(pieces);
-                closed
+        let content = match &self.0.content {
+            Content::Compressed { packed, .. } if encoding == Some(packed.compressed.encoding) => {
+                let wire = OnceLock::new();
+                let packed = packed.clone();
+                Content::Compressed { packed, wire }
             }
+            Content::Compressed { .. } => {
+                let wire = self.to_wire();
+                // Leave a shared batch to its other holders.
+                if let Some(batch) = Arc::get_mut(&mut self.0) {
+                    batch.content = Content::Wire(wire);
+                    batch.resources = OnceLock::new();
+                }
+                return;
+            }
+            // The decoded model is shared with other holders.
+            _ if self.0.model.get().is_some() => return,
+            Content::Wire(wire) if self.0.resources.get().is_some() => Content::Wire(wire.clone()),
+            Content::Edited { .. } => Content::Pieces {
+                pieces: self.to_pieces(),
+                wire: OnceLock::new(),
+            },
+            Content::Wire(_) | Content::Pieces { .. } | Content::Model { .. } => return,
         };
+        let counts = match &content {
+            Content::Compressed { .. } => Some(self.counts()),
+            _ => self.known_counts(),
+        };
+        *self = Self::new(content, counts);
     }
 
-    /// The body as it was received, if it came compressed and nothing changed since.
+    /// The compressed body as received, if unchanged.
     pub fn compressed(&self) -> Option<&Compressed> {
-        self.0.compressed.as_ref().map(|packed| &packed.compressed)
+        match &self.0.content {
+            Content::Compressed { packed, .. } => Some(&packed.compressed),
+            _ => None,
+        }
     }
 
     pub fn counts(&self) -> Counts {
@@ -310,6 +336,10 @@ impl Profiles {
         })
     }
 
+    fn known_counts(&self) -> Option<Counts> {
+        self.0.counts.get().copied()
+    }
+
     pub fn sample_count(&self) -> usize {
         self.counts().samples
     }
@@ -318,89 +348,84 @@ impl Profiles {
         self.counts().profiles
     }
 
-    /// How often something was observed, see [`Model::observation_count`]. Decodes the batch.
+    /// Number of observations, see [`Model::observation_count`]. Decodes the batch.
     pub fn observation_count(&self) -> u64 {
         self.model().observation_count()
     }
 
-    /// The body as it was received, compressed where it came so; of changed content its encoding.
+    /// The body as received, possibly compressed, or the encoded changed content.
     pub fn body(&self) -> Bytes {
-        match &self.0.compressed {
-            Some(packed) => packed.compressed.bytes.clone(),
+        match self.compressed() {
+            Some(compressed) => compressed.bytes.clone(),
             None => self.to_wire(),
         }
     }
 
-    /// Whether there is no sample in it.
+    /// Whether it has no samples.
     pub fn is_empty(&self) -> bool {
         self.sample_count() == 0
     }
 
-    /// About how much memory the batch holds.
+    /// Estimated memory of the batch.
     pub fn heap_size(&self) -> usize {
-        let wire = self.0.wire.get().map_or(0, Bytes::len);
-        let compressed = self
-            .0
-            .compressed
-            .as_ref()
-            .map_or(0, |packed| packed.compressed.bytes.len());
+        let len = |wire: &OnceLock<Bytes>| wire.get().map_or(0, Bytes::len);
+        let total = |pieces: &[Bytes]| pieces.iter().map(Bytes::len).sum::<usize>();
+        let content = match &self.0.content {
+            Content::Wire(wire) => wire.len(),
+            Content::Compressed { packed, wire } => packed.compressed.bytes.len() + len(wire),
+            Content::Edited {
+                opened,
+                pieces,
+                wire,
+            } => opened.heap_size() + pieces.get().map_or(0, |it| total(it)) + len(wire),
+            Content::Pieces { pieces, wire } => total(pieces) + len(wire),
+            Content::Model { model, wire } => heap::model_size(model) + len(wire),
+        };
         let model = self.0.model.get().map_or(0, heap::model_size);
-        let opened = self.0.opened.get().map_or(0, Opened::heap_size);
-        let pieces = self.0.pieces.get().into_iter().flatten();
-        let pieces = pieces.map(Bytes::len).sum::<usize>();
-        size_of::<Batch>() + wire + pieces + compressed + model + opened
+        let resources = self.0.resources.get().map_or(0, Opened::heap_size);
+        size_of::<Batch>() + content + model + resources
+    }
+
+    /// The content, if already decoded.
+    fn decoded(&self) -> Option<&Model> {
+        match &self.0.content {
+            Content::Model { model, .. } => Some(model),
+            _ => self.0.model.get(),
+        }
     }
 
     fn wire(&self) -> &Bytes {
-        self.received_bytes()
-            .unwrap_or_else(|| self.0.wire.get_or_init(|| wire::encode(self.model())))
-    }
-
-    /// The bytes, where there are some that need not be encoded from the model.
-    fn received_bytes(&self) -> Option<&Bytes> {
-        if let Some(packed) = &self.0.compressed {
-            return Some(self.0.wire.get_or_init(|| packed.decompress()));
-        }
-        match self.pieces() {
-            Some(pieces) => Some(self.0.wire.get_or_init(|| pieces.concat().into())),
-            None => self.0.wire.get(),
+        match &self.0.content {
+            Content::Wire(wire) => wire,
+            Content::Compressed { packed, wire } => wire.get_or_init(|| packed.decompress()),
+            Content::Edited { wire, .. } | Content::Pieces { wire, .. } => {
+                wire.get_or_init(|| self.pieces().unwrap_or_default().concat().into())
+            }
+            Content::Model { model, wire } => wire.get_or_init(|| wire::encode(model)),
         }
     }
 
-    /// What the bytes are made of, where they have not been put together.
+    /// The pieces, if the wire bytes are in pieces.
     fn pieces(&self) -> Option<&[Bytes]> {
-        let opened = self.0.opened.get().filter(|opened| opened.is_changed());
-        let pieces = match opened {
-            Some(opened) => Some(self.0.pieces.get_or_init(|| {
-                let pieces = opened.to_wire();
-                pieces.expect("validation has read the same bytes")
-            })),
-            None => self.0.pieces.get(),
-        };
-        pieces.map(Vec::as_slice)
-    }
-
-    /// The resources out of the bytes, where there are bytes.
-    fn opened(&self) -> Option<&Opened> {
-        if let Some(opened) = self.0.opened.get() {
-            return Some(opened);
+        match &self.0.content {
+            Content::Edited { opened, pieces, .. } => {
+                Some(pieces.get_or_init(|| or_default("resources", opened.to_wire())))
+            }
+            Content::Pieces { pieces, .. } => Some(pieces),
+            _ => None,
         }
-        let wire = self.received_bytes()?;
-        Some(self.0.opened.get_or_init(|| {
-            let opened = Opened::read(wire.clone());
-            opened.expect("validation has read the same bytes")
-        }))
     }
 
-    fn new(wire: Option<Bytes>, model: Option<Model>, counts: Option<Counts>) -> Self {
-        Self(Arc::new(Batch {
-            wire: cell(wire),
-            pieces: OnceLock::new(),
-            model: cell(model),
-            compressed: None,
-            opened: OnceLock::new(),
-            counts: cell(counts),
-        }))
+    /// The extracted resources, if there are wire bytes.
+    fn opened(&self) -> Option<&Opened> {
+        match &self.0.content {
+            Content::Edited { opened, .. } => Some(opened),
+            Content::Model { .. } => None,
+            _ => Some(self.0.resources.get_or_init(|| {
+                let opened = Opened::read(self.to_wire());
+                or_default("resources", opened)
+            })),
+        }
     }
 }
 
@@ -411,8 +436,8 @@ impl Packed {
             bytes,
             decompress,
         } = &self.compressed;
-        decompress(encoding, bytes, self.plain_len)
-            .expect("the same bytes have been decompressed to that size before")
+        let plain = decompress(encoding, bytes, self.plain_len);
+        or_default("compressed bytes", plain.ok_or("failed to decompress"))
     }
 }
 
@@ -430,14 +455,60 @@ impl From<Model> for Profiles {
 
 impl std::fmt::Debug for Profiles {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let content = match &self.0.content {
+            Content::Wire(_) => "wire",
+            Content::Compressed { .. } => "compressed",
+            Content::Edited { .. } => "edited",
+            Content::Pieces { .. } => "pieces",
+            Content::Model { .. } => "model",
+        };
         f.debug_struct("Profiles")
-            .field("wire_len", &self.0.wire.get().map(Bytes::len))
-            .field("decoded", &self.0.model.get().is_some())
+            .field("content", &content)
+            .field("decoded", &self.decoded().is_some())
             .field("counts", &self.0.counts.get())
             .finish()
     }
 }
 
-fn cell<T>(value: Option<T>) -> OnceLock<T> {
-    value.map_or_else(OnceLock::new, OnceLock::from)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read_failures;
+
+    /// Bytes that only a bug in validation would accept.
+    fn unreadable(wire: &'static [u8]) -> Profiles {
+        let counts = Counts {
+            samples: 9,
+            ..Counts::default()
+        };
+        Profiles::new(Content::Wire(Bytes::from_static(wire)), Some(counts))
+    }
+
+    #[test]
+    fn unreadable_bytes_lose_only_their_content() {
+        for wire in [&b"\x12\x05\xff"[..], b"\x0a\x03\x0a\x7f\x00", b"\xff"] {
+            let before = read_failures();
+            assert!(unreadable(wire).model().resources.is_empty(), "{wire:?}");
+            assert!(read_failures() > before, "{wire:?}");
+
+            let mut batch = unreadable(wire);
+            batch.resources();
+            batch.replace_resources(vec![Some(SharedResource::new(Resource::default()))]);
+            batch.to_pieces();
+            batch.keep_for(None);
+            batch.to_wire();
+            let pieces = batch.split(Bound::Samples(1)).pieces;
+            Profiles::merge([unreadable(wire), Profiles::merge(pieces)]).into_model();
+        }
+        let packed = Compressed {
+            encoding: "gzip",
+            bytes: Bytes::from_static(b"damaged"),
+            decompress: |_, _, _| None,
+        };
+        let mut batch = unreadable(b"").with_compressed(packed);
+        batch.keep_for(Some("gzip"));
+        let before = read_failures();
+        assert!(batch.to_wire().is_empty());
+        assert!(read_failures() > before);
+    }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::{AttributeIdx, LinkIdx, Lists, StackIdx};
 
-/// The samples of a profile, a column for each part.
+/// The samples of a profile, in columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Samples {
     stacks: Vec<StackIdx>,
@@ -25,7 +25,7 @@ pub struct SampleRef<'a> {
 }
 
 impl SampleRef<'_> {
-    /// What all of its observations come to. Without values each time stands for one.
+    /// The sum of all observations. Without values, each timestamp counts as one.
     pub fn observed(&self) -> i64 {
         match self.values {
             [] => i64::try_from(self.timestamps.len()).unwrap_or(i64::MAX),
@@ -43,7 +43,7 @@ impl Samples {
         self.stacks.is_empty()
     }
 
-    /// Forgets all samples and keeps the memory.
+    /// Removes all samples but keeps the capacity.
     pub fn clear(&mut self) {
         self.stacks.clear();
         self.links.clear();
@@ -74,7 +74,7 @@ impl Samples {
         (0..self.len()).filter_map(|row| self.get(row))
     }
 
-    // What all samples have together.
+    // Totals over all samples.
 
     pub fn attribute_count(&self) -> usize {
         self.attributes.items().len()
@@ -88,8 +88,7 @@ impl Samples {
         self.timestamps.items().len()
     }
 
-    /// Appends some rows of another profile, each index translated into that of the same thing in
-    /// this one's dictionary.
+    /// Appends rows of another profile, translating indices to this profile's dictionary.
     pub(crate) fn extend_translated(
         &mut self,
         other: &Self,
@@ -113,7 +112,7 @@ impl Samples {
     }
 }
 
-/// From the rows of one dictionary to those of another.
+/// Translates row indices between dictionaries.
 pub(crate) trait Translate {
     fn stack(&self, index: StackIdx) -> StackIdx;
     fn link(&self, index: LinkIdx) -> LinkIdx;

@@ -1,8 +1,8 @@
-//! Which rows of a dictionary are used, and their copies in another one.
+//! Selects used rows of a dictionary and copies them to another.
 //!
-//! Collecting garbage, merging and splitting are the same three steps: select what samples use,
-//! copy the selected rows in ascending order, translate the samples. Only where the rows go
-//! differs: an [`Interner`] finds equal ones, a plain [`Dictionary`] takes them as they are.
+//! Garbage collection, merging and splitting share three steps: select the rows that samples use, copy them in
+//! ascending order, translate the samples. Only the destination differs: an [`Interner`] deduplicates, a plain
+//! [`Dictionary`] appends.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::{
     MappingRef, Profile, SampleRef, Stack, StackIdx, StringIdx, ValueType,
 };
 
-/// The rows in use of each table of a dictionary; after copying also where each went.
+/// The used rows of each table of a dictionary, and after copying their new places.
 #[derive(Default)]
 pub(crate) struct Selection {
     pub strings: Rows<str>,
@@ -26,16 +26,15 @@ pub(crate) struct Selection {
     pub links: Rows<Link>,
 }
 
-/// The rows in use of one table. What is out of range is never selected and translates to
-/// "not set".
+/// The used rows of one table. Out-of-range indices are never selected and translate to "not set".
 pub(crate) struct Rows<T: ?Sized> {
-    /// For each row [`UNUSED`](Rows::UNUSED) or, once copied, its new place.
+    /// For each row, [`UNUSED`](Rows::UNUSED) or, once copied, its new place.
     places: Vec<u32>,
-    /// The rows that are used, in the order in which they were met.
+    /// The used rows, in the order of first use.
     used: Vec<Idx<T>>,
 }
 
-/// Takes copies of rows.
+/// Destination of copied rows.
 pub(crate) trait Sink {
     fn string(&mut self, text: &str) -> StringIdx;
     fn function(&mut self, row: Function) -> FunctionIdx;
@@ -49,14 +48,14 @@ pub(crate) trait Sink {
 // === impl Selection ===
 
 impl Selection {
-    /// Nothing of `dictionary` yet.
+    /// An empty selection for `dictionary`.
     pub fn of(dictionary: &Dictionary) -> Self {
         let mut selection = Self::default();
         selection.clear_for(dictionary);
         selection
     }
 
-    /// Starts anew, with another dictionary.
+    /// Resets to another dictionary.
     pub fn clear_for(&mut self, dictionary: &Dictionary) {
         self.strings.resize(dictionary.strings.len());
         self.functions.resize(dictionary.functions.rows().len());
@@ -67,7 +66,7 @@ impl Selection {
         self.links.resize(dictionary.links.rows().len());
     }
 
-    /// Starts anew, with a dictionary all of whose rows are about to be copied, one after the other.
+    /// Resets to a dictionary whose rows will all be copied in order.
     pub fn clear_for_all(&mut self) {
         self.strings.resize(1);
         self.functions.resize(1);
@@ -78,7 +77,7 @@ impl Selection {
         self.links.resize(1);
     }
 
-    /// Whether every row of the dictionary is in use.
+    /// Whether every row of the dictionary is used.
     pub fn is_everything(&self) -> bool {
         self.strings.is_everything()
             && self.functions.is_everything()
@@ -89,7 +88,7 @@ impl Selection {
             && self.links.is_everything()
     }
 
-    /// Starts anew, with the same dictionary; costs only as much as was selected.
+    /// Resets to the same dictionary; cost is proportional to the selection.
     pub fn clear(&mut self) {
         self.strings.clear();
         self.functions.clear();
@@ -100,7 +99,7 @@ impl Selection {
         self.links.clear();
     }
 
-    /// Selects what a profile uses, its samples and what they use included.
+    /// Selects all rows a profile uses, including those of its samples.
     pub fn profile(&mut self, dictionary: &Dictionary, profile: &Profile) {
         self.profile_head(dictionary, profile);
         for sample in profile.samples.iter() {
@@ -108,7 +107,7 @@ impl Selection {
         }
     }
 
-    /// Selects what a profile uses without its samples.
+    /// Selects the rows a profile uses, without its samples.
     pub fn profile_head(&mut self, dictionary: &Dictionary, profile: &Profile) {
         for value_type in profile.sample_type.iter().chain(&profile.period_type) {
             self.strings.add(value_type.kind);
@@ -167,7 +166,7 @@ impl Selection {
         }
     }
 
-    /// Copies the selected rows, tables in such an order that what a row refers to is there.
+    /// Copies the selected rows, referenced tables first.
     pub fn copy(&mut self, from: &Dictionary, to: &mut impl Sink) {
         let mut attributes: Vec<AttributeIdx> = Vec::new();
         self.strings.copy(|row| to.string(from.strings.get(row)));
@@ -226,7 +225,7 @@ impl Selection {
         });
     }
 
-    /// A profile as it stands in the dictionary that was copied to, without samples.
+    /// A profile translated to the target dictionary, without samples.
     pub fn translated_head(&self, profile: &Profile) -> Profile {
         let value_type = |row: ValueType| ValueType {
             kind: self.strings.place(row.kind),
@@ -241,7 +240,7 @@ impl Selection {
         head
     }
 
-    /// A profile, or some of its samples, as it stands in the dictionary that was copied to.
+    /// A profile with the given samples, translated to the target dictionary.
     pub fn translated(&self, profile: &Profile, rows: Range<usize>) -> Arc<Profile> {
         let mut translated = self.translated_head(profile);
         translated
@@ -283,7 +282,7 @@ impl<T: ?Sized> Rows<T> {
         self.used.clear();
         self.places.clear();
         self.places.resize(rows, Self::UNUSED);
-        // Row 0 is "not set" everywhere and never needs to be copied.
+        // Row 0 is "not set" everywhere and is never copied.
         self.places[0] = 0;
     }
 
@@ -291,13 +290,13 @@ impl<T: ?Sized> Rows<T> {
         self.undo_to(0);
     }
 
-    /// Tells where the next row went.
+    /// Records the new place of the next row.
     #[inline(always)]
     pub fn append(&mut self, place: Idx<T>) {
         self.places.push(place.get());
     }
 
-    /// Puts places where rows stand.
+    /// Replaces row indices by their new places.
     #[inline(always)]
     pub fn translate(&self, indices: &mut [Idx<T>]) {
         for index in indices {
@@ -309,7 +308,7 @@ impl<T: ?Sized> Rows<T> {
         self.used.len() + 1 == self.places.len()
     }
 
-    /// Whether the row was not selected before.
+    /// Selects a row; returns whether it was new.
     #[inline(always)]
     fn add(&mut self, index: Idx<T>) -> bool {
         match self.places.get_mut(index.row()) {
@@ -322,19 +321,19 @@ impl<T: ?Sized> Rows<T> {
         }
     }
 
-    /// The rows in use.
+    /// The used rows.
     pub fn used(&self) -> &[Idx<T>] {
         &self.used
     }
 
-    /// Takes back the rows selected last, down to the first `keep`.
+    /// Deselects the last rows, keeping the first `keep`.
     pub fn undo_to(&mut self, keep: usize) {
         for index in self.used.drain(keep..) {
             self.places[index.row()] = Self::UNUSED;
         }
     }
 
-    /// Gives each selected row, in ascending order, the place that `copy` answers with.
+    /// Assigns each selected row, in ascending order, the place returned by `copy`.
     fn copy<R: Into<Option<Idx<T>>>>(&mut self, mut copy: impl FnMut(Idx<T>) -> R) {
         self.sort();
         for &index in &self.used {
@@ -342,7 +341,7 @@ impl<T: ?Sized> Rows<T> {
         }
     }
 
-    /// Sorting is for few rows of a large table; of many it is faster to look at all.
+    /// Sorts few rows of a large table; for many, scanning all is faster.
     fn sort(&mut self) {
         if self.used.len() < self.places.len() / 8 {
             self.used.sort_unstable();

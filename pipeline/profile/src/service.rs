@@ -1,4 +1,4 @@
-//! The export service of OTLP profiles: where it is found and what it answers.
+//! The OTLP profiles export service: paths and response.
 //!
 //! ```text
 //! ExportProfilesServiceResponse { ExportProfilesPartialSuccess partial_success = 1 }
@@ -13,13 +13,12 @@ pub const GRPC_PATH: &str =
 /// The resource over HTTP.
 pub const HTTP_PATH: &str = "/v1development/profiles";
 
-/// A longer message is cut when it is written: it is for a person to read.
+/// Longer messages are truncated on encoding.
 const MAX_MESSAGE: usize = 1000;
 
-/// What was not taken of a request that was answered with success.
+/// The rejected part of a successful request.
 ///
-/// A message without rejected profiles is a warning: no profile was dropped as a whole, but
-/// something was wrong with the request.
+/// A message without rejected profiles is a warning: no profile was dropped, but something was wrong with the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartialSuccess {
     pub rejected_profiles: i64,
@@ -31,12 +30,12 @@ const REJECTED_PROFILES: u32 = tag::varint(1);
 const ERROR_MESSAGE: u32 = tag::len(2);
 
 impl PartialSuccess {
-    /// Whether everything was taken and there is nothing to say.
+    /// Whether everything was accepted without a message.
     pub fn is_full(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The response message.
+    /// Encodes the response.
     pub fn encode(&self) -> Vec<u8> {
         let mut response = Writer::default();
         if !self.is_full() {
@@ -48,7 +47,7 @@ impl PartialSuccess {
         response.into_vec()
     }
 
-    /// Reads a response message; unknown fields are passed over.
+    /// Decodes a response; unknown fields are ignored.
     pub fn decode(response: &[u8]) -> Result<Self, WireError> {
         let mut partial = Self::default();
         let mut reader = Reader::new(response);
@@ -61,7 +60,7 @@ impl PartialSuccess {
         Ok(partial)
     }
 
-    /// The response in JSON.
+    /// Encodes the response in JSON.
     pub fn encode_json(&self) -> String {
         if self.is_full() {
             return "{}".to_owned();
@@ -75,7 +74,7 @@ impl PartialSuccess {
         }
     }
 
-    /// Reads a response in JSON; what is no such response says nothing.
+    /// Decodes a JSON response; anything else counts as full success.
     pub fn decode_json(response: &[u8]) -> Self {
         let Ok(response) = serde_json::from_slice::<serde_json::Value>(response) else {
             return Self::default();
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_it_writes() {
+    fn round_trips() {
         for response in [
             partial(0, ""),
             partial(3, ""),
@@ -155,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_message_is_cut_between_characters() {
+    fn a_long_message_is_truncated_at_a_character_boundary() {
         let written = partial(1, &"ü".repeat(2000)).encode();
         let read = PartialSuccess::decode(&written).unwrap();
         assert_eq!(read.error_message, "ü".repeat(MAX_MESSAGE / 2));
     }
 
     #[test]
-    fn what_is_no_response_is_an_error_or_says_nothing() {
+    fn invalid_responses_are_errors_or_full_success() {
         assert!(PartialSuccess::decode(b"\x0a\x07\x08").is_err());
         for garbage in ["", "[]", "{\"partialSuccess\":3}", "{"] {
             assert!(PartialSuccess::decode_json(garbage.as_bytes()).is_full());

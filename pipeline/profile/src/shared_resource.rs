@@ -1,8 +1,7 @@
-//! A resource of which batch after batch speaks.
+//! A resource shared by many batches.
 //!
-//! Its bytes, what they say and by which hash it is found are made when somebody first asks, and
-//! shared by all who hold it: whoever remembers what became of a resource gives out the same one
-//! again and again.
+//! Its bytes, decoded content and hash are computed on first use and shared by all holders, so that caches of processed
+//! resources can return the same one repeatedly.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Deref;
@@ -12,20 +11,21 @@ use bytes::Bytes;
 use foldhash::SharedSeed;
 use foldhash::fast::SeedableRandomState;
 
+use crate::read_failures::or_default;
 use crate::{Resource, heap, wire};
 
-/// A resource; cheap to clone, to compare and to look up. Two are equal that have the same bytes.
+/// A resource; cheap to clone, compare and hash. Equal if the bytes are equal.
 #[derive(Clone)]
 pub struct SharedResource(Arc<Forms>);
 
-/// Of `wire` and `content` at least one is set.
+/// Created with one form; the others are derived lazily.
 #[derive(Default)]
 struct Forms {
-    /// The message, without references into the tables of a batch: it says the same in any.
+    /// The message, without references into the tables of a batch.
     wire: OnceLock<Bytes>,
     content: OnceLock<Arc<Resource>>,
     hash: OnceLock<u64>,
-    /// The bytes are a part of a batch's, all of which stay as long as these.
+    /// The bytes are a slice of a batch's, which keeps the whole batch alive.
     is_part: bool,
 }
 
@@ -37,7 +37,7 @@ impl SharedResource {
         }))
     }
 
-    /// Of a part of a batch's bytes that validation has read, and that refers to nothing.
+    /// From a validated slice of a batch's bytes without table references.
     pub(crate) fn of_part(wire: Bytes) -> Self {
         Self(Arc::new(Forms {
             wire: OnceLock::from(wire),
@@ -46,7 +46,7 @@ impl SharedResource {
         }))
     }
 
-    /// The same one, for those who keep it longer than its batch.
+    /// A copy of the bytes, for holders that outlive the batch.
     pub fn unshared(&self) -> Self {
         if !self.0.is_part {
             return self.clone();
@@ -58,7 +58,7 @@ impl SharedResource {
         }))
     }
 
-    /// About how much memory it holds in all its forms.
+    /// Estimated memory of all its forms.
     pub fn heap_size(&self) -> usize {
         size_of::<Forms>() + self.wire().len() + heap::attributes_size(&self.attributes)
     }
@@ -67,7 +67,7 @@ impl SharedResource {
         self.0.wire.get_or_init(|| wire::encode_resource(self))
     }
 
-    /// What it says.
+    /// The decoded resource.
     pub fn content(&self) -> Arc<Resource> {
         Arc::clone(self.read())
     }
@@ -75,7 +75,7 @@ impl SharedResource {
     fn read(&self) -> &Arc<Resource> {
         self.0.content.get_or_init(|| {
             let read = wire::decode_resource(self.wire());
-            Arc::new(read.expect("validation has read the same bytes"))
+            Arc::new(or_default("resource", read))
         })
     }
 }
@@ -99,7 +99,7 @@ impl Eq for SharedResource {}
 impl Hash for SharedResource {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(*self.0.hash.get_or_init(|| {
-            // Random, since strangers choose the bytes, and the same in the whole process.
+            // Randomly seeded, as the bytes are untrusted, with one seed per process.
             let hasher = SeedableRandomState::with_seed(0, SharedSeed::global_random());
             hasher.hash_one(&**self.wire())
         }));

@@ -1,15 +1,14 @@
-//! One batch into pieces of bounded size, inside a profile where needed.
+//! Splits a batch into pieces of bounded size, within profiles if needed.
 //!
-//! The batch is cleaned first, so that distinct rows stay distinct in every piece. Then samples
-//! are taken in order; each selects the rows that it brings along, and when the piece would pass
-//! its bound the sample opens the next one. Work is proportional to what the pieces hold, not to
-//! pieces times tables.
+//! The batch is garbage-collected first, so that distinct rows stay distinct in every piece. Then samples are added in
+//! order, each selecting the rows it uses; a sample that would exceed the bound starts the next piece. Work is
+//! proportional to the size of the pieces, not to pieces times tables.
 //!
-//! For a bound in bytes each row counts with its length in the batch. In the piece it is no
-//! longer: rows keep their order, so an index can only become smaller.
+//! For a bound in bytes each row counts with its length in the batch. It is not longer in the piece: rows keep their
+//! order, so indices can only become smaller.
 //!
-//! A profile is cut only where it does not fit into a piece of its own. Then it loses its id and
-//! its original payload: both speak of the whole.
+//! A profile is split only if it does not fit into one piece. It then loses its id and its original payload, which
+//! describe the whole.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,24 +18,24 @@ use crate::select::Selection;
 use crate::wire::{RowLengths, encode};
 use crate::{Dictionary, Model, Profile, ResourceProfiles, SampleRef, ScopeProfiles};
 
-/// The most that a piece may hold.
+/// Maximum size of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     Samples(usize),
-    /// Of OTLP protobuf.
+    /// Encoded size in OTLP protobuf.
     Bytes(usize),
 }
 
 #[derive(Debug, Default)]
 pub struct Pieces<Piece = Model> {
-    /// In the order of their samples.
+    /// In sample order.
     pub pieces: Vec<Piece>,
-    /// Samples each of which is over the bound all by itself, together with what they need.
+    /// Samples that exceed the bound on their own.
     pub oversize: Option<Piece>,
 }
 
-/// Cuts `model` into pieces of at most `bound`. A bound of 0 samples is taken as 1. Resources and
-/// scopes without any profile are left out.
+/// Splits `model` into pieces of at most `bound`. A bound of 0 samples means 1. Resources and scopes without profiles
+/// are dropped.
 pub fn split(model: &Model, bound: Bound) -> Pieces {
     let model = gc(model);
     let mut splitter = Splitter::new(&model, bound);
@@ -58,7 +57,7 @@ struct Splitter<'a> {
     bound: Bound,
     selection: Selection,
     costs: Costs,
-    /// What the open piece holds so far.
+    /// Size of the open piece.
     size: usize,
     parts: Vec<Part>,
     oversize: Vec<Part>,
@@ -70,11 +69,11 @@ struct Splitter<'a> {
 struct Part {
     position: Position,
     rows: Range<usize>,
-    /// Not cut, so that it keeps what speaks of the whole.
+    /// Not split, so that it keeps id and original payload.
     whole: bool,
 }
 
-/// How many rows of each table were selected: what to go back to.
+/// Number of selected rows per table, for undo.
 struct Mark([usize; 7]);
 
 impl<'a> Splitter<'a> {
@@ -123,7 +122,7 @@ impl<'a> Splitter<'a> {
         }
     }
 
-    /// Takes the part into the open piece or, if that is full, into a new one.
+    /// Adds the part to the open piece or, if that is full, to a new one.
     fn take(&mut self, part: &Part) -> bool {
         if self.try_take(part) {
             return true;
@@ -135,7 +134,7 @@ impl<'a> Splitter<'a> {
         self.try_take(part)
     }
 
-    /// Takes a sample that by the estimate is too long even alone, if it really is not.
+    /// Adds a sample whose estimate exceeds the bound, if its actual size does not.
     fn take_alone(&mut self, sample: Part) {
         self.close();
         let piece = self.build(std::slice::from_ref(&sample));
@@ -146,7 +145,7 @@ impl<'a> Splitter<'a> {
         }
     }
 
-    /// Takes the part if the open piece has room for it, else leaves the piece as it was.
+    /// Adds the part if it fits the open piece, else leaves the piece unchanged.
     fn try_take(&mut self, part: &Part) -> bool {
         let before = self.mark();
         let last = self.parts.last().map(|part| part.position);
@@ -180,7 +179,7 @@ impl<'a> Splitter<'a> {
         true
     }
 
-    /// What a profile, and a scope and a resource that come new with it, cost without samples.
+    /// Cost of a profile without samples, including a new scope and resource.
     fn head_cost(&mut self, last: Option<Position>, part: &Part) -> usize {
         let position = part.position;
         let [resource, scope, profile] = position;
@@ -249,7 +248,7 @@ impl<'a> Splitter<'a> {
         }
     }
 
-    /// A piece of some parts, while none is open.
+    /// Builds a piece of the parts, while none is open.
     fn build(&mut self, parts: &[Part]) -> Model {
         for part in parts {
             let profile = self.profile_at(part.position);
@@ -267,7 +266,7 @@ impl<'a> Splitter<'a> {
         &self.model.resources[resource].scopes[scope].profiles[profile]
     }
 
-    /// A piece of parts whose rows are selected; nothing is selected afterwards.
+    /// Builds a piece of parts whose rows are selected, and clears the selection.
     fn copy_selected(&mut self, parts: &[Part]) -> Model {
         let mut dictionary = Dictionary::default();
         self.selection.copy(&self.model.dictionary, &mut dictionary);
@@ -284,7 +283,7 @@ impl<'a> Splitter<'a> {
                     schema_url: row.schema_url.clone(),
                 });
             }
-            let scopes = &mut resources.last_mut().expect("one was pushed").scopes;
+            let scopes = &mut resources.last_mut().expect("just pushed").scopes;
             if last.is_none_or(|last| last[..2] != position[..2]) {
                 let row = &row.scopes[scope];
                 scopes.push(ScopeProfiles {
@@ -293,7 +292,7 @@ impl<'a> Splitter<'a> {
                     schema_url: row.schema_url.clone(),
                 });
             }
-            let profiles = &mut scopes.last_mut().expect("one was pushed").profiles;
+            let profiles = &mut scopes.last_mut().expect("just pushed").profiles;
             profiles.push(self.part_of_profile(part));
             last = Some(*position);
         }
@@ -326,7 +325,7 @@ fn append(parts: &mut Vec<Part>, part: Part) {
     }
 }
 
-/// What things count against the bound.
+/// Costs against the bound.
 enum Costs {
     Samples,
     Bytes(Box<RowLengths>),

@@ -1,4 +1,4 @@
-//! The string table: one arena of text and where each string ends.
+//! The string table: one arena of text and the end of each string.
 
 use std::ops::Range;
 
@@ -30,13 +30,13 @@ impl StringTable {
         }
     }
 
-    /// Makes room for more strings, and for bytes in all of them.
+    /// Reserves capacity for more strings and their bytes.
     pub fn reserve(&mut self, strings: usize, bytes: usize) {
         self.ends.reserve(strings);
         self.text.reserve(bytes);
     }
 
-    /// Appends a row, also when the same text stands in the table already.
+    /// Appends a row, even if the same text exists.
     pub fn push(&mut self, text: &str) -> StringIdx {
         self.text.push_str(text);
         let end = u32::try_from(self.text.len()).expect("a batch is far below 4 GiB of text");
@@ -44,12 +44,12 @@ impl StringTable {
         StringIdx::new(self.ends.len() as u32 - 1)
     }
 
-    /// The text at `index`; empty where the index is out of range.
+    /// The text at `index`; empty if out of range.
     pub fn get(&self, index: StringIdx) -> &str {
         &self.text[self.range(index)]
     }
 
-    /// As [`get`](Self::get), for those who only compare and copy.
+    /// Like [`get`](Self::get), for comparing and copying.
     #[inline(always)]
     pub(crate) fn bytes(&self, index: StringIdx) -> &[u8] {
         &self.text.as_bytes()[self.range(index)]
@@ -68,7 +68,7 @@ impl StringTable {
         self.ends.len()
     }
 
-    /// Never: row 0 is always there.
+    /// Always false: row 0 always exists.
     pub fn is_empty(&self) -> bool {
         false
     }
@@ -87,7 +87,7 @@ impl StringTable {
     }
 }
 
-/// Collects strings that should be UTF-8, which is checked of all at once.
+/// Collects untrusted strings and checks UTF-8 for all at once.
 pub(crate) struct StringTableBuilder {
     text: Vec<u8>,
     ends: Vec<u32>,
@@ -109,7 +109,7 @@ impl StringTableBuilder {
         self.ends.push(self.text.len() as u32);
     }
 
-    /// The table, in which a string that is not UTF-8 is empty.
+    /// The table; strings that are not UTF-8 become empty.
     pub fn finish(self) -> StringTable {
         match String::from_utf8(self.text) {
             Ok(text)
@@ -151,10 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_becomes_empty() {
+    fn invalid_utf8_becomes_empty() {
         check(&[b"a", b"", "\u{e4}".as_bytes()], &["a", "", "\u{e4}"]);
         check(&[b"a", b"\xff", b"b"], &["a", "", "b"]);
-        // Text only where the two stand together.
+        // Valid only when joined.
         check(&[b"a\xc3", b"\xa4b", b"c"], &["", "", "c"]);
     }
 }

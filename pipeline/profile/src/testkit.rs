@@ -1,5 +1,6 @@
-//! For tests, here and in other crates: arbitrary valid models, and what a model says regardless
-//! of how its tables are laid out.
+//! Test helpers for this and other crates: arbitrary valid models, and their meaning independent of table layout.
+
+mod descending;
 
 use std::sync::Arc;
 
@@ -13,13 +14,14 @@ use crate::{
     ValueType,
 };
 
-/// Valid models, small ones with everything that there can be: rows that stand twice, rows that
-/// nobody uses, equal resources and scopes, all shapes of samples.
+pub use self::descending::in_descending_order;
+
+/// Small valid models with all variations: duplicate rows, unused rows, equal resources and scopes, all sample shapes.
 pub fn models() -> impl Strategy<Value = Model> {
     prop::collection::vec(any::<u32>(), 0..1_500).prop_map(|tape| model_of(&tape))
 }
 
-/// A valid model made of arbitrary numbers.
+/// A valid model from arbitrary numbers.
 pub fn model_of(tape: &[u32]) -> Model {
     let mut tape = Tape(tape.iter());
     let dictionary = Arc::new(tape.dictionary());
@@ -31,21 +33,21 @@ pub fn model_of(tape: &[u32]) -> Model {
     }
 }
 
-/// One sample with all that it refers to, as text.
+/// One sample with everything it references, as text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Observation {
-    /// Resource, scope, and what the profile says of all its samples.
+    /// Resource, scope, and the profile's common fields.
     pub origin: Arc<str>,
     /// Attributes, link, values, timestamps.
     pub sample: String,
-    /// A frame a line.
+    /// One frame per line.
     pub stack: Arc<str>,
 }
 
-/// All samples, sorted: two models with the same observations say the same.
+/// All samples, sorted: models with the same observations are equivalent.
 ///
-/// What may change without a change of meaning is left out: for samples with timestamps the window
-/// of their profile, then profile ids, original payloads, and resources without samples.
+/// Omits what may change without a change of meaning: the profile window of samples with timestamps, profile ids,
+/// original payloads, and resources without samples.
 pub fn observations(model: &Model) -> Vec<Observation> {
     let tables = &*model.dictionary;
     let stacks: Vec<Arc<str>> = tables
@@ -154,8 +156,7 @@ fn attribute_text<'a>(
     .collect()
 }
 
-/// Numbers from which everything is made; zeroes once it has run out, so that a shorter tape is a
-/// smaller model.
+/// The numbers a model is generated from; zeroes at the end, so that a shorter tape is a smaller model.
 struct Tape<'a>(std::slice::Iter<'a, u32>);
 
 const TEXTS: [&str; 9] = [
@@ -183,7 +184,7 @@ impl Tape<'_> {
         self.next() % 2 == 1
     }
 
-    /// Small numbers, and now and then one that fills all bits.
+    /// Small numbers, occasionally one using all bits.
     fn number(&mut self) -> u64 {
         match self.next() {
             huge if huge % 11 == 10 => u64::MAX - u64::from(huge),
@@ -295,7 +296,7 @@ impl Tape<'_> {
         }
     }
 
-    /// Attributes whose keys differ.
+    /// Attributes with distinct keys.
     fn attribute_list(&mut self, tables: &Dictionary) -> Vec<AttributeIdx> {
         let mut list: Vec<AttributeIdx> = Vec::new();
         for _ in 0..self.below(4) {
@@ -365,7 +366,7 @@ impl Tape<'_> {
         let mut samples = Samples::default();
         let shape = self.below(5);
         for _ in 0..self.below(6) {
-            // A shape of its own for each sample is allowed, if rare.
+            // Mixed sample shapes are valid, if rare.
             let shape = if shape == 4 { self.below(4) } else { shape };
             let attributes = self.attribute_list(tables);
             let (values, timestamps) = self.data(shape, time_unix_nano, duration_nano);

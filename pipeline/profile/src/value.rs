@@ -1,11 +1,11 @@
-//! Attribute values, as OTLP's `AnyValue` has them.
+//! Attribute values: OTLP's `AnyValue`.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// A value; cheap to clone.
 ///
-/// Floats compare by their bits, so that a value equals itself and can be a key.
+/// Floats compare bitwise, so that values can be keys.
 #[derive(Clone, Debug, Default)]
 pub enum Value {
     #[default]
@@ -25,7 +25,7 @@ pub struct KeyValue {
     pub value: Value,
 }
 
-/// Attributes of a resource or scope, in the order in which they came.
+/// Attributes of a resource or scope, in original order.
 pub type Attributes = Vec<KeyValue>;
 
 impl Value {

@@ -1,4 +1,4 @@
-//! What must hold for every batch: merging, splitting, cleaning and encoding change no sample.
+//! Invariants of all batches: merging, splitting, garbage collection and encoding preserve samples.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
@@ -86,7 +86,7 @@ proptest! {
     }
 
     #[test]
-    fn merging_undecoded_batches_says_the_same(
+    fn merging_undecoded_batches_is_equivalent(
         batches in prop::collection::vec((models(), any::<bool>()), 0..4),
     ) {
         let handles = batches.iter().map(|(model, decoded)| match decoded {
@@ -147,7 +147,7 @@ fn recorded_requests_survive_every_operation() {
     let expected = all_observations(&batches);
     let merged = merge(&batches);
     assert_clean(&merged);
-    // Not `assert_eq`, which would print all of it.
+    // Not `assert_eq`, which would print everything.
     assert!(observations(&merged) == expected);
     let merged = Profiles::merge(undecoded).into_model();
     assert_clean(&merged);
@@ -162,7 +162,7 @@ fn recorded_requests_survive_every_operation() {
     }
 }
 
-/// A request whose resource and attribute say everything by index; equal bytes but for the text.
+/// A request whose resource and attribute use string indices; bytes differ only in the text.
 fn by_index(text: &str) -> Bytes {
     let value = || {
         Some(AnyValue {
@@ -212,7 +212,7 @@ fn by_index(text: &str) -> Bytes {
 }
 
 #[test]
-fn equal_bytes_that_refer_to_other_text_stay_apart() {
+fn equal_bytes_with_different_strings_stay_separate() {
     let requests = ["one", "two", "one"].map(by_index);
     let receive = |wire: &Bytes| Profiles::from_wire(wire.clone(), Validation::Reject);
     let merged = Profiles::merge(requests.iter().map(|wire| receive(wire).unwrap().profiles));
@@ -223,7 +223,7 @@ fn equal_bytes_that_refer_to_other_text_stay_apart() {
 }
 
 #[test]
-fn arbitrary_models_hold_what_matters() {
+fn arbitrary_models_cover_all_variations() {
     use proptest::strategy::ValueTree;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let mut seen = [0; 6];

@@ -1,5 +1,4 @@
-//! Damaged requests: whatever happens to the bytes, they are refused or they are valid, and what
-//! is valid can be decoded, changed and written without a panic.
+//! Damaged requests are either refused or valid, and valid ones can be decoded, changed and encoded without a panic.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
@@ -62,7 +61,7 @@ fn apply(mut bytes: Vec<u8>, mutations: &[Mutation]) -> Bytes {
     bytes.into()
 }
 
-/// Whether the request was accepted as it is.
+/// Whether the request was accepted unrepaired.
 fn exercise(wire: &Bytes) -> bool {
     if let Ok(repaired) = Profiles::from_wire(wire.clone(), Validation::Repair) {
         use_up(repaired.profiles);
@@ -92,7 +91,7 @@ fn use_up(mut profiles: Profiles) {
         },
     )
     .unwrap_or_else(|problem| {
-        // Keys and names whose text, not whose row, is equal or empty are let in.
+        // Keys and names that are equal or empty by text but not by row are accepted.
         let text = [
             "in a list of attributes",
             "has the same key",

@@ -1,4 +1,4 @@
-//! The generated types of `opentelemetry-proto` read the same content.
+//! Decoding matches the generated types of `opentelemetry-proto`.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
@@ -12,7 +12,7 @@ use prost::Message;
 fn recorded_requests_keep_every_field() {
     for (name, wire) in golden::requests() {
         let mut expected = ExportProfilesServiceRequest::decode(wire.clone()).unwrap();
-        // Collectors write the empty value of row 0 as an empty message, which means the same.
+        // Collectors write the empty value of row 0 as an empty message, which is equivalent.
         if let Some(dictionary) = &mut expected.dictionary {
             dictionary.attribute_table[0].value = None;
         }
@@ -21,7 +21,7 @@ fn recorded_requests_keep_every_field() {
             .profiles;
         assert_eq!(received.to_wire(), wire, "{name}: unchanged bytes");
         let encoded = Profiles::from_model(received.model().clone()).to_wire();
-        assert!(encoded.len() <= wire.len(), "{name}: encoded anew");
+        assert!(encoded.len() <= wire.len(), "{name}: re-encoded");
         let read = ExportProfilesServiceRequest::decode(encoded.clone()).unwrap();
         assert!(read == expected, "{name}");
         let again = Profiles::from_wire(encoded, Validation::Reject)

@@ -1,4 +1,4 @@
-//! Every rule of validation, with the message that a sender gets to read; and what repair keeps.
+//! Every validation rule with its message for the sender, and what repair keeps.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -37,7 +37,7 @@ fn sample(stack_index: i32) -> Sample {
     }
 }
 
-/// Three samples on two stacks, with a row of each table.
+/// Three samples on two stacks, with a row in each table.
 fn request() -> ExportProfilesServiceRequest {
     let stack = |location_indices| Stack { location_indices };
     let dictionary = ProfilesDictionary {
@@ -155,8 +155,7 @@ fn named(key: &str) -> KeyValue {
 const SAMPLE: &str = "resource_profiles[0].scope_profiles[0].profiles[0].samples[1]";
 const PROFILE: &str = "resource_profiles[0].scope_profiles[0].profiles[0]";
 
-/// What to break, the message (with `S` for the sample, `P` for the profile), and how many samples
-/// repair keeps.
+/// The edit, the message (with `S` for the sample, `P` for the profile), and how many samples repair keeps.
 type Row = (fn(&mut Edit), &'static str, Option<(Reason, usize)>);
 
 const RULES: &[Row] = &[
@@ -286,7 +285,7 @@ const RULES: &[Row] = &[
         "resource_profiles[0].resource.attributes[0].key_strindex 2 out of range (strings: 0)",
         Some((Reason::IndexOutOfRange, 0)),
     ),
-    // Row 0. An index 0 into a table that begins with something else is not to be trusted.
+    // Row 0: index 0 is ambiguous if the table starts with another value.
     (
         |e| e.tables().string_table[0] = "x".into(),
         "dictionary.string_table[0]: row 0 of a table must be its zero value",
@@ -496,9 +495,9 @@ fn repair_drops_the_bad_samples_and_no_other() {
     }
 }
 
-/// Found by fuzzing: nothing was dropped, so the bad resource was written again.
+/// Found by fuzzing: no sample was dropped, so the bad resource was kept.
 #[test]
-fn repair_drops_a_bad_resource_and_a_bad_scope_that_hold_nothing() {
+fn repair_drops_empty_bad_resources_and_scopes() {
     let break_resource: fn(&mut Edit) -> &mut Vec<KeyValue> =
         |edit| &mut edit.resource().attributes;
     let break_scope: fn(&mut Edit) -> &mut Vec<KeyValue> =
@@ -524,7 +523,7 @@ fn repair_drops_a_bad_resource_and_a_bad_scope_that_hold_nothing() {
 }
 
 #[test]
-fn what_other_senders_write_is_accepted() {
+fn accepts_variations_of_other_senders() {
     type Row = (&'static str, fn(&mut Edit));
     let rows: &[Row] = &[
         ("zero ids in row 0 of links", |e| {

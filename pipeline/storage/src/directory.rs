@@ -1,21 +1,22 @@
-//! The folder of a storage: whose it is, and the folder of each queue in it.
+//! The directory of a storage: its lock, and the directory of each queue.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use profcol_component::files;
 
 use crate::disk::{Disk, Folder};
 use crate::log::{Limits, Log, OpenError, Recovered};
 
-/// Locked by the process that has the folder; holds its pid.
+/// Locked by the process that uses the directory; holds its PID.
 const LOCK: &str = "lock";
 const QUEUE_PREFIX: &str = "exporter_";
 
-/// A log is cut into so many segments at least, since only whole segments give back their room.
+/// Minimum number of segments per log, as only whole segments can be removed.
 const SEGMENTS: u64 = 16;
 const MAX_SEGMENT: u64 = 64 << 20;
 
@@ -24,23 +25,23 @@ pub struct StorageOptions {
     pub directory: PathBuf,
     pub create_directory: bool,
     pub fsync: Fsync,
-    /// Of each queue.
+    /// Maximum size of each queue.
     pub max_bytes: u64,
     pub when_full: WhenFull,
 }
 
-/// When what was written is made durable.
+/// When to fsync written records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fsync {
     /// Before a batch is accepted.
     Always,
-    /// So long after it was written, at the latest.
+    /// At most this long after writing.
     Interval(Duration),
-    /// When the system finds the time.
+    /// Leave it to the kernel.
     Never,
 }
 
-/// What becomes of a batch for which there is no room.
+/// How to handle a full queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     Block,
@@ -48,7 +49,7 @@ pub enum WhenFull {
     DropNewest,
 }
 
-/// What an exporter's queue is stored in.
+/// The storage of exporters' queues.
 pub struct Storage {
     options: StorageOptions,
     lock: Mutex<Option<File>>,
@@ -56,10 +57,10 @@ pub struct Storage {
 
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
-    #[error("directory {0} does not exist: make it, or set `create_directory: true`")]
+    #[error("directory {0} does not exist: create it, or set `create_directory: true`")]
     Missing(PathBuf),
     #[error(
-        "directory {directory} is in use by process {owner}: stop that, or name another directory"
+        "directory {directory} is in use by process {owner}: stop that process, or use another directory"
     )]
     InUse { directory: PathBuf, owner: String },
     #[error("directory {directory}: {error}")]
@@ -75,7 +76,7 @@ pub enum StorageError {
 }
 
 impl Storage {
-    /// Opens nothing.
+    /// Does not open anything yet.
     pub fn new(options: StorageOptions) -> Self {
         Self {
             options,
@@ -87,7 +88,7 @@ impl Storage {
         &self.options
     }
 
-    /// Takes the folder for this process.
+    /// Locks the directory for this process.
     pub fn lock(&self) -> Result<(), StorageError> {
         let directory = &self.options.directory;
         let failed = |error| StorageError::Directory {
@@ -119,19 +120,16 @@ impl Storage {
         let write = file.set_len(0).and_then(|()| file.rewind());
         let write = write.and_then(|()| writeln!(file, "{}", std::process::id()));
         write.map_err(failed)?;
-        *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+        *self.lock.lock() = Some(file);
         Ok(())
     }
 
-    /// Lets another process have the folder; the queues have been closed.
+    /// Unlocks the directory; call after closing the queues.
     pub fn unlock(&self) {
-        self.lock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        self.lock.lock().take();
     }
 
-    /// The queue of an exporter, with what an earlier run has left in it. Blocks: call it where that is allowed.
+    /// Opens an exporter's queue and recovers the records of earlier runs. Blocking.
     pub fn open_queue(&self, exporter: &str) -> Result<(Log, Recovered), StorageError> {
         let directory = self.options.directory.join(folder_of(exporter));
         let failed = |error| StorageError::Directory {
@@ -139,7 +137,7 @@ impl Storage {
             error,
         };
         let disk: Arc<dyn Disk> = Arc::new(Folder::create(&directory).map_err(failed)?);
-        // The folder's own name has to be there after a power loss.
+        // The new directory entry must survive a power loss.
         Folder::existing(&self.options.directory)
             .sync()
             .map_err(failed)?;
@@ -152,7 +150,7 @@ impl Storage {
     }
 }
 
-/// The process that has the folder, as far as it can be told.
+/// The process that holds the lock, if known.
 pub fn owner_of(directory: &Path) -> Option<String> {
     let file = File::open(directory.join(LOCK)).ok()?;
     match file.try_lock_shared() {
@@ -163,7 +161,7 @@ pub fn owner_of(directory: &Path) -> Option<String> {
 
 fn owner_in(file: File) -> String {
     let mut text = String::new();
-    // A pid and a line end.
+    // A PID and a line break.
     let read = file.take(32).read_to_string(&mut text);
     match text.trim().parse::<u32>() {
         Ok(pid) if read.is_ok() => pid.to_string(),
@@ -171,7 +169,7 @@ fn owner_in(file: File) -> String {
     }
 }
 
-/// The exporter's id, with what may not stand in a file's name as `%XX`.
+/// The exporter's id, percent-encoded for file names.
 pub fn folder_of(exporter: &str) -> String {
     let mut name = QUEUE_PREFIX.to_owned();
     for byte in exporter.bytes() {
@@ -185,7 +183,7 @@ pub fn folder_of(exporter: &str) -> String {
     name
 }
 
-/// The exporter whose folder is called that.
+/// The exporter of a directory name.
 pub fn exporter_of(folder: &str) -> Option<String> {
     let name = folder.strip_prefix(QUEUE_PREFIX)?;
     let mut bytes = Vec::new();
@@ -219,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_belongs_to_one_and_the_other_is_told_to_whom() {
+    fn a_locked_directory_is_refused_with_its_owner() {
         let folder = tempfile::tempdir().unwrap();
         let first = storage(folder.path(), false);
         first.lock().unwrap();
@@ -236,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_folder_is_made_only_if_that_is_allowed() {
+    fn a_missing_directory_is_created_only_if_allowed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a/b");
         let refused = storage(&path, false).lock().unwrap_err();

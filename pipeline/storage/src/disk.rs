@@ -1,4 +1,4 @@
-//! What the log asks of a file system, so that tests can put one in its place that fails.
+//! The file system interface of the log, so that tests can simulate a failing one.
 
 use std::fs::{self, File};
 use std::io::{self, IoSlice, Write};
@@ -8,41 +8,41 @@ use std::sync::Arc;
 
 use profcol_component::files;
 
-/// One folder of files.
+/// A directory of files.
 pub trait Disk: Send + Sync {
-    /// The files in it.
+    /// The names of its files.
     fn names(&self) -> io::Result<Vec<String>>;
-    /// A new, empty file; fails where there is one of this name.
+    /// Creates an empty file; fails if it exists.
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Makes durable which files there are.
+    /// Syncs the directory entries.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// A file that grows at its end.
+/// An append-only file.
 pub trait DiskFile: Send + Sync {
-    /// Writes all parts at the end, or fails after any part of them.
+    /// Appends all parts; may fail after a partial write.
     fn append(&self, parts: &[&[u8]]) -> io::Result<()>;
-    /// Fills `into`, or fails.
+    /// Fills `into` completely, or fails.
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()>;
     fn size(&self) -> io::Result<u64>;
     fn truncate(&self, size: u64) -> io::Result<()>;
-    /// Makes durable what is in it.
+    /// Syncs the content.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// A folder of this machine.
+/// A directory on disk.
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Makes the folder where it is missing.
+    /// Creates the directory if missing.
     pub fn create(path: &Path) -> io::Result<Self> {
         files::create_directories(path)?;
         Ok(Self(path.to_owned()))
     }
 
-    /// A folder that is there.
+    /// An existing directory.
     pub fn existing(path: &Path) -> Self {
         Self(path.to_owned())
     }
@@ -52,7 +52,7 @@ impl Disk for Folder {
     fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.0)? {
-            // A name that is not UTF-8 is none of ours.
+            // Our names are UTF-8; ignore others.
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)
@@ -68,7 +68,7 @@ impl Disk for Folder {
         let path = self.0.join(name);
         let writable = files::options().read(true).append(true).open(&path);
         let opened = match writable {
-            // Enough for whoever only looks.
+            // Read-only access is enough for inspection.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => File::open(&path),
             opened => opened,
         };

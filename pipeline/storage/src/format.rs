@@ -1,7 +1,7 @@
-//! The bytes on disk; `docs/storage-format.md` describes them.
+//! The on-disk format; see `docs/storage-format.md`.
 //!
-//! All numbers are little-endian. Each checksum is XXH3 seeded with the salt of its segment, a random number: what a batch
-//! holds, which anyone may have sent, cannot pass for a record, and neither can what is left over from another segment.
+//! All numbers are little-endian. Each checksum is XXH3 seeded with the random salt of its segment, so that neither
+//! untrusted batch content nor remains of another segment can pass for a record.
 
 use twox_hash::XxHash3_64;
 
@@ -14,29 +14,29 @@ pub const SEGMENT_HEADER: usize = 32;
 pub const RECORD_HEADER: usize = 56;
 pub const SETTLED_ENTRY: usize = 12;
 
-/// What a record is besides its bytes.
+/// The counts of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub batches: u64,
-    /// As OTLP counts them.
+    /// As counted by OTLP.
     pub samples: u64,
-    /// As their source counts them.
+    /// As counted by their source.
     pub source_samples: u64,
-    /// Of the batch, encoded and not compressed.
+    /// Encoded, uncompressed size of the batch.
     pub plain_bytes: u64,
 }
 
-/// The beginning of both files of a segment.
+/// The header of both files of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     pub number: u64,
     pub salt: u64,
 }
 
-/// The beginning of a record.
+/// The header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// Which record of its segment it is.
+    /// Index of the record in its segment.
     pub index: u32,
     pub head_len: u32,
     pub body_len: u32,
@@ -44,7 +44,7 @@ pub struct RecordHeader {
     pub payload_check: u64,
 }
 
-/// Why the beginning of a segment cannot be used.
+/// Why a segment header is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadSegment {
     Damaged,
@@ -60,7 +60,7 @@ impl SegmentHeader {
         let fields = [
             &MAGIC[..],
             &VERSION.to_le_bytes(),
-            // The low half is enough of a number for a name that is checked beside it.
+            // The low half is enough, as the name is checked too.
             &(self.number as u32).to_le_bytes(),
             &self.salt.to_le_bytes(),
         ];
@@ -73,7 +73,7 @@ impl SegmentHeader {
         bytes
     }
 
-    /// The beginning of the segment that is called `number`.
+    /// Decodes the header of segment `number`.
     pub fn decode(bytes: &[u8; SEGMENT_HEADER], number: u64) -> Result<Self, BadSegment> {
         let mut fields = Fields(bytes);
         let header = fields.take::<8>().zip(fields.u32()).zip(fields.u32());
@@ -109,7 +109,7 @@ impl RecordHeader {
         u64::from(self.head_len) + u64::from(self.body_len)
     }
 
-    /// The whole record.
+    /// Length of the whole record.
     pub fn record_len(&self) -> u64 {
         RECORD_HEADER as u64 + self.payload_len()
     }
@@ -135,7 +135,7 @@ impl RecordHeader {
         bytes
     }
 
-    /// `None` of bytes that are no header of this segment.
+    /// `None` if the bytes are not a record header of this segment.
     pub fn decode(bytes: &[u8; RECORD_HEADER], salt: u64) -> Option<Self> {
         let mut fields = Fields(bytes);
         let magic = fields.take::<4>()?;
@@ -156,12 +156,12 @@ impl RecordHeader {
     }
 }
 
-/// Of head and body as one.
+/// Checksum of head and body together.
 pub fn payload_check(salt: u64, head: &[u8], body: &[u8]) -> u64 {
     check(check(salt, head), body)
 }
 
-/// That the record `index` needs no delivery any more.
+/// The entry that marks record `index` as settled.
 pub fn settled_entry(salt: u64, index: u32) -> [u8; SETTLED_ENTRY] {
     let mut entry = [0; SETTLED_ENTRY];
     let index = index.to_le_bytes();
@@ -169,7 +169,7 @@ pub fn settled_entry(salt: u64, index: u32) -> [u8; SETTLED_ENTRY] {
     entry
 }
 
-/// `None` of an entry that is damaged.
+/// `None` if the entry is damaged.
 pub fn read_settled_entry(salt: u64, entry: &[u8]) -> Option<u32> {
     let mut fields = Fields(entry);
     let index = fields.u32()?;
@@ -180,7 +180,7 @@ fn check(salt: u64, bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(salt, bytes)
 }
 
-/// Writes the fields one after the other; returns where they end.
+/// Writes consecutive fields; returns their end.
 fn fill(bytes: &mut [u8], fields: &[&[u8]]) -> usize {
     let mut at = 0;
     for field in fields {
@@ -192,7 +192,7 @@ fn fill(bytes: &mut [u8], fields: &[&[u8]]) -> usize {
     at
 }
 
-/// What has not been read yet.
+/// The unread bytes.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -235,9 +235,9 @@ impl std::ops::SubAssign for Counts {
 mod tests {
     use super::*;
 
-    /// Changing this is a new [`VERSION`].
+    /// Changing this requires a new [`VERSION`].
     #[test]
-    fn the_bytes_are_those_of_the_documented_format() {
+    fn bytes_match_the_documented_format() {
         let segment = SegmentHeader {
             number: 7,
             salt: 0x0102_0304_0506_0708,
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn each_flipped_bit_is_noticed() {
+    fn each_flipped_bit_is_detected() {
         let segment = SegmentHeader { number: 7, salt: 8 };
         let record = RecordHeader::new(8, 5, Counts::default(), b"head", b"body").unwrap();
         for bit in 0..SEGMENT_HEADER * 8 {
@@ -295,13 +295,13 @@ mod tests {
     }
 
     #[test]
-    fn what_another_segment_wrote_is_no_record_of_this_one() {
+    fn records_of_another_segment_are_rejected() {
         let record = RecordHeader::new(8, 5, Counts::default(), b"", b"").unwrap();
         assert_eq!(RecordHeader::decode(&record.encode(8), 9), None);
     }
 
     #[test]
-    fn a_later_version_is_told_from_damage() {
+    fn a_later_version_is_distinguished_from_damage() {
         let mut bytes = SegmentHeader { number: 1, salt: 2 }.encode();
         bytes[8] = 2;
         let check = check(0, &bytes[..24]).to_le_bytes();

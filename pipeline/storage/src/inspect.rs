@@ -1,4 +1,4 @@
-//! Looks into a storage without changing it, also while a process uses it.
+//! Inspects a storage read-only, even while a process uses it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,15 +23,15 @@ pub struct SegmentReport {
     /// Waiting for delivery.
     pub waiting: Counts,
     pub settled: u64,
-    /// Damaged places and records whose content is not what was written.
+    /// Damaged places, and records with checksum mismatches.
     pub corrupt: u64,
-    /// At the end, of a record that is being written or was when the process ended.
+    /// Bytes of an incomplete record at the end, in progress or interrupted.
     pub torn_bytes: u64,
-    /// Why nothing in it can be read.
+    /// Why nothing in it is readable.
     pub unreadable: Option<String>,
 }
 
-/// What is in a folder, and the process that uses it.
+/// The queues in a directory, and the process that uses it.
 pub struct Contents {
     pub owner: Option<String>,
     pub queues: Vec<(String, PathBuf)>,
@@ -44,7 +44,7 @@ pub struct InspectError {
     pub error: io::Error,
 }
 
-/// The queues in a folder, by exporter.
+/// The queues in a directory, by exporter.
 pub fn queues(directory: &Path) -> Result<Contents, InspectError> {
     let failed = |error| InspectError {
         path: directory.to_owned(),
@@ -63,7 +63,7 @@ pub fn queues(directory: &Path) -> Result<Contents, InspectError> {
     })
 }
 
-/// Reads a queue and gives each batch that waits in it to `each`, the oldest first. Every byte is verified.
+/// Reads a queue and calls `each` for each waiting batch, oldest first. Verifies every byte.
 pub fn records<E>(
     exporter: &str,
     folder: &Path,
@@ -84,8 +84,8 @@ pub fn records<E>(
         let is_last = found.last() == Some(&number);
         match segment(&disk, number, is_last, &mut each) {
             Ok(Ok(segment)) => report.segments.push(SegmentReport { file, ..segment }),
-            Ok(Err(told)) => return Ok(Err(told)),
-            // Delivered and removed meanwhile.
+            Ok(Err(stopped)) => return Ok(Err(stopped)),
+            // Delivered and removed in the meantime.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(InspectError { path: file, error }),
         }
@@ -112,8 +112,8 @@ fn segment<E>(
         Ok(found) => found,
         Err(bad) => {
             report.unreadable = Some(match bad {
-                BadSegment::Damaged => "its beginning is damaged".to_owned(),
-                BadSegment::Version(version) => format!("is in version {version} of the format"),
+                BadSegment::Damaged => "its header is damaged".to_owned(),
+                BadSegment::Version(version) => format!("has format version {version}"),
             });
             return Ok(Ok(report));
         }
@@ -138,8 +138,8 @@ fn segment<E>(
                 match read_payload(&*file, segment.header.salt, at, &header)? {
                     Some((head, body)) => {
                         report.waiting += header.counts;
-                        if let Err(told) = each(&header.counts, &head, body) {
-                            return Ok(Err(told));
+                        if let Err(stopped) = each(&header.counts, &head, body) {
+                            return Ok(Err(stopped));
                         }
                     }
                     None => report.corrupt += 1,

@@ -1,7 +1,7 @@
-//! Queues on disk: an append-only, checksummed log in segments for each, in a folder that one process at a time has.
+//! Queues on disk: each is an append-only, checksummed, segmented log, in a directory locked by one process at a time.
 //!
-//! The log knows nothing of profiles: a record is a head and a body, with the numbers by which its owner counts it.
-//! `docs/storage-format.md` describes the files.
+//! The log does not depend on profiles: a record is a head and a body with counts. `docs/storage-format.md` describes
+//! the files.
 
 mod directory;
 mod disk;
@@ -20,5 +20,5 @@ pub use disk::{Disk, DiskFile, Folder};
 pub use format::{Counts, VERSION};
 pub use inspect::{Contents, InspectError, QueueReport, SegmentReport, queues, records};
 pub use log::{
-    AppendError, Corrupt, Limits, Log, Next, OpenError, Place, Recovered, Room, Unsynced,
+    AppendError, Corrupt, Limits, Log, Next, OpenError, RecordPosition, Recovered, Room, Unsynced,
 };

@@ -3,11 +3,11 @@
 //! ```text
 //! append ──► [ segment 7 ][ segment 8 ][ segment 9, active ]
 //!               ▲ reader                      ▲ readable: committed up to here
-//!               └ goes away when each of its records is settled
+//!               └ removed when all of its records are settled
 //! ```
 //!
-//! What is in memory grows with the number of segments alone. Nothing here starts threads or waits: who calls decides when
-//! to make durable what was written ([`Log::unsynced`]) and when to let the reader see it ([`Log::publish`]).
+//! Memory grows only with the number of segments. Nothing here starts threads or waits: the caller decides when to sync
+//! ([`Log::unsynced`]) and when to make records readable ([`Log::publish`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -24,12 +24,12 @@ use crate::format::{
 use crate::segment::{MAX_RECORDS, Segment, SettledSet, numbers, records_name, settled_name};
 use crate::walk::{Step, Walk, read_payload};
 
-/// How large a log may become.
+/// Size limits of a log.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// On disk, of all files.
+    /// Size on disk of all files.
     pub max_bytes: u64,
-    /// Where the next segment begins.
+    /// Size at which a new segment starts.
     pub segment_bytes: u64,
 }
 
@@ -37,25 +37,25 @@ pub struct Log {
     disk: Arc<dyn Disk>,
     limits: Limits,
     segments: BTreeMap<u64, Segment>,
-    /// The segment that is written to.
+    /// The segment being written.
     active: Option<u64>,
     next_number: u64,
     reader: Reader,
-    /// On disk.
+    /// Size on disk.
     bytes: u64,
-    /// Not settled yet.
+    /// Unsettled records.
     stored: Counts,
-    /// Written and not published.
-    pending: Vec<Place>,
-    /// Segments with records that are not durable.
+    /// Written but not published.
+    pending: Vec<RecordPosition>,
+    /// Segments with unsynced records.
     dirty: BTreeSet<u64>,
-    /// Whether files came or went since the folder was last made durable.
+    /// Whether files were created or removed since the last directory sync.
     has_other_names: bool,
 }
 
-/// Where a record is.
+/// The location of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RecordPosition {
     pub segment: u64,
     pub index: u32,
     pub counts: Counts,
@@ -63,42 +63,42 @@ pub struct Place {
     end: u64,
 }
 
-/// What the reader came to.
+/// The reader's next item.
 #[derive(Debug)]
 pub enum Next {
     Record {
-        place: Place,
+        place: RecordPosition,
         head: Vec<u8>,
         body: Vec<u8>,
     },
     Corrupt(Corrupt),
 }
 
-/// Bytes that are not what was written; they are never delivered.
+/// Corrupt bytes; never delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt {
     pub segment: u64,
-    /// Where in the file.
+    /// Offset in the file.
     pub at: u64,
-    /// Of what was lost, as far as it is known.
+    /// Counts of the lost records, as far as known.
     pub counts: Counts,
 }
 
-/// What was found when the log was opened.
+/// The state found when opening a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     pub segments: u64,
     pub stored: Counts,
-    /// Of a record that was being written when the last run ended.
+    /// Bytes of a record interrupted by the end of the last run.
     pub torn_bytes: u64,
-    /// Segments of which nothing can be read.
+    /// Unreadable segments.
     pub unreadable_segments: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error(
-        "segment {segment} is in version {version} of the format and this is version {VERSION}: let the profcol that wrote it deliver it, or name another directory"
+        "segment {segment} has format version {version}, but this profcol uses version {VERSION}: deliver it with the profcol that wrote it, or use another directory"
     )]
     Version { segment: u64, version: u32 },
     #[error("segment {segment}: {error}")]
@@ -110,16 +110,16 @@ pub enum OpenError {
 /// Why a record was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
-    /// There will be room when records are settled or dropped.
+    /// There is room again once records are settled or dropped.
     #[error("the storage is full: {0}")]
     Full(Room),
-    #[error("the batch takes {needed} bytes, and `max_bytes` is {max_bytes}")]
+    #[error("the batch needs {needed} bytes, but `max_bytes` is {max_bytes}")]
     TooLarge { needed: u64, max_bytes: u64 },
     #[error("failed to write to the storage: {0}")]
     Io(#[from] io::Error),
 }
 
-/// What there is no room in.
+/// What is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Room {
     #[error("`max_bytes` is reached")]
@@ -128,7 +128,7 @@ pub enum Room {
     Disk,
 }
 
-/// What is to be made durable, apart from the log so that nobody waits for it who does not have to.
+/// Unsynced files, separate from the log so that syncing does not block other callers.
 pub struct Unsynced {
     disk: Arc<dyn Disk>,
     files: Vec<Arc<dyn DiskFile>>,
@@ -138,24 +138,24 @@ pub struct Unsynced {
 struct Reader {
     segment: u64,
     walk: Walk,
-    /// What an earlier run has settled of the segment.
+    /// Records of the segment settled by an earlier run.
     settled: SettledSet,
 }
 
-enum Found {
-    Record(Place, RecordHeader),
+enum ScannedRecord {
+    Record(RecordPosition, RecordHeader),
     Corrupt(Corrupt),
 }
 
 // === impl Log ===
 
 impl Log {
-    /// Takes up what an earlier run has left.
+    /// Opens the log and recovers the records of earlier runs.
     pub fn open(disk: Arc<dyn Disk>, limits: Limits) -> Result<(Self, Recovered), OpenError> {
         let names = disk.names().map_err(OpenError::Folder)?;
         let (found, orphans) = numbers(&names);
         for number in orphans {
-            // Its records are gone.
+            // Its records file is gone.
             let _ = disk.remove(&settled_name(number));
         }
         let mut recovered = Recovered::default();
@@ -197,7 +197,7 @@ impl Log {
             recovered.segments += 1;
             log.stored += segment.unread;
             log.bytes += segment.bytes();
-            // A run that was killed may have left it in the system's memory alone.
+            // A killed run may have left it only in the page cache.
             log.dirty.insert(number);
             log.segments.insert(number, segment);
         }
@@ -207,7 +207,7 @@ impl Log {
         Ok((log, recovered))
     }
 
-    /// Without its beginning nobody can tell its records from other bytes. False where it had none.
+    /// Removes a segment with a damaged header, whose records cannot be verified. Returns false if it had none.
     fn discard(&self, number: u64) -> bool {
         let name = records_name(number);
         let size = self.disk.open(&name).and_then(|file| file.size());
@@ -221,28 +221,28 @@ impl Log {
         size.is_ok_and(|size| size > SEGMENT_HEADER as u64)
     }
 
-    /// On disk.
+    /// Size on disk.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Neither settled nor known to be lost.
+    /// Records neither settled nor known to be lost.
     pub fn stored(&self) -> Counts {
         self.stored
     }
 
-    /// What the reader comes to next, as segment and index: what is before it is read or lost.
+    /// The reader's position as segment and index: records before it are read or lost.
     pub fn position(&self) -> (u64, u32) {
         (self.reader.segment, self.reader.walk.next_index())
     }
 
-    /// Writes a record. The reader does not see it before [`publish`](Self::publish).
+    /// Writes a record. It is not readable before [`publish`](Self::publish).
     pub fn append(
         &mut self,
         counts: Counts,
         head: &[u8],
         body: &[u8],
-    ) -> Result<Place, AppendError> {
+    ) -> Result<RecordPosition, AppendError> {
         let record = RECORD_HEADER as u64 + head.len() as u64 + body.len() as u64;
         let needed = record + SETTLED_ENTRY as u64;
         let too_large = AppendError::TooLarge {
@@ -253,14 +253,14 @@ impl Log {
             return Err(too_large);
         }
         if !self.has_room(record) {
-            self.give_back();
+            self.reclaim_active();
         }
         if !self.has_room(record) {
             return Err(AppendError::Full(Room::MaxBytes));
         }
         let written = self.write(counts, head, body);
         let place = match written {
-            Err(error) if is_disk_full(&error) && self.give_back() => {
+            Err(error) if is_disk_full(&error) && self.reclaim_active() => {
                 self.write(counts, head, body)
             }
             written => written,
@@ -273,18 +273,18 @@ impl Log {
         }
     }
 
-    /// Whether a record of so many bytes keeps the log within its bound, with the entry that settles it.
+    /// Whether a record of this size fits the limit, including its settled entry.
     fn has_room(&self, record: u64) -> bool {
         let segment = match self.active_for(record) {
             Some(_) => 0,
             None => 2 * SEGMENT_HEADER as u64,
         };
-        // Those of the records before it are still to come.
+        // Includes the pending entries of earlier records.
         let entries = (self.stored.batches + 1).saturating_mul(SETTLED_ENTRY as u64);
         self.bytes + segment + record + entries <= self.limits.max_bytes
     }
 
-    /// The segment that is written to, if the record belongs there.
+    /// The active segment, if the record fits it.
     fn active_for(&self, record: u64) -> Option<u64> {
         let number = self.active?;
         let segment = self.segments.get(&number)?;
@@ -293,7 +293,12 @@ impl Log {
         (fits && segment.next_index < MAX_RECORDS).then_some(number)
     }
 
-    fn write(&mut self, counts: Counts, head: &[u8], body: &[u8]) -> io::Result<Option<Place>> {
+    fn write(
+        &mut self,
+        counts: Counts,
+        head: &[u8],
+        body: &[u8],
+    ) -> io::Result<Option<RecordPosition>> {
         let record = RECORD_HEADER as u64 + head.len() as u64 + body.len() as u64;
         let number = match self.active_for(record) {
             Some(number) => number,
@@ -312,13 +317,13 @@ impl Log {
         };
         let file = segment.open_records(&*self.disk)?;
         if let Err(error) = file.append(&[&header.encode(salt), head, body]) {
-            // Where even that fails, the rest stays behind as the torn end of a segment.
+            // If that fails too, the partial record stays as the segment's torn end.
             if file.truncate(segment.len).is_err() {
                 self.seal();
             }
             return Err(error);
         }
-        let place = Place {
+        let place = RecordPosition {
             segment: number,
             index: segment.next_index,
             counts,
@@ -341,7 +346,7 @@ impl Log {
             number,
             salt: RandomState::new().hash_one(number),
         };
-        // Also after a failure: what is left of the file may be there.
+        // Even after a failure: a partial file may exist.
         self.next_number += 1;
         let segment = Segment::create(&*self.disk, header)?;
         self.bytes += segment.bytes();
@@ -351,12 +356,12 @@ impl Log {
         Ok(number)
     }
 
-    /// Nothing is written to the active segment any more.
+    /// Stops writing to the active segment.
     pub fn seal(&mut self) {
         self.active = None;
     }
 
-    /// Lets the reader see what was written.
+    /// Makes written records readable.
     pub fn publish(&mut self) {
         for place in self.pending.drain(..) {
             if let Some(segment) = self.segments.get_mut(&place.segment) {
@@ -367,7 +372,7 @@ impl Log {
         }
     }
 
-    /// Takes back what was written and not published, since it could not be made durable.
+    /// Withdraws unpublished records that could not be synced.
     pub fn withdraw(&mut self) {
         let pending = std::mem::take(&mut self.pending);
         for place in pending.into_iter().rev() {
@@ -377,7 +382,7 @@ impl Log {
             };
             self.bytes -= segment.len - place.at;
             segment.len = place.at;
-            // Where that fails too, it may be delivered after the next start although it was refused.
+            // If that fails too, the next run may deliver the record although it was refused.
             let _ = segment
                 .open_records(&*self.disk)
                 .and_then(|file| file.truncate(place.at));
@@ -386,11 +391,11 @@ impl Log {
         self.reclaim();
     }
 
-    /// What was written since the last time.
+    /// The files written since the last call.
     pub fn unsynced(&mut self) -> Unsynced {
         let mut files = Vec::new();
         for number in std::mem::take(&mut self.dirty) {
-            // One that is gone needs it no more.
+            // Removed segments need no sync.
             if let Some(segment) = self.segments.get_mut(&number)
                 && let Ok(file) = segment.open_records(&*self.disk)
             {
@@ -404,11 +409,11 @@ impl Log {
         }
     }
 
-    /// The next record, out of the file. It stays in the log until it is [settled](Self::settle).
+    /// Reads the next record from its file. It stays in the log until [settled](Self::settle).
     pub fn read(&mut self) -> Option<Next> {
         let (place, header) = match self.find()? {
-            Found::Record(place, header) => (place, header),
-            Found::Corrupt(corrupt) => return Some(Next::Corrupt(corrupt)),
+            ScannedRecord::Record(place, header) => (place, header),
+            ScannedRecord::Corrupt(corrupt) => return Some(Next::Corrupt(corrupt)),
         };
         let payload = self.segments.get_mut(&place.segment).map(|segment| {
             let file = segment.open_records(&*self.disk)?;
@@ -424,8 +429,8 @@ impl Log {
         Some(Next::Corrupt(Corrupt::of(&place)))
     }
 
-    /// Passes the next record if it is this one, which the caller has in memory.
-    pub fn take(&mut self, place: &Place) -> bool {
+    /// Skips the next record if it is this one, which the caller has in memory.
+    pub fn take(&mut self, place: &RecordPosition) -> bool {
         if self.reader.segment != place.segment {
             let Some(at) = self.reading() else {
                 return false;
@@ -446,19 +451,19 @@ impl Log {
         true
     }
 
-    /// Drops the oldest record that nobody has read. `None`: there is none.
-    pub fn drop_oldest(&mut self) -> Option<Result<Place, Corrupt>> {
+    /// Drops the oldest unread record; `None` if there is none.
+    pub fn drop_oldest(&mut self) -> Option<Result<RecordPosition, Corrupt>> {
         match self.find()? {
-            Found::Record(place, _) => {
+            ScannedRecord::Record(place, _) => {
                 self.settle(&[place]);
                 Some(Ok(place))
             }
-            Found::Corrupt(corrupt) => Some(Err(corrupt)),
+            ScannedRecord::Corrupt(corrupt) => Some(Err(corrupt)),
         }
     }
 
-    /// These need no delivery any more.
-    pub fn settle(&mut self, places: &[Place]) {
+    /// Marks records as settled.
+    pub fn settle(&mut self, places: &[RecordPosition]) {
         let mut by_segment: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
         for place in places {
             self.stored -= place.counts;
@@ -478,7 +483,7 @@ impl Log {
             if let Err(error) = segment.settle(&*self.disk, &indexes) {
                 tracing::warn!(
                     segment = number, batches = indexes.len(), %error,
-                    "Failed to note what was delivered; it is delivered again if profcol is killed."
+                    "Failed to record settled batches; they are delivered again if profcol is killed."
                 );
             }
             self.bytes += segment.bytes() - before;
@@ -486,7 +491,7 @@ impl Log {
         self.reclaim();
     }
 
-    /// Where the reader goes on; leaves segments that are read.
+    /// The segment to read next; leaves segments that are fully read.
     fn reading(&mut self) -> Option<u64> {
         loop {
             let number = self.reader.segment;
@@ -503,7 +508,7 @@ impl Log {
                 .open_settled(&*self.disk)
                 .and_then(|_| segment.read_settled())
                 .inspect_err(|error| {
-                    tracing::error!(segment = next, %error, "Failed to read what was delivered; it is delivered again.");
+                    tracing::error!(segment = next, %error, "Failed to read which batches are settled; they are delivered again.");
                 });
             self.reader = Reader::at(&segment.header, settled.unwrap_or_default());
             if let Some(left) = self.segments.get_mut(&number) {
@@ -512,7 +517,7 @@ impl Log {
         }
     }
 
-    fn find(&mut self) -> Option<Found> {
+    fn find(&mut self) -> Option<ScannedRecord> {
         loop {
             let number = self.reading()?;
             let segment = self.segments.get_mut(&number)?;
@@ -526,14 +531,14 @@ impl Log {
                 Ok(Step::Record { at, header }) => {
                     segment.unread -= header.counts;
                     segment.in_flight += 1;
-                    let place = Place {
+                    let place = RecordPosition {
                         segment: number,
                         index: header.index,
                         counts: header.counts,
                         at,
                         end: at + header.record_len(),
                     };
-                    return Some(Found::Record(place, header));
+                    return Some(ScannedRecord::Record(place, header));
                 }
                 Ok(Step::End) if segment.unread.batches == 0 => return None,
                 Ok(Step::Damage { .. }) => Counts::default(),
@@ -544,7 +549,7 @@ impl Log {
                     self.reader
                         .walk
                         .skip_to(segment.readable_index, segment.readable);
-                    // What should have been there before the end.
+                    // Records missing before the end.
                     std::mem::take(&mut segment.unread)
                 }
             };
@@ -555,12 +560,12 @@ impl Log {
                 counts: lost,
             };
             self.reclaim();
-            return Some(Found::Corrupt(corrupt));
+            return Some(ScannedRecord::Corrupt(corrupt));
         }
     }
 
-    /// Ends the active segment if all of it is settled, for the room that it takes.
-    pub fn give_back(&mut self) -> bool {
+    /// Ends the active segment if all its records are settled, to free its space.
+    pub fn reclaim_active(&mut self) -> bool {
         let before = self.bytes;
         if self.active_is_consumed() {
             self.seal();
@@ -574,7 +579,7 @@ impl Log {
         active.is_some_and(Segment::is_consumed)
     }
 
-    /// Removes segments of which everything is settled.
+    /// Removes fully settled segments.
     fn reclaim(&mut self) {
         let active = self.active.and_then(|number| self.segments.get(&number));
         if active.is_some_and(|segment| {
@@ -594,10 +599,10 @@ impl Log {
             };
             self.has_other_names = true;
             self.dirty.remove(&number);
-            // It goes on to count, and is tried again with the next one.
+            // It still counts, and removal is retried with the next one.
             if let Err(error) = segment.remove(&*self.disk) {
-                if !std::mem::replace(&mut segment.is_undead, true) {
-                    tracing::warn!(segment = number, %error, "Failed to remove a segment that is delivered; it is delivered again if profcol is killed.");
+                if !std::mem::replace(&mut segment.removal_failed, true) {
+                    tracing::warn!(segment = number, %error, "Failed to remove a settled segment; it is delivered again if profcol is killed.");
                 }
                 continue;
             }
@@ -610,8 +615,8 @@ impl Log {
 // === impl Corrupt ===
 
 impl Corrupt {
-    /// A record that is whole and that its reader cannot use.
-    pub fn of(place: &Place) -> Self {
+    /// An intact record that its reader cannot decode.
+    pub fn of(place: &RecordPosition) -> Self {
         Self {
             segment: place.segment,
             at: place.at,

@@ -1,4 +1,4 @@
-//! The two files of a segment: its records, and which of them are settled.
+//! The two files of a segment: records and settled entries.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::format::{
 };
 use crate::walk::{Step, Walk, read_payload};
 
-/// No segment has more records, so that what is known of each fits into 8 KiB.
+/// Maximum records per segment, so that its settled set fits into 8 KiB.
 pub const MAX_RECORDS: u32 = 1 << 16;
 
 const RECORDS: &str = "segment";
@@ -18,28 +18,28 @@ const SETTLED: &str = "settled";
 
 pub struct Segment {
     pub header: SegmentHeader,
-    /// Of the file with records: those that count.
+    /// Valid length of the records file.
     pub len: u64,
-    /// Up to here the reader may go.
+    /// End of the readable records.
     pub readable: u64,
-    /// Of the record that will be there.
+    /// Index of the record at `readable`.
     pub readable_index: u32,
     pub next_index: u32,
-    /// Neither read nor settled.
+    /// Records neither read nor settled.
     pub unread: Counts,
-    /// Read and not settled.
+    /// Records read but not settled.
     pub in_flight: u32,
     settled_len: u64,
-    /// Opened when they are first needed.
+    /// Opened on first use.
     records: Option<Arc<dyn DiskFile>>,
     settled: Option<Arc<dyn DiskFile>>,
-    /// Nothing is said there any more: its end is unknown.
+    /// No more entries are written: its end is unknown.
     settled_is_broken: bool,
-    /// Removing it has failed.
-    pub is_undead: bool,
+    /// Removal failed.
+    pub removal_failed: bool,
 }
 
-/// What was found in a segment of an earlier run.
+/// Result of scanning a segment of an earlier run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     pub stored: Counts,
@@ -47,11 +47,11 @@ pub struct Survey {
     /// Damaged places, each with at least one record.
     pub damaged: u64,
     pub damaged_bytes: u64,
-    /// At the end, of a record that was being written.
+    /// Bytes of an incomplete record at the end.
     pub torn_bytes: u64,
 }
 
-/// Which records are settled.
+/// The set of settled records.
 #[derive(Clone, Debug, Default)]
 pub struct SettledSet(Vec<u64>);
 
@@ -63,7 +63,7 @@ pub fn settled_name(number: u64) -> String {
     format!("{number:020}.{SETTLED}")
 }
 
-/// The numbers of the segments that have a file with records, and of those that have only the other.
+/// The numbers of segments with a records file, and of those with only a settled file.
 pub fn numbers(names: &[String]) -> (Vec<u64>, Vec<u64>) {
     let of = |ending: &str| {
         let numbers = names.iter().filter_map(|name| {
@@ -82,7 +82,7 @@ pub fn numbers(names: &[String]) -> (Vec<u64>, Vec<u64>) {
 // === impl Segment ===
 
 impl Segment {
-    /// A new, empty one.
+    /// Creates an empty segment.
     pub fn create(disk: &dyn Disk, header: SegmentHeader) -> io::Result<Self> {
         let number = header.number;
         let bytes = header.encode();
@@ -94,7 +94,7 @@ impl Segment {
         let made = write(&settled_name(number))
             .and_then(|settled| Ok((settled, write(&records_name(number))?)));
         let (settled, records) = made.inspect_err(|_| {
-            // What is left of it is removed at the next start at the latest.
+            // Leftovers are removed by the next run at the latest.
             let _ = disk.remove(&records_name(number));
             let _ = disk.remove(&settled_name(number));
         })?;
@@ -118,12 +118,12 @@ impl Segment {
             records: None,
             settled: None,
             settled_is_broken: false,
-            is_undead: false,
+            removal_failed: false,
         }
     }
 
-    /// One of an earlier run. `is_last`: writing may have ended in the middle of a record; then what is behind the last
-    /// whole record is cut off, unless `may_write` is false.
+    /// Recovers a segment of an earlier run. `is_last`: writing may have been interrupted within a record; bytes after
+    /// the last complete record are truncated, unless `may_write` is false.
     pub fn recover(
         disk: &dyn Disk,
         number: u64,
@@ -134,7 +134,7 @@ impl Segment {
         let settled = disk.open(&settled_name(number)).ok();
         let header = match read_header(&*records, number)? {
             Ok(header) => header,
-            // The other file begins with the same.
+            // The settled file has the same header.
             Err(bad) => match settled.as_ref().map(|file| read_header(&**file, number)) {
                 Some(Ok(Ok(header))) => header,
                 _ => return Ok(Err(bad)),
@@ -169,7 +169,7 @@ impl Segment {
         let survey = segment.survey(is_last, may_write)?;
         segment.readable = segment.len;
         segment.readable_index = segment.next_index;
-        // Hundreds may wait for their turn.
+        // Close it: hundreds may be waiting.
         segment.close();
         Ok(Ok((segment, survey)))
     }
@@ -181,7 +181,7 @@ impl Segment {
         let settled = self.read_settled()?;
         let mut survey = Survey::default();
         let mut walk = Walk::new(self.header.salt);
-        // Behind it nothing is whole so far.
+        // The end of the last intact record so far.
         let mut whole_end = walk.at();
         let mut suspects = Counts::default();
         loop {
@@ -195,7 +195,7 @@ impl Segment {
                         unread = Counts::default();
                     }
                     self.unread += unread;
-                    // Of others that is found out when they are read.
+                    // Other segments are verified when they are read.
                     let is_whole =
                         !is_last || read_payload(&*file, self.header.salt, at, &header)?.is_some();
                     match is_whole {
@@ -230,7 +230,7 @@ impl Segment {
         Ok(survey)
     }
 
-    /// The records that an earlier run has settled.
+    /// The records settled by earlier runs.
     pub fn read_settled(&self) -> io::Result<SettledSet> {
         let mut set = SettledSet::default();
         let Some(file) = &self.settled else {
@@ -248,7 +248,7 @@ impl Segment {
         Ok(set)
     }
 
-    /// Remembers on disk that these need no delivery any more.
+    /// Persists that these records are settled.
     pub fn settle(&mut self, disk: &dyn Disk, indexes: &[u32]) -> io::Result<()> {
         if self.settled_is_broken {
             return Ok(());
@@ -284,7 +284,7 @@ impl Segment {
         Ok(file)
     }
 
-    /// Opens them again when they are needed.
+    /// Closes the files; they are reopened on demand.
     pub fn close(&mut self) {
         self.records = None;
         self.settled = None;
@@ -300,13 +300,13 @@ impl Segment {
     }
 
     pub fn remove(&self, disk: &dyn Disk) -> io::Result<()> {
-        // In this order: what is settled is not to come back.
+        // In this order, so that settled records cannot reappear.
         for name in [
             records_name(self.header.number),
             settled_name(self.header.number),
         ] {
             match disk.remove(&name) {
-                // Somebody did, or the last try came so far.
+                // Already removed, possibly by an earlier attempt.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 removed => removed?,
             }

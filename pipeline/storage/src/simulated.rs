@@ -1,23 +1,24 @@
-//! A disk that loses power, fills up and fails, as its seed says.
+//! A simulated disk that loses power, fills up and fails, driven by a seed.
 //!
-//! What was written and not synced may be gone after a loss of power, from any byte on or with holes of zeros in it; so may
-//! the names of files. What could not be synced stays so: as on Linux, a later sync that succeeds says nothing of it.
+//! After a power loss, unsynced data may be lost from any byte on or contain holes of zeros, and unsynced file names
+//! may be lost. As on Linux, data whose sync failed stays unsynced even if a later sync succeeds.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::disk::{Disk, DiskFile};
 
-/// Numbers from a seed: SplitMix64.
+/// SplitMix64 random numbers.
 pub struct Random(pub u64);
 
 #[derive(Clone)]
 pub struct SimulatedDisk(Arc<Mutex<World>>);
 
-/// How often something fails, in a thousand.
+/// Failure rates per thousand operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     pub append: u64,
@@ -32,9 +33,9 @@ struct World {
     capacity: u64,
     names: BTreeMap<String, Arc<Mutex<Content>>>,
     durable_names: BTreeMap<String, Arc<Mutex<Content>>>,
-    /// The process was killed: nothing it does has an effect any more.
+    /// The process was killed: its operations have no effect.
     is_killed: bool,
-    /// And its last write was made.
+    /// Its last write has happened.
     has_ended: bool,
     changes_left: Option<u64>,
 }
@@ -60,7 +61,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Less than `end`.
+    /// A number less than `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
@@ -84,43 +85,38 @@ impl SimulatedDisk {
         })))
     }
 
-    fn world(&self) -> MutexGuard<'_, World> {
-        self.0.lock().unwrap()
-    }
-
     pub fn set_faults(&self, faults: Faults) {
-        self.world().faults = faults;
+        self.0.lock().faults = faults;
     }
 
     pub fn set_capacity(&self, bytes: u64) {
-        self.world().capacity = bytes;
+        self.0.lock().capacity = bytes;
     }
 
     pub fn bytes(&self) -> u64 {
-        self.world().bytes()
+        self.0.lock().bytes()
     }
 
     pub fn files(&self) -> usize {
-        self.world().names.len()
+        self.0.lock().names.len()
     }
 
-    /// The process is killed after so many changes: the next write ends in the middle, and nothing it does after that has an
-    /// effect.
+    /// Kills the process after this many changes: the next write is partial, and later operations have no effect.
     pub fn kill_after(&self, changes: u64) {
-        self.world().changes_left = Some(changes);
+        self.0.lock().changes_left = Some(changes);
     }
 
-    /// The next process has begun.
+    /// Starts the next process.
     pub fn revive(&self) {
-        let mut world = self.world();
+        let mut world = self.0.lock();
         world.is_killed = false;
         world.has_ended = false;
         world.changes_left = None;
     }
 
-    /// What the next process finds when the host has lost power.
+    /// Simulates a power loss.
     pub fn lose_power(&self) {
-        let mut guard = self.world();
+        let mut guard = self.0.lock();
         let world = &mut *guard;
         let mut names = BTreeMap::new();
         let all: Vec<String> = world
@@ -144,10 +140,10 @@ impl SimulatedDisk {
             }
         }
         for content in names.values() {
-            let mut content = content.lock().unwrap();
+            let mut content = content.lock();
             let Content { now, durable, .. } = &mut *content;
             let safe = durable.len().min(now.len());
-            // A truncation may have come too late.
+            // A truncation may not have been synced.
             if now.len() < durable.len() && world.random.happens(500) {
                 *now = durable.clone();
             }
@@ -169,9 +165,9 @@ impl SimulatedDisk {
         world.is_killed = false;
     }
 
-    /// Flips a bit of some file; says of which.
+    /// Flips a bit of a random file; returns its name.
     pub fn flip(&self, name_ends: &str) -> Option<String> {
-        let mut guard = self.world();
+        let mut guard = self.0.lock();
         let world = &mut *guard;
         let names: Vec<String> = world
             .names
@@ -182,7 +178,7 @@ impl SimulatedDisk {
         let name = names
             .get(world.random.below(names.len() as u64) as usize)?
             .clone();
-        let mut content = world.names.get(&name)?.lock().unwrap();
+        let mut content = world.names.get(&name)?.lock();
         let place = world.random.below(content.now.len() as u64) as usize;
         let bit = 1 << world.random.below(8);
         *content.now.get_mut(place)? ^= bit;
@@ -194,9 +190,9 @@ impl SimulatedDisk {
 }
 
 impl SimulatedDisk {
-    /// Changes what is in a file.
+    /// Edits a file.
     pub fn edit(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
-        change(&mut self.world().names[name].lock().unwrap().now);
+        change(&mut self.0.lock().names[name].lock().now);
     }
 }
 
@@ -205,7 +201,7 @@ impl World {
         let sizes = self
             .names
             .values()
-            .map(|content| content.lock().unwrap().now.len() as u64);
+            .map(|content| content.lock().now.len() as u64);
         sizes.sum()
     }
 
@@ -224,11 +220,11 @@ impl World {
 
 impl Disk for SimulatedDisk {
     fn names(&self) -> io::Result<Vec<String>> {
-        Ok(self.world().names.keys().cloned().collect())
+        Ok(self.0.lock().names.keys().cloned().collect())
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let mut world = self.world();
+        let mut world = self.0.lock();
         let chance = world.faults.append;
         world.fails(chance)?;
         if world.names.contains_key(name) {
@@ -243,7 +239,7 @@ impl Disk for SimulatedDisk {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let world = self.world();
+        let world = self.0.lock();
         let content = world
             .names
             .get(name)
@@ -256,7 +252,7 @@ impl Disk for SimulatedDisk {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let mut world = self.world();
+        let mut world = self.0.lock();
         let chance = world.faults.remove;
         world.fails(chance)?;
         world
@@ -267,7 +263,7 @@ impl Disk for SimulatedDisk {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut world = self.world();
+        let mut world = self.0.lock();
         let chance = world.faults.sync;
         world.fails(chance)?;
         world.durable_names = world.names.clone();
@@ -277,7 +273,7 @@ impl Disk for SimulatedDisk {
 
 impl DiskFile for SimulatedFile {
     fn append(&self, parts: &[&[u8]]) -> io::Result<()> {
-        let mut guard = self.disk.world();
+        let mut guard = self.disk.0.lock();
         let world = &mut *guard;
         let bytes = parts.concat();
         let chance = world.faults.append;
@@ -288,7 +284,7 @@ impl DiskFile for SimulatedFile {
             Ok(()) => None,
         };
         let was_killed = std::mem::replace(&mut world.has_ended, world.is_killed);
-        let mut content = self.content.lock().unwrap();
+        let mut content = self.content.lock();
         match failed {
             Some((error, _)) if was_killed => Err(error),
             Some((error, written)) => {
@@ -303,10 +299,10 @@ impl DiskFile for SimulatedFile {
     }
 
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        let mut world = self.disk.world();
+        let mut world = self.disk.0.lock();
         let chance = world.faults.read;
         world.fails(chance)?;
-        let content = self.content.lock().unwrap();
+        let content = self.content.lock();
         let at = at as usize;
         let found = content
             .now
@@ -317,22 +313,22 @@ impl DiskFile for SimulatedFile {
     }
 
     fn size(&self) -> io::Result<u64> {
-        Ok(self.content.lock().unwrap().now.len() as u64)
+        Ok(self.content.lock().now.len() as u64)
     }
 
     fn truncate(&self, size: u64) -> io::Result<()> {
-        let mut world = self.disk.world();
+        let mut world = self.disk.0.lock();
         let chance = world.faults.append;
         world.fails(chance)?;
-        self.content.lock().unwrap().now.truncate(size as usize);
+        self.content.lock().now.truncate(size as usize);
         Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut world = self.disk.world();
+        let mut world = self.disk.0.lock();
         let chance = world.faults.sync;
         let failed = world.fails(chance);
-        let mut content = self.content.lock().unwrap();
+        let mut content = self.content.lock();
         content.is_lost |= failed.is_err();
         if !content.is_lost {
             content.durable = content.now.clone();

@@ -1,54 +1,54 @@
-//! The log on a disk that fails, in thousands of random schedules, and what each rule of it means by itself.
+//! Tests of the log on a failing disk with thousands of random schedules, and of each rule on its own.
 //!
-//! `PROFCOL_STORAGE_SEED=n` runs the schedule of one seed again, `PROFCOL_STORAGE_SCHEDULES=n` runs more of them.
+//! `PROFCOL_STORAGE_SEED=n` reruns one schedule, `PROFCOL_STORAGE_SCHEDULES=n` runs more of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::format::{RECORD_MAGIC, SETTLED_ENTRY};
 use crate::simulated::{Faults, Random, SimulatedDisk};
-use crate::{AppendError, Counts, Limits, Log, Next, Place, Room};
+use crate::{AppendError, Counts, Limits, Log, Next, RecordPosition, Room};
 
 const SCHEDULES: u64 = 2000;
 const STEPS: u64 = 120;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// Syncs before it accepts.
+    /// Syncs before accepting.
     Always,
-    /// Syncs now and then.
+    /// Syncs occasionally.
     Interval,
 }
 
-/// A log, and what is known of each record by its number.
+/// A log and its expected state, with records identified by number.
 struct Schedule {
     random: Random,
     disk: SimulatedDisk,
     limits: Limits,
     mode: Mode,
     faults: Faults,
-    /// Nothing has failed so far, and no power was lost.
+    /// No failure or power loss so far.
     is_calm: bool,
-    /// Something may have kept a note of what was settled from the disk.
+    /// A settled entry may not have reached the disk.
     forgets: bool,
     log: Log,
     bytes_at_start: u64,
     next: u64,
     numbers: BTreeMap<(u64, u32), u64>,
-    /// Accepted and neither delivered nor dropped: they have to come.
+    /// Accepted and neither delivered nor dropped: must be delivered.
     waiting: BTreeSet<u64>,
-    /// Of those, the ones that a loss of power may take.
+    /// Part of `waiting` that a power loss may destroy.
     unsynced: BTreeSet<u64>,
-    /// A sync failed for them: nothing makes them safe any more.
+    /// Their sync failed, so they can no longer become durable.
     at_risk: BTreeSet<u64>,
-    in_flight: BTreeMap<u64, Place>,
+    in_flight: BTreeMap<u64, RecordPosition>,
     settled: BTreeSet<u64>,
     just_settled: BTreeSet<u64>,
-    /// Refused after they were written, lost with the power, or settled without a note of it.
+    /// May be delivered: refused after writing, lost with the power, or settled without an entry on disk.
     may_come: BTreeSet<u64>,
 }
 
-/// Of any length; some of it looks like records.
+/// A body of any length; some contain bytes that look like records.
 fn body_of(number: u64) -> Vec<u8> {
     let mut random = Random(number);
     let len = random.below(900);
@@ -126,12 +126,12 @@ impl Schedule {
                 96..98 => self.restart(false),
                 _ => self.restart(true),
             }
-            // What was removed may be there again after a loss of power.
+            // Removed files may reappear after a power loss.
             let bound = self.limits.max_bytes.max(self.bytes_at_start);
             let bytes = self.log.bytes();
             assert!(bytes <= bound, "{bytes} bytes of {bound}");
             if self.is_calm {
-                assert_eq!(self.disk.bytes(), bytes, "what it takes");
+                assert_eq!(self.disk.bytes(), bytes, "size on disk");
             }
         }
         self.drain();
@@ -148,7 +148,7 @@ impl Schedule {
                     self.numbers.insert((place.segment, place.index), number);
                     group.push(number);
                 }
-                // It may have been written as a whole.
+                // It may have been written completely.
                 Err(AppendError::Io(_) | AppendError::Full(Room::Disk)) => {
                     self.may_come.insert(number);
                 }
@@ -187,9 +187,12 @@ impl Schedule {
                 assert_eq!(place.counts, counts_of(number));
                 let is_expected = self.waiting.contains(&number) || self.may_come.contains(&number);
                 let settled = self.settled.contains(&number);
-                assert!(is_expected, "record {number} comes, settled: {settled}");
+                assert!(
+                    is_expected,
+                    "record {number} delivered unexpectedly, settled: {settled}"
+                );
                 let before = self.in_flight.insert(number, place);
-                assert!(before.is_none(), "record {number} comes twice");
+                assert!(before.is_none(), "record {number} delivered twice");
             }
         }
         true
@@ -208,7 +211,7 @@ impl Schedule {
         let places = numbers
             .iter()
             .filter_map(|number| self.in_flight.remove(number));
-        self.log.settle(&places.collect::<Vec<Place>>());
+        self.log.settle(&places.collect::<Vec<RecordPosition>>());
         for number in numbers {
             self.is_settled(number);
         }
@@ -233,7 +236,7 @@ impl Schedule {
                 if let Some(number) = number {
                     assert!(
                         !self.in_flight.contains_key(&number),
-                        "record {number} is being sent"
+                        "record {number} is in flight"
                     );
                     self.is_settled(number);
                 }
@@ -241,7 +244,7 @@ impl Schedule {
         }
     }
 
-    /// The disk has no more room for a while.
+    /// Simulates a full disk for a while.
     fn fill_up(&mut self) {
         self.is_calm = false;
         self.forgets = true;
@@ -255,7 +258,7 @@ impl Schedule {
         self.disk.set_capacity(u64::MAX);
     }
 
-    /// The process is killed, sometimes while it writes, or the host loses power.
+    /// Kills the process, sometimes during a write, or cuts the power.
     fn restart(&mut self, loses_power: bool) {
         self.just_settled.clear();
         if self.random.happens(500) {
@@ -293,7 +296,7 @@ impl Schedule {
         self.log = log;
     }
 
-    /// All that was accepted comes, and then nothing is left.
+    /// Checks that all accepted records are delivered and nothing is left.
     fn drain(&mut self) {
         self.faults = Faults::default();
         self.disk.set_faults(self.faults);
@@ -308,7 +311,7 @@ impl Schedule {
         assert_eq!(self.log.stored(), Counts::default());
         self.disk.revive();
         let (mut log, _) = Log::open(Arc::new(self.disk.clone()), self.limits).unwrap();
-        // What could not be removed before comes once more.
+        // Records of segments that could not be removed are delivered again.
         while let Some(next) = log.read() {
             assert!(self.forgets, "{next:?}");
             if let Next::Record { place, .. } = next {
@@ -317,12 +320,12 @@ impl Schedule {
         }
         drop(log);
         Log::open(Arc::new(self.disk.clone()), self.limits).unwrap();
-        assert_eq!(self.disk.files(), 0, "all room is given back");
+        assert_eq!(self.disk.files(), 0, "all files are removed");
     }
 }
 
 #[test]
-fn no_schedule_loses_doubles_or_changes_what_was_accepted() {
+fn no_schedule_loses_duplicates_or_corrupts_accepted_records() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let seeds = match number("PROFCOL_STORAGE_SEED") {
         Some(seed) => seed..seed + 1,
@@ -334,10 +337,10 @@ fn no_schedule_loses_doubles_or_changes_what_was_accepted() {
     for seed in seeds {
         let schedule = || Schedule::new(seed).run();
         if let Err(panic) = std::panic::catch_unwind(schedule) {
-            let said = panic
+            let message = panic
                 .downcast_ref::<String>()
-                .map_or("it panicked", String::as_str);
-            panic!("PROFCOL_STORAGE_SEED={seed} runs this schedule again: {said}");
+                .map_or("panicked", String::as_str);
+            panic!("PROFCOL_STORAGE_SEED={seed} reruns this schedule: {message}");
         }
     }
 }
@@ -353,7 +356,7 @@ fn opened(disk: &SimulatedDisk, limits: Limits) -> Log {
     Log::open(Arc::new(disk.clone()), limits).unwrap().0
 }
 
-fn append(log: &mut Log, number: u64, len: usize) -> Result<Place, AppendError> {
+fn append(log: &mut Log, number: u64, len: usize) -> Result<RecordPosition, AppendError> {
     let place = log.append(
         counts_of(number),
         &number.to_le_bytes(),
@@ -403,7 +406,7 @@ fn any_flipped_bit_costs_no_more_than_its_record_and_is_never_delivered() {
 }
 
 #[test]
-fn a_full_log_takes_nothing_until_a_segment_is_settled() {
+fn a_full_log_accepts_nothing_until_a_segment_is_settled() {
     let disk = SimulatedDisk::new(1);
     let mut log = opened(&disk, limits(4000, 1000));
     let mut stored = 0;
@@ -412,14 +415,14 @@ fn a_full_log_takes_nothing_until_a_segment_is_settled() {
             Ok(_) => stored += 1,
             Err(refused) => break refused,
         }
-        assert!(stored < 20, "it is never full");
+        assert!(stored < 20, "never full");
     };
     assert!(
         matches!(refused, AppendError::Full(Room::MaxBytes)),
         "{refused}"
     );
     assert!(disk.bytes() <= 4000);
-    // The oldest go one by one until their segment does.
+    // The oldest records are dropped until their segment can be removed.
     let mut dropped = 0;
     while append(&mut log, stored, 200).is_err() {
         log.drop_oldest().unwrap().unwrap();
@@ -433,24 +436,24 @@ fn a_full_log_takes_nothing_until_a_segment_is_settled() {
 }
 
 #[test]
-fn a_record_larger_than_the_bound_is_refused_for_ever() {
+fn a_record_larger_than_the_limit_is_permanently_refused() {
     let disk = SimulatedDisk::new(1);
     let mut log = opened(&disk, limits(4000, 1000));
     let refused = append(&mut log, 0, 4000).unwrap_err();
     assert!(matches!(refused, AppendError::TooLarge { .. }), "{refused}");
-    // One that is larger than a segment has one of its own.
+    // A record larger than a segment gets its own segment.
     append(&mut log, 1, 3000).unwrap();
     assert_eq!(numbers_of(&mut log), [1]);
 }
 
 #[test]
-fn what_is_in_memory_is_passed_without_being_read() {
+fn records_in_memory_are_skipped_without_reading() {
     let disk = SimulatedDisk::new(1);
     let mut log = opened(&disk, limits(1 << 20, 1000));
-    let places: Vec<Place> = (0..12)
+    let places: Vec<RecordPosition> = (0..12)
         .map(|number| append(&mut log, number, 300).unwrap())
         .collect();
-    assert!(!log.take(&places[1]), "it is not the next");
+    assert!(!log.take(&places[1]), "not the next record");
     for place in &places[..5] {
         assert!(log.take(place));
     }
@@ -460,7 +463,7 @@ fn what_is_in_memory_is_passed_without_being_read() {
 }
 
 #[test]
-fn what_cannot_be_read_is_counted_and_the_rest_comes() {
+fn unreadable_records_are_counted_and_the_rest_delivered() {
     let disk = SimulatedDisk::new(7);
     let mut log = opened(&disk, limits(1 << 20, 2000));
     for number in 0..50 {
@@ -483,7 +486,7 @@ fn what_cannot_be_read_is_counted_and_the_rest_comes() {
 }
 
 #[test]
-fn a_segment_of_a_later_version_is_left_alone() {
+fn a_segment_of_a_later_version_is_kept() {
     use crate::{Disk, OpenError};
     let disk = SimulatedDisk::new(1);
     let mut log = opened(&disk, limits(1 << 20, 1000));

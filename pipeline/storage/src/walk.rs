@@ -1,4 +1,4 @@
-//! From record to record through a segment, and on behind what is damaged.
+//! Walks the records of a segment, skipping damage.
 
 use std::io;
 
@@ -7,12 +7,12 @@ use memchr::memmem;
 use crate::disk::DiskFile;
 use crate::format::{RECORD_HEADER, RECORD_MAGIC, RecordHeader, SEGMENT_HEADER, payload_check};
 
-/// Where a walk is.
+/// The position of a walk.
 #[derive(Clone, Copy, Debug)]
 pub struct Walk {
     salt: u64,
     at: u64,
-    /// No record before it is taken for one again.
+    /// Records with a lower index are not accepted again.
     next_index: u32,
 }
 
@@ -22,18 +22,18 @@ pub enum Step {
         at: u64,
         header: RecordHeader,
     },
-    /// So many bytes are no record, and a record follows them.
+    /// Damaged bytes followed by a record.
     Damage {
         bytes: u64,
     },
-    /// So many bytes are no record, and nothing follows them.
+    /// Damaged bytes at the end.
     Tail {
         bytes: u64,
     },
     End,
 }
 
-/// How much is looked through at once for the next record.
+/// Chunk size of the search for the next record.
 const CHUNK: usize = 64 << 10;
 
 // === impl Walk ===
@@ -47,28 +47,28 @@ impl Walk {
         }
     }
 
-    /// Where the next step begins.
+    /// The offset of the next step.
     pub fn at(&self) -> u64 {
         self.at
     }
 
-    /// Goes on behind a record that is known to be there.
+    /// Skips a known record.
     pub fn pass(&mut self, index: u32, end: u64) {
         self.skip_to(index.saturating_add(1), end);
     }
 
-    /// Goes on with the record `index`, which is at `at`.
+    /// Continues at record `index` at offset `at`.
     pub fn skip_to(&mut self, index: u32, at: u64) {
         self.at = at;
         self.next_index = self.next_index.max(index);
     }
 
-    /// Of the next record, or less.
+    /// Lower bound of the next record's index.
     pub fn next_index(&self) -> u32 {
         self.next_index
     }
 
-    /// The next record before `end`.
+    /// Steps to the next record before `end`.
     pub fn step(&mut self, file: &dyn DiskFile, end: u64) -> io::Result<Step> {
         let from = self.at;
         if from >= end {
@@ -118,21 +118,21 @@ impl Walk {
                     return Ok(Some(at));
                 }
             }
-            // The magic may lie across two chunks.
+            // The magic may span two chunks.
             from += (len - RECORD_MAGIC.len().min(len - 1) + 1) as u64;
         }
         Ok(None)
     }
 }
 
-/// The head and the body of a record, `None` where they are not what was written.
+/// Reads head and body of a record; `None` on a checksum mismatch.
 pub fn read_payload(
     file: &dyn DiskFile,
     salt: u64,
     at: u64,
     header: &RecordHeader,
 ) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
-    // No more than the file has: a walk found the record within it.
+    // Bounded by the file size: the walk found the record within it.
     let mut head = vec![0; header.head_len as usize];
     let mut body = vec![0; header.body_len as usize];
     file.read_at(at + RECORD_HEADER as u64, &mut head)?;

@@ -1,27 +1,28 @@
-//! The command that is recorded.
+//! The recorded command.
 //!
-//! It waits until sampling has begun, and then runs in a cgroup of its own: so all that it starts is recorded with it,
-//! also what outlives the process that started it.
+//! It waits until sampling has started, then runs in its own cgroup, so that its descendants are recorded too, even
+//! those that outlive their parent.
 
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::commands::Failure;
+use crate::commands::CommandError;
 use crate::stderr::tell;
 
-/// Waits for a line on the pipe that it is given, and becomes the command.
+/// Waits for a line on the pipe, then execs the command.
 const WAIT: &str = "read -r _ < \"$1\"; shift; exec \"$@\"";
 
-/// A command that has not begun yet; it ends where it is not to begin.
+/// A command held before its `exec`; killed on drop.
 pub struct Started {
     child: Option<Child>,
     pid: u32,
@@ -29,11 +30,11 @@ pub struct Started {
     cgroup: Option<Cgroup>,
 }
 
-/// The command's exit code, as soon as it has one.
+/// The command's exit code once it has exited.
 #[derive(Clone, Default)]
 pub struct Recorded(Arc<Mutex<Option<i32>>>);
 
-/// Lets the command begin; where that never happens, the command ends.
+/// Releases the command into its `exec`; terminates it if dropped unsent.
 #[derive(Default)]
 pub struct Release {
     pipe: Option<PathBuf>,
@@ -41,7 +42,7 @@ pub struct Release {
     recorded: Recorded,
 }
 
-/// Tells when the command has ended.
+/// Resolves when the command has exited.
 #[derive(Default)]
 pub struct Ended(Option<oneshot::Receiver<()>>);
 
@@ -52,17 +53,18 @@ struct Cgroup {
 }
 
 impl Started {
-    pub fn waiting(command: &[OsString]) -> Result<Self, Failure> {
+    pub fn waiting(command: &[OsString]) -> Result<Self, CommandError> {
         let failed = |what: &str, error: &dyn std::fmt::Display| {
-            Failure::Runtime(format!("failed to start the command: {what}: {error}"))
+            CommandError::Runtime(format!("failed to start the command: {what}: {error}"))
         };
         let directory = std::env::temp_dir().join(format!("profcol-record-{}", std::process::id()));
-        fs::create_dir_all(&directory).map_err(|error| failed("no folder for a pipe", &error))?;
+        fs::create_dir_all(&directory)
+            .map_err(|error| failed("cannot create a directory for its pipe", &error))?;
         let pipe = directory.join("begin");
-        // One that was left behind by a process of the same number.
+        // A pipe left behind by an earlier process with this PID.
         let _ = fs::remove_file(&pipe);
         mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR)
-            .map_err(|error| failed("no pipe", &std::io::Error::from(error)))?;
+            .map_err(|error| failed("cannot create its pipe", &std::io::Error::from(error)))?;
         let child = Command::new("/bin/sh")
             .args(["-c", WAIT, "sh"])
             .arg(&pipe)
@@ -71,7 +73,7 @@ impl Started {
             .map_err(|error| failed("/bin/sh", &error))?;
         let cgroup = Cgroup::with(child.id()).inspect_err(|error| {
             tell(&format!(
-                "Only the command itself is recorded, not what it starts: {error}\n"
+                "Recording the command without its children: {error}\n"
             ));
         });
         Ok(Self {
@@ -82,7 +84,7 @@ impl Started {
         })
     }
 
-    /// Which processes are recorded.
+    /// The `include` rule for the command's processes.
     pub fn rule(&self) -> Value {
         match &self.cgroup {
             Some(cgroup) => json!({"cgroup": format!("*/{}*", cgroup.name)}),
@@ -108,9 +110,9 @@ impl Started {
             let status = child.wait();
             exit_code.set(status.ok());
             let _ = fs::remove_dir_all(&directory);
-            // What the command left running keeps it.
+            // Processes the command left running keep the cgroup.
             drop(cgroup);
-            // Recording may have ended before.
+            // The recording may have ended already.
             let _ = sender.send(());
         });
         (recorded, (release, Ended(Some(receiver))))
@@ -120,22 +122,19 @@ impl Started {
 impl Recorded {
     fn set(&self, status: Option<std::process::ExitStatus>) {
         use std::os::unix::process::ExitStatusExt;
-        // A shell says so of a command that a signal ended.
+        // 128 + signal, as shells report it.
         let code =
             status.and_then(|status| status.code().or(status.signal().map(|signal| 128 + signal)));
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = code;
+        *self.0.lock() = code;
     }
 
     fn has_ended(&self) -> bool {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some()
+        self.0.lock().is_some()
     }
 
-    /// Of a command that has ended; else that of a recording that went well.
+    /// The command's exit code if it has exited, else success.
     pub fn exit_code(&self) -> ExitCode {
-        let code = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let code = *self.0.lock();
         code.and_then(|code| u8::try_from(code).ok())
             .map_or(ExitCode::SUCCESS, ExitCode::from)
     }
@@ -166,10 +165,10 @@ impl Release {
         let Some(pipe) = self.pipe.take() else {
             return;
         };
-        // Opening waits for the reader, which may have been ended meanwhile.
+        // `open` blocks until the reader is there, and the reader may have been killed.
         std::thread::spawn(move || {
             let opened = fs::OpenOptions::new().write(true).open(pipe);
-            // A command that is gone needs no beginning.
+            // The command may have exited.
             let _ = opened.and_then(|mut pipe| pipe.write_all(b"\n"));
         });
     }
@@ -187,8 +186,8 @@ impl Ended {
 }
 
 impl Cgroup {
-    /// Moves a process into a new cgroup below that of this process: in the hierarchy where that is deepest, by which
-    /// processes are told apart where there are several.
+    /// Moves a process into a new child of this process's cgroup. With several hierarchies, uses the one with the
+    /// deepest path, by which the `cgroup` rule matches processes.
     fn with(pid: u32) -> Result<Self, String> {
         let mounts = read("/proc/self/mounts")?;
         let own = read("/proc/self/cgroup")?;
@@ -197,8 +196,9 @@ impl Cgroup {
             let mount = mount_of(&mounts, controllers)?;
             Some(mount.join(path.trim_start_matches('/')))
         });
-        let path = parent.ok_or("no cgroup hierarchy is mounted")?.join(&name);
-        let failed = |error: std::io::Error| format!("failed to make {}: {error}", path.display());
+        let path = parent.ok_or("no cgroup hierarchy mounted")?.join(&name);
+        let failed =
+            |error: std::io::Error| format!("failed to create {}: {error}", path.display());
         fs::create_dir(&path).map_err(failed)?;
         let cgroup = Self {
             path: path.clone(),
@@ -211,8 +211,8 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // It stays as long as something runs in it, and where it lies at the root of the hierarchy: nobody may change
-        // that without the capabilities that were given up. An empty cgroup costs nothing.
+        // Fails while processes run in it, and at the root of the hierarchy, which needs dropped capabilities. An empty
+        // cgroup costs nothing.
         let _ = fs::remove_dir(&self.path);
     }
 }
@@ -221,14 +221,14 @@ fn read(path: &str) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| format!("failed to read {path}: {error}"))
 }
 
-/// Its controllers, none for version 2, and its path.
+/// The controllers (empty for cgroup v2) and path of the deepest entry.
 fn deepest(cgroups: &str) -> Option<(&str, &str)> {
     let entries = cgroups.lines().filter_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         Some((controllers, path))
     });
     let depth = |path: &str| path.split('/').filter(|name| !name.is_empty()).count();
-    // Of equally deep ones the first, as for the processes.
+    // The first of equally deep ones, as when matching processes.
     entries.rev().max_by_key(|(_, path)| depth(path))
 }
 

@@ -1,4 +1,4 @@
-//! `profcol record`: profiles for a while, and writes one file.
+//! `profcol record`: profiles for a duration and writes one file.
 
 mod command;
 
@@ -16,34 +16,33 @@ use serde_json::{Value, json};
 
 use self::command::{Recorded, Started};
 use super::run::{Session, in_runtime, serve, tell_of_writing};
-use super::{Failure, load};
+use super::{CommandError, load};
 use crate::cli::{Configuration, Record};
 use crate::privileges;
 use crate::stderr::tell;
 
-/// How often the line on a terminal moves.
+/// Refresh interval of the progress line.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 const NO_SAMPLE: &str =
-    "no sample was taken: nothing that was to be recorded ran on a CPU in that time";
+    "no samples: none of the selected processes ran on a CPU during the recording";
 
-pub fn record(record: &Record, on_top: &Configuration) -> Result<ExitCode, Failure> {
+pub fn record(record: &Record, on_top: &Configuration) -> Result<ExitCode, CommandError> {
     if !on_top.uris.is_empty() {
-        return Err(Failure::Usage(
-            "`record` has a pipeline of its own: change it by --set, or run `profcol --config` with the exporter `profile_file`".to_owned(),
+        return Err(CommandError::Usage(
+            "`record` has a built-in pipeline: change it with --set, or run `profcol --config` with the exporter `profile_file`".to_owned(),
         ));
     }
-    let output = record
-        .output
-        .to_str()
-        .ok_or_else(|| Failure::Usage("the name of the output file must be UTF-8".to_owned()))?;
-    let format = Format::of_file(output).map_err(|error| Failure::Usage(error.to_string()))?;
+    let output = record.output.to_str().ok_or_else(|| {
+        CommandError::Usage("the name of the output file must be UTF-8".to_owned())
+    })?;
+    let format = Format::of_file(output).map_err(|error| CommandError::Usage(error.to_string()))?;
     if record.open && !matches!(format, Format::Html | Format::Svg) {
-        return Err(Failure::Usage(
-            "--open shows .html and .svg files: choose one by --output".to_owned(),
+        return Err(CommandError::Usage(
+            "--open needs an .html or .svg file: choose one with --output".to_owned(),
         ));
     }
-    // The command gets all the rights that profcol gives up below.
+    // Start the command before dropping capabilities, which it must keep.
     let started = match record.command.as_slice() {
         [] => None,
         command => Some(Started::waiting(command)?),
@@ -54,7 +53,7 @@ pub fn record(record: &Record, on_top: &Configuration) -> Result<ExitCode, Failu
     })?;
     let telemetry = SelfTelemetry::default();
     init_logs(&loaded.document.service.telemetry.logs, &[], &telemetry.log)
-        .map_err(|error| Failure::Configuration(error.to_string()))?;
+        .map_err(|error| CommandError::Configuration(error.to_string()))?;
     privileges::keep(loaded.document.capabilities());
 
     let began = Instant::now();
@@ -64,7 +63,7 @@ pub fn record(record: &Record, on_top: &Configuration) -> Result<ExitCode, Failu
         Ok((report, recorded.exit_code()))
     })?;
     if let Some(failure) = report.failures.first() {
-        return Err(Failure::Runtime(failure.to_string()));
+        return Err(CommandError::Runtime(failure.to_string()));
     }
     match summary(
         &report.balance,
@@ -74,8 +73,10 @@ pub fn record(record: &Record, on_top: &Configuration) -> Result<ExitCode, Failu
         began.elapsed(),
     ) {
         Some(summary) => tell(&summary),
-        None if record.command.is_empty() => return Err(Failure::Runtime(NO_SAMPLE.to_owned())),
-        // What counts is how the command went.
+        None if record.command.is_empty() => {
+            return Err(CommandError::Runtime(NO_SAMPLE.to_owned()));
+        }
+        // The command's exit code counts.
         None => {
             tell(&format!("{NO_SAMPLE}\n"));
             return Ok(code);
@@ -108,7 +109,7 @@ fn configuration(record: &Record, started: Option<&Started>) -> Value {
             "process": {},
             "container": {},
             "systemd": {},
-            // Batches wait for their names: there is time until the file is written.
+            // Batches wait for symbols: the file is written at the end.
             "symbolize": {"priority": "normal", "max_cpu": 1, "timeout": "3s"},
         },
         "exporters": {"profile_file": {"path": record.output, "title": title}},
@@ -123,7 +124,7 @@ fn configuration(record: &Record, started: Option<&Started>) -> Value {
     })
 }
 
-/// The rules for processes; none means every process.
+/// The process rules; empty selects every process.
 fn include(record: &Record, started: Option<&Started>) -> Vec<Value> {
     if record.all {
         return Vec::new();
@@ -135,7 +136,7 @@ fn include(record: &Record, started: Option<&Started>) -> Vec<Value> {
     pids.chain(names).chain(cgroups).chain(command).collect()
 }
 
-/// Ends with the command, after the duration, or never by itself.
+/// Ends with the command, after the duration, or never.
 fn session(record: &Record, started: Option<Started>) -> (Session, Recorded) {
     let duration = record.duration;
     let (recorded, running) = match started {
@@ -219,6 +220,6 @@ fn open_in_browser(file: &Path) {
         .stderr(Stdio::null())
         .spawn();
     if let Err(error) = opened {
-        tell(&format!("Could not open a browser (xdg-open: {error}).\n"));
+        tell(&format!("Failed to open a browser: xdg-open: {error}\n"));
     }
 }

@@ -9,9 +9,9 @@ use ratatui::widgets::{Paragraph, Row, Table, TableState};
 use super::tables::{Tab, cores, total};
 use super::view::View;
 
-const KEYS: &str = "Enter look into  Esc back  / filter  s sort  p pause  q quit";
+const KEYS: &str = "Enter open  Esc back  / filter  s sort  p pause  q quit";
 
-/// What was lost on the way here, and how long samples are shown.
+/// Lost samples and the displayed window.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Health {
     pub lost: u64,
@@ -35,13 +35,13 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, health: Health, place: &mut Tabl
 }
 
 fn header(view: &View, health: Health) -> String {
-    let look = view.look();
-    let seconds = look.source.until.saturating_sub(look.source.from) / 1000;
+    let snapshot = view.snapshot();
+    let seconds = snapshot.source.until.saturating_sub(snapshot.source.from) / 1000;
     let mut text = format!(
         "profcol top  {} samples in {seconds} s",
-        look.source.samples
+        snapshot.source.samples
     );
-    if let Some(cores) = cores(look, total(look)) {
+    if let Some(cores) = cores(snapshot, total(snapshot)) {
         text += &format!("  CPU {cores:.0}%");
     }
     if health.lost > 0 {
@@ -76,10 +76,10 @@ fn footer(view: &View) -> String {
 fn draw_table(frame: &mut Frame<'_>, view: &View, area: Rect, place: &mut TableState) {
     let rows = view.rows();
     if rows.is_empty() {
-        let text = match (view.tab(), view.look().source.samples) {
-            (_, 0) => "no samples yet: nothing that is profiled runs on a CPU",
-            (Tab::Functions, _) => "no function has this text in its name",
-            _ => "none of the processes that ran belongs to one, or the filter hides them",
+        let text = match (view.tab(), view.snapshot().source.samples) {
+            (_, 0) => "no samples yet: no profiled process runs on a CPU",
+            (Tab::Functions, _) => "no function matches the filter",
+            _ => "no process in the window belongs to one, or the filter hides them",
         };
         frame.render_widget(Paragraph::new(text), area);
         return;
@@ -141,7 +141,7 @@ mod tests {
     use ratatui::backend::TestBackend;
     use ratatui::crossterm::event::KeyCode;
 
-    use super::super::tables::tests::look;
+    use super::super::tables::tests::snapshot;
     use super::super::view::tests::press;
     use super::*;
 
@@ -159,9 +159,9 @@ mod tests {
     }
 
     #[test]
-    fn functions_with_what_they_take() {
+    fn functions_with_self_and_total_percent() {
         let mut view = View::default();
-        view.update(look());
+        view.update(snapshot());
         let expected = "\
 profcol top  40 samples in 10 s  CPU 40%  lost 3
  1 functions   2 processes   3 units   4 pods   5 containers
@@ -171,14 +171,14 @@ functions
   25.0   25.0   10.0 cold                                          app
    0.0  100.0   40.0 main                                          app
 
-sorted by self   Enter look into  Esc back  / filter  s sort  p pause  q quit";
+sorted by self   Enter open  Esc back  / filter  s sort  p pause  q quit";
         assert_eq!(drawn(&view, Health { lost: 3 }, 78, 9), expected);
     }
 
     #[test]
-    fn callers_stand_above_and_callees_below() {
+    fn callers_above_and_callees_below() {
         let mut view = View::default();
-        view.update(look());
+        view.update(snapshot());
         press(
             &mut view,
             &[KeyCode::End, KeyCode::Enter, KeyCode::Char('p')],
@@ -193,12 +193,12 @@ sorted by self   Enter look into  Esc back  / filter  s sort  p pause  q quit";
     }
 
     #[test]
-    fn an_empty_host_and_a_tiny_terminal_are_no_reason_to_panic() {
+    fn an_idle_host_and_a_tiny_terminal_do_not_panic() {
         let empty = View::default();
         let text = drawn(&empty, Health::default(), 78, 9);
         assert!(text.contains("no samples yet"), "{text}");
         let mut view = View::default();
-        view.update(look());
+        view.update(snapshot());
         press(&mut view, &[KeyCode::Char('/'), KeyCode::Char('z')]);
         let text = drawn(&view, Health::default(), 78, 9);
         assert!(text.contains("filter: z_"), "{text}");

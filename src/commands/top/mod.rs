@@ -1,7 +1,7 @@
-//! `profcol top`: what runs now, on a terminal or as lines.
+//! `profcol top`: live CPU usage, full-screen or as lines.
 //!
 //! ```text
-//! ebpf_cpu ─► names ─► live_view: its history, without its page ─► Look ─► View (keys) ─► draw
+//! ebpf_cpu ─► names ─► live_view: its history, without its page ─► Snapshot ─► View (keys) ─► draw
 //!                                                                     └──► tables, JSON
 //! ```
 
@@ -11,12 +11,13 @@ mod terminal;
 mod view;
 
 use std::io::{self, IsTerminal, Write, stdin, stdout};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use profcol_component::{IntCounter, Meter, SelfTelemetry};
 use profcol_engine::telemetry::init_logs;
-use profcol_exporters::live_view::{Look, Recent};
+use profcol_history::{Recent, Snapshot};
 use ratatui::crossterm::event::{Event, KeyEventKind};
 use ratatui::widgets::TableState;
 use serde_json::{Value, json};
@@ -26,21 +27,21 @@ use self::draw::{Health, draw};
 use self::terminal::{Keys, Screen};
 use self::view::{Reaction, View};
 use super::run::{Session, in_runtime, serve};
-use super::{Failure, load};
+use super::{CommandError, load};
 use crate::cli::{Configuration, Top};
 use crate::privileges;
 
-/// What the screen shows without `--window`.
+/// Default of `--window` on a terminal.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Samples come so long after they were taken.
+/// Delay from taking a sample to showing it.
 const DELAY: Duration = Duration::from_secs(1);
-/// The exporter whose history is shown.
+/// The exporter that holds the history.
 const LIVE_VIEW: &str = "live_view";
 
-pub fn top(top: &Top, on_top: &Configuration) -> Result<(), Failure> {
+pub fn top(top: &Top, on_top: &Configuration) -> Result<(), CommandError> {
     if !on_top.uris.is_empty() {
-        return Err(Failure::Usage(
-            "`top` has a pipeline of its own: change it by --set, or run `profcol --config` with the exporter `live_view` or `top`".to_owned(),
+        return Err(CommandError::Usage(
+            "`top` has a built-in pipeline: change it with --set, or run `profcol --config` with the exporter `live_view` or `top`".to_owned(),
         ));
     }
     let is_batch = top.batch || !stdout().is_terminal() || !stdin().is_terminal();
@@ -50,7 +51,7 @@ pub fn top(top: &Top, on_top: &Configuration) -> Result<(), Failure> {
     })?;
     let telemetry = SelfTelemetry::default();
     init_logs(&loaded.document.service.telemetry.logs, &[], &telemetry.log)
-        .map_err(|error| Failure::Configuration(error.to_string()))?;
+        .map_err(|error| CommandError::Configuration(error.to_string()))?;
     privileges::keep(loaded.document.capabilities());
 
     let shown = Shown {
@@ -62,7 +63,7 @@ pub fn top(top: &Top, on_top: &Configuration) -> Result<(), Failure> {
         lost: lost(&telemetry.meter),
     };
     let (failure, recent) = (Arc::new(Mutex::new(None)), Arc::clone(&shown.recent));
-    let told = Arc::clone(&failure);
+    let result = Arc::clone(&failure);
     let session = Session {
         on_graph: Box::new(move |graph| {
             if let Some(offered) = graph.exporter(LIVE_VIEW).get::<Recent>() {
@@ -74,28 +75,26 @@ pub fn top(top: &Top, on_top: &Configuration) -> Result<(), Failure> {
                 true => shown.print().await,
                 false => shown.show().await,
             };
-            *told.lock().unwrap_or_else(PoisonError::into_inner) = ended.err();
+            *result.lock() = ended.err();
         }),
         ..Session::default()
     };
     let report = in_runtime(serve(&loaded.document, &telemetry, session))?;
-    if let Some(error) = failure
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take()
-    {
-        return Err(Failure::Runtime(format!("the terminal failed: {error}")));
+    if let Some(error) = failure.lock().take() {
+        return Err(CommandError::Runtime(format!(
+            "the terminal failed: {error}"
+        )));
     }
     match report.failures.first() {
-        Some(failure) => Err(Failure::Runtime(failure.to_string())),
+        Some(failure) => Err(CommandError::Runtime(failure.to_string())),
         None => Ok(()),
     }
 }
 
-/// The pipeline behind it.
+/// The pipeline of `profcol top`.
 fn configuration(top: &Top, is_batch: bool) -> Value {
     let include: Vec<Value> = top.pid.iter().map(|pid| json!({"pid": pid})).collect();
-    // Lines of a log would stand in the middle of the screen. `profcol doctor` tells what is missing.
+    // Log lines would corrupt the screen. `profcol doctor` reports missing requirements.
     let logs = match is_batch {
         true => "stderr",
         false => "/dev/null",
@@ -112,7 +111,7 @@ fn configuration(top: &Top, is_batch: bool) -> Value {
             "process": {},
             "container": {},
             "systemd": {},
-            // Names that take longer come behind their samples.
+            // Slower symbols arrive after their samples.
             "symbolize": {"priority": "normal", "max_cpu": 1, "timeout": "500ms"},
         },
         "exporters": {LIVE_VIEW: {
@@ -134,9 +133,9 @@ fn configuration(top: &Top, is_batch: bool) -> Value {
     })
 }
 
-/// What is shown, and how.
+/// The shared history and how to print it.
 struct Shown {
-    /// There as soon as everything is connected.
+    /// Set once the graph is built.
     recent: Arc<OnceLock<Recent>>,
     top: Top,
     window: Duration,
@@ -144,16 +143,16 @@ struct Shown {
 }
 
 impl Shown {
-    fn look(&self, view: &View) -> Look {
+    fn snapshot(&self, view: &View) -> Snapshot {
         let only = view.only();
         let only = only.map(|only| (only.label, only.value.as_str()));
-        self.look_at(only)
+        self.snapshot_at(only)
     }
 
-    fn look_at(&self, only: Option<(&str, &str)>) -> Look {
+    fn snapshot_at(&self, only: Option<(&str, &str)>) -> Snapshot {
         let recent = self.recent.get();
-        recent.map_or_else(Look::default, |it| {
-            it.look(self.window, only, &tables::LABELS)
+        recent.map_or_else(Snapshot::default, |it| {
+            it.snapshot(self.window, only, &tables::LABELS)
         })
     }
 
@@ -163,19 +162,19 @@ impl Shown {
         ticks
     }
 
-    /// One table after the other, until there were enough or nobody reads them any more.
+    /// Prints tables until `iterations` is reached or the output is closed.
     async fn print(&self) -> io::Result<()> {
         tokio::time::sleep(DELAY).await;
         let mut ticks = self.ticks();
-        // The first is now, and there is nothing yet.
+        // The first tick fires immediately, without samples yet.
         ticks.tick().await;
         let mut left = self.top.iterations;
         while left != Some(0) {
             ticks.tick().await;
-            let look = self.look_at(None);
+            let snapshot = self.snapshot_at(None);
             let text = match self.top.json {
-                true => format!("{}\n", tables::as_json(&look, self.top.rows)),
-                false => tables::as_text(&look, self.top.rows),
+                true => format!("{}\n", tables::as_json(&snapshot, self.top.rows)),
+                false => tables::as_text(&snapshot, self.top.rows),
             };
             let written = stdout()
                 .write_all(text.as_bytes())
@@ -189,7 +188,7 @@ impl Shown {
         Ok(())
     }
 
-    /// On the terminal, until somebody ends it.
+    /// Runs the full-screen view until the user quits.
     async fn show(&self) -> io::Result<()> {
         let mut screen = Screen::take()?;
         let mut keys = Keys::read()?;
@@ -205,18 +204,18 @@ impl Shown {
             tokio::select! {
                 _ = ticks.tick() => {
                     if !view.is_paused {
-                        view.update(self.look(&view));
+                        view.update(self.snapshot(&view));
                     }
                 }
                 event = keys.events.recv() => match event {
                     Some(Event::Key(key)) if key.kind != KeyEventKind::Release => {
                         match view.key(key) {
                             Reaction::Nothing => {}
-                            Reaction::LookAgain => view.replace(self.look(&view)),
+                            Reaction::Refresh => view.replace(self.snapshot(&view)),
                             Reaction::End => return Ok(()),
                         }
                     }
-                    // Of another size it is drawn anew.
+                    // A resize redraws.
                     Some(_) => {}
                     // The terminal is gone.
                     None => return Ok(()),
@@ -226,7 +225,7 @@ impl Shown {
     }
 }
 
-/// Samples for which there was no room on their way here.
+/// The receiver's counter of lost samples.
 fn lost(meter: &Meter) -> IntCounter {
     meter.counter(
         "profcol_ebpf_cpu_lost_samples",

@@ -1,18 +1,18 @@
-//! What was sampled lately, as the rows of tables: functions, and groups of processes.
+//! Recent samples as table rows: functions, and groups of processes.
 
-use profcol_exporters::live_view::Look;
 use profcol_flamegraph::{CallTree, FrameId, function_table};
+use profcol_history::Snapshot;
 use profcol_printable::line;
 use serde_json::{Value, json};
 
-/// The labels by which processes are grouped, in the order of [`Look::groups`].
+/// The labels by which processes are grouped, in the order of [`Snapshot::groups`].
 pub const LABELS: [&str; 3] = ["systemd_unit", "k8s_pod_name", "container_name"];
-/// Of processes.
+/// Groups by process.
 pub const PID: &str = "process_pid";
-/// More functions are on no screen.
+/// More than any screen shows.
 const MAX_FUNCTIONS: usize = 10_000;
 
-/// Which table.
+/// The tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tab {
     #[default]
@@ -42,7 +42,7 @@ impl Tab {
         }
     }
 
-    /// By which label its rows are told apart.
+    /// The label that groups its rows.
     pub fn label(self) -> &'static str {
         let [unit, pod, container] = LABELS;
         match self {
@@ -55,7 +55,7 @@ impl Tab {
     }
 }
 
-/// A function, by what is shown of it.
+/// A function, identified by its displayed fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Function {
     pub name: String,
@@ -77,7 +77,7 @@ pub struct GroupRow {
     pub total: u64,
 }
 
-/// Those with the most in themselves first.
+/// Functions by self value, largest first.
 pub fn functions(tree: &CallTree) -> Vec<FunctionRow> {
     let table = function_table(tree, MAX_FUNCTIONS);
     let values = table.own.iter().zip(&table.total);
@@ -92,7 +92,7 @@ pub fn functions(tree: &CallTree) -> Vec<FunctionRow> {
     .collect()
 }
 
-/// Who calls a function, and what it calls, the most first.
+/// Callers and callees of a function, largest first.
 pub fn neighbours(tree: &CallTree, of: &Function) -> (Vec<FunctionRow>, Vec<FunctionRow>) {
     let Some(frame) = tree.find(&of.name, &of.binary) else {
         return Default::default();
@@ -120,10 +120,10 @@ fn function(tree: &CallTree, frame: FrameId) -> Option<Function> {
     })
 }
 
-/// The rows of all tables but that of functions.
-pub fn groups(look: &Look, tab: Tab) -> Vec<GroupRow> {
+/// The rows of every table except functions.
+pub fn groups(snapshot: &Snapshot, tab: Tab) -> Vec<GroupRow> {
     if tab == Tab::Processes {
-        let rows = look.processes.iter().map(|it| GroupRow {
+        let rows = snapshot.processes.iter().map(|it| GroupRow {
             value: it.pid.to_string(),
             name: it.name.clone(),
             total: it.total,
@@ -131,7 +131,7 @@ pub fn groups(look: &Look, tab: Tab) -> Vec<GroupRow> {
         return rows.collect();
     }
     let place = LABELS.iter().position(|label| *label == tab.label());
-    let groups = place.and_then(|place| look.groups.get(place));
+    let groups = place.and_then(|place| snapshot.groups.get(place));
     let rows = groups.into_iter().flatten().map(|it| GroupRow {
         value: it.value.clone(),
         name: it.value.clone(),
@@ -140,13 +140,13 @@ pub fn groups(look: &Look, tab: Tab) -> Vec<GroupRow> {
     rows.collect()
 }
 
-/// What all processes have together.
-pub fn total(look: &Look) -> u64 {
-    look.processes.iter().map(|it| it.total).sum()
+/// The sum over all processes.
+pub fn total(snapshot: &Snapshot) -> u64 {
+    snapshot.processes.iter().map(|it| it.total).sum()
 }
 
-/// A number of percent; of nothing everything is nothing.
-#[expect(clippy::cast_precision_loss, reason = "it is shown to a tenth")]
+/// `value` as a percentage of `of`; 0 if `of` is 0.
+#[expect(clippy::cast_precision_loss, reason = "displayed with one decimal")]
 pub fn percent(value: u64, of: u64) -> f64 {
     match of {
         0 => 0.0,
@@ -154,26 +154,26 @@ pub fn percent(value: u64, of: u64) -> f64 {
     }
 }
 
-/// Percent of one core, where time is counted.
-pub fn cores(look: &Look, value: u64) -> Option<f64> {
-    let nanoseconds = look.source.until.saturating_sub(look.source.from) * 1_000_000;
-    (look.source.sample_type.unit == "nanoseconds" && nanoseconds > 0)
+/// Percent of one core, for time values.
+pub fn cores(snapshot: &Snapshot, value: u64) -> Option<f64> {
+    let nanoseconds = snapshot.source.until.saturating_sub(snapshot.source.from) * 1_000_000;
+    (snapshot.source.sample_type.unit == "nanoseconds" && nanoseconds > 0)
         .then(|| percent(value, nanoseconds))
 }
 
-/// One object for scripts. Its keys stay.
-pub fn as_json(look: &Look, rows: usize) -> Value {
+/// One JSON object for scripts. Its keys are stable.
+pub fn as_json(snapshot: &Snapshot, rows: usize) -> Value {
     let groups = |tab| -> Vec<Value> {
-        let groups = groups(look, tab).into_iter().take(rows);
+        let groups = groups(snapshot, tab).into_iter().take(rows);
         groups
             .map(|it| json!({"name": it.name, "value": it.total}))
             .collect()
     };
-    let processes = look.processes.iter().take(rows);
+    let processes = snapshot.processes.iter().take(rows);
     let processes: Vec<Value> = processes
         .map(|it| json!({"pid": it.pid, "name": it.name, "value": it.total}))
         .collect();
-    let functions = functions(&look.tree).into_iter().take(rows);
+    let functions = functions(&snapshot.tree).into_iter().take(rows);
     let functions: Vec<Value> = functions
         .map(|it| {
             let Function { name, binary } = it.function;
@@ -181,11 +181,11 @@ pub fn as_json(look: &Look, rows: usize) -> Value {
         })
         .collect();
     json!({
-        "from": look.source.from,
-        "until": look.source.until,
-        "unit": look.source.sample_type.unit,
-        "samples": look.source.samples,
-        "total": look.tree.total().value,
+        "from": snapshot.source.from,
+        "until": snapshot.source.until,
+        "unit": snapshot.source.sample_type.unit,
+        "samples": snapshot.source.samples,
+        "total": snapshot.tree.total().value,
         "functions": functions,
         "processes": processes,
         "units": groups(Tab::Units),
@@ -194,12 +194,12 @@ pub fn as_json(look: &Look, rows: usize) -> Value {
     })
 }
 
-/// The same for people, as far as there is anything.
-pub fn as_text(look: &Look, rows: usize) -> String {
-    let seconds = look.source.until.saturating_sub(look.source.from) / 1000;
-    let mut text = format!("{} samples in {seconds} s\n", look.source.samples);
-    let all = look.tree.total().value;
-    let functions = functions(&look.tree);
+/// The same as text; empty tables are omitted.
+pub fn as_text(snapshot: &Snapshot, rows: usize) -> String {
+    let seconds = snapshot.source.until.saturating_sub(snapshot.source.from) / 1000;
+    let mut text = format!("{} samples in {seconds} s\n", snapshot.source.samples);
+    let all = snapshot.tree.total().value;
+    let functions = functions(&snapshot.tree);
     if !functions.is_empty() {
         text += "  self%  total%  function\n";
     }
@@ -212,9 +212,9 @@ pub fn as_text(look: &Look, rows: usize) -> String {
         }
         text.push('\n');
     }
-    let all = total(look);
+    let all = total(snapshot);
     for tab in &Tab::ALL[1..] {
-        let groups = groups(look, *tab);
+        let groups = groups(snapshot, *tab);
         if groups.is_empty() {
             continue;
         }
@@ -232,7 +232,7 @@ pub fn as_text(look: &Look, rows: usize) -> String {
     text
 }
 
-/// A name as it is shown, also of what has none.
+/// The displayed name, with a placeholder if empty.
 pub fn shown(name: &str) -> String {
     match name {
         "" => "[no name]".to_owned(),
@@ -242,13 +242,13 @@ pub fn shown(name: &str) -> String {
 
 #[cfg(test)]
 pub mod tests {
-    use profcol_exporters::live_view::{Group, ProcessGroup};
     use profcol_flamegraph::{Frame, FrameKind, SampleType, Side, Source};
+    use profcol_history::{Group, ProcessGroup};
 
     use super::*;
 
     /// `main` calls `hot` (3 s) and `cold` (1 s), in ten seconds.
-    pub fn look() -> Look {
+    pub fn snapshot() -> Snapshot {
         let mut tree = CallTree::default();
         let binary = tree.frames.string("app");
         let mut frame = |name: &str| {
@@ -268,7 +268,7 @@ pub mod tests {
             value: value.to_owned(),
             total,
         };
-        Look {
+        Snapshot {
             tree,
             source: Source {
                 sample_type: SampleType {
@@ -301,8 +301,8 @@ pub mod tests {
     }
 
     #[test]
-    fn tables_for_people_show_no_escape_sequence() {
-        let text = as_text(&look(), 2);
+    fn text_tables_escape_control_sequences() {
+        let text = as_text(&snapshot(), 2);
         let expected = "\
 40 samples in 10 s
   self%  total%  function
@@ -316,17 +316,17 @@ pub mod tests {
 
 ";
         assert_eq!(text, expected);
-        assert_eq!(as_text(&Look::default(), 20), "0 samples in 0 s\n\n");
+        assert_eq!(as_text(&Snapshot::default(), 20), "0 samples in 0 s\n\n");
     }
 
     #[test]
-    fn objects_for_scripts_have_all_keys_also_when_nothing_runs() {
-        let json = as_json(&look(), 20);
+    fn json_has_all_keys_on_an_idle_host() {
+        let json = as_json(&snapshot(), 20);
         assert_eq!(json["functions"][0]["self"], 3_000_000_000_u64);
         assert_eq!(json["functions"][2]["name"], "main");
         assert_eq!(json["processes"][1]["pid"], 9);
         assert_eq!(json["units"][0]["name"], "app.service");
-        let empty = as_json(&Look::default(), 20);
+        let empty = as_json(&Snapshot::default(), 20);
         let keys =
             |json: &Value| -> Vec<String> { json.as_object().unwrap().keys().cloned().collect() };
         assert_eq!(keys(&json), keys(&empty));
@@ -335,12 +335,12 @@ pub mod tests {
 
     #[test]
     fn a_function_has_callers_and_callees() {
-        let look = look();
+        let snapshot = snapshot();
         let function = |name: &str| Function {
             name: name.to_owned(),
             binary: "app".to_owned(),
         };
-        let (callers, callees) = neighbours(&look.tree, &function("main"));
+        let (callers, callees) = neighbours(&snapshot.tree, &function("main"));
         assert_eq!(callers, []);
         let called: Vec<_> = callees
             .iter()
@@ -350,17 +350,20 @@ pub mod tests {
             called,
             [("hot\u{1b}[31m", 3_000_000_000), ("cold", 1_000_000_000)]
         );
-        let (callers, callees) = neighbours(&look.tree, &function("cold"));
+        let (callers, callees) = neighbours(&snapshot.tree, &function("cold"));
         assert_eq!((callers.len(), callees.len()), (1, 0));
         assert_eq!(callers[0].function.name, "main");
-        assert_eq!(neighbours(&look.tree, &function("gone")), (vec![], vec![]));
+        assert_eq!(
+            neighbours(&snapshot.tree, &function("gone")),
+            (vec![], vec![])
+        );
     }
 
     #[test]
-    fn cores_are_told_of_time_alone() {
-        let mut look = look();
-        assert_eq!(cores(&look, 5_000_000_000), Some(50.0));
-        look.source.sample_type.unit = "count".to_owned();
-        assert_eq!(cores(&look, 5), None);
+    fn cores_are_shown_for_time_values_only() {
+        let mut snapshot = snapshot();
+        assert_eq!(cores(&snapshot, 5_000_000_000), Some(50.0));
+        snapshot.source.sample_type.unit = "count".to_owned();
+        assert_eq!(cores(&snapshot, 5), None);
     }
 }

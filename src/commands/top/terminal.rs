@@ -1,4 +1,4 @@
-//! The terminal while something is drawn on it: it is given back however that ends.
+//! The full-screen terminal, restored on exit, error and panic.
 
 use std::io::{self, Stdout, stdout};
 use std::panic::{set_hook, take_hook};
@@ -17,18 +17,18 @@ use ratatui::crossterm::terminal::{
 };
 use tokio::sync::mpsc;
 
-/// How soon the reader of keys notices that it is to end.
+/// Poll interval of the key reader for its stop flag.
 const POLL: Duration = Duration::from_millis(100);
-/// Faster than anybody types, and than anything is drawn.
-const MAX_WAITING: usize = 64;
+/// Far more than typed between two redraws.
+const MAX_PENDING_KEYS: usize = 64;
 
-/// Raw, and on its other screen.
+/// The terminal in raw mode on the alternate screen.
 pub struct Screen {
     pub terminal: Terminal<CrosstermBackend<Stdout>>,
     taken: Taken,
 }
 
-/// Whether the terminal is still to be given back: also by a panic of any thread.
+/// Whether the terminal still needs restoring; shared with the panic hook, as any thread may panic.
 #[derive(Clone)]
 struct Taken(Arc<AtomicBool>);
 
@@ -38,11 +38,11 @@ impl Screen {
         let on_panic = taken.clone();
         let tell = take_hook();
         set_hook(Box::new(move |panic| {
-            // First, or what is told would go away with the screen.
-            on_panic.give_back();
+            // Restore before printing, or the message is lost with the alternate screen.
+            on_panic.restore();
             tell(panic);
         }));
-        // From here on it is given back if anything fails.
+        // From here on, drop restores it on errors.
         let screen = Self {
             terminal: Terminal::new(CrosstermBackend::new(stdout()))?,
             taken,
@@ -55,21 +55,21 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        self.taken.give_back();
+        self.taken.restore();
     }
 }
 
 impl Taken {
-    fn give_back(&self) {
+    fn restore(&self) {
         if self.0.swap(false, Ordering::SeqCst) {
-            // A terminal that is gone needs nothing.
+            // The terminal may be gone.
             let _ = disable_raw_mode();
             let _ = execute!(stdout(), LeaveAlternateScreen, Show);
         }
     }
 }
 
-/// What is typed, read by a thread of its own: reading waits.
+/// Key events, read on a separate thread because reading blocks.
 pub struct Keys {
     pub events: mpsc::Receiver<Event>,
     is_over: Arc<AtomicBool>,
@@ -78,7 +78,7 @@ pub struct Keys {
 
 impl Keys {
     pub fn read() -> io::Result<Self> {
-        let (sender, events) = mpsc::channel(MAX_WAITING);
+        let (sender, events) = mpsc::channel(MAX_PENDING_KEYS);
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
         let thread = std::thread::Builder::new().name("keys".to_owned());
@@ -89,7 +89,7 @@ impl Keys {
                     Ok(true) => event::read(),
                     Err(error) => Err(error),
                 };
-                // Without a terminal or anybody who listens there is nothing to read.
+                // The terminal or the listener is gone.
                 let Ok(event) = event else {
                     return;
                 };
@@ -111,7 +111,7 @@ impl Drop for Keys {
         self.is_over.store(true, Ordering::SeqCst);
         self.events.close();
         if let Some(thread) = self.thread.take() {
-            // Its panic was told already.
+            // The panic hook has printed its panic.
             let _ = thread.join();
         }
     }
@@ -119,30 +119,30 @@ impl Drop for Keys {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use profcol_test_skip::skip;
     use std::process::Command;
 
     use super::*;
 
     const ITSELF: &str =
-        "commands::top::terminal::tests::a_panic_gives_the_terminal_back_and_is_told_there";
-    /// Set where this test runs itself, on a terminal of its own.
+        "commands::top::terminal::tests::a_panic_restores_the_terminal_and_is_printed_there";
+    /// Set when this test re-executes itself on a pseudo-terminal.
     const ON_A_TERMINAL: &str = "PROFCOL_TEST_ON_A_TERMINAL";
 
-    fn panic_on_the_other_screen() {
+    fn panic_on_the_alternate_screen() {
         let screen = Screen::take().unwrap();
         std::thread::sleep(Duration::from_millis(500));
-        // As any thread may.
-        let other = std::thread::spawn(|| panic!("this is told"));
+        // Any thread may panic.
+        let other = std::thread::spawn(|| panic!("this is printed"));
         assert!(other.join().is_err());
-        // What gave the terminal back is not its end.
+        // The panic hook restored the terminal, not the drop.
         std::mem::forget(screen);
     }
 
     #[test]
-    fn a_panic_gives_the_terminal_back_and_is_told_there() {
+    fn a_panic_restores_the_terminal_and_is_printed_there() {
         if std::env::var_os(ON_A_TERMINAL).is_some() {
-            return panic_on_the_other_screen();
+            return panic_on_the_alternate_screen();
         }
         let harness = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ebpf/top.py");
         let own = std::env::current_exe().unwrap();
@@ -153,21 +153,18 @@ mod tests {
             .env(ON_A_TERMINAL, "1")
             .output();
         let Ok(python) = python else {
-            let _ = writeln!(
-                io::stderr(),
-                "skipped: python3, which has terminals, is not installed"
-            );
+            skip("python3 is not installed, which provides the pseudo-terminal");
             return;
         };
-        let said = String::from_utf8_lossy(&python.stdout);
+        let stdout = String::from_utf8_lossy(&python.stdout);
         let seen: serde_json::Value =
-            serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {python:?}"));
+            serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {python:?}"));
         assert_eq!(seen["status"], 0, "{seen:#}");
         for key in ["was_raw", "restored", "left"] {
             assert_eq!(seen[key], true, "{seen:#}");
         }
         assert!(
-            seen["after"].as_str().unwrap().contains("this is told"),
+            seen["after"].as_str().unwrap().contains("this is printed"),
             "{seen:#}"
         );
     }

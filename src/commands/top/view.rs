@@ -1,6 +1,6 @@
-//! What is on the screen: which table, in which order, which row is chosen, and what keys change.
+//! View state: table, order, selected row, and how keys change them.
 
-use profcol_exporters::live_view::Look;
+use profcol_history::Snapshot;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::tables::{
@@ -10,25 +10,25 @@ use super::tables::{
 /// The table of functions, or of groups.
 #[derive(Default)]
 pub struct View {
-    look: Look,
+    snapshot: Snapshot,
     functions: Vec<FunctionRow>,
     tab: Tab,
     order: Order,
-    /// Rows without this text are hidden.
+    /// Hides rows without this text.
     filter: String,
     is_typing: bool,
     selected: usize,
     pub is_paused: bool,
-    /// Functions of one process, unit, pod or container.
+    /// Restricts functions to one process, unit, pod or container.
     only: Option<Only>,
-    /// The functions that were looked into, the last of which is shown with its callers and callees.
+    /// The opened functions; the last is shown with its callers and callees.
     path: Vec<Function>,
-    /// Of the last of them.
+    /// Callers of the last one in `path`.
     callers: Vec<FunctionRow>,
     callees: Vec<FunctionRow>,
 }
 
-/// Whose functions are shown.
+/// The group whose functions are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Only {
     pub label: &'static str,
@@ -44,10 +44,10 @@ enum Order {
     Name,
 }
 
-/// A row as it is shown. All text is printable.
+/// A displayed row. All text is printable.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// How it stands to the function that is looked into: `called by`, `calls`.
+    /// Relation to the opened function: `called by`, `calls`.
     pub relation: &'static str,
     /// Percent.
     pub own: Option<f64>,
@@ -55,7 +55,7 @@ pub struct Row {
     /// Percent of one core.
     pub cores: Option<f64>,
     pub name: String,
-    /// The binary of a function, the number of a process.
+    /// Binary of a function, PID of a process.
     pub detail: String,
     target: Target,
 }
@@ -66,32 +66,32 @@ enum Target {
     Group(Only),
 }
 
-/// What a key asks of those who show this.
+/// What the caller must do after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaction {
     Nothing,
-    /// Other samples are wanted.
-    LookAgain,
+    /// Fetch a new snapshot.
+    Refresh,
     End,
 }
 
-/// So many rows are a page.
+/// Rows per page.
 const PAGE: usize = 20;
 
 impl View {
-    /// Takes in what is new, unless it is to wait. The same row stays chosen where it still is.
-    pub fn update(&mut self, look: Look) {
+    /// Shows a new snapshot unless paused. Keeps the selected row if it still exists.
+    pub fn update(&mut self, snapshot: Snapshot) {
         if self.is_paused {
             return;
         }
-        self.replace(look);
+        self.replace(snapshot);
     }
 
-    /// The samples of another selection, which are wanted also while new ones are not.
-    pub fn replace(&mut self, look: Look) {
+    /// Replaces the snapshot after a selection change, even while paused.
+    pub fn replace(&mut self, snapshot: Snapshot) {
         let chosen = self.chosen();
-        self.functions = functions(&look.tree);
-        self.look = look;
+        self.functions = functions(&snapshot.tree);
+        self.snapshot = snapshot;
         self.find_neighbours();
         let same =
             chosen.and_then(|chosen| self.rows().iter().position(|row| row.target == chosen));
@@ -105,8 +105,8 @@ impl View {
         self.only.as_ref()
     }
 
-    pub fn look(&self) -> &Look {
-        &self.look
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
     }
 
     pub fn tab(&self) -> Tab {
@@ -121,7 +121,7 @@ impl View {
         self.tab == Tab::Functions
     }
 
-    /// What is shown of whom.
+    /// Title of the current table.
     pub fn title(&self) -> String {
         let mut title = match self.path.last() {
             Some(function) => format!("callers and callees of {}", shown(&function.name)),
@@ -133,7 +133,7 @@ impl View {
         title
     }
 
-    /// The text that is typed or has been typed to hide rows.
+    /// The filter text, and whether it is being typed.
     pub fn filter(&self) -> Option<(String, bool)> {
         let is_there = self.is_typing || !self.filter.is_empty();
         is_there.then(|| {
@@ -161,9 +161,9 @@ impl View {
             }
             (tab, _) => self.group_rows(tab),
         };
-        rows.retain(|row| self.is_wanted(row));
+        rows.retain(|row| self.matches_filter(row));
         match self.order {
-            // As they come.
+            // Already in this order.
             Order::Own => {}
             Order::Total => rows.sort_by(|left, right| right.total.total_cmp(&left.total)),
             Order::Name => rows.sort_by(|left, right| left.name.cmp(&right.name)),
@@ -200,7 +200,7 @@ impl View {
             KeyCode::PageDown => self.selected = (self.selected + PAGE).min(last),
             KeyCode::Home | KeyCode::Char('g') => self.selected = 0,
             KeyCode::End | KeyCode::Char('G') => self.selected = last,
-            KeyCode::Enter => return self.look_into(),
+            KeyCode::Enter => return self.open_selected(),
             KeyCode::Esc | KeyCode::Backspace => return self.back(),
             _ => {}
         }
@@ -234,18 +234,18 @@ impl View {
         self.path.clear();
         self.find_neighbours();
         self.selected = 0;
-        // A list of groups is of all of them.
+        // A table of groups is unrestricted.
         match self.only.take() {
             Some(only) if tab == Tab::Functions => {
                 self.only = Some(only);
                 Reaction::Nothing
             }
-            Some(_) => Reaction::LookAgain,
+            Some(_) => Reaction::Refresh,
             None => Reaction::Nothing,
         }
     }
 
-    fn look_into(&mut self) -> Reaction {
+    fn open_selected(&mut self) -> Reaction {
         match self.chosen() {
             Some(Target::Function(function)) => {
                 if self.path.last() != Some(&function) {
@@ -260,7 +260,7 @@ impl View {
                 self.tab = Tab::Functions;
                 self.filter.clear();
                 self.selected = 0;
-                Reaction::LookAgain
+                Reaction::Refresh
             }
             None => Reaction::Nothing,
         }
@@ -282,20 +282,20 @@ impl View {
                 let tabs = Tab::ALL.into_iter();
                 let mut tabs = tabs.filter(|tab| tab.label() == only.label);
                 self.tab = tabs.next().unwrap_or_default();
-                Reaction::LookAgain
+                Reaction::Refresh
             }
             None => Reaction::Nothing,
         }
     }
 
-    /// They take a walk through the tree, and are drawn with each key.
+    /// Cached, because it walks the tree and each key redraws.
     fn find_neighbours(&mut self) {
         let function = self.path.last();
-        let found = function.map(|function| neighbours(&self.look.tree, function));
+        let found = function.map(|function| neighbours(&self.snapshot.tree, function));
         (self.callers, self.callees) = found.unwrap_or_default();
     }
 
-    /// Between its callers and its callees.
+    /// Row between the callers and the callees.
     fn place_of_function(&self) -> usize {
         match self.path.is_empty() {
             true => 0,
@@ -315,13 +315,13 @@ impl View {
         self.selected = self.selected.min(self.rows().len().saturating_sub(1));
     }
 
-    fn is_wanted(&self, row: &Row) -> bool {
-        let wanted = self.filter.to_lowercase();
-        let has = |text: &str| text.to_lowercase().contains(&wanted);
-        wanted.is_empty() || has(&row.name) || has(&row.detail)
+    fn matches_filter(&self, row: &Row) -> bool {
+        let needle = self.filter.to_lowercase();
+        let has = |text: &str| text.to_lowercase().contains(&needle);
+        needle.is_empty() || has(&row.name) || has(&row.detail)
     }
 
-    /// Callers with the most first, the function, and what it calls.
+    /// Callers, largest first, the function, then its callees.
     fn rows_around(&self, function: &Function) -> Vec<Row> {
         let own = self.functions.iter().find(|row| row.function == *function);
         let own = own.cloned().unwrap_or_else(|| FunctionRow {
@@ -341,7 +341,7 @@ impl View {
         callers.chain([own]).chain(callees).collect()
     }
 
-    /// What a neighbour takes by itself is not of this call alone, and is not shown.
+    /// A neighbour's self value covers other calls too, so it is not shown.
     fn neighbour_row(&self, row: &FunctionRow, relation: &'static str) -> Row {
         Row {
             own: None,
@@ -350,12 +350,12 @@ impl View {
     }
 
     fn function_row(&self, row: &FunctionRow, relation: &'static str) -> Row {
-        let all = self.look.tree.total().value;
+        let all = self.snapshot.tree.total().value;
         Row {
             relation,
             own: Some(percent(row.own, all)),
             total: percent(row.total, all),
-            cores: cores(&self.look, row.total),
+            cores: cores(&self.snapshot, row.total),
             name: shown(&row.function.name),
             detail: profcol_printable::line(&row.function.binary).into_owned(),
             target: Target::Function(row.function.clone()),
@@ -363,8 +363,8 @@ impl View {
     }
 
     fn group_rows(&self, tab: Tab) -> Vec<Row> {
-        let all = total(&self.look);
-        let rows = groups(&self.look, tab).into_iter().map(|row| {
+        let all = total(&self.snapshot);
+        let rows = groups(&self.snapshot, tab).into_iter().map(|row| {
             let name = shown(&row.name);
             let detail = match tab {
                 Tab::Processes => profcol_printable::line(&row.value).into_owned(),
@@ -378,7 +378,7 @@ impl View {
                 relation: "",
                 own: None,
                 total: percent(row.total, all),
-                cores: cores(&self.look, row.total),
+                cores: cores(&self.snapshot, row.total),
                 name,
                 detail,
                 target: Target::Group(Only {
@@ -404,7 +404,7 @@ impl Order {
 
 #[cfg(test)]
 pub mod tests {
-    use super::super::tables::tests::look;
+    use super::super::tables::tests::snapshot;
     use super::*;
 
     pub fn press(view: &mut View, keys: &[KeyCode]) -> Reaction {
@@ -417,7 +417,7 @@ pub mod tests {
 
     fn view() -> View {
         let mut view = View::default();
-        view.update(look());
+        view.update(snapshot());
         view
     }
 
@@ -428,7 +428,7 @@ pub mod tests {
     const HOT: &str = "hot\\x1b[31m";
 
     #[test]
-    fn functions_are_sorted_as_asked() {
+    fn s_switches_the_sort_order() {
         let mut view = view();
         assert_eq!(names(&view), [HOT, "cold", "main"]);
         press(&mut view, &[KeyCode::Char('s')]);
@@ -443,7 +443,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_filter_hides_the_others_and_q_is_a_letter_of_it() {
+    fn a_filter_hides_other_rows_and_accepts_the_letter_q() {
         let mut view = view();
         let keys = ['/', 'C', 'O', 'q'].map(KeyCode::Char);
         assert_eq!(press(&mut view, &keys), Reaction::Nothing);
@@ -456,7 +456,7 @@ pub mod tests {
     }
 
     #[test]
-    fn enter_goes_into_callers_and_callees_and_escape_back() {
+    fn enter_opens_callers_and_callees_and_escape_goes_back() {
         let mut view = view();
         press(&mut view, &[KeyCode::End, KeyCode::Enter]);
         assert_eq!(view.title(), "callers and callees of main");
@@ -482,18 +482,18 @@ pub mod tests {
         press(&mut view, &[KeyCode::Char('2')]);
         assert_eq!(names(&view), ["app", "other"]);
         let reaction = press(&mut view, &[KeyCode::Down, KeyCode::Enter]);
-        assert_eq!(reaction, Reaction::LookAgain);
+        assert_eq!(reaction, Reaction::Refresh);
         let only = view.only().unwrap();
         assert_eq!((only.label, only.value.as_str()), ("process_pid", "9"));
         assert_eq!(view.title(), "functions of other (9)");
-        assert_eq!(press(&mut view, &[KeyCode::Esc]), Reaction::LookAgain);
+        assert_eq!(press(&mut view, &[KeyCode::Esc]), Reaction::Refresh);
         assert_eq!((view.only(), view.tab()), (None, Tab::Processes));
         press(&mut view, &[KeyCode::Char('3')]);
         assert_eq!(names(&view), ["app.service"]);
     }
 
     #[test]
-    fn tabs_go_around() {
+    fn tabs_wrap_around() {
         let mut view = view();
         press(&mut view, &[KeyCode::BackTab]);
         assert_eq!(view.tab(), Tab::Containers);
@@ -502,21 +502,21 @@ pub mod tests {
     }
 
     #[test]
-    fn a_pause_keeps_what_is_there_and_a_row_stays_chosen() {
+    fn pause_keeps_the_snapshot_and_the_selected_row() {
         let mut view = view();
         press(&mut view, &[KeyCode::Down, KeyCode::Char('p')]);
-        view.update(Look::default());
+        view.update(Snapshot::default());
         assert_eq!(names(&view).len(), 3);
         press(&mut view, &[KeyCode::Char('p')]);
-        // The same functions in another order.
-        let mut changed = look();
+        // The same functions in a different order.
+        let mut changed = snapshot();
         let cold = changed.tree.find("cold", "app").unwrap();
         changed
             .tree
             .add_stack([cold], profcol_flamegraph::Side::Current, 9_000_000_000);
         view.update(changed);
         assert_eq!(names(&view)[view.selected()], "cold");
-        view.update(Look::default());
+        view.update(Snapshot::default());
         assert_eq!(view.selected(), 0);
         press(
             &mut view,
@@ -526,7 +526,7 @@ pub mod tests {
     }
 
     #[test]
-    fn control_c_ends_it_also_while_typing() {
+    fn control_c_quits_while_typing() {
         let mut view = view();
         press(&mut view, &[KeyCode::Char('/')]);
         let end = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);

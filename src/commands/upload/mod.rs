@@ -1,5 +1,5 @@
-//! `profcol upload`: the pipeline from the receiver `padata` to the exporter `parca` as one line, which
-//! ends by itself and says what it left.
+//! `profcol upload`: runs a pipeline from the `padata` receiver to the `parca` exporter until all files are delivered,
+//! and reports what is left.
 
 mod progress;
 mod reasons;
@@ -10,23 +10,23 @@ use std::sync::Arc;
 use profcol_component::{SelfTelemetry, Status, StatusBoard};
 use profcol_config::Duration;
 use profcol_engine::telemetry::init_logs;
-use profcol_receivers::padata::{Recording, State, survey};
+use profcol_padata::{Recording, State, survey};
 use serde_json::{Value, json};
 
 use self::progress::Progress;
 use self::reasons::Reasons;
 use super::run::{Session, in_runtime, serve};
-use super::{Failure, load};
+use super::{CommandError, load};
 use crate::cli::{Configuration, Server, Upload};
 use crate::privileges;
 
-/// What these would log is told here, where it is known that files are kept.
+/// Their log targets are silenced: `Reasons` reports failures instead, knowing that files are kept.
 const SILENT: &[&str] = &["profcol_engine::sender", "profcol::commands::run"];
 
-pub fn upload(command: &Upload, configuration: &Configuration) -> Result<(), Failure> {
+pub fn upload(command: &Upload, configuration: &Configuration) -> Result<(), CommandError> {
     let before = recordings(command)?;
     let Some(server) = command.to.as_ref().filter(|_| !command.dry_run) else {
-        return summary::tell_contents(&command.folder, &before);
+        return summary::print_contents(&command.folder, &before);
     };
     let own = load::own(&configuration_of(command, server)?);
     let loaded = load::load(&Configuration {
@@ -49,7 +49,7 @@ pub fn upload(command: &Upload, configuration: &Configuration) -> Result<(), Fai
         SILENT,
         &telemetry.log,
     )
-    .map_err(|error| Failure::Configuration(error.to_string()))?;
+    .map_err(|error| CommandError::Configuration(error.to_string()))?;
     privileges::keep(loaded.document.capabilities());
     let progress = Progress::new(&telemetry.meter, &before);
     let served = in_runtime(async {
@@ -61,34 +61,34 @@ pub fn upload(command: &Upload, configuration: &Configuration) -> Result<(), Fai
     });
     progress.end();
     let after = recordings(command)?;
-    let left = summary::tell_left(&progress, &before, &after)?;
+    let left = summary::print_left(&progress, &before, &after)?;
     let report = served?;
     match (left, report.failures.first()) {
         (0, None) => Ok(()),
-        (0, Some(failure)) => Err(Failure::Runtime(failure.to_string())),
-        // It was told to stop. What was on its way is lost nowhere: its files are there.
-        (left, _) => Err(Failure::Runtime(format!(
-            "{left} files were not uploaded as a whole"
+        (0, Some(failure)) => Err(CommandError::Runtime(failure.to_string())),
+        // Stopped early. Undelivered data is not lost: its files are kept.
+        (left, _) => Err(CommandError::Runtime(format!(
+            "{left} files were not uploaded completely"
         ))),
     }
 }
 
-fn recordings(command: &Upload) -> Result<Vec<Recording>, Failure> {
+fn recordings(command: &Upload) -> Result<Vec<Recording>, CommandError> {
     survey(&command.folder)
-        .map_err(|error| Failure::Runtime(format!("{}: {error}", command.folder.display())))
+        .map_err(|error| CommandError::Runtime(format!("{}: {error}", command.folder.display())))
 }
 
-/// The receiver and the exporter as the command line wants them.
-fn configuration_of(command: &Upload, server: &Server) -> Result<Value, Failure> {
+/// The pipeline configuration for the command line.
+fn configuration_of(command: &Upload, server: &Server) -> Result<Value, CommandError> {
     let folder = command.folder.to_str().ok_or_else(|| {
-        Failure::Usage(format!(
-            "{} is not UTF-8, which a path in a configuration has to be",
+        CommandError::Usage(format!(
+            "{} is not UTF-8, as paths in a configuration must be",
             command.folder.display()
         ))
     })?;
     if command.insecure && server.is_plaintext == Some(false) {
-        return Err(Failure::Usage(
-            "--insecure is plaintext, and grpcs:// is not; --insecure-skip-verify trusts any certificate"
+        return Err(CommandError::Usage(
+            "--insecure means plaintext and conflicts with grpcs://; --insecure-skip-verify trusts any certificate"
                 .to_owned(),
         ));
     }
@@ -131,7 +131,7 @@ fn configuration_of(command: &Upload, server: &Server) -> Result<Value, Failure>
     }))
 }
 
-/// How many batches of a file are still to be delivered.
+/// Number of undelivered batches of a file.
 fn waiting(recording: &Recording) -> u64 {
     match recording.state {
         State::Waiting {

@@ -1,11 +1,11 @@
-//! How far an upload has come, while it runs: a bar on a terminal, and a line now and then elsewhere.
+//! Upload progress: a bar on a terminal, periodic lines elsewhere.
 
 use std::convert::Infallible;
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
 use profcol_component::{IntCounter, Meter};
-use profcol_receivers::padata::Recording;
+use profcol_padata::Recording;
 
 use super::waiting;
 use crate::stderr::tell;
@@ -23,7 +23,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Reads what the receiver counts.
+    /// Reads the receiver's counters.
     pub fn new(meter: &Meter, recordings: &[Recording]) -> Self {
         let counter = |name: &str| {
             let name = format!("otelcol_receiver_padata_{name}");
@@ -74,7 +74,7 @@ impl Progress {
         }
     }
 
-    /// The cursor stays at the beginning, so that a line of the log takes the bar's place.
+    /// Leaves the cursor in column 0, so that a log line overwrites the bar.
     fn draw(&self) {
         let bar = bar(self.batches(), self.all_batches);
         tell(&format!("\x1b[K{bar} {}\r", self.line()));
@@ -97,7 +97,7 @@ fn bar(done: u64, all: u64) -> String {
     format!("[{}{}]", "=".repeat(full), " ".repeat(rest))
 }
 
-/// Prints a line, in place of the bar where there is one.
+/// Prints a line, over the bar if there is one.
 pub fn say_line(line: &str) {
     let erase = if is_on_terminal() { "\x1b[K" } else { "" };
     tell(&format!("{erase}{}\n", profcol_printable::line(line)));
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_is_as_long_as_what_is_done() {
+    fn the_bar_shows_the_share_done() {
         let check = |done, all, filled: usize| {
             let expected = format!("[{:<30}]", "=".repeat(filled));
             assert_eq!(bar(done, all), expected, "{done} of {all}");

@@ -1,58 +1,58 @@
-//! Why nothing is uploaded for now, told while it runs.
+//! Reports why uploading fails while it runs.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use profcol_component::{Status, StatusBoard};
 
 use super::progress::{Progress, say_line};
 
-/// A reason is told once in that long.
+/// Repeats the same reason at most this often.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
-/// More different reasons are not told in that time.
+/// Maximum number of distinct reasons per interval.
 const MAX_REASONS: usize = 16;
-/// How long a server may say nothing at first before that is told.
+/// Grace period before an unresponsive server is reported.
 const QUIET_PERIOD: Duration = Duration::from_secs(3);
-/// How often it is looked whether a reason still holds.
+/// How often to check whether a reason persists.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Options of a configuration that a reason advises to set, and what they are on the command line.
+/// Translates advice on configuration options to command-line flags.
 const OPTIONS: &[(&str, &str)] = &[
     ("set `tls::insecure: true`", "use grpc:// or --insecure"),
-    ("set `tls::ca_file` to", "give by --ca-file"),
+    ("set `tls::ca_file` to", "pass it with --ca-file"),
     (
         ", or set `tls::server_name_override`",
-        ", or trust any by --insecure-skip-verify",
+        ", or trust any certificate with --insecure-skip-verify",
     ),
 ];
 
 pub struct Reasons {
     address: String,
-    told: Mutex<HashMap<String, Instant>>,
+    reported: Mutex<HashMap<String, Instant>>,
 }
 
 impl Reasons {
     pub fn new(address: &str) -> Self {
         Self {
             address: address.to_owned(),
-            told: Mutex::default(),
+            reported: Mutex::default(),
         }
     }
 
     pub fn tell(&self, reason: &str) {
         if self.is_due(reason, Instant::now()) {
-            say_line(&format!("Uploading fails: {}", on_command_line(reason)));
+            say_line(&format!("Upload failing: {}", on_command_line(reason)));
         }
     }
 
-    /// Tells of a server that says nothing, and again of reasons that last.
+    /// Reports an unresponsive server, and repeats lasting reasons.
     pub async fn repeat(&self, board: &StatusBoard, progress: &Progress) -> Infallible {
         tokio::time::sleep(QUIET_PERIOD).await;
-        if !progress.has_begun() && self.is_unsaid() {
+        if !progress.has_begun() && self.is_silent() {
             say_line(&format!(
-                "Uploading has not begun: {} has not answered for {} seconds; check the address, and firewalls on the way",
+                "Upload has not started: no response from {} for {} seconds; check the address and firewalls",
                 self.address,
                 QUIET_PERIOD.as_secs()
             ));
@@ -67,22 +67,18 @@ impl Reasons {
         }
     }
 
-    fn is_unsaid(&self) -> bool {
-        self.told().is_empty()
+    fn is_silent(&self) -> bool {
+        self.reported.lock().is_empty()
     }
 
     fn is_due(&self, reason: &str, now: Instant) -> bool {
-        let mut told = self.told();
-        told.retain(|_, when| now.saturating_duration_since(*when) < REPEAT_INTERVAL);
-        let is_due = !told.contains_key(reason) && told.len() < MAX_REASONS;
+        let mut reported = self.reported.lock();
+        reported.retain(|_, when| now.saturating_duration_since(*when) < REPEAT_INTERVAL);
+        let is_due = !reported.contains_key(reason) && reported.len() < MAX_REASONS;
         if is_due {
-            told.insert(reason.to_owned(), now);
+            reported.insert(reason.to_owned(), now);
         }
         is_due
-    }
-
-    fn told(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -98,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_is_told_once_a_minute_and_another_one_at_once() {
+    fn a_reason_is_repeated_after_a_minute_and_a_new_one_reported_at_once() {
         let reasons = Reasons::new("parca:7070");
         let began = Instant::now();
         let check = |reason, seconds, is_due| {
@@ -119,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_that_are_never_the_same_are_bounded() {
+    fn distinct_reasons_are_bounded() {
         let reasons = Reasons::new("parca:7070");
         let began = Instant::now();
         let due = (0..1000).filter(|number| reasons.is_due(&number.to_string(), began));

@@ -1,17 +1,17 @@
-//! What there is to upload, and what an upload left.
+//! Summaries before and after an upload.
 
 use std::fmt::Write;
 use std::path::Path;
 
+use profcol_padata::{Recording, State};
 use profcol_printable::line;
-use profcol_receivers::padata::{Recording, State};
 
 use super::progress::Progress;
-use crate::commands::Failure;
+use crate::commands::CommandError;
 use crate::commands::print::print_text;
 
-/// All that `--dry-run` tells.
-pub fn tell_contents(folder: &Path, recordings: &[Recording]) -> Result<(), Failure> {
+/// The output of `--dry-run`.
+pub fn print_contents(folder: &Path, recordings: &[Recording]) -> Result<(), CommandError> {
     let mut text = String::new();
     let (mut bytes, mut rows) = (0, 0);
     let mut all_times = None;
@@ -49,15 +49,15 @@ pub fn tell_contents(folder: &Path, recordings: &[Recording]) -> Result<(), Fail
     print_text(&text)
 }
 
-/// Tells what was uploaded, and each file that was not; how many of those this upload should have.
-pub fn tell_left(
+/// Prints what was uploaded and each file left; returns how many files this upload should have delivered but did not.
+pub fn print_left(
     progress: &Progress,
     before: &[Recording],
     after: &[Recording],
-) -> Result<usize, Failure> {
+) -> Result<usize, CommandError> {
     let mut left = 0;
     let mut text = format!(
-        "Uploaded {} batches, {} files as a whole.\n",
+        "Uploaded {} batches, {} complete files.\n",
         progress.batches(),
         progress.files()
     );
@@ -76,7 +76,7 @@ pub fn tell_left(
         if Path::new(&damaged).exists() {
             left += 1;
             let damaged = name(Path::new(&damaged));
-            let _ = writeln!(text, "Left: {damaged}: not everything in it can be read");
+            let _ = writeln!(text, "Left: {damaged}: partly unreadable");
         }
     }
     print_text(&text)?;
@@ -99,8 +99,8 @@ fn state(state: &State) -> String {
             format!("{uploaded} of {batches} batches uploaded, {refused} refused by the server")
         }
         State::Delivered => "uploaded, and kept".to_owned(),
-        State::InUse => "in use by another process, which records or uploads it".to_owned(),
-        State::Unreadable(error) => format!("cannot be read: {}", line(&error.to_string())),
+        State::InUse => "in use by another process that records or uploads it".to_owned(),
+        State::Unreadable(error) => format!("unreadable: {}", line(&error.to_string())),
     }
 }
 
@@ -117,7 +117,7 @@ fn range((first, last): Times) -> String {
     format!("{} to {}", time(first), time(last))
 }
 
-/// A time in nanoseconds since 1970 as people write it, in UTC.
+/// Formats Unix nanoseconds in UTC.
 fn time(nanoseconds: i64) -> String {
     let time = jiff::Timestamp::from_nanosecond(nanoseconds.into());
     time.map_or_else(

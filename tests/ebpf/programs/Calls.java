@@ -2,7 +2,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.Callable;
 
-/** Burns CPU in methods that are called in the ways that Java knows, each in one known chain. */
+/** Burns CPU in methods called in different ways, each in one known chain. */
 public class Calls {
     static final long SLICE = 100_000_000;
     static volatile long sink;
@@ -11,7 +11,7 @@ public class Calls {
     static void burn() {
         long end = System.nanoTime() + SLICE;
         long sum = 0;
-        // C2 leaves the safepoints of a loop out whose turns it can count, and with them what it knows of the code there.
+        // C2 omits the safepoints of counted loops, and with them the debug information of the code there.
         int step = stride;
         while (System.nanoTime() < end) {
             for (int number = 0; number < 2000; number += step) {
@@ -128,7 +128,7 @@ public class Calls {
     }
 
     public static void main(String[] arguments) throws Exception {
-        // The runtime is up: from here on only this program runs.
+        // Startup is complete: from here on only this program runs.
         new java.io.File(arguments[1]).createNewFile();
         long end = System.nanoTime() + Long.parseLong(arguments[0]) * 1_000_000_000;
         while (System.nanoTime() < end) {

@@ -1,4 +1,4 @@
-// Is busy for as many seconds of its own CPU time as it is told.
+// Burns the given number of seconds of CPU time.
 
 #include <stdlib.h>
 #include <time.h>

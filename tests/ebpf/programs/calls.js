@@ -1,4 +1,4 @@
-// Burns CPU in functions that are called in the ways that JavaScript knows, each in one known chain.
+// Burns CPU in functions called in different ways, each in one known chain.
 'use strict';
 
 const SLICE_MS = 100;

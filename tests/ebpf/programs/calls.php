@@ -1,5 +1,5 @@
 <?php
-// Burns CPU in functions that are called in the ways that PHP knows, each in one known chain.
+// Burns CPU in functions called in different ways, each in one known chain.
 
 const SLICE = 20_000_000;
 
@@ -174,7 +174,7 @@ function by_größe() {
     burn(); // calls
 }
 
-// Short functions, which come and go most of the time.
+// Short functions, which are mostly being entered or left.
 function by_callbacks() {
     $limit = hrtime(true) + SLICE;
     while (hrtime(true) < $limit) {

@@ -1,4 +1,4 @@
-# Burns CPU in methods and blocks that are called in the ways that Ruby knows, each in one known chain.
+# Burns CPU in methods and blocks called in different ways, each in one known chain.
 
 SLICE = 0.02
 CLOCK = Process::CLOCK_THREAD_CPUTIME_ID
@@ -177,7 +177,7 @@ def by_größe
   burn # calls
 end
 
-# Short blocks, which come and go most of the time.
+# Short blocks, which are mostly being entered or left.
 def by_times
   limit = Process.clock_gettime(CLOCK) + SLICE
   while Process.clock_gettime(CLOCK) < limit

@@ -1,4 +1,4 @@
-// Go calls C, and C calls Go: each call goes over to another stack.
+// Go calls C, and C calls Go: each call switches to another stack.
 package main
 
 /*

@@ -1,6 +1,6 @@
-// A chain of calls that a profile has to show whole: main, outer, middle, inner, leaf.
+// A call chain that a profile must show completely: main, outer, middle, inner, leaf.
 //
-// Frames of several shapes on the way: spilled registers, a large array, memory from alloca, a
+// With different kinds of frames: spilled registers, a large array, memory from alloca, a
 // realigned stack, and code that runs while an exception is caught.
 
 #include <alloca.h>

@@ -1,4 +1,4 @@
-// Goroutines that do little in short functions, and enough garbage that it is collected meanwhile.
+// Goroutines with short functions, and enough garbage to trigger the collector.
 
 package main
 
@@ -40,7 +40,7 @@ func spin(rounds int) {
 func work() {
 	for {
 		spin(1000)
-		// Goroutines that take turns are stopped by signals otherwise.
+		// Otherwise the scheduler preempts goroutines with signals.
 		garbage = append(garbage[:len(garbage)%64], make([]byte, 4096))
 	}
 }

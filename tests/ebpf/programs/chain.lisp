@@ -1,7 +1,7 @@
-;;; A chain of calls that a profile has to show whole: main, outer, middle, inner, leaf.
+;;; A call chain that a profile must show completely: main, outer, middle, inner, leaf.
 ;;;
-;;; Saves itself as the image CORE, which a Lisp then maps and runs. There it writes to CORE.names where its functions
-;;; are: address and bytes, in hexadecimal, and name.
+;;; Saves itself as the image CORE, which a Lisp then maps and runs. At run time it writes the positions of its functions
+;;; to CORE.names: address and size, in hexadecimal, and name.
 
 (declaim (notinline leaf inner middle outer))
 (defvar *sink* 0)

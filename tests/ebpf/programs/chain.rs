@@ -1,4 +1,4 @@
-//! Short functions that do little: main calls work, work outer, outer inner, and inner leaf.
+//! Short functions: main calls work, which calls outer, which calls inner, which calls leaf.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-// More frames than anybody asked for.
+// More frames than `max_frames`.
 
 #include <unistd.h>
 

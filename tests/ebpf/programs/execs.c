@@ -1,4 +1,4 @@
-// Becomes the next program, over and over: the process stays, everything in it goes.
+// Executes the next program, over and over: the process stays, its image is replaced.
 
 #include <time.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ static double now(void) {
 }
 
 int main(int argc, char **argv) {
-  // The alarm goes on through exec.
+  // The alarm survives exec.
   unsigned left = alarm(0);
   alarm(left ? left : 300);
   double start = now();

@@ -1,4 +1,4 @@
-/* Claims to be PHP 8.2 with a damaged state: what kind of damage is the first argument. */
+/* Claims to be PHP 8.2 with a damaged state: the first argument selects the kind of damage. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@ static volatile unsigned long sink;
 
 static void put(char *object, int offset, const void *value) { memcpy(object + offset, &value, 8); }
 
-/* Like the loop, it calls what it runs. */
+/* Like the loop, it calls the functions that it runs. */
 __attribute__((noinline)) unsigned long burn(unsigned long rounds) {
   for (unsigned long i = 0; i < rounds; i++) sink += i * i;
   return sink;

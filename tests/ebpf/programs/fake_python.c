@@ -1,4 +1,4 @@
-/* Claims to be CPython 3.12 with a damaged state: what kind of damage is the first argument. */
+/* Claims to be CPython 3.12 with a damaged state: the first argument selects the kind of damage. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

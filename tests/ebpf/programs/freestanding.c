@@ -1,4 +1,4 @@
-// A program without any library, as languages make that bring their own: nobody says that _start has no caller.
+// A program without any library, as from languages with their own runtime: _start is not marked as outermost.
 
 #define SHOWN __attribute__((noipa))
 
@@ -18,7 +18,7 @@ SHOWN unsigned long inner(unsigned long state) {
   return leaf(state) ^ a ^ b ^ c;
 }
 
-// Some minutes at most.
+// Limits the run time to some minutes.
 __attribute__((force_align_arg_pointer)) void _start(void) {
   for (unsigned long state = 1; state < 10000000; state++) sink = inner(state);
   __builtin_trap();

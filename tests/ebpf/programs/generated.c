@@ -1,7 +1,7 @@
-// Code made while the program runs, as a compiler for a language does: nothing describes it, but it keeps the frame
-// pointer, as these compilers do for the sake of profilers.
+// Code generated at run time, like by a JIT compiler: it has no unwind information, but it keeps the frame pointer, as
+// JIT compilers do for profilers.
 //
-// With IN_FILE it lies in a file that is mapped, as the image of a Lisp does, or what a compiler made ahead of time.
+// With IN_FILE it is in a mapped file, like a Lisp image or ahead-of-time compiled code.
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -58,7 +58,7 @@ SHOWN unsigned long call(unsigned long (*made)(unsigned long (*)(void))) {
 }
 
 #ifdef IN_FILE
-// Behind a page of something else, in a file beside the program's.
+// After a page of other data, in a file next to the program.
 static void *make(void) {
   static const char head[4096] = "image";
   char path[4096];

@@ -1,4 +1,4 @@
-// A chain of calls through a giant: each function is a megabyte away from the one that it calls.
+// A call chain through a very large program: each function is a megabyte away from its callee.
 
 #include <unistd.h>
 

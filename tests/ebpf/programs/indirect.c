@@ -1,4 +1,4 @@
-// A static program chooses some functions at its start; calls of them go through a linkage table that nothing describes.
+// A static program selects some functions at startup (ifunc); calls of them go through a PLT without unwind information.
 
 #include <unistd.h>
 

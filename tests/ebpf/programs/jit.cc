@@ -1,7 +1,7 @@
 // Runs generated code: `generated_caller` calls `generated_loop`, both named in a perf map or, with
-// the argument `dump`, in a jitdump. With `memfd`, `posix`, `sysv` and `shared` the code is in memory that has the
-// shape of a file, and but for the last is mapped twice, as runtimes have it that never map memory to be written and
-// run at once.
+// the argument `dump`, in a jitdump. With `memfd`, `posix`, `sysv` and `shared` the code is in file-backed memory,
+// and except for the last it is mapped twice, like in runtimes that never map memory both writable and
+// executable.
 
 #include <cstdint>
 #include <cstdio>
@@ -53,7 +53,7 @@ static void add(FILE *file, bool dump, const void *code, size_t bytes, const cha
   fwrite(code, bytes, 1, file);
 }
 
-// Memory to write code to, and where it runs.
+// The writable mapping of the code, and the executable one.
 struct Memory {
   void *written, *run;
 };

@@ -1,4 +1,4 @@
-// A thread that goes on after the first one, whose process then has no memory of its own to look at.
+// A thread that outlives the process's first thread, after which the leader has no memory to read.
 
 #include <pthread.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ SHOWN unsigned long inner(unsigned long state) {
 }
 
 SHOWN void *thread(void *unused) {
-  // Only when the leader is gone.
+  // Only after the leader has exited.
   usleep(200000);
   for (unsigned long state = 1;; state++) sink = inner(state);
   return unused;

@@ -1,4 +1,4 @@
-// What calls of another file lead to.
+// The functions called by another file.
 
 unsigned long step(unsigned long state) {
   return state * 6364136223846793005 + 1;

@@ -1,5 +1,5 @@
-// Short functions that do little, so that samples also fall on their first and last instructions: main calls outer,
-// outer middle, middle inner and inner leaf.
+// Short functions, so that samples also hit their first and last instructions: main calls outer, which calls middle,
+// which calls inner, which calls leaf.
 
 #include <alloca.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ SHOWN unsigned long LEAF(unsigned long state) {
   return state;
 }
 
-// How far the stack moves is known only when it runs.
+// The size of the frame is dynamic.
 SHOWN unsigned long inner(unsigned long state, unsigned long bytes) {
   volatile char *memory = alloca(bytes);
   memory[bytes / 2] = 1;

@@ -1,4 +1,4 @@
-// Calls a function of a library so often that samples fall on the jump through which the calls go.
+// Calls a library function so often that samples hit the PLT entry.
 
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-// Each call goes all the way of one that is bound lazily, through the header of the linkage table: what the header jumps
-// to is replaced by code that binds nothing.
+// Each call takes the path of lazy binding, through the PLT header: the target of the header is replaced by code that
+// does not bind.
 
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ SHOWN unsigned long stepped(unsigned long state) {
   return state * 6364136223846793005 + 1;
 }
 
-// Where it begins, two words are pushed: by the entry and the header, or both by the header.
+// At its start, two words have been pushed: by the entry and the header, or both by the header.
 __asm__(
     ".text\n"
     ".globl resolve\n"

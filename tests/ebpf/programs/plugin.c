@@ -1,4 +1,4 @@
-// Two libraries of the same shape whose frames differ.
+// Two libraries with the same structure but different frames.
 
 #define SHOWN __attribute__((noipa))
 

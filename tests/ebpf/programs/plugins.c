@@ -1,4 +1,4 @@
-// Loads libraries in turn, each where the other was before, and calls back out of them.
+// Loads libraries alternately, each at the address of the other, and receives calls from them.
 
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// Frames whose place is not known beforehand: the stack is aligned to more than a call leaves it at.
+// Frames with a dynamic position: the stack is aligned more strictly than at a call.
 
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ SHOWN unsigned long aligned(unsigned long state) {
   return leaf(state, large);
 }
 
-// Aligned, and as much more as is known only when it runs.
+// Aligned, and with a dynamic size.
 SHOWN unsigned long moved(unsigned long state, unsigned long words) {
   unsigned long large[words] __attribute__((aligned(128)));
   large[words / 2] = state;

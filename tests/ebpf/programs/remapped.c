@@ -1,5 +1,5 @@
-// A program that copies its own code to other memory and puts that in its place, as those do that want their code on
-// huge pages: all of it, or what lies between some functions.
+// A program that copies its own code to anonymous memory and maps that over the original, like programs that move their
+// code to huge pages: all of it, or only the range between some functions.
 
 #define _GNU_SOURCE
 #include <string.h>
@@ -39,7 +39,7 @@ static int move(unsigned long start, unsigned long end) {
 }
 
 #ifdef ALL
-// The first code of all.
+// The first code in the segment.
 extern int _init(void);
 #define FIRST _init
 #define END etext

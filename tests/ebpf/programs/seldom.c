@@ -1,4 +1,4 @@
-// Is busy for a tenth of the time, so that many of it leave a small machine some.
+// Busy for a tenth of the time, so that many instances do not overload a small machine.
 
 #include <time.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// A handler that keeps a CPU busy. What it interrupts is the very first instruction of a function, which belongs to
-// another one if it is taken for an address to which a call returns.
+// A busy signal handler. It interrupts the very first instruction of a function, which would be attributed to the
+// previous function if it were treated as a return address.
 
 #define _GNU_SOURCE
 #include <signal.h>
@@ -64,7 +64,7 @@ SHOWN unsigned long outer(unsigned long state) {
 }
 
 int main(void) {
-  // Above all that is interrupted: the way out of the signal leads down.
+  // Above all interrupted frames, so that unwinding the signal goes down the stack.
   static char low[65536];
   char high[65536];
   stack_t stack = {.ss_sp = ON_STACK > 0 ? high : low, .ss_size = sizeof low};

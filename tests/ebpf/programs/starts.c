@@ -1,4 +1,4 @@
-// Stacks that begin elsewhere than in main: threads and coroutines.
+// Stacks that do not begin in main: threads and coroutines.
 
 #define _GNU_SOURCE
 #include <pthread.h>

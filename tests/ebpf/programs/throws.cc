@@ -1,4 +1,4 @@
-// Throws all the time: most samples are of the unwinder that looks for the way to the catch, some of the one who throws.
+// Throws constantly: most samples are in the unwinder that searches for the catch block, some in the throwing function.
 
 #include <unistd.h>
 
@@ -14,7 +14,7 @@ extern "C" {
 
 SHOWN unsigned long thrower(unsigned long state) {
   volatile unsigned long large[20];
-  // Long enough for a profile to see it between two throws.
+  // Long enough to be sampled between two throws.
   for (unsigned long turn = 0; turn < 500; turn++) large[turn % 20] = state;
   if (large[state % 20]) throw state;
   return state;

@@ -1,4 +1,4 @@
-// A handler that asks for the time: the kernel's code in the process, below the kernel's frame on its stack.
+// A signal handler that reads the clock: vDSO code called below the kernel's signal frame.
 
 #include <signal.h>
 #include <time.h>

@@ -1,14 +1,14 @@
-//! Which code of a file has unwind information of its own: elsewhere gdb guesses.
+//! The code of a file that has unwind information: elsewhere gdb guesses.
 
 use gimli::{BaseAddresses, DebugFrame, EhFrame, LittleEndian, UnwindSection};
 use object::{Object, ObjectSection};
 use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::Source;
 
-/// Stretches of the file.
-pub struct Described(Vec<(u64, u64)>);
+/// File ranges.
+pub struct ProcessDescription(Vec<(u64, u64)>);
 
-impl Described {
+impl ProcessDescription {
     pub fn read(elf: &ElfCode, source: &impl Source) -> Option<Self> {
         let mut bytes = vec![0; source.length().ok()? as usize];
         source.read_at(&mut bytes, 0).ok()?;

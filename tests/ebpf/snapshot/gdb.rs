@@ -1,11 +1,10 @@
-//! A process stopped by gdb, and what gdb makes of its stacks.
+//! A process stopped by gdb, and its stacks according to gdb.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use profcol_ebpf_common::walk::Registers;
-
-use crate::support::{root, version_of};
+use profcol_test_harness::support::{root, version_of};
 
 pub struct Gdb {
     process: Child,
@@ -13,7 +12,7 @@ pub struct Gdb {
     output: BufReader<ChildStdout>,
 }
 
-/// Where a thread stands, by gdb.
+/// A thread's stack according to gdb.
 #[derive(Default)]
 pub struct Thread {
     pub registers: Registers,
@@ -29,7 +28,7 @@ pub struct Frame {
 }
 
 impl Gdb {
-    /// The oldest release that this was compared with.
+    /// The oldest tested release.
     pub const MIN_VERSION: (u32, u32) = (13, 1);
 
     pub fn is_there() -> bool {
@@ -54,15 +53,15 @@ impl Gdb {
         }
     }
 
-    /// Lets the process go on by some instructions.
+    /// Steps the process by some instructions.
     pub fn step(&mut self, instructions: u32) {
-        // Fails where the process has ended, which the next look shows.
+        // Fails if the process has exited, which the next `look` detects.
         if let Some(input) = &mut self.input {
             let _ = writeln!(input, "{instructions}");
         }
     }
 
-    /// None where the process is gone.
+    /// None if the process is gone.
     pub fn look(&mut self) -> Option<Vec<Thread>> {
         let mut threads: Vec<Thread> = Vec::new();
         loop {
@@ -95,7 +94,7 @@ impl Gdb {
                     let thread = threads.last_mut().unwrap();
                     thread.frames.push(Frame { ip, stop, name });
                 }
-                // What gdb says by itself.
+                // gdb's own messages.
                 _ => {}
             }
         }
@@ -104,7 +103,7 @@ impl Gdb {
 
 impl Drop for Gdb {
     fn drop(&mut self) {
-        // It lets the process go as it ends, and ends with its input.
+        // gdb exits at the end of its input, and detaches from the process.
         self.input.take();
         let _ = self.process.wait();
     }

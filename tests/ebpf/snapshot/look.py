@@ -1,5 +1,5 @@
-# Run by gdb: prints where each thread stands and how gdb gets from there to its first frame; then, for each number that
-# it is given, goes on by so many instructions and prints again.
+# Run by gdb: prints the stack of each thread; then, for each number on its input, steps that many instructions and
+# prints again.
 
 import gdb
 import os
@@ -22,7 +22,7 @@ def look():
         registers = [int(frame.read_register(name)) & (2**64 - 1) for name in REGISTERS]
         print("\n=thread", *registers)
         for _ in range(MOST_FRAMES):
-            # Others are made up from what debug information says of a real one.
+            # Others are virtual frames (inlined functions) from debug information.
             if frame.type() not in (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME):
                 stop = gdb.frame_stop_reason_string(frame.unwind_stop_reason()).replace(" ", "_")
                 print("=frame", frame.pc(), stop, frame.name() or "?")
@@ -45,7 +45,7 @@ def step(instructions):
     if thread is None:
         return
     thread.switch()
-    # It may come to wait for something.
+    # The program may block.
     wake = threading.Timer(LONGEST_STEP, os.kill, (process.pid, signal.SIGINT))
     wake.start()
     gdb.execute("stepi " + instructions, to_string=True)

@@ -1,7 +1,7 @@
-//! Programs that are stopped anywhere: the walk leads to the same frames as gdb's.
+//! Programs stopped anywhere: the walk finds the same frames as gdb.
 //!
-//! The walk is that of the BPF programs, compiled for this machine, with the tables that they get. So what differs from
-//! gdb is a rule or the step by it, and nothing of the kernel's.
+//! The walk is that of the BPF programs, compiled for this machine, with the same tables. Any difference comes from a
+//! rule or its application, not from the kernel.
 
 mod described;
 mod gdb;
@@ -15,30 +15,30 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use profcol_ebpf_common::reason::EndReason;
+use profcol_test_harness::programs::programs;
+use profcol_test_harness::support::skip;
+use profcol_test_harness::toolchain::Workshop;
 
 use crate::chains::Live;
 use crate::host::Running;
-use crate::programs::programs;
-use crate::support::skip;
-use crate::toolchain::Workshop;
 use gdb::{Gdb, Thread};
 use walker::{Files, Stopped};
 
-/// Times that a program is stopped, and how often it goes on by a few instructions each time.
+/// How often a program is stopped, and the number of short steps after each stop.
 const STOPS: usize = 2;
 const STEPS: u32 = 20;
 
-/// Longer than a program needs to come to where it stays.
+/// Longer than a program needs for its startup.
 const START: Duration = Duration::from_millis(300);
 
-/// Has no caller, which some compilers do not know.
+/// It has no caller, which some compilers do not mark.
 const FIRST: &str = "_start";
 
 #[derive(Default)]
 struct Verdict {
     equal: usize,
     frames: usize,
-    /// One of the two ends earlier, or gdb guesses, and where.
+    /// Accepted differences by reason: one of the two ends earlier, or gdb guesses.
     explained: BTreeMap<String, usize>,
     different: Vec<String>,
 }
@@ -47,7 +47,7 @@ impl Verdict {
     fn add(&mut self, thread: &Thread, stopped: &mut Stopped, files: &mut Files) {
         let (ours, end) = stopped.walk(thread.registers, files);
         let theirs: Vec<u64> = thread.frames.iter().map(|frame| frame.ip).collect();
-        // Gdb shows the zero that a first frame's return address is.
+        // gdb shows a first frame's zero return address.
         let theirs = theirs.strip_suffix(&[0]).unwrap_or(&theirs);
         let is_whole = matches!(end, EndReason::Complete | EndReason::Truncated);
         if ours == theirs && is_whole {
@@ -57,7 +57,7 @@ impl Verdict {
         }
         let common = ours.iter().zip(theirs).take_while(|(a, b)| a == b).count();
         let last = &thread.frames[common - 1];
-        // The innermost frame stands at its address, the others behind a call.
+        // The innermost frame has its exact address, the others a return address.
         let address = last.ip - u64::from(common > 1);
         let why = if end == EndReason::Complete && ours.len() == common && last.name == FIRST {
             "gdb finds callers of"
@@ -116,7 +116,7 @@ fn judge(pid: u32, files: &mut Files) -> Verdict {
     verdict
 }
 
-/// Judges a program and returns what is wrong.
+/// Checks a program and returns the differences.
 #[expect(clippy::print_stdout, reason = "the figures are of interest")]
 fn check(name: &str, pid: u32, files: &mut Files) -> String {
     thread::sleep(START);
@@ -147,7 +147,7 @@ fn can_look() -> bool {
 }
 
 #[test]
-fn walks_the_known_programs_as_gdb_does() {
+fn walks_known_programs_like_gdb() {
     if !can_look() {
         return;
     }
@@ -156,7 +156,7 @@ fn walks_the_known_programs_as_gdb_does() {
     let mut files = Files::default();
     let mut failed = String::new();
     for program in programs() {
-        // Gdb looks for the file by its name, and for the thread that a process began with.
+        // gdb needs the file by name, and the process's first thread.
         let is_beyond_gdb = ["deleted", "leaderless"].contains(&program.name);
         if is_beyond_gdb || !program.name.contains(&only) {
             continue;
@@ -169,7 +169,7 @@ fn walks_the_known_programs_as_gdb_does() {
     assert!(failed.is_empty(), "\n{failed}");
 }
 
-/// What interpreters do all day.
+/// Typical work of an interpreter.
 const PYTHON: &str = "
 import json, re
 text = json.dumps({str(n): [n, 'x' * n] for n in range(50)})
@@ -185,9 +185,9 @@ const BASH: &str =
 const AWK: &str = "BEGIN { while (1) { for (i = 0; i < 1000; i++) a[i % 50] = a[i % 50] substr(\"text\", i % 4); \
     n = split(a[1], b, /t/); delete a } }";
 
-/// Programs as they are installed, by whoever built them.
+/// Installed programs, from any compiler.
 #[test]
-fn walks_the_programs_of_this_machine_as_gdb_does() {
+fn walks_installed_programs_like_gdb() {
     if !can_look() {
         return;
     }
@@ -214,7 +214,7 @@ fn walks_the_programs_of_this_machine_as_gdb_does() {
     assert!(failed.is_empty(), "\n{failed}");
 }
 
-/// A program itself, and no script that looks for one.
+/// A program itself, not a wrapper script.
 fn real(path: PathBuf) -> Option<PathBuf> {
     let path = fs::canonicalize(path).ok()?;
     let is_elf = fs::read(&path).is_ok_and(|bytes| bytes.starts_with(b"\x7fELF"));

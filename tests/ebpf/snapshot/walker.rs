@@ -1,4 +1,4 @@
-//! The walk of the BPF programs, on a process that stands still: its mappings from `/proc`, its memory, the tables.
+//! The walk of the BPF programs on a stopped process, with mappings from `/proc`, its memory, and unwind tables.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -11,18 +11,18 @@ use profcol_ebpf_common::walk::{Registers, UserMemory, Walk};
 use profcol_ebpf_unwind::{ElfCode, Table};
 use profcol_elf::Source;
 
-use super::described::Described;
+use super::described::ProcessDescription;
 
-/// As many as gdb is asked for.
+/// The same limit as for gdb.
 const MAX_FRAMES: usize = 200;
 
-/// What was found out of files, by their inodes and times; none of those that are refused.
+/// Cached tables of files, by inode and time; none for rejected ones.
 #[derive(Default)]
 pub struct Files(HashMap<String, Option<Known>>);
 
 struct Known {
     table: Table,
-    described: Option<Described>,
+    described: Option<ProcessDescription>,
 }
 
 const VDSO: &str = "[vdso]";
@@ -38,7 +38,7 @@ struct Mapping {
     end: u64,
     offset: u64,
     has_code: bool,
-    /// Device and inode; zeros where there is no file.
+    /// Device and inode; zeros if there is no file.
     file: String,
     path: String,
 }
@@ -53,7 +53,7 @@ impl Stopped {
         })
     }
 
-    /// The instruction pointer of each frame, and why there is no further one.
+    /// The instruction pointer of each frame, and the end reason.
     pub fn walk(&mut self, registers: Registers, files: &mut Files) -> (Vec<u64>, EndReason) {
         let mut walk = Walk {
             registers,
@@ -104,7 +104,7 @@ impl Stopped {
             self.memory.read_exact_at(&mut image, mapping.start).ok()?;
             return files.get(VDSO, || Some(image));
         }
-        // Also where the file has no name any more.
+        // Works for deleted files, too.
         let link = self.link(mapping);
         let written = fs::metadata(&link).ok()?.modified().ok()?;
         let file = format!("{} {written:?}", mapping.file);
@@ -137,7 +137,7 @@ impl Files {
                 let elf = ElfCode::read(&source).ok()?;
                 Some(Known {
                     table: Table::build(&elf, &source).ok()?,
-                    described: Described::read(&elf, &source),
+                    described: ProcessDescription::read(&elf, &source),
                 })
             };
             self.0.insert(file.to_owned(), read());
@@ -148,7 +148,7 @@ impl Files {
 
 impl Mapping {
     fn offset_of(&self, address: u64) -> u64 {
-        // The vDSO's counts pages from its own address.
+        // The vDSO's page offset is its address.
         address - self.start + if self.path == VDSO { 0 } else { self.offset }
     }
 

@@ -1,4 +1,4 @@
-//! A server that holds to Parca's rules about debuginfo, and misbehaves as told.
+//! A server with Parca's debuginfo service, which misbehaves on request.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use ::http::{HeaderMap, Method, Response, StatusCode};
 use bytes::Bytes;
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{
-    GrpcConversation, GrpcRequest, GrpcService, HttpRequest, HttpServer, HttpServerSettings,
+    GrpcRequest, GrpcServerStream, GrpcService, HttpRequest, HttpServer, HttpServerSettings,
     HttpService,
 };
 use profcol_parca::debuginfo::{
@@ -18,12 +18,11 @@ use profcol_parca::debuginfo::{
 };
 use profcol_parca::service::WRITE;
 use profcol_profile::proto::{Reader, Writer, tag};
-
-use crate::backend::Serving;
+use profcol_test_harness::backend::Serving;
 
 const LARGEST: u64 = 1_000_000_000;
 
-/// Dropped, it is gone with all its connections.
+/// Dropping it closes all connections.
 pub struct Server {
     pub address: SocketAddr,
     state: Arc<Mutex<State>>,
@@ -32,15 +31,15 @@ pub struct Server {
 
 #[derive(Default)]
 pub struct State {
-    /// By build id.
+    /// By build ID.
     pub files: HashMap<String, Entry>,
-    /// What was asked, in order.
+    /// The calls, in order.
     pub calls: Vec<String>,
     pub fault: Option<Fault>,
-    /// Uploads go there, and are answered so.
+    /// The URL for uploads, and its response.
     signed_url: Option<(String, StatusCode)>,
     uploads: usize,
-    /// Uploads whose callers said that this was all.
+    /// Uploads that the client finished properly.
     pub ended_well: usize,
 }
 
@@ -61,15 +60,15 @@ pub enum Stage {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Answers the next so many questions with `Unavailable`.
+    /// Responds to the next calls with `Unavailable`.
     AwayFor(usize),
-    /// Has no service for debuginfo.
+    /// Has no debuginfo service.
     NoService,
-    /// Reads so many messages of an upload and then no more.
+    /// Stops reading an upload after this many messages.
     StandsStill(usize),
-    /// Ends an upload after so many messages, as when the time is over.
+    /// Ends an upload after this many messages, like at a timeout.
     CutsOff(usize),
-    /// Reads so many bytes of an upload in so much time, and ends it then.
+    /// Reads an upload at this rate, and ends it at the limit.
     ReadsSlowly { bytes: usize, within: Duration },
 }
 
@@ -90,7 +89,7 @@ impl Server {
         server
     }
 
-    /// Has files put to a URL, which answers so.
+    /// Requests uploads to a URL, which responds with this status.
     pub fn with_signed_url(status: StatusCode) -> Self {
         let server = Self::new();
         let runtime = server.serving.runtime();
@@ -190,19 +189,19 @@ fn invalid<T>(message: impl Into<String>) -> Result<T, Status> {
 struct Service(Arc<Mutex<State>>);
 
 impl Service {
-    fn should(&self, asked: &Fields) -> Result<Bytes, Status> {
-        if asked.text(1).len() <= 2 {
+    fn should(&self, request: &Fields) -> Result<Bytes, Status> {
+        if request.text(1).len() <= 2 {
             return invalid("unexpectedly short input");
         }
-        let (wants_it, reason) = self.0.lock().unwrap().decide(&asked.text(1));
+        let (wants_it, reason) = self.0.lock().unwrap().decide(&request.text(1));
         let mut answer = Writer::default();
         answer.uint(tag::varint(1), wants_it.into());
         answer.bytes(tag::len(2), reason.as_bytes());
         Ok(answer.into_vec().into())
     }
 
-    fn initiate(&self, asked: &Fields) -> Result<Bytes, Status> {
-        let (build_id, size, hash) = (asked.text(1), asked.number(2), asked.text(3));
+    fn initiate(&self, request: &Fields) -> Result<Bytes, Status> {
+        let (build_id, size, hash) = (request.text(1), request.number(2), request.text(3));
         if hash.is_empty() {
             return invalid("hash must be set");
         }
@@ -244,19 +243,19 @@ impl Service {
         Ok(answer.into_vec().into())
     }
 
-    fn finish(&self, asked: &Fields) -> Result<Bytes, Status> {
+    fn finish(&self, request: &Fields) -> Result<Bytes, Status> {
         let mut state = self.0.lock().unwrap();
-        let Some(entry) = state.files.get_mut(&asked.text(1)) else {
+        let Some(entry) = state.files.get_mut(&request.text(1)) else {
             return Err(Status::new(Code::NotFound, "no debuginfo metadata found"));
         };
-        if entry.upload_id != asked.text(2) {
+        if entry.upload_id != request.text(2) {
             return invalid("upload id mismatch");
         }
         entry.stage = Stage::Uploaded;
         Ok(Bytes::new())
     }
 
-    async fn upload(&self, call: &mut GrpcConversation) -> Result<(), Status> {
+    async fn upload(&self, call: &mut GrpcServerStream) -> Result<(), Status> {
         let first = Fields::read(&call.receive().await?.unwrap_or_default());
         let Some(info) = first.texts.get(&1).map(|info| Fields::read(info)) else {
             return invalid("upload info must be set");
@@ -330,29 +329,29 @@ impl GrpcService for Service {
     }
 
     async fn call(&self, request: GrpcRequest) -> Result<Bytes, Status> {
-        let asked = Fields::read(&request.message.plain);
+        let fields = Fields::read(&request.message.plain);
         match request.path.as_str() {
-            SHOULD_INITIATE_UPLOAD => self.should(&asked),
-            INITIATE_UPLOAD => self.initiate(&asked),
-            MARK_UPLOAD_FINISHED => self.finish(&asked),
+            SHOULD_INITIATE_UPLOAD => self.should(&fields),
+            INITIATE_UPLOAD => self.initiate(&fields),
+            MARK_UPLOAD_FINISHED => self.finish(&fields),
             path => Err(profcol_net::unknown_method(path)),
         }
     }
 
-    fn is_conversation(&self, path: &str) -> bool {
+    fn is_streaming(&self, path: &str) -> bool {
         path == WRITE || path == UPLOAD
     }
 
-    async fn converse(&self, mut call: GrpcConversation) -> Result<(), Status> {
+    async fn stream(&self, mut call: GrpcServerStream) -> Result<(), Status> {
         if call.path == UPLOAD {
             return self.upload(&mut call).await;
         }
-        // It asks for no stacks.
+        // It requests no stacks.
         call.receive().await.map(|_| ())
     }
 }
 
-/// Where signed URLs lead.
+/// The target of signed URLs.
 struct Store(Arc<Mutex<State>>);
 
 impl HttpService for Store {

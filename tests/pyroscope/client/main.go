@@ -1,7 +1,7 @@
 // Calls a server with the client that Grafana uses, generated from Pyroscope's own definitions.
 //
 // Arguments: the URL of the server, and a value for the header Authorization, which may be empty.
-// Standard input: a JSON array of calls. Standard output: what became of each.
+// Standard input: a JSON array of calls. Standard output: the result of each.
 package main
 
 import (
@@ -24,7 +24,7 @@ import (
 type call struct {
 	Method  string          `json:"method"`
 	Request json.RawMessage `json:"request"`
-	// How the client writes messages: proto, json, or gzip for proto that is compressed.
+	// The client's codec: proto, json, or gzip for compressed proto.
 	Codec string `json:"codec"`
 }
 

@@ -1,4 +1,4 @@
-//! The binary that is handed out: linked statically with musl, optimized as a whole, without symbols.
+//! The release binary: linked statically with musl, link-time optimized, stripped.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -20,9 +20,9 @@ pub fn build(workspace: &Workspace, arch: Arch) -> Result<PathBuf> {
     if !process::has_target("rustc", &target) {
         bail!("rustc has no standard library for {target}; `rustup target add {target}`");
     }
-    // A folder of its own, so that it can be deleted: what it holds is not what the others build.
+    // A separate target directory, which can be deleted independently.
     let folder = workspace.target.join("dist");
-    fs::create_dir_all(&folder).context("failed to make the folder of the build")?;
+    fs::create_dir_all(&folder).context("failed to create the build directory")?;
     let in_capitals = target.replace('-', "_").to_uppercase();
     let mut flags = remapped(workspace)?;
     let mut cargo = workspace.cargo(&["build", "--locked", "--quiet", "--profile", "dist"]);
@@ -31,7 +31,7 @@ pub fn build(workspace: &Workspace, arch: Arch) -> Result<PathBuf> {
     let compiler = match Arch::of_host() == Some(arch) {
         true => native_compiler()?,
         false => {
-            // The linker of the toolchain and its own musl: that of the C compiler would bring another start-up code.
+            // Use the toolchain's linker and musl: the C compiler's would link different startup code.
             flags.extend(["-Clinker=rust-lld", "-Clinker-flavor=ld.lld"].map(str::to_owned));
             cross_compiler(&folder, arch)?
         }
@@ -46,7 +46,7 @@ pub fn build(workspace: &Workspace, arch: Arch) -> Result<PathBuf> {
     Ok(folder.join(&target).join("dist/profcol"))
 }
 
-/// Names of folders of this machine are none of the users' business, and would make each machine's binary another one.
+/// Remaps local paths, which would leak into the binary and make builds irreproducible.
 fn remapped(workspace: &Workspace) -> Result<Vec<String>> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
@@ -63,11 +63,11 @@ fn remapped(workspace: &Workspace) -> Result<Vec<String>> {
 fn native_compiler() -> Result<PathBuf> {
     match process::succeeds(Command::new("musl-gcc").arg("--version")) {
         true => Ok(PathBuf::from("musl-gcc")),
-        false => bail!("no `musl-gcc` here; on Debian `apt-get install musl-tools`"),
+        false => bail!("`musl-gcc` not found; on Debian `apt-get install musl-tools`"),
     }
 }
 
-/// Zig brings the headers of musl for every architecture.
+/// Zig includes musl headers for every architecture.
 fn cross_compiler(folder: &Path, arch: Arch) -> Result<PathBuf> {
     if !process::succeeds(Command::new("zig").arg("version")) {
         bail!(
@@ -77,19 +77,19 @@ fn cross_compiler(folder: &Path, arch: Arch) -> Result<PathBuf> {
         );
     }
     let wrapper = folder.join(format!("cc-{}", arch.name));
-    // It has another name for the target than the one that is passed to it.
+    // Zig uses a different target name than the one passed by cc.
     let script = format!(
         "#!/bin/sh\nfor word do\n  shift\n  case $word in --target=*) ;; *) set -- \"$@\" \"$word\" ;; esac\ndone\n\
          exec zig cc -target {}-linux-musl -fno-sanitize=all \"$@\"\n",
         arch.name
     );
-    fs::write(&wrapper, script).context("failed to write the compiler's wrapper")?;
+    fs::write(&wrapper, script).context("failed to write the compiler wrapper")?;
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755))
-        .context("failed to make the compiler's wrapper executable")?;
+        .context("failed to make the compiler wrapper executable")?;
     Ok(wrapper)
 }
 
-/// It needs no library, and names no folder of this machine.
+/// Checks that the binary is static and contains no local paths.
 pub fn check(binary: &Path) -> Result<()> {
     let headers = process::output(
         Command::new("readelf")
@@ -103,7 +103,7 @@ pub fn check(binary: &Path) -> Result<()> {
     if let Some(home) = std::env::var_os("HOME").filter(|home| home.len() > 1) {
         let home = [home.as_encoded_bytes(), b"/"].concat();
         if bytes.windows(home.len()).any(|it| it == home) {
-            bail!("{} names folders of this machine", binary.display());
+            bail!("{} contains local paths", binary.display());
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The package for Debian and Ubuntu, by `dpkg-deb`.
+//! The package for Debian and Ubuntu, built with `dpkg-deb`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -28,7 +28,7 @@ pub fn build(
     files.write(&staged)?;
     let sums = sums(files, &staged)?;
     let control = staged.join("DEBIAN");
-    fs::create_dir(&control).context("failed to make DEBIAN")?;
+    fs::create_dir(&control).context("failed to create DEBIAN")?;
     let put = |name: &str, content: &str, mode: u32| {
         let path = control.join(name);
         fs::write(&path, content).with_context(|| format!("failed to write {name}"))?;
@@ -49,7 +49,7 @@ pub fn build(
             .arg(archive)
             .env("SOURCE_DATE_EPOCH", release.epoch.to_string()),
     )?;
-    fs::remove_dir_all(staged).context("failed to remove what was packed")
+    fs::remove_dir_all(staged).context("failed to remove the staging directory")
 }
 
 fn source(name: &str) -> std::path::PathBuf {
@@ -57,7 +57,7 @@ fn source(name: &str) -> std::path::PathBuf {
     here.join("../deploy/packages/debian").join(name)
 }
 
-/// With what Debian wants besides.
+/// Adds the files required by Debian policy.
 fn completed(files: &Files, release: &Release, version: &str) -> Result<Files> {
     let mut files = files.clone();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -1,4 +1,4 @@
-//! The crates that are linked into the binary, by cargo's own account.
+//! The crates linked into the binary, as reported by cargo.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,7 +19,7 @@ pub struct Crate {
     pub license: Option<String>,
     pub repository: Option<String>,
     pub folder: PathBuf,
-    /// SHA-256 of the archive; none of those of this repository.
+    /// SHA-256 of the archive; `None` for crates of this repository.
     pub checksum: Option<String>,
     pub needs: BTreeSet<(String, String)>,
 }
@@ -51,7 +51,7 @@ struct Node {
     dependencies: Vec<String>,
 }
 
-/// Neither what only builds or tests it, nor what runs in the compiler.
+/// Excludes build and dev dependencies and proc macros.
 pub fn linked(workspace: &Workspace, target: &str) -> Result<Linked> {
     let tree = process::output(&mut workspace.cargo(&[
         "tree",
@@ -75,8 +75,8 @@ pub fn linked(workspace: &Workspace, target: &str) -> Result<Linked> {
         "--filter-platform",
         target,
     ]))?;
-    let Metadata { packages, resolve } =
-        serde_json::from_str(&metadata).context("failed to read `cargo metadata`")?;
+    let Metadata { packages, resolve } = serde_json::from_str(&metadata)
+        .context("failed to parse the output of `cargo metadata`")?;
     let key = |package: &Package| (package.name.clone(), package.version.clone());
     let keys: BTreeMap<_, _> = packages
         .iter()
@@ -94,7 +94,10 @@ pub fn linked(workspace: &Workspace, target: &str) -> Result<Linked> {
         if !chosen.contains(&key) {
             continue;
         }
-        let folder = package.manifest_path.parent().context("no folder")?;
+        let folder = package
+            .manifest_path
+            .parent()
+            .context("manifest has no parent directory")?;
         let found = Crate {
             license: package.license,
             repository: package.repository,
@@ -106,12 +109,12 @@ pub fn linked(workspace: &Workspace, target: &str) -> Result<Linked> {
     }
     anyhow::ensure!(
         linked.len() == chosen.len(),
-        "`cargo tree` and `cargo metadata` name other crates"
+        "`cargo tree` and `cargo metadata` list different crates"
     );
     Ok(linked)
 }
 
-/// Of a line such as `serde v1.0.228` or `profcol-net v0.1.0 (/src/pipeline/net)`.
+/// Parses a line such as `serde v1.0.228` or `profcol-net v0.1.0 (/src/pipeline/net)`.
 fn name_and_version(line: &str) -> Option<(String, String)> {
     let mut words = line.split(' ');
     let name = words.next()?;
@@ -136,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_lines_of_cargo_tree() {
+    fn parses_lines_of_cargo_tree() {
         let key = |name: &str, version: &str| Some((name.to_owned(), version.to_owned()));
         for (line, expected) in [
             ("serde v1.0.228", key("serde", "1.0.228")),

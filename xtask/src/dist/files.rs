@@ -1,4 +1,4 @@
-//! The files of a package, and how they get into a folder.
+//! The files of a package.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use super::dependencies::Linked;
 use crate::process;
 use crate::workspace::Workspace;
 
-/// By their paths, which begin with no slash.
+/// By path, without a leading slash.
 #[derive(Clone, Default)]
 pub struct Files(BTreeMap<String, File>);
 
@@ -26,11 +26,11 @@ pub struct File {
 
 pub const CONFIGURATION: &str = "etc/profcol/config.yaml";
 
-/// Where the image has the authorities that it trusts; rustls looks there.
+/// Path of the trusted CA certificates in the image, where rustls looks for them.
 const AUTHORITIES: &str = "etc/ssl/certs/ca-certificates.crt";
 
 impl Files {
-    /// What packages have in common, whatever their format.
+    /// The files common to all package formats.
     pub fn of(
         workspace: &Workspace,
         binary: &Path,
@@ -43,11 +43,11 @@ impl Files {
         let unit = text(&root.join("deploy/systemd/profcol.service"))?;
         let packaged = unit.replace("/usr/local/bin/", "/usr/bin/");
         if packaged == unit {
-            bail!("the unit does not start /usr/local/bin/profcol any more");
+            bail!("the unit does not start /usr/local/bin/profcol");
         }
         files.add("usr/lib/systemd/system/profcol.service", 0o644, packaged);
         let configuration = text(&root.join("config-examples/package.yaml"))?;
-        // It leads an editor to a file beside it.
+        // The modeline points editors to a neighbouring file, so drop it.
         let (modeline, configuration) = configuration
             .split_once('\n')
             .context("package.yaml is empty")?;
@@ -92,7 +92,7 @@ impl Files {
         Ok(files)
     }
 
-    /// What an image needs of them: the program, its licences, and whom to trust.
+    /// The subset for an image: the binary, licences and CA certificates.
     pub fn for_image(&self) -> Result<Self> {
         let mut files = self.clone();
         let kept = [
@@ -104,18 +104,18 @@ impl Files {
             .0
             .retain(|place, _| kept.iter().any(|it| place.starts_with(it)));
         let authorities = read(&Path::new("/").join(AUTHORITIES))
-            .context("an image needs the certificates of this machine (Debian: ca-certificates)")?;
+            .context("an image needs this machine's CA certificates (Debian: ca-certificates)")?;
         files.add(AUTHORITIES, 0o644, authorities);
         files.add("etc/passwd", 0o644, "root:x:0:0:root:/:/sbin/nologin\n");
         files.add("etc/group", 0o644, "root:x:0:\n");
         Ok(files)
     }
 
-    /// For a test: another configuration, as a later version may bring it.
+    /// For tests: a changed configuration, as in a later version.
     pub fn with_changed_configuration(&self) -> Result<Self> {
         let mut files = self.clone();
         let configuration = files.0.get_mut(CONFIGURATION);
-        let configuration = configuration.context("there is no configuration")?;
+        let configuration = configuration.context("configuration not found")?;
         configuration.content.extend_from_slice(b"# Changed.\n");
         Ok(files)
     }
@@ -129,7 +129,7 @@ impl Files {
         self.0.keys().map(String::as_str)
     }
 
-    /// In kB, as Debian counts: each file is rounded up.
+    /// In kB with each file rounded up, as Debian counts.
     pub fn installed_size(&self) -> usize {
         let sizes = self
             .0
@@ -138,7 +138,7 @@ impl Files {
         sizes.sum()
     }
 
-    /// Into an empty folder, whatever this process' umask is.
+    /// Writes all files into an empty directory, regardless of the umask.
     pub fn write(&self, folder: &Path) -> Result<()> {
         super::clear(folder)?;
         let allow = |path: &Path, mode: u32| {
@@ -153,7 +153,7 @@ impl Files {
                 below.push(part);
                 if !below.exists() {
                     fs::create_dir(&below)
-                        .with_context(|| format!("failed to make {}", below.display()))?;
+                        .with_context(|| format!("failed to create {}", below.display()))?;
                     allow(&below, 0o755)?;
                 }
             }
@@ -166,7 +166,7 @@ impl Files {
     }
 }
 
-/// Without a name and a time in it.
+/// Compresses without name and timestamp.
 pub fn compressed(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut gzip = Command::new("gzip")
         .args(["--best", "--no-name", "--stdout"])
@@ -174,13 +174,13 @@ pub fn compressed(bytes: &[u8]) -> Result<Vec<u8>> {
         .stdout(Stdio::piped())
         .spawn()
         .context("failed to start gzip")?;
-    let mut input = gzip.stdin.take().context("gzip has no input")?;
-    // Beside reading, since neither pipe holds everything.
+    let mut input = gzip.stdin.take().context("gzip has no stdin")?;
+    // Write and read concurrently, as pipe buffers are limited.
     let output = std::thread::scope(|scope| {
         scope.spawn(move || input.write_all(bytes));
         gzip.wait_with_output()
     })
-    .context("failed to read what gzip writes")?;
+    .context("failed to read the output of gzip")?;
     anyhow::ensure!(output.status.success(), "gzip failed");
     Ok(output.stdout)
 }
@@ -193,7 +193,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("failed to read {}", path.display()))
 }
 
-/// The licences of all that is linked, as they ask for: each text once, below the crates that come with it.
+/// The licence notices of all linked crates: each text once, below the crates it applies to.
 fn notices(root: &Path, release: &Release, linked: &Linked) -> Result<String> {
     let mut by_text: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut text_of_none = Vec::new();
@@ -201,7 +201,7 @@ fn notices(root: &Path, release: &Release, linked: &Linked) -> Result<String> {
         if found.folder.starts_with(root) {
             continue;
         }
-        let license = found.license.as_deref().unwrap_or("no licence named");
+        let license = found.license.as_deref().unwrap_or("no licence specified");
         let what = format!("{name} {version} ({license})");
         let texts = license_files(&found.folder)?;
         if texts.is_empty() {
@@ -212,7 +212,7 @@ fn notices(root: &Path, release: &Release, linked: &Linked) -> Result<String> {
             by_text.entry(text).or_default().push(what.clone());
         }
     }
-    // Comes with Rust's standard library, whose own list does not name it.
+    // Part of Rust's standard library, but not in its own list.
     let musl = text(&root.join("deploy/packages/musl-license"))?;
     let name = "musl (MIT)".to_owned();
     by_text
@@ -220,7 +220,7 @@ fn notices(root: &Path, release: &Release, linked: &Linked) -> Result<String> {
         .or_default()
         .push(name);
     let mut notices = format!(
-        "profcol {} contains these works of others.\n\nWithout a text of their own: {}\n",
+        "profcol {} contains these third-party works.\n\nWithout a licence text of their own: {}\n",
         release.version,
         text_of_none.join(", ")
     );

@@ -1,4 +1,4 @@
-//! The image for containers: one layer with the binary and the certificates, as an OCI archive.
+//! The container image: one layer with binary and certificates, as an OCI archive.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,8 @@ pub fn build(files: &Files, release: &Release, work: &Path, folder: &Path) -> Re
     let layout = Layout {
         folder: work.join("layout"),
     };
-    fs::create_dir_all(layout.folder.join("blobs/sha256")).context("failed to make the layout")?;
+    fs::create_dir_all(layout.folder.join("blobs/sha256"))
+        .context("failed to create the layout")?;
     let unpacked = digest(&layer, &work)?;
     let packed = layout.blob(&compressed(&layer)?, "layer.v1.tar+gzip", &work)?;
     let configuration = configuration(release, &unpacked)?;
@@ -37,7 +38,7 @@ pub fn build(files: &Files, release: &Release, work: &Path, folder: &Path) -> Re
     });
     let mut manifest = layout.blob(manifest.to_string().as_bytes(), "manifest.v1+json", &work)?;
     manifest["platform"] = json!({"architecture": release.arch.debian, "os": "linux"});
-    // The tag that tools give it where they are told none.
+    // The default tag on import.
     manifest["annotations"] = json!({"org.opencontainers.image.ref.name": release.version});
     let index = json!({
         "schemaVersion": 2,
@@ -53,10 +54,10 @@ pub fn build(files: &Files, release: &Release, work: &Path, folder: &Path) -> Re
     }
     let target = folder.join(release.file_name("", ".oci.tar"));
     archive(&layout.folder, &target, release)?;
-    fs::remove_dir_all(work).context("failed to remove what was packed")
+    fs::remove_dir_all(work).context("failed to remove the staging directory")
 }
 
-/// Profiling takes capabilities, which containers give to root alone; a gateway may run as any user.
+/// Runs as root: profiling needs capabilities, which containers grant to root only. A gateway may run as any user.
 fn configuration(release: &Release, layer: &str) -> Result<String> {
     let created = release.date("+%Y-%m-%dT%H:%M:%SZ")?;
     let labels = json!({
@@ -88,7 +89,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// Puts a blob in its place, and describes it.
+    /// Writes a blob and returns its descriptor.
     fn blob(&self, content: &[u8], kind: &str, work: &Path) -> Result<Value> {
         let digest = digest(content, work)?;
         let name = digest.strip_prefix("sha256:").unwrap_or_default();
@@ -104,13 +105,13 @@ impl Layout {
 
 fn digest(content: &[u8], work: &Path) -> Result<String> {
     let file = work.join("summed");
-    fs::write(&file, content).context("failed to write what is summed")?;
+    fs::write(&file, content).context("failed to write the checksum input")?;
     let sum = process::output(Command::new("sha256sum").arg("--").arg(&file))?;
-    let sum = sum.split(' ').next().context("sha256sum says nothing")?;
+    let sum = sum.split(' ').next().context("sha256sum printed nothing")?;
     Ok(format!("sha256:{sum}"))
 }
 
-/// In order of names, of root, from the time of the commit.
+/// Sorted by name, owned by root, with the commit's timestamp.
 fn archive(folder: &Path, target: &Path, release: &Release) -> Result<()> {
     process::run(
         Command::new("tar")

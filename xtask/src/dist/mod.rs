@@ -1,9 +1,9 @@
-//! `cargo xtask dist`: what is handed out, in `target/packages`: a static binary, a Debian package, an RPM, an image,
-//! a list of what is in the binary (SBOM), and checksums of them all.
+//! `cargo xtask dist`: builds the release artifacts in `target/packages`: a static binary, a Debian package, an RPM, an
+//! image, an SBOM of the binary, and checksums.
 //!
-//! Made by the distributions' own `dpkg-deb` and `rpmbuild`, which are reproducible: from the same commit and binary come
-//! the same bytes, with the commit's time for all times. An image without layers below is a tar archive and three JSON
-//! documents, for which no daemon and no store is needed.
+//! Packages are built with the distributions' `dpkg-deb` and `rpmbuild`, reproducibly: the same commit and binary yield
+//! the same bytes, with the commit time for all timestamps. An image without base layers is a tar archive and three
+//! JSON documents, so no daemon or store is needed.
 
 mod binary;
 mod debian;
@@ -26,12 +26,12 @@ use crate::{process, systemd};
 
 const PACKAGE: &str = "profcol";
 
-/// One of the two architectures, by its name in each format.
+/// One of the two architectures, with its name in each format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arch {
-    /// Of Rust, of the kernel, and of RPM.
+    /// In Rust, the kernel, and RPM.
     pub name: &'static str,
-    /// Of Debian and of images.
+    /// In Debian and OCI images.
     pub debian: &'static str,
 }
 
@@ -46,12 +46,12 @@ const ARCHES: [Arch; 2] = [
     },
 ];
 
-/// What all formats say alike.
+/// Metadata common to all formats.
 pub struct Release {
     pub arch: Arch,
     pub version: String,
     pub commit: String,
-    /// When it was committed, in seconds of Unix time.
+    /// Commit time in Unix seconds.
     pub epoch: u64,
     pub maintainer: &'static str,
     pub summary: &'static str,
@@ -78,11 +78,13 @@ pub fn run(workspace: &Workspace, report: &mut Report, options: &[&str]) -> Resu
                 let file = options.next().context("--binary needs a file")?;
                 binary = Some(PathBuf::from(file));
             }
-            None => bail!("`{option}` is neither x86_64, aarch64, --binary nor --test"),
+            None => bail!(
+                "unexpected argument `{option}`: expected x86_64, aarch64, --binary or --test"
+            ),
         }
     }
     let Some(host) = Arch::of_host() else {
-        bail!("there are packages for x86_64 and aarch64 only");
+        bail!("packages support x86_64 and aarch64 only");
     };
     let arch = arch.unwrap_or(host);
     if is_tested && arch != host {
@@ -100,12 +102,12 @@ pub fn run(workspace: &Workspace, report: &mut Report, options: &[&str]) -> Resu
     }
 }
 
-/// `cargo xtask dist --test` where the host can; a line in the report where a tool is missing.
+/// `cargo xtask dist --test` if the host has the tools; else reports the missing ones.
 pub fn nightly(workspace: &Workspace, report: &mut Report) -> Result<()> {
     match missing(&["dpkg-deb", "rpmbuild", "lintian", "buildah", "mmdebstrap"]) {
         None => run(workspace, report, &["--test"]),
         Some(tool) => {
-            report.skip("the packages", &format!("no {tool} here"));
+            report.skip("the packages", &format!("{tool} not found"));
             Ok(())
         }
     }
@@ -113,7 +115,7 @@ pub fn nightly(workspace: &Workspace, report: &mut Report) -> Result<()> {
 
 fn write(workspace: &Workspace, arch: Arch, binary: Option<PathBuf>, folder: &Path) -> Result<()> {
     if let Some(tool) = missing(&["dpkg-deb", "rpmbuild", "tar", "gzip", "sha256sum"]) {
-        bail!("no `{tool}` here; on Debian `apt-get install dpkg rpm tar gzip coreutils`");
+        bail!("`{tool}` not found; on Debian `apt-get install dpkg rpm tar gzip coreutils`");
     }
     let release = Release::of(workspace, arch)?;
     let binary = match binary {
@@ -123,40 +125,40 @@ fn write(workspace: &Workspace, arch: Arch, binary: Option<PathBuf>, folder: &Pa
     binary::check(&binary)?;
     let linked = dependencies::linked(workspace, &binary::target(arch))?;
     if folder.exists() {
-        fs::remove_dir_all(folder).context("failed to remove the packages of before")?;
+        fs::remove_dir_all(folder).context("failed to remove the previous packages")?;
     }
-    fs::create_dir_all(folder).context("failed to make the folder for packages")?;
+    fs::create_dir_all(folder).context("failed to create the package directory")?;
     let bare = folder.join(release.file_name("", ""));
     fs::copy(&binary, &bare).context("failed to copy the binary")?;
     let sbom = folder.join(release.file_name("", ".cdx.json"));
     fs::write(&sbom, sbom::document(&release, &linked)?).context("failed to write the SBOM")?;
-    // Twice, since nobody else would notice that an order or a time has come in.
+    // Build twice to detect nondeterministic order or timestamps.
     let work = workspace.target.join("packages-work");
     let files = Files::of(workspace, &binary, &release, &linked)?;
     let (made, again) = (folder, work.join("again"));
     for folder in [made, &again] {
-        fs::create_dir_all(folder).context("failed to make a folder")?;
+        fs::create_dir_all(folder).context("failed to create a directory")?;
         debian::build(&files, &release, "1", &work, folder)?;
         rpm::build(&files, &release, "1", &work, folder)?;
         image::build(&files, &release, &work, folder)?;
     }
     compare(&again, made)?;
-    // What a test upgrades to.
+    // The version a test upgrades to.
     let next = workspace.target.join("packages-next");
     clear(&next)?;
     let changed = files.with_changed_configuration()?;
     debian::build(&changed, &release, "2", &work, &next)?;
     rpm::build(&changed, &release, "2", &work, &next)?;
-    fs::remove_dir_all(&work).context("failed to remove the working folder")?;
+    fs::remove_dir_all(&work).context("failed to remove the work directory")?;
     checksums(made)?;
     for file in sorted(made)? {
-        let size = fs::metadata(&file).context("failed to look at what was made")?;
+        let size = fs::metadata(&file).context("failed to read the artifact's metadata")?;
         println!("{:9} kB  {}", size.len() / 1000, file.display());
     }
     Ok(())
 }
 
-/// Installs, starts, upgrades and removes the packages on a host that a real systemd runs (`tests/packages`).
+/// Installs, starts, upgrades and removes the packages on a host with a real systemd (`tests/packages`).
 fn test(workspace: &Workspace, report: &mut Report, folder: &Path) -> Result<()> {
     let Some(system) = systemd::system(workspace, report)? else {
         return Ok(());
@@ -169,7 +171,7 @@ fn test(workspace: &Workspace, report: &mut Report, folder: &Path) -> Result<()>
     )
 }
 
-/// Each file of `folder` is there with the same bytes in `other`.
+/// Checks that `other` has each file of `folder` with the same bytes.
 fn compare(folder: &Path, other: &Path) -> Result<()> {
     for file in sorted(folder)? {
         let name = file.file_name().unwrap_or_default();
@@ -177,7 +179,7 @@ fn compare(folder: &Path, other: &Path) -> Result<()> {
             fs::read(path).with_context(|| format!("failed to read {}", path.display()))
         };
         if read(&file)? != read(&other.join(name))? {
-            bail!("{} has other bytes each time it is made", name.display());
+            bail!("{} is not reproducible", name.display());
         }
     }
     Ok(())
@@ -202,13 +204,13 @@ fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// An empty folder.
+/// Creates an empty directory.
 fn clear(folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder)
             .with_context(|| format!("failed to remove {}", folder.display()))?;
     }
-    fs::create_dir_all(folder).with_context(|| format!("failed to make {}", folder.display()))
+    fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))
 }
 
 fn missing<'a>(tools: &[&'a str]) -> Option<&'a str> {
@@ -240,9 +242,12 @@ impl Release {
         let program = packages.find(|package| package.name == PACKAGE);
         Ok(Self {
             arch,
-            version: program.context("no package of that name")?.version.clone(),
+            version: program.context("package not found")?.version.clone(),
             commit: git("%H")?.trim().to_owned(),
-            epoch: git("%ct")?.trim().parse().context("git tells no time")?,
+            epoch: git("%ct")?
+                .trim()
+                .parse()
+                .context("git printed no commit time")?,
             maintainer: MAINTAINER,
             summary: SUMMARY,
             description: DESCRIPTION,
@@ -255,7 +260,7 @@ impl Release {
         format!("{PACKAGE}-{version}-linux-{}{part}{ending}", arch.name)
     }
 
-    /// When it was committed, as `date` writes it.
+    /// Commit time, formatted by `date`.
     fn date(&self, format: &str) -> Result<String> {
         let mut date = Command::new("date");
         date.args(["--utc", &format!("--date=@{}", self.epoch)]);

@@ -1,4 +1,4 @@
-//! The package for Fedora, RHEL, SUSE and their kin, by `rpmbuild`.
+//! The package for Fedora, RHEL, SUSE and derivatives, built with `rpmbuild`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,7 +11,7 @@ use super::files::{CONFIGURATION, Files, text};
 use super::{PACKAGE, Release};
 use crate::process;
 
-/// What would make the bytes depend on the machine, or look into a binary that is done.
+/// Overrides of settings that make builds irreproducible or modify the finished binary.
 const DEFINITIONS: [&str; 8] = [
     "_buildhost reproducible",
     "use_source_date_epoch_as_buildtime 1",
@@ -72,7 +72,7 @@ pub fn build(
             .arg(spec)
             .env("SOURCE_DATE_EPOCH", release.epoch.to_string()),
     )?;
-    fs::remove_dir_all(top).context("failed to remove what was packed")
+    fs::remove_dir_all(top).context("failed to remove the staging directory")
 }
 
 fn specification(files: &Files, release: &Release, revision: &str) -> Result<String> {
@@ -98,7 +98,7 @@ fn specification(files: &Files, release: &Release, revision: &str) -> Result<Str
             place if place.starts_with("usr/share/doc/") => "%doc ",
             _ => "",
         };
-        // The mode is the file's own.
+        // Keep the file's mode.
         writeln!(spec, "%attr(-, root, root) {kind}/{place}")?;
     }
     for folder in [

@@ -1,7 +1,7 @@
-//! What the binary is made of, as CycloneDX 1.5 in JSON.
+//! The SBOM of the binary in CycloneDX 1.5 JSON.
 //!
-//! Not by `cargo cyclonedx`, which describes a manifest with all that builds and tests it: this lists what is linked, has
-//! the checksums of Cargo.lock, and the same bytes each time.
+//! Unlike `cargo cyclonedx`, which includes build and test dependencies, this lists only linked crates, has the
+//! checksums of Cargo.lock, and is reproducible.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -14,7 +14,9 @@ pub fn document(release: &Release, linked: &Linked) -> Result<String> {
     let rustc = process::output(std::process::Command::new("rustc").arg("--version"))?;
     let rustc = rustc.split(' ').nth(1).context("rustc has no version")?;
     let program = (PACKAGE.to_owned(), release.version.clone());
-    let main = linked.get(&program).context("the program is not listed")?;
+    let main = linked
+        .get(&program)
+        .context("the binary's crate is not listed")?;
     let others = linked.iter().filter(|(key, _)| **key != program);
     let mut components: Vec<_> = others
         .map(|(key, found)| component("library", key, found))
@@ -45,7 +47,7 @@ pub fn document(release: &Release, linked: &Linked) -> Result<String> {
         "components": components,
         "dependencies": dependencies.collect::<Vec<_>>(),
     });
-    let mut text = serde_json::to_string_pretty(&document).context("failed to write JSON")?;
+    let mut text = serde_json::to_string_pretty(&document).context("failed to serialize JSON")?;
     text.push('\n');
     Ok(text)
 }
@@ -73,8 +75,8 @@ fn component(kind: &str, key: &(String, String), found: &Crate) -> Value {
     component
 }
 
-/// The name of a package, as package-url has it.
+/// The package URL of a crate.
 fn purl((name, version): &(String, String)) -> String {
-    // A version's build metadata has a plus, which would be read as a space.
+    // Build metadata contains a plus, which would be decoded as a space.
     format!("pkg:cargo/{name}@{}", version.replace('+', "%2B"))
 }

@@ -1,4 +1,4 @@
-//! Logs how many samples each batch has.
+//! Logs the number of samples of each batch.
 
 #[cfg(test)]
 mod tests;
@@ -11,11 +11,11 @@ use profcol_config::{ComponentId, Config, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Logs how many samples each batch has.
+/// Logs the number of samples of each batch.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct ExporterNameConfig {
-    /// The text of the log line.
+    /// Log message.
     pub message: String,
 }
 
@@ -56,8 +56,8 @@ impl Factory for ExporterName {
 
 #[async_trait]
 impl Exporter for ExporterName {
-    /// `inline` exports in the call of whoever pushes. Whatever waits for a network or a disk has a queue instead:
-    /// `DeliverySettings` gives it the options `sending_queue` and `retry_on_failure`.
+    /// `inline` exports synchronously in the caller. Exporters that wait for a network or a disk need a queue instead:
+    /// `DeliverySettings` provides the options `sending_queue` and `retry_on_failure`.
     fn delivery(&self) -> Delivery {
         Delivery::inline()
     }

@@ -1,28 +1,28 @@
-//! What the headers of a Connect call say.
+//! The headers of a Connect call.
 
 use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue};
-use profcol_pyroscope::{Codec, Failure, Method};
+use profcol_pyroscope::{Codec, ConnectError, Method};
 
-/// A call, before its body is read.
+/// A call without its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::live_view) struct Call {
     pub method: Method,
     pub codec: Codec,
-    /// How long the client waits for the answer.
+    /// The client's timeout.
     pub timeout: Option<Duration>,
 }
 
-/// Why a call is not read.
+/// Why a call is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::live_view) enum Unreadable {
     ContentType,
-    Headers(Failure),
+    Headers(ConnectError),
 }
 
-/// Which content types a call may have.
+/// The accepted content types.
 pub(in crate::live_view) const ACCEPT_POST: (HeaderName, HeaderValue) = (
     HeaderName::from_static("accept-post"),
     HeaderValue::from_static("application/proto, application/json"),
@@ -38,7 +38,7 @@ impl Call {
         match text(VERSION) {
             None | Some("1") => {}
             Some(other) => {
-                return Err(Unreadable::Headers(Failure::invalid(format!(
+                return Err(Unreadable::Headers(ConnectError::invalid(format!(
                     "{VERSION} must be 1, not {other:?}"
                 ))));
             }
@@ -52,7 +52,7 @@ impl Call {
 }
 
 fn milliseconds(text: &str) -> Result<Duration, Unreadable> {
-    /// As the protocol says.
+    /// The protocol's limit.
     const MAX_DIGITS: usize = 10;
     let is_number = !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
     let number = text
@@ -60,7 +60,7 @@ fn milliseconds(text: &str) -> Result<Duration, Unreadable> {
         .ok()
         .filter(|_| is_number && text.len() <= MAX_DIGITS);
     number.map(Duration::from_millis).ok_or_else(|| {
-        Unreadable::Headers(Failure::invalid(format!(
+        Unreadable::Headers(ConnectError::invalid(format!(
             "{TIMEOUT} is not a number of at most {MAX_DIGITS} digits: {text:?}"
         )))
     })
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_say_codec_version_and_timeout() {
+    fn parses_codec_version_and_timeout() {
         let read = call(&[
             ("content-type", "Application/JSON; charset=utf-8"),
             ("connect-protocol-version", "1"),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_call_is_refused() {
+    fn refuses_invalid_calls() {
         for content_type in ["", "text/plain", "application/grpc", "application/jsonx"] {
             let headers = [("content-type", content_type)];
             assert_eq!(

@@ -1,4 +1,4 @@
-//! Answers Pyroscope's query API from the history that the page asks, too, so that Grafana can show it.
+//! Pyroscope's query API over the page's history, for Grafana.
 
 mod call;
 mod render;
@@ -7,8 +7,9 @@ mod request;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use profcol_flamegraph::SampleType;
 use profcol_pyroscope::messages::{
     Aggregation, DiffRequest, DiffResponse, Empty, FlameGraph, FlameGraphDiff, Format,
@@ -17,17 +18,17 @@ use profcol_pyroscope::messages::{
     SelectMergeStacktracesRequest, SelectMergeStacktracesResponse, SelectSeriesRequest,
     SelectSeriesResponse, Series, SeriesRequest, SeriesResponse,
 };
-use profcol_pyroscope::{Code, Codec, Failure, Method, ProfileTypeId};
+use profcol_pyroscope::{Code, Codec, ConnectError, Method, ProfileTypeId};
 
 use self::request::{MAX_SERIES, Question, Range, labels, max_nodes, selectors};
-use super::history::{Answer, History, Query, SERVICE_NAME, Selector};
+use profcol_history::{History, Query, QueryResult, SERVICE_NAME, Selector};
 
 pub(super) use self::call::{ACCEPT_POST, Call, Unreadable};
 pub(super) use self::render::PATHS as RENDER_PATHS;
 
-/// Types that are told apart; each is looked for by itself.
+/// Maximum number of sample types; each is queried separately.
 const MAX_TYPES: usize = 256;
-/// Points in an answer, of all its series.
+/// Maximum number of points in a response, over all series.
 const MAX_POINTS: usize = 500_000;
 
 pub(super) struct Querier {
@@ -39,8 +40,8 @@ impl Querier {
         Self { history }
     }
 
-    /// The message that answers a call.
-    pub fn call(&self, method: Method, codec: Codec, body: &[u8]) -> Result<Vec<u8>, Failure> {
+    /// The encoded response to a call.
+    pub fn call(&self, method: Method, codec: Codec, body: &[u8]) -> Result<Vec<u8>, ConnectError> {
         match method {
             Method::ProfileTypes => codec.encode(&self.profile_types(&codec.decode(body)?)?),
             Method::LabelNames => codec.encode(&self.label_names(&codec.decode(body)?)?),
@@ -54,8 +55,8 @@ impl Querier {
             Method::Diff => codec.encode(&self.diff(codec.decode(body)?)?),
             Method::GetProfileStats => codec.encode(&self.stats()),
             Method::GetSettings => codec.encode(&Empty {}),
-            Method::Unknown => Err(Failure::unimplemented(
-                "profcol does not answer this method; the README of live_view lists those that it does",
+            Method::Unknown => Err(ConnectError::unimplemented(
+                "profcol does not implement this method; the README of live_view lists the supported ones",
             )),
         }
     }
@@ -63,7 +64,7 @@ impl Querier {
     fn profile_types(
         &self,
         request: &ProfileTypesRequest,
-    ) -> Result<ProfileTypesResponse, Failure> {
+    ) -> Result<ProfileTypesResponse, ConnectError> {
         let range = Range::of_labels(request.start, request.end)?;
         let types = self.types(range);
         Ok(ProfileTypesResponse {
@@ -71,7 +72,7 @@ impl Querier {
         })
     }
 
-    fn label_names(&self, request: &LabelNamesRequest) -> Result<NamesResponse, Failure> {
+    fn label_names(&self, request: &LabelNamesRequest) -> Result<NamesResponse, ConnectError> {
         let range = Range::of_labels(request.start, request.end)?;
         let mut names = BTreeSet::new();
         for (id, query) in self.queries(&request.matchers, range)? {
@@ -86,10 +87,10 @@ impl Querier {
         })
     }
 
-    fn label_values(&self, request: &LabelValuesRequest) -> Result<NamesResponse, Failure> {
+    fn label_values(&self, request: &LabelValuesRequest) -> Result<NamesResponse, ConnectError> {
         if request.name.is_empty() {
-            return Err(Failure::invalid(
-                "`name` is missing: which label is asked for?",
+            return Err(ConnectError::invalid(
+                "`name` is missing: it must be the name of a label",
             ));
         }
         let range = Range::of_labels(request.start, request.end)?;
@@ -112,7 +113,7 @@ impl Querier {
         })
     }
 
-    fn series(&self, request: &SeriesRequest) -> Result<SeriesResponse, Failure> {
+    fn series(&self, request: &SeriesRequest) -> Result<SeriesResponse, ConnectError> {
         let range = Range::of_labels(request.start, request.end)?;
         let names = labels("label_names", &request.label_names)?;
         let is_named = |name: &str| names.iter().any(|it| it == name);
@@ -143,7 +144,7 @@ impl Querier {
     fn select_series(
         &self,
         request: &SelectSeriesRequest,
-    ) -> Result<SelectSeriesResponse, Failure> {
+    ) -> Result<SelectSeriesResponse, ConnectError> {
         let question = Question::of_series(request)?;
         let steps = question.steps(request.step)?;
         let limit = question.limit(request.limit);
@@ -151,18 +152,22 @@ impl Querier {
         let is_average = match request.aggregation.unwrap_or(Aggregation::SUM) {
             Aggregation::SUM => false,
             Aggregation::AVERAGE => true,
-            other => return Err(Failure::invalid(format!("unknown `aggregation` {other}"))),
+            other => {
+                return Err(ConnectError::invalid(format!(
+                    "unknown `aggregation` {other}"
+                )));
+            }
         };
         let range = question.range;
         let Some((id, mut query)) = self.query(question) else {
             return Ok(SelectSeriesResponse::default());
         };
-        // A point stands for the step that ends with it.
+        // A point has the time of its step's end.
         query.from = steps.start;
         let groups = self.read(|it| it.points(&query, by, steps, limit));
         let points: usize = groups.iter().map(|(_, points)| points.len()).sum();
         if points > MAX_POINTS {
-            return Err(Failure {
+            return Err(ConnectError {
                 code: Code::ResourceExhausted,
                 message: format!(
                     "the answer has {points} points, more than {MAX_POINTS}; group by fewer labels, set a `limit`, or use a longer `step`"
@@ -182,10 +187,7 @@ impl Querier {
                 let end = number.saturating_add(1).saturating_mul(steps.length);
                 let end = steps.start.saturating_add(end);
                 let divisor = if is_average { sum.slices.max(1) } else { 1 };
-                #[expect(
-                    clippy::cast_precision_loss,
-                    reason = "what Pyroscope answers is a double"
-                )]
+                #[expect(clippy::cast_precision_loss, reason = "Pyroscope's values are doubles")]
                 let value = sum.value as f64 / divisor as f64;
                 (end <= range.until).then(|| Point {
                     value,
@@ -205,7 +207,7 @@ impl Querier {
     fn merge_stacktraces(
         &self,
         request: &SelectMergeStacktracesRequest,
-    ) -> Result<SelectMergeStacktracesResponse, Failure> {
+    ) -> Result<SelectMergeStacktracesResponse, ConnectError> {
         let question = Question::of_stacktraces(request)?;
         let nothing = SelectMergeStacktracesResponse::default();
         let answer = self.answer(question);
@@ -221,20 +223,20 @@ impl Querier {
                 }),
                 ..nothing
             }),
-            other => Err(Failure::unimplemented(format!(
-                "`format` {other} is not answered; use PROFILE_FORMAT_FLAMEGRAPH or PROFILE_FORMAT_PPROF"
+            other => Err(ConnectError::unimplemented(format!(
+                "`format` {other} is not supported; use PROFILE_FORMAT_FLAMEGRAPH or PROFILE_FORMAT_PPROF"
             ))),
         }
     }
 
-    fn merge_profile(&self, request: SelectMergeProfileRequest) -> Result<Profile, Failure> {
+    fn merge_profile(&self, request: SelectMergeProfileRequest) -> Result<Profile, ConnectError> {
         profile(self.answer(Question::of_profile(&request)?))
     }
 
-    fn diff(&self, request: DiffRequest) -> Result<DiffResponse, Failure> {
+    fn diff(&self, request: DiffRequest) -> Result<DiffResponse, ConnectError> {
         let (Some(left), Some(right)) = (request.left, request.right) else {
-            return Err(Failure::invalid(
-                "`left` and `right` say what is compared; one is missing",
+            return Err(ConnectError::invalid(
+                "`left` and `right` are required for a comparison; one is missing",
             ));
         };
         let nodes = max_nodes(left.max_nodes.max(right.max_nodes));
@@ -249,9 +251,13 @@ impl Querier {
     }
 
     /// `left` is the baseline.
-    fn compare(&self, left: Question, right: Question) -> Result<Option<Answer>, Failure> {
+    fn compare(
+        &self,
+        left: Question,
+        right: Question,
+    ) -> Result<Option<QueryResult>, ConnectError> {
         if left.profile_type != right.profile_type {
-            return Err(Failure::invalid(format!(
+            return Err(ConnectError::invalid(format!(
                 "only profiles of the same type can be compared, not {} and {}",
                 left.profile_type, right.profile_type
             )));
@@ -262,7 +268,7 @@ impl Querier {
             (Some((_, left)), Some((_, right))) => {
                 Some(self.read(|it| it.call_tree(&right, Some(&left))))
             }
-            // A selector of another type finds nothing.
+            // A selector for another type matches nothing.
             (Some((_, left)), None) => {
                 let nothing = Query {
                     from: 0,
@@ -293,13 +299,13 @@ impl Querier {
         }
     }
 
-    fn answer(&self, question: Question) -> Option<Answer> {
+    fn answer(&self, question: Question) -> Option<QueryResult> {
         self.write_names();
         let (_, query) = self.query(question)?;
         Some(self.read(|it| it.call_tree(&query, None)))
     }
 
-    /// `None` where there is nothing of this type.
+    /// `None` if there are no samples of this type.
     fn query(&self, question: Question) -> Option<(ProfileTypeId, Query)> {
         let types = self.types(Range::EVER).into_iter();
         let (kind, id) = types
@@ -316,12 +322,12 @@ impl Querier {
         Some((id, query))
     }
 
-    /// For each type and each selector.
+    /// A query for each type and each selector.
     fn queries(
         &self,
         matchers: &[String],
         range: Range,
-    ) -> Result<Vec<(ProfileTypeId, Query)>, Failure> {
+    ) -> Result<Vec<(ProfileTypeId, Query)>, ConnectError> {
         let selectors = selectors(matchers)?;
         let mut queries = Vec::new();
         for (kind, id) in self.types(range) {
@@ -342,7 +348,7 @@ impl Querier {
         Ok(queries)
     }
 
-    /// What is measured, each once by its id.
+    /// The sample types, unique by ID.
     fn types(&self, range: Range) -> Vec<(SampleType, ProfileTypeId)> {
         let types = self.read(|it| it.types(range.from, range.until));
         let mut by_id: BTreeMap<String, (SampleType, ProfileTypeId)> = BTreeMap::new();
@@ -354,21 +360,21 @@ impl Querier {
     }
 
     fn write_names(&self) {
-        let mut history = self.history.write().unwrap_or_else(PoisonError::into_inner);
+        let mut history = self.history.write();
         history.resolve_symbols();
     }
 
-    fn read<T>(&self, ask: impl FnOnce(&History) -> T) -> T {
-        ask(&self.history.read().unwrap_or_else(PoisonError::into_inner))
+    fn read<T>(&self, query: impl FnOnce(&History) -> T) -> T {
+        query(&self.history.read())
     }
 }
 
-fn profile(answer: Option<Answer>) -> Result<Profile, Failure> {
-    let Answer { tree, source } = answer.unwrap_or_default();
+fn profile(answer: Option<QueryResult>) -> Result<Profile, ConnectError> {
+    let QueryResult { tree, source } = answer.unwrap_or_default();
     Profile::of(&tree, &source)
 }
 
-/// The value of a label that says what is measured.
+/// The value of a label that describes the type.
 fn of_type(id: &ProfileTypeId, label: &str) -> Option<String> {
     let mut labels = id.labels().into_iter();
     labels
@@ -376,7 +382,7 @@ fn of_type(id: &ProfileTypeId, label: &str) -> Option<String> {
         .map(|(_, value)| value)
 }
 
-/// What a selector asks of the samples of a type; `None` where it asks for another type.
+/// The selector without its matchers of the type; `None` if it selects another type.
 fn given_type(selector: Selector, id: &ProfileTypeId) -> Option<Selector> {
     let mut labels = id.labels().into_iter();
     labels.try_fold(selector, |selector, (name, value)| {

@@ -1,30 +1,30 @@
-//! The endpoints from before `querier.v1`: a flame graph, and values over time, in one JSON.
+//! The endpoints that predate `querier.v1`: a flame graph and values over time in one JSON document.
 
 use std::collections::BTreeMap;
 
 use profcol_pyroscope::messages::{FlameGraph, FlameGraphDiff, LabelValuesRequest, Level};
-use profcol_pyroscope::{Failure, parse};
+use profcol_pyroscope::{ConnectError, parse};
 use serde_json::{Value, json};
 
-use super::super::history::{Points, Steps};
 use super::super::parameters::{Parameters, now};
 use super::Querier;
 use super::request::{Question, Range, max_nodes, selector};
+use profcol_history::{Points, Steps};
 
 pub(in crate::live_view) const PATHS: [&str; 3] = [RENDER, RENDER_DIFF, "/pyroscope/label-values"];
 const RENDER: &str = "/pyroscope/render";
 const RENDER_DIFF: &str = "/pyroscope/render-diff";
 
 const SECOND: u64 = 1000;
-/// A timeline has no more points, and none that are closer.
+/// Maximum number of points of a timeline, and minimum distance between them.
 const MAX_POINTS: u64 = 1500;
 const LEAST_STEP: u64 = 15 * SECOND;
-/// Timelines in an answer, those with the most first.
+/// Maximum number of timelines, sorted by value, descending.
 const MAX_GROUPS: usize = 200;
 
 impl Querier {
-    /// The JSON that answers a path of [`PATHS`].
-    pub fn render(&self, path: &str, parameters: &Parameters) -> Result<Value, Failure> {
+    /// The JSON response for a path of [`PATHS`].
+    pub fn render(&self, path: &str, parameters: &Parameters) -> Result<Value, ConnectError> {
         match path {
             RENDER => self.render_one(parameters),
             RENDER_DIFF => self.render_diff(parameters),
@@ -32,12 +32,12 @@ impl Querier {
         }
     }
 
-    fn render_one(&self, parameters: &Parameters) -> Result<Value, Failure> {
+    fn render_one(&self, parameters: &Parameters) -> Result<Value, ConnectError> {
         match parameters.text("format").unwrap_or("json") {
             "" | "json" => {}
             other => {
-                return Err(Failure::invalid(format!(
-                    "`format` {other:?} is not answered; use json"
+                return Err(ConnectError::invalid(format!(
+                    "`format` {other:?} is not supported; use json"
                 )));
             }
         }
@@ -45,16 +45,16 @@ impl Querier {
             "" | "sum" => false,
             "avg" => true,
             other => {
-                return Err(Failure::invalid(format!(
-                    "`aggregation` {other:?} is not sum or avg"
+                return Err(ConnectError::invalid(format!(
+                    "`aggregation` must be sum or avg, not {other:?}"
                 )));
             }
         };
         let ask = || question(parameters, ["query", "from", "until"]);
-        let asked = ask()?;
-        let (range, profile_type) = (asked.range, asked.profile_type.clone());
+        let question = ask()?;
+        let (range, profile_type) = (question.range, question.profile_type.clone());
         let nodes = nodes(parameters)?;
-        let answer = self.answer(asked);
+        let answer = self.answer(question);
         let graph = answer.and_then(|it| FlameGraph::of(&it.tree, nodes));
         let line = Line::of(range, is_average);
         let timeline = self.lines(ask()?, &[], &line).into_values().next();
@@ -67,7 +67,7 @@ impl Querier {
                 .collect::<serde_json::Map<_, _>>()
                 .into(),
         };
-        let graph = graph.unwrap_or_else(nothing);
+        let graph = graph.unwrap_or_else(empty_graph);
         Ok(json!({
             "version": 1,
             "flamebearer": {
@@ -83,7 +83,7 @@ impl Querier {
         }))
     }
 
-    fn render_diff(&self, parameters: &Parameters) -> Result<Value, Failure> {
+    fn render_diff(&self, parameters: &Parameters) -> Result<Value, ConnectError> {
         let left = question(parameters, ["leftQuery", "leftFrom", "leftUntil"])?;
         let right = question(parameters, ["rightQuery", "rightFrom", "rightUntil"])?;
         let nodes = nodes(parameters)?;
@@ -108,7 +108,7 @@ impl Querier {
         }))
     }
 
-    fn values_of_label(&self, parameters: &Parameters) -> Result<Value, Failure> {
+    fn values_of_label(&self, parameters: &Parameters) -> Result<Value, ConnectError> {
         let name = parameters.text("label").unwrap_or("").to_owned();
         let request = LabelValuesRequest {
             name,
@@ -117,7 +117,7 @@ impl Querier {
         Ok(json!(self.label_values(&request)?.names))
     }
 
-    /// By the value of the one label, or in one line.
+    /// By the value of the label, or one line without a label.
     fn lines(&self, question: Question, by: &[String], line: &Line) -> BTreeMap<String, Numbers> {
         let Some((_, query)) = self.query(question) else {
             return BTreeMap::new();
@@ -135,7 +135,7 @@ impl Querier {
 
 type Numbers = Vec<u64>;
 
-/// What the points of a timeline are.
+/// The meaning of a timeline's points.
 struct Line {
     steps: Steps,
     count: u64,
@@ -176,12 +176,12 @@ impl Line {
     }
 }
 
-/// Numbers, where the newer messages have them as text.
+/// Numbers here; the newer messages have them as text.
 fn levels(levels: &[Level]) -> Vec<&[i64]> {
     levels.iter().map(|level| level.values.as_slice()).collect()
 }
 
-fn nothing() -> FlameGraph {
+fn empty_graph() -> FlameGraph {
     FlameGraph {
         names: vec!["total".to_owned()],
         levels: vec![Level { values: vec![0; 4] }],
@@ -192,7 +192,7 @@ fn nothing() -> FlameGraph {
 fn metadata(format: &str, profile_type: &str) -> Value {
     let mut parts = profile_type.split(':').skip(1);
     let (name, unit) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
-    // Viewers divide ticks by the rate, and call what is left seconds.
+    // Viewers divide ticks by the rate and show the result as seconds.
     let (units, rate) = match unit {
         "nanoseconds" => ("samples", 1_000_000_000),
         "count" => ("objects", 100),
@@ -207,8 +207,8 @@ fn metadata(format: &str, profile_type: &str) -> Value {
     })
 }
 
-/// `TYPE{SELECTOR}`, and a time.
-fn question(parameters: &Parameters, names: [&'static str; 3]) -> Result<Question, Failure> {
+/// `TYPE{SELECTOR}`, and a time range.
+fn question(parameters: &Parameters, names: [&'static str; 3]) -> Result<Question, ConnectError> {
     let [query, from, until] = names;
     let text = parameters.text(query).unwrap_or("");
     let (profile_type, labels) = match text.find('{') {
@@ -216,12 +216,12 @@ fn question(parameters: &Parameters, names: [&'static str; 3]) -> Result<Questio
         None => (text, ""),
     };
     let profile_type = parse(profile_type.trim())
-        .map_err(|error| Failure::invalid(format!("`{query}`: {error}")))?;
+        .map_err(|error| ConnectError::invalid(format!("`{query}`: {error}")))?;
     let now = now();
     let time = |name, default: u64| match parameters.text(name) {
         None | Some("") => Ok(default),
         Some(text) => time(text, now).ok_or_else(|| {
-            Failure::invalid(format!(
+            ConnectError::invalid(format!(
                 "`{name}` is not a time such as now-1h or seconds of Unix time: {text:?}"
             ))
         }),
@@ -237,20 +237,20 @@ fn question(parameters: &Parameters, names: [&'static str; 3]) -> Result<Questio
     })
 }
 
-fn nodes(parameters: &Parameters) -> Result<usize, Failure> {
-    let wanted = parameters.text("max-nodes").or(parameters.text("maxNodes"));
-    match wanted.unwrap_or("") {
+fn nodes(parameters: &Parameters) -> Result<usize, ConnectError> {
+    let requested = parameters.text("max-nodes").or(parameters.text("maxNodes"));
+    match requested.unwrap_or("") {
         "" => Ok(max_nodes(None)),
         text => text
             .parse()
             .map(|it| max_nodes(Some(it)))
-            .map_err(|_| Failure::invalid(format!("`max-nodes` is not a number: {text:?}"))),
+            .map_err(|_| ConnectError::invalid(format!("`max-nodes` is not a number: {text:?}"))),
     }
 }
 
-/// In milliseconds of Unix time: `now`, `now-90m`, or Unix time in seconds or milliseconds.
+/// Parses `now`, `now-90m`, or Unix time in seconds or milliseconds, into milliseconds.
 fn time(text: &str, now: u64) -> Option<u64> {
-    /// As seconds it is the year 5138, as milliseconds 1973.
+    /// The year 5138 in seconds, 1973 in milliseconds.
     const LEAST_MILLISECONDS: u64 = 100_000_000_000;
     if text == "now" {
         return Some(now);

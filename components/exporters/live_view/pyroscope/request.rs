@@ -1,35 +1,35 @@
-//! What a request asks for, checked.
+//! Validated requests.
 
 use profcol_pyroscope::messages::{
     SelectMergeProfileRequest, SelectMergeStacktracesRequest, SelectSeriesRequest,
     StackTraceSelector,
 };
-use profcol_pyroscope::{Failure, parse};
+use profcol_pyroscope::{ConnectError, parse};
 
-use super::super::history::{Selector, Steps};
+use profcol_history::{Selector, Steps};
 
-/// As many as Pyroscope itself answers with.
+/// Pyroscope's default.
 const DEFAULT_NODES: usize = 8192;
 const MAX_NODES: usize = 100_000;
-/// Series and values of labels in an answer.
+/// Maximum number of series and label values in a response.
 pub(super) const MAX_SERIES: usize = 10_000;
-/// Labels by which series are told apart; each is looked up in all of them.
+/// Maximum number of grouping labels; each is looked up in all series.
 const MAX_LABELS: usize = 64;
-/// Selectors of one request: each may hold regular expressions.
+/// Maximum number of selectors per request: each may have regular expressions.
 const MAX_SELECTORS: usize = 4;
-/// Functions of a call site; each is compared with those of every stack.
+/// Maximum number of functions in a call site; each is compared with those of every stack.
 const MAX_CALL_SITE: usize = 512;
-/// As in Prometheus.
+/// Prometheus's limit.
 const MAX_POINTS: u64 = 11_000;
 
-/// Milliseconds of Unix time.
+/// Unix time in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub from: u64,
     pub until: u64,
 }
 
-/// Which samples are asked for.
+/// Selects samples.
 pub(super) struct Question {
     pub profile_type: String,
     pub selector: Selector,
@@ -43,18 +43,18 @@ impl Range {
         until: u64::MAX,
     };
 
-    pub fn new(start: i64, end: i64) -> Result<Self, Failure> {
+    pub fn new(start: i64, end: i64) -> Result<Self, ConnectError> {
         let (from, until) = (milliseconds(start), milliseconds(end));
         if from >= until {
-            return Err(Failure::invalid(format!(
+            return Err(ConnectError::invalid(format!(
                 "`start` ({start}) must be before `end` ({end}); both are milliseconds of Unix time"
             )));
         }
         Ok(Self { from, until })
     }
 
-    /// Who asks what there is may name no time.
-    pub fn of_labels(start: i64, end: i64) -> Result<Self, Failure> {
+    /// The time range is optional for label queries.
+    pub fn of_labels(start: i64, end: i64) -> Result<Self, ConnectError> {
         match (start, end) {
             (0, 0) => Ok(Self::EVER),
             _ => Self::new(start, end),
@@ -68,9 +68,9 @@ impl Question {
         label_selector: &str,
         (start, end): (i64, i64),
         stacks: Option<&StackTraceSelector>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, ConnectError> {
         let profile_type =
-            parse(profile_type).map_err(|error| Failure::invalid(error.to_string()))?;
+            parse(profile_type).map_err(|error| ConnectError::invalid(error.to_string()))?;
         Ok(Self {
             profile_type: profile_type.to_owned(),
             selector: selector("label_selector", label_selector)?,
@@ -79,7 +79,7 @@ impl Question {
         })
     }
 
-    pub fn of_series(request: &SelectSeriesRequest) -> Result<Self, Failure> {
+    pub fn of_series(request: &SelectSeriesRequest) -> Result<Self, ConnectError> {
         let range = (request.start, request.end);
         let stacks = request.stack_trace_selector.as_ref();
         Self::new(
@@ -90,7 +90,7 @@ impl Question {
         )
     }
 
-    pub fn of_stacktraces(request: &SelectMergeStacktracesRequest) -> Result<Self, Failure> {
+    pub fn of_stacktraces(request: &SelectMergeStacktracesRequest) -> Result<Self, ConnectError> {
         only_whole(&[
             &request.profile_id_selector,
             &request.trace_id_selector,
@@ -106,7 +106,7 @@ impl Question {
         )
     }
 
-    pub fn of_profile(request: &SelectMergeProfileRequest) -> Result<Self, Failure> {
+    pub fn of_profile(request: &SelectMergeProfileRequest) -> Result<Self, ConnectError> {
         only_whole(&[&request.profile_id_selector, &request.trace_id_selector])?;
         let range = (request.start, request.end);
         let stacks = request.stack_trace_selector.as_ref();
@@ -118,9 +118,9 @@ impl Question {
         )
     }
 
-    /// Intervals of `step` seconds; the first ends where the range starts.
-    pub fn steps(&self, step: f64) -> Result<Steps, Failure> {
-        let wrong = |why: &str| Failure::invalid(format!("`step` ({step} s) {why}"));
+    /// Intervals of `step` seconds; the first ends at the start of the range.
+    pub fn steps(&self, step: f64) -> Result<Steps, ConnectError> {
+        let wrong = |why: &str| ConnectError::invalid(format!("`step` ({step} s) {why}"));
         let milliseconds = (step * 1000.0).round();
         if !(1.0..=1e15).contains(&milliseconds) {
             return Err(wrong("must be a positive number of seconds"));
@@ -142,7 +142,7 @@ impl Question {
         })
     }
 
-    /// None or zero is all.
+    /// `None` or zero means no limit.
     pub fn limit(&self, limit: Option<i64>) -> usize {
         let limit = usize::try_from(limit.unwrap_or(0)).unwrap_or(0);
         match limit {
@@ -152,18 +152,18 @@ impl Question {
     }
 }
 
-/// Without a number it is Pyroscope's own default, and below zero there is no limit but ours.
-pub(super) fn max_nodes(wanted: Option<i64>) -> usize {
-    match wanted.unwrap_or(0) {
+/// `None` means Pyroscope's default; a negative number means only our limit.
+pub(super) fn max_nodes(requested: Option<i64>) -> usize {
+    match requested.unwrap_or(0) {
         0 => DEFAULT_NODES,
-        wanted => usize::try_from(wanted).map_or(MAX_NODES, |it| it.min(MAX_NODES)),
+        requested => usize::try_from(requested).map_or(MAX_NODES, |it| it.min(MAX_NODES)),
     }
 }
 
-/// The labels that a request names.
-pub(super) fn labels<'a>(field: &str, names: &'a [String]) -> Result<&'a [String], Failure> {
+/// The label names of a request.
+pub(super) fn labels<'a>(field: &str, names: &'a [String]) -> Result<&'a [String], ConnectError> {
     match names.len() > MAX_LABELS {
-        true => Err(Failure::invalid(format!(
+        true => Err(ConnectError::invalid(format!(
             "`{field}` has {} labels, more than {MAX_LABELS}",
             names.len()
         ))),
@@ -171,10 +171,10 @@ pub(super) fn labels<'a>(field: &str, names: &'a [String]) -> Result<&'a [String
     }
 }
 
-/// A series fits where one of them does; all do where there is none.
-pub(super) fn selectors(matchers: &[String]) -> Result<Vec<Selector>, Failure> {
+/// A series must match at least one selector, if there are any.
+pub(super) fn selectors(matchers: &[String]) -> Result<Vec<Selector>, ConnectError> {
     if matchers.len() > MAX_SELECTORS {
-        return Err(Failure::invalid(format!(
+        return Err(ConnectError::invalid(format!(
             "`matchers` has {} selectors, more than {MAX_SELECTORS}",
             matchers.len()
         )));
@@ -186,33 +186,33 @@ pub(super) fn selectors(matchers: &[String]) -> Result<Vec<Selector>, Failure> {
     parsed.collect()
 }
 
-pub(super) fn selector(field: &str, text: &str) -> Result<Selector, Failure> {
-    Selector::parse(text).map_err(|error| Failure::invalid(format!("`{field}`: {error}")))
+pub(super) fn selector(field: &str, text: &str) -> Result<Selector, ConnectError> {
+    Selector::parse(text).map_err(|error| ConnectError::invalid(format!("`{field}`: {error}")))
 }
 
-fn call_site(stacks: Option<&StackTraceSelector>) -> Result<Vec<String>, Failure> {
+fn call_site(stacks: Option<&StackTraceSelector>) -> Result<Vec<String>, ConnectError> {
     let Some(stacks) = stacks else {
         return Ok(Vec::new());
     };
     if stacks.go_pgo.is_some() {
-        return Err(Failure::unimplemented(
-            "`go_pgo` is not answered: ask for pprof without it, and give that to the Go compiler",
+        return Err(ConnectError::unimplemented(
+            "`go_pgo` is not supported: request pprof without it, and pass that to the Go compiler",
         ));
     }
     if stacks.call_site.len() > MAX_CALL_SITE {
-        return Err(Failure::invalid(format!(
+        return Err(ConnectError::invalid(format!(
             "`call_site` has more than {MAX_CALL_SITE} functions"
         )));
     }
     Ok(stacks.call_site.iter().map(|it| it.name.clone()).collect())
 }
 
-/// Samples are added up, so none can be told from others by what is not a label.
-fn only_whole(selectors: &[&[String]]) -> Result<(), Failure> {
+/// Samples are aggregated, so they can only be selected by labels.
+fn only_whole(selectors: &[&[String]]) -> Result<(), ConnectError> {
     match selectors.iter().all(|it| it.is_empty()) {
         true => Ok(()),
-        false => Err(Failure::unimplemented(
-            "profcol adds samples up: they cannot be selected by profile, trace or span; use labels",
+        false => Err(ConnectError::unimplemented(
+            "profcol aggregates samples: they cannot be selected by profile, trace or span; use labels",
         )),
     }
 }

@@ -1,17 +1,18 @@
-//! Questions that nobody in his right mind asks.
+//! Unusual and invalid requests.
 
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use profcol_component::DeferredSymbols;
 use profcol_component::testkit::profiles;
 use profcol_pyroscope::{Code, Codec, Method};
 use proptest::prelude::*;
 use prost::Message;
 
-use super::super::history::Limits;
 use super::super::parameters::Parameters;
 use super::*;
+use profcol_history::Limits;
 
 const METHODS: [Method; 10] = [
     Method::ProfileTypes,
@@ -53,7 +54,7 @@ fn whole(querier: &Querier) -> SelectSeriesRequest {
 }
 
 #[test]
-fn the_longest_time_there_is_has_all_samples() {
+fn the_longest_time_range_has_all_samples() {
     let querier = querier();
     let request = whole(&querier);
     let answer = querier.select_series(&request).unwrap();
@@ -81,19 +82,19 @@ fn times() -> impl Strategy<Value = i64> {
 
 fn selectors() -> impl Strategy<Value = String> {
     let text = "[{}a_=~!\"'`\\\\,.*+(|) ]{0,12}";
-    let known = vec!["", "{}", "{service_name=~\".+\"}", "{__unit__!=\"x\"}"];
-    prop_oneof![text, prop::sample::select(known).prop_map(str::to_owned)]
+    let valid = vec!["", "{}", "{service_name=~\".+\"}", "{__unit__!=\"x\"}"];
+    prop_oneof![text, prop::sample::select(valid).prop_map(str::to_owned)]
 }
 
 fn labels() -> impl Strategy<Value = Vec<String>> {
-    let known = prop::sample::select(vec!["service_name", "__type__", "pid", ""]);
-    prop::collection::vec(known.prop_map(str::to_owned), 0..4)
+    let valid = prop::sample::select(vec!["service_name", "__type__", "pid", ""]);
+    prop::collection::vec(valid.prop_map(str::to_owned), 0..4)
 }
 
 proptest! {
-    /// Nothing that is asked is the server's fault.
+    /// No request causes an internal error.
     #[test]
-    fn whatever_is_asked_is_answered_or_refused(
+    fn arbitrary_requests_are_answered_or_refused(
         body in prop::collection::vec(any::<u8>(), 0..60),
         method in prop::sample::select(METHODS.to_vec()),
         codec in prop::sample::select(vec![Codec::Proto, Codec::Json]),
@@ -104,7 +105,7 @@ proptest! {
     }
 
     #[test]
-    fn each_number_and_text_is_answered_or_refused(
+    fn arbitrary_parameters_are_answered_or_refused(
         (start, end) in (times(), times()),
         selector in selectors(),
         step in prop_oneof![any::<f64>(), 0.001..1e15],
@@ -147,7 +148,7 @@ proptest! {
     }
 
     #[test]
-    fn each_url_is_answered_or_refused(
+    fn arbitrary_urls_are_answered_or_refused(
         query in selectors(),
         (from, until) in (times(), "(now(-[0-9]{1,20}[smhdwx]?)?|[0-9]{1,20})"),
         nodes in any::<i64>(),

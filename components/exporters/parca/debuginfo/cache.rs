@@ -1,7 +1,7 @@
-//! What a server is not asked about again: it has it, or has refused it for good.
+//! A cache of build IDs for which the server needs no upload: it has the debuginfo, or refused it permanently.
 //!
-//! That is remembered in a file, where there is a directory for it: a line for each build id, with
-//! the time. Losing it costs a question each, so it is neither synced nor locked.
+//! With a state directory it is stored in a file: a line for each build ID with the time. Losing an entry costs
+//! one request, so the file is neither synced nor locked.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,11 +11,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use profcol_component::files;
 
-/// Build ids that are remembered; the oldest are forgotten, a quarter at a time.
+/// Maximum number of build IDs; beyond it the oldest quarter is evicted.
 const MAX_ENTRIES: usize = 16_384;
-/// A server may lose what it had: what is older does not outlive a restart.
+/// A server may lose debuginfo: older entries are dropped at startup.
 const TTL_SECONDS: u64 = 7 * 24 * 3600;
-/// Longer files are not of our making.
+/// A longer file was not written by us.
 const MAX_BYTES: u64 = 8 << 20;
 
 pub struct UploadedCache {
@@ -32,7 +32,7 @@ impl UploadedCache {
         }
     }
 
-    /// `directory` is empty where nothing is to be kept.
+    /// `directory` is empty without persistence.
     pub fn open(directory: &str, server: &str) -> Self {
         let mut cache = Self::empty();
         if directory.is_empty() {
@@ -59,8 +59,8 @@ impl UploadedCache {
         self.since.contains_key(build_id)
     }
 
-    /// What is to be written down of it, if anything: only what the server itself said, since why a
-    /// file was skipped may change with the version of this program.
+    /// Returns what to write to the file, if anything: only the server's own answers, since the reasons
+    /// for skipping a file may change with the version of profcol.
     pub fn add(&mut self, build_id: &str, is_final_answer: bool) -> Option<CacheWrite> {
         let now = now();
         self.since.insert(build_id.to_owned(), now);
@@ -85,7 +85,7 @@ impl UploadedCache {
             let Some((since, build_id)) = line.split_once(' ') else {
                 continue;
             };
-            // A time to come is of a clock that was wrong.
+            // A time in the future comes from a wrong clock.
             if let Ok(since) = since.parse::<u64>()
                 && since <= now
                 && now - since < TTL_SECONDS
@@ -104,7 +104,7 @@ impl UploadedCache {
         let kept = MAX_ENTRIES - MAX_ENTRIES / 4;
         let oldest = times.get(times.len().saturating_sub(kept));
         let oldest = oldest.copied().unwrap_or(0);
-        // Of those of the very time at which the line is drawn only some may find room.
+        // Only some of the entries with exactly this time may fit.
         let newer = times.iter().filter(|&&since| since > oldest).count();
         let mut room = kept.saturating_sub(newer);
         self.since.retain(|_, since| {
@@ -115,14 +115,14 @@ impl UploadedCache {
     }
 }
 
-/// Something to write, which may take its time.
+/// A pending write, for a blocking thread.
 #[derive(Debug)]
 pub enum CacheWrite {
     One {
         file: PathBuf,
         line: String,
     },
-    /// In place of what was there.
+    /// Replaces the file.
     All {
         file: PathBuf,
         text: String,
@@ -139,7 +139,7 @@ impl CacheWrite {
             }
             Self::All { file, text } => {
                 let next = file.with_added_extension("next");
-                // It makes the directory where that is gone.
+                // Also recreates a removed directory.
                 let opened = append(&file);
                 let written = opened.and_then(|_| files::write(&next, text));
                 let written = written.and_then(|()| fs::rename(&next, &file));
@@ -171,7 +171,7 @@ fn warn(file: &Path, error: &io::Error) {
     tracing::warn!(
         path = %file.display(),
         %error,
-        "Failed to persist the cache of uploaded build ids. Check `debuginfo::state_directory`."
+        "Failed to persist the cache of uploaded build IDs. Check `debuginfo::state_directory`."
     );
 }
 
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_said_is_known_after_a_restart() {
+    fn answers_of_the_server_survive_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let mut cache = open(&folder, "host:7070");
         cache.add("there", true).unwrap().write();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_removed_is_made_again() {
+    fn recreates_a_removed_directory() {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().join("state");
         let directory = folder.to_str().unwrap();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_old_or_to_come_is_forgotten() {
+    fn ignores_damaged_old_and_future_entries() {
         let folder = tempfile::tempdir().unwrap();
         let now = now();
         let text = format!(
@@ -230,9 +230,9 @@ mod tests {
         );
         fs::write(folder.path().join("parca-debuginfo-host"), text).unwrap();
         let cache = open(&folder, "host");
-        let mut known: Vec<_> = cache.since.keys().map(String::as_str).collect();
-        known.sort_unstable();
-        assert_eq!(known, ["good", "last"]);
+        let mut cached: Vec<_> = cache.since.keys().map(String::as_str).collect();
+        cached.sort_unstable();
+        assert_eq!(cached, ["good", "last"]);
     }
 
     #[test]
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_cannot_be_used_is_no_reason_to_stop() {
+    fn works_without_a_usable_directory() {
         let mut cache = UploadedCache::open("/dev/null/nowhere", "host");
         assert!(cache.add("there", true).is_none());
         assert!(cache.contains("there"));

@@ -1,18 +1,18 @@
-//! How much an upload may have, so that it ends before the server cuts it off.
+//! The maximum size of an upload, so that it ends before the server's time limit.
 //!
-//! A server ends a call after a time of its own, however much has arrived, and takes no other upload of
-//! the file for 17 minutes. So what cannot arrive in time is not begun. The time and the rate are
-//! those of the configuration at first, and then those of uploads that ended or were cut off.
+//! A server ends a call after its own time limit, however much has arrived, and then accepts no other upload of
+//! the file for 17 minutes. So an upload that would not finish in time is not started. Time limit and rate are first
+//! taken from the configuration, and then measured by uploads that ended or were cut off.
 
 use std::time::Duration;
 
-use profcol_net::grpc::{Code, Status};
+use profcol_net::grpc::Status;
 
-/// The share of the time limit in which an upload has to be done.
+/// The share of the time limit that an upload may take.
 const TIME_LIMIT_SHARE: f64 = 0.8;
-/// What is smaller tells nothing of the rate: buffers on the way hold as much.
-const MAX_FINISH_ATTEMPTS: u64 = 4 << 20;
-/// The rate that is assumed where no limit is set, in bytes a second.
+/// Smaller uploads do not show the rate: buffers on the way hold as much.
+const MIN_MEASURED_BYTES: u64 = 4 << 20;
+/// The rate assumed without a rate limit, in bytes per second.
 const DEFAULT_RATE: u64 = 10 << 20;
 
 #[derive(Debug)]
@@ -22,12 +22,12 @@ pub struct Capacity {
     is_measured: bool,
 }
 
-/// What an upload may have.
+/// The limit of an upload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UploadLimit {
     pub bytes: u64,
     pub time: Duration,
-    /// Whether uploads showed it.
+    /// Whether it was measured by uploads.
     pub is_measured: bool,
 }
 
@@ -53,21 +53,21 @@ impl Capacity {
         }
     }
 
-    /// An upload was made within `accepted`.
+    /// Records an upload that completed within `accepted`.
     pub fn ended(&mut self, bytes: u64, accepted: Duration) {
         let Some(rate) = rate(bytes, accepted) else {
             return;
         };
-        // It may have been slower than it could have been, unless it took all the time that there was.
+        // A slower rate counts only if the upload took almost all of the time.
         if rate > self.bytes_per_second || accepted > self.time_limit.mul_f64(TIME_LIMIT_SHARE) {
             self.bytes_per_second = rate;
             self.is_measured = true;
         }
     }
 
-    /// An upload was cut off by the server, or took longer than it may.
+    /// Records an upload that the server cut off, or that timed out.
     pub fn broke(&mut self, sent: u64, accepted: Duration, status: Option<&Status>) {
-        if status.is_some_and(is_time_limit) {
+        if status.is_some_and(Status::is_read_timeout) {
             self.time_limit = self.time_limit.min(accepted);
         }
         if let Some(rate) = rate(sent, accepted) {
@@ -78,17 +78,14 @@ impl Capacity {
 }
 
 fn rate(bytes: u64, accepted: Duration) -> Option<f64> {
-    let is_telling = bytes >= MAX_FINISH_ATTEMPTS && !accepted.is_zero();
-    is_telling.then(|| bytes as f64 / accepted.as_secs_f64())
-}
-
-/// What Go's HTTP server makes of its `ReadTimeout`.
-fn is_time_limit(status: &Status) -> bool {
-    status.code == Code::DeadlineExceeded || status.message.contains("i/o timeout")
+    let is_significant = bytes >= MIN_MEASURED_BYTES && !accepted.is_zero();
+    is_significant.then(|| bytes as f64 / accepted.as_secs_f64())
 }
 
 #[cfg(test)]
 mod tests {
+    use profcol_net::grpc::Code;
+
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -114,9 +111,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_fits_less_the_next_time() {
+    fn a_cut_off_upload_lowers_the_limit() {
         let mut capacity = capacity();
-        // 90 of 127 MB arrived, as at a server with default settings.
+        // 90 of 127 MB arrived, as with a server with default settings.
         capacity.broke(90 * MIB, 5 * SECOND, Some(&timeout()));
         let upload_limit = capacity.upload_limit();
         assert_eq!(
@@ -128,31 +125,31 @@ mod tests {
     }
 
     #[test]
-    fn learns_the_server_s_time_limit_where_it_is_below_ours() {
+    fn learns_the_time_limit_of_the_server_if_it_is_below_ours() {
         let mut capacity = Capacity::new(60 * SECOND, 10 * MIB);
         capacity.broke(50 * MIB, 5 * SECOND, Some(&timeout()));
         assert_eq!(capacity.upload_limit().time, 4 * SECOND);
-        // One that restarted, say, has cut off nothing by its limit.
+        // A restart of the server, say, does not show its time limit.
         let start_receiver = Status::new(Code::Unavailable, "connection reset by peer");
         capacity.broke(50 * MIB, SECOND, Some(&start_receiver));
         assert_eq!(capacity.upload_limit().time, 4 * SECOND);
     }
 
     #[test]
-    fn a_fast_upload_makes_room_for_larger_ones() {
+    fn a_fast_upload_raises_the_limit() {
         let mut capacity = capacity();
         capacity.ended(40 * MIB, 2 * SECOND);
         assert_eq!(capacity.upload_limit().bytes, 80 * MIB);
-        // Slower ones may have been held back by the rate limit.
+        // Slower uploads may have been throttled by the rate limit.
         capacity.ended(5 * MIB, 2 * SECOND);
         assert_eq!(capacity.upload_limit().bytes, 80 * MIB);
-        // But not one that took all the time.
+        // But not one that took all of the time.
         capacity.ended(20 * MIB, 5 * SECOND);
         assert_eq!(capacity.upload_limit().bytes, 16 * MIB);
     }
 
     #[test]
-    fn small_uploads_tell_nothing() {
+    fn small_uploads_are_ignored() {
         let mut capacity = capacity();
         capacity.ended(MIB, Duration::from_millis(1));
         capacity.broke(MIB, SECOND, None);

@@ -30,15 +30,15 @@ pub struct DebuginfoConfig {
     /// default. Files that would exceed it are uploaded compressed or without line tables. Uploads
     /// to a signed URL are limited only by `rate_limit`.
     pub timeout: Duration,
-    /// Directory for the cache of uploaded build ids, kept for a week, so that the server is not
-    /// asked again after a restart. If empty, the cache is in memory only.
+    /// Directory for the cache of uploaded build IDs, kept for a week, so that the server is not
+    /// queried again after a restart. If empty, the cache is in memory only.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub state_directory: String,
 }
 
-/// In bytes a second.
+/// In bytes per second.
 const MIN_RATE_LIMIT: u64 = 1024;
-/// More than any executable has.
+/// Larger than any executable.
 const MAX_FILE_SIZE: u64 = 1 << 40;
 
 impl Default for DebuginfoConfig {
@@ -59,12 +59,12 @@ impl Default for DebuginfoConfig {
 
 impl DebuginfoConfig {
     pub fn validate(&self, problems: &mut Problems) {
-        for (key, value, most) in [
+        for (key, value, max) in [
             ("max_parallel", self.max_parallel, 64),
             ("max_open", self.max_open, 65_536),
         ] {
-            if !(1..=most).contains(&value) {
-                problems.add(key, format!("must be between 1 and {most}"));
+            if !(1..=max).contains(&value) {
+                problems.add(key, format!("must be between 1 and {max}"));
             }
         }
         if (1..MIN_RATE_LIMIT).contains(&self.rate_limit) {

@@ -1,14 +1,14 @@
-//! Uploads debuginfo of the executables that samples met, so that the server can name their code.
+//! Uploads debuginfo of sampled executables, so that the server can symbolize their code.
 //!
 //! ```text
-//! receiver ─► shelf: each file open ─► hottest first ─► ask ─► plan ─► begin ─► send ─► end
-//!                ▲ samples of each                       │ wanted?      │ by gRPC, or to a URL
-//! batches that were exported                             ▼              ▼
-//!                                              settled: not asked about again
+//! receiver ─► shelf: open files ─► hottest first ─► request ─► plan ─► initiate ─► send ─► finish
+//!                ▲ samples of each                    │ needed?           │ by gRPC, or to a URL
+//! exported batches                                    ▼                   ▼
+//!                                              cached: not requested again
 //! ```
 //!
-//! It has a connection of its own, so that a large file does not hold up profiles. What a file has
-//! is compressed only where it would not arrive in time otherwise, for the sake of the host's CPU.
+//! It has its own connection, so that a large file does not delay profiles. To save the host's CPU, sections
+//! are compressed only if the upload would not finish in time otherwise.
 
 mod cache;
 mod capacity;
@@ -21,12 +21,13 @@ mod telemetry;
 mod upload;
 mod uploads;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use profcol_component::{BuildContext, Executable, Stop, Subscription};
-use profcol_debuginfo::Elsewhere;
+use parking_lot::Mutex;
+use profcol_component::{BuildContext, Executable, Executables, Stop, Subscription};
+use profcol_debuginfo::ExternalDwarf;
 use profcol_net::GrpcClient;
 use profcol_profile::Profiles;
 use tokio::sync::Notify;
@@ -44,10 +45,10 @@ use self::telemetry::Telemetry;
 use self::upload::{Interrupted, UploadOutcome, Uploader};
 use self::uploads::Uploads;
 
-/// How long a server that cannot be asked is left alone: at first, and at last.
+/// Minimum and maximum pause of a server that is unavailable.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(300);
-/// And one that takes no debuginfo.
+/// Pause of a server that accepts no debuginfo.
 const NO_SERVICE_PAUSE: Duration = Duration::from_secs(3600);
 
 pub struct Debuginfo {
@@ -55,16 +56,16 @@ pub struct Debuginfo {
     server: String,
     telemetry: Telemetry,
     queue: Mutex<UploadQueue>,
-    /// Where both are locked, this is first.
+    /// Locked before the other if both are locked.
     cache: Mutex<UploadedCache>,
     offered: Subscription,
-    /// What is being written down.
+    /// Cache writes in progress.
     cache_writes: Mutex<JoinSet<()>>,
     samples_added: Notify,
 }
 
 impl Debuginfo {
-    /// None where nothing is to be uploaded.
+    /// `None` if uploads are disabled.
     pub fn new(
         config: &DebuginfoConfig,
         server: &str,
@@ -74,12 +75,11 @@ impl Debuginfo {
             return None;
         }
         let telemetry = Telemetry::new(context);
-        let most = config.max_open as usize;
-        let offered = context
-            .executables
-            .subscribe(most, telemetry.skipped("dropped"));
+        let capacity = config.max_open as usize;
+        let executables: Executables = context.shared.get();
+        let offered = executables.subscribe(capacity, telemetry.skipped("dropped"));
         Some(Arc::new(Self {
-            queue: Mutex::new(UploadQueue::new(most)),
+            queue: Mutex::new(UploadQueue::new(capacity)),
             cache: Mutex::new(UploadedCache::empty()),
             server: server.to_owned(),
             config: config.clone(),
@@ -90,10 +90,10 @@ impl Debuginfo {
         }))
     }
 
-    /// These were exported: what they met is worth an upload, the more the oftener.
+    /// Counts the samples of exported profiles: executables with more samples are uploaded first.
     pub fn record_samples(&self, profiles: &Profiles) {
-        let cache = lock(&self.cache);
-        let mut queue = lock(&self.queue);
+        let cache = self.cache.lock();
+        let mut queue = self.queue.lock();
         for executable in self.offered.take() {
             if !cache.contains(executable.build_id.text()) && queue.add(executable) {
                 self.telemetry.skipped("dropped").inc();
@@ -120,14 +120,14 @@ impl Debuginfo {
         self.samples_added.notify_one();
     }
 
-    /// Uploads until `stop`; what is under way then is given up.
+    /// Uploads until `stop`; uploads in progress are then aborted.
     pub async fn run(&self, client: GrpcClient, stop: Stop) {
         let (directory, server) = (self.config.state_directory.clone(), self.server.clone());
         let opened = tokio::task::spawn_blocking(move || UploadedCache::open(&directory, &server));
         match opened.await {
-            Ok(opened) => *lock(&self.cache) = opened,
+            Ok(opened) => *self.cache.lock() = opened,
             Err(error) => {
-                tracing::error!(%error, "Failed to read the cache of uploaded build ids.")
+                tracing::error!(%error, "Failed to read the cache of uploaded build IDs.")
             }
         }
         let uploader = Arc::new(self.uploader(client));
@@ -136,11 +136,11 @@ impl Debuginfo {
         loop {
             let now = Instant::now();
             let mut due = pause.until(now);
-            due = due.or(lock(&uploader.budget).next_upload_at(now));
+            due = due.or(uploader.budget.lock().next_upload_at(now));
             while due.is_none() && uploads.len() < self.config.max_parallel as usize {
-                let next = lock(&self.queue).take(now);
+                let next = self.queue.lock().take(now);
                 let Some(executable) = next else {
-                    due = lock(&self.queue).next_due();
+                    due = self.queue.lock().next_due();
                     break;
                 };
                 let uploader = Arc::clone(&uploader);
@@ -163,7 +163,7 @@ impl Debuginfo {
             }
         }
         uploads.shutdown().await;
-        let mut cache_writes = std::mem::take(&mut *lock(&self.cache_writes));
+        let mut cache_writes = std::mem::take(&mut *self.cache_writes.lock());
         while cache_writes.join_next().await.is_some() {}
     }
 
@@ -185,7 +185,7 @@ impl Debuginfo {
         }
     }
 
-    /// Counts and tells what became of a try, and decides how to go on.
+    /// Counts and logs the outcome of an attempt, and decides how to continue.
     fn end(&self, executable: &Executable, ended: UploadOutcome, pause: &mut Pause) {
         let build_id = executable.build_id.text();
         let path = executable.path.display();
@@ -240,7 +240,7 @@ impl Debuginfo {
                 Disposition::Done
             }
             UploadOutcome::Interrupted(interrupted) => {
-                tell_broken(executable, &interrupted);
+                log_broken(executable, &interrupted);
                 tries("broken");
                 Disposition::Again
             }
@@ -257,7 +257,7 @@ impl Debuginfo {
                 Disposition::Untried
             }
         };
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         let is_given_up = !queue.put_back(build_id, next, Instant::now());
         self.telemetry.waiting.set(queue.len() as f64);
         drop(queue);
@@ -267,12 +267,12 @@ impl Debuginfo {
         }
     }
 
-    fn log_unsupported_dwarf(&self, executable: &Executable, elsewhere: Elsewhere) {
+    fn log_unsupported_dwarf(&self, executable: &Executable, elsewhere: ExternalDwarf) {
         let path = executable.path.display();
         let build_id = executable.build_id.text();
         let (reason, place) = match elsewhere {
-            Elsewhere::Split => ("split_dwarf", "in .dwo files"),
-            Elsewhere::Common => ("dwz", "partly in a dwz file"),
+            ExternalDwarf::Split => ("split_dwarf", "in .dwo files"),
+            ExternalDwarf::Common => ("dwz", "partly in a dwz file"),
         };
         tracing::info!(
             %path,
@@ -292,16 +292,16 @@ impl Debuginfo {
     }
 
     fn remember_uploaded(&self, build_id: &str, is_final_answer: bool) {
-        let write = lock(&self.cache).add(build_id, is_final_answer);
+        let write = self.cache.lock().add(build_id, is_final_answer);
         if let Some(write) = write {
-            let mut cache_writes = lock(&self.cache_writes);
+            let mut cache_writes = self.cache_writes.lock();
             while cache_writes.try_join_next().is_some() {}
             cache_writes.spawn_blocking(move || write.write());
         }
     }
 }
 
-fn tell_broken(executable: &Executable, interrupted: &Interrupted) {
+fn log_broken(executable: &Executable, interrupted: &Interrupted) {
     let Interrupted {
         size,
         sent,
@@ -319,7 +319,7 @@ fn tell_broken(executable: &Executable, interrupted: &Interrupted) {
     );
 }
 
-/// While the server cannot be asked, nothing is.
+/// Pauses all requests while the server is unavailable.
 #[derive(Debug, Default)]
 struct Pause {
     until: Option<Instant>,
@@ -344,8 +344,4 @@ impl Pause {
     fn end(&mut self) {
         *self = Self::default();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,25 +1,25 @@
-//! How fast files go out.
+//! The rate of uploads.
 //!
-//! A server cuts off what takes longer than its time limit, whoever asked for a slow upload. So an
-//! upload is made fast enough to be done in half of that time, which also shows whether a larger one would
-//! be done in all of it; and what was sent too much is waited for before the next one begins.
+//! A server cuts off uploads that exceed its time limit, even if only the rate limit slows them down. So an
+//! upload is paced to take less than half of that limit, which also shows whether a larger one would
+//! finish in all of it; the excess over the rate limit delays the next upload.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The share of the time limit in which an upload should be done.
+/// The share of the time limit that an upload should take.
 const TIMEOUT_SHARE: f64 = 0.4;
 
-/// What all uploads together may send.
+/// The rate limit of all uploads together.
 #[derive(Debug)]
 pub struct Budget {
     bytes_per_second: u64,
-    /// When all that was sent is paid for.
+    /// When the bytes sent so far are within the rate limit.
     paid_until: Option<Instant>,
 }
 
-/// One upload's share of it.
+/// The pace of one upload.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     bytes_per_second: f64,
@@ -27,7 +27,7 @@ pub struct Pace {
 }
 
 impl Budget {
-    /// 0 means that there is no limit.
+    /// 0 means no limit.
     pub fn new(bytes_per_second: u64) -> Self {
         Self {
             bytes_per_second,
@@ -45,12 +45,12 @@ impl Budget {
         }
     }
 
-    /// When the next upload may begin, if not now.
+    /// When the next upload may start, if not now.
     pub fn next_upload_at(&self, now: Instant) -> Option<Instant> {
         self.paid_until.filter(|paid_until| *paid_until > now)
     }
 
-    /// For an upload of `size` bytes, in `timeout` if there is one.
+    /// The pace of an upload of `size` bytes, within `timeout` if there is one.
     pub fn pace(&self, size: u64, timeout: Option<Duration>, now: Instant) -> Option<Pace> {
         if self.bytes_per_second == 0 {
             return None;
@@ -66,7 +66,7 @@ impl Budget {
 }
 
 impl Pace {
-    /// When so many bytes may have been sent.
+    /// When this many bytes may have been sent.
     pub fn due(&self, sent: u64) -> Instant {
         self.begin + Duration::from_secs_f64(sent as f64 / self.bytes_per_second)
     }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_upload_is_in_time_and_the_next_one_pays() {
+    fn an_upload_is_in_time_and_delays_the_next_one() {
         let now = Instant::now();
         let second = Duration::from_secs(1);
         let mut budget = Budget::new(1000);

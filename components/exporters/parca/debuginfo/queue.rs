@@ -1,5 +1,5 @@
-//! Executables that wait for their upload, each of them open: which is next, and which is dropped
-//! when there are too many.
+//! Executables queued for upload, each with its open file: selects the next one, and the one to drop
+//! at the limit.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -7,19 +7,19 @@ use std::time::Duration;
 use profcol_component::Executable;
 use tokio::time::Instant;
 
-/// How long somebody else's upload is left alone.
+/// How long to wait for an upload by another agent.
 const IN_PROGRESS: Duration = Duration::from_secs(5 * 60);
-/// An upload that broke is in progress for the server until it is stale, after 15 minutes and 2.
+/// An interrupted upload stays in progress for the server until it is stale, after 15 minutes and 2.
 const STALE: Duration = Duration::from_secs(17 * 60 + 10);
-/// Uploads of one file that may break.
+/// Maximum number of interrupted uploads per file.
 const MAX_INTERRUPTED_UPLOADS: u32 = 2;
-/// Build ids of which it is known that nobody offered their file.
+/// Maximum number of build IDs remembered as missing.
 const MAX_MISSING: usize = 4096;
 
 pub struct UploadQueue {
     queued: HashMap<String, QueuedExecutable>,
     missing: HashSet<String>,
-    most: usize,
+    capacity: usize,
     sequence: u64,
 }
 
@@ -32,33 +32,33 @@ struct QueuedExecutable {
     is_uploading: bool,
 }
 
-/// How to go on with an executable after a try.
+/// What to do with an executable after an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
     Done,
-    /// Another agent is at it.
+    /// Another agent is uploading it.
     Later,
-    /// Our upload did not come to its end.
+    /// Our upload was interrupted.
     Again,
-    /// The server could not be asked.
+    /// The server was unavailable.
     Untried,
 }
 
-/// What is known of the file of a build id.
+/// The state of the file of a build ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum File {
     Waits,
-    /// Nobody offered it, which is news.
+    /// Not offered by any receiver; reported once.
     Missing,
     KnownToBeMissing,
 }
 
 impl UploadQueue {
-    pub fn new(most: usize) -> Self {
+    pub fn new(capacity: usize) -> Self {
         Self {
             queued: HashMap::new(),
             missing: HashSet::new(),
-            most,
+            capacity,
             sequence: 0,
         }
     }
@@ -67,14 +67,14 @@ impl UploadQueue {
         self.queued.len()
     }
 
-    /// True where another one had to be dropped for it.
+    /// Returns true if another one was dropped for it.
     pub fn add(&mut self, executable: Executable) -> bool {
         let build_id = executable.build_id.text();
         if self.queued.contains_key(build_id) {
             return false;
         }
         self.missing.remove(build_id);
-        let is_full = self.queued.len() >= self.most;
+        let is_full = self.queued.len() >= self.capacity;
         if is_full {
             let waiting = self
                 .queued
@@ -113,14 +113,14 @@ impl UploadQueue {
         File::Missing
     }
 
-    /// So many more samples met it.
+    /// Adds samples of this executable.
     pub fn add_samples(&mut self, build_id: &str, samples: u64) {
         if let Some(queued) = self.queued.get_mut(build_id) {
             queued.samples = queued.samples.saturating_add(samples);
         }
     }
 
-    /// The one with the most samples; what no sample that came by here met is of no use.
+    /// The executable with the most samples; those without exported samples are not uploaded.
     pub fn take(&mut self, now: Instant) -> Option<Executable> {
         let is_due = |queued: &QueuedExecutable| queued.not_before.is_none_or(|due| due <= now);
         let ready = self.queued.values_mut();
@@ -132,14 +132,14 @@ impl UploadQueue {
         Some(hottest.executable.clone())
     }
 
-    /// When [`take`](Self::take) may have something that it has not now.
+    /// When [`take`](Self::take) may next return an executable.
     pub fn next_due(&self) -> Option<Instant> {
         let waiting = self.queued.values();
         let waiting = waiting.filter(|queued| !queued.is_uploading && queued.samples > 0);
         waiting.filter_map(|queued| queued.not_before).min()
     }
 
-    /// What was taken is done with, or waits again. False where it is given up.
+    /// Finishes an executable, or queues it again. Returns false if it is given up.
     pub fn put_back(&mut self, build_id: &str, next: Disposition, now: Instant) -> bool {
         let Some(queued) = self.queued.get_mut(build_id) else {
             return true;
@@ -178,8 +178,8 @@ mod tests {
         }
     }
 
-    fn queue(most: usize, samples: &[(&str, u64)]) -> UploadQueue {
-        let mut queue = UploadQueue::new(most);
+    fn queue(capacity: usize, samples: &[(&str, u64)]) -> UploadQueue {
+        let mut queue = UploadQueue::new(capacity);
         for &(build_id, samples) in samples {
             queue.add(executable(build_id));
             queue.add_samples(build_id, samples);
@@ -203,15 +203,15 @@ mod tests {
     }
 
     #[test]
-    fn what_few_samples_met_is_dropped_first() {
+    fn the_executable_with_the_fewest_samples_is_dropped_first() {
         let now = Instant::now();
         let mut queue = queue(3, &[("a", 1), ("b", 0), ("c", 2)]);
         assert_eq!(take(&mut queue, now).as_deref(), Some("c"));
-        assert!(queue.add(executable("d")), "b has to go");
-        assert!(!queue.add(executable("d")), "it is there");
+        assert!(queue.add(executable("d")), "drops b");
+        assert!(!queue.add(executable("d")), "already queued");
         assert_eq!(queue.file("b"), File::Missing);
         assert_eq!(queue.file("b"), File::KnownToBeMissing);
-        assert!(queue.add(executable("e")), "d has to go");
+        assert!(queue.add(executable("e")), "drops d");
         assert_eq!(queue.len(), 3);
         for build_id in ["a", "c", "e"] {
             assert_eq!(queue.file(build_id), File::Waits, "{build_id}");
@@ -219,12 +219,12 @@ mod tests {
     }
 
     #[test]
-    fn each_outcome_has_its_wait() {
+    fn each_outcome_has_its_delay() {
         let check = |next, again_after: Option<Duration>| {
             let now = Instant::now();
             let mut queue = queue(9, &[("a", 1)]);
             take(&mut queue, now).unwrap();
-            assert_eq!(queue.next_due(), None, "it is taken");
+            assert_eq!(queue.next_due(), None, "taken");
             assert!(queue.put_back("a", next, now));
             let Some(after) = again_after else {
                 assert_eq!(queue.len(), 0);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upload_that_breaks_again_and_again_is_given_up() {
+    fn a_repeatedly_interrupted_upload_is_given_up() {
         let mut now = Instant::now();
         let mut queue = queue(9, &[("a", 1)]);
         for round in 1..=MAX_INTERRUPTED_UPLOADS {

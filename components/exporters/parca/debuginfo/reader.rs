@@ -1,7 +1,7 @@
-//! Reads a file for its upload, on a thread of its own that yields to everything else on the host.
+//! Reads a file for its upload, on a low-priority thread.
 //!
-//! The thread plans first, so that the size is known; then it waits until the server wants the file
-//! and reads as fast as it is told to. It holds no more than [`READ_AHEAD`] chunks that were not sent.
+//! The thread plans first, so that the size is executable_plan; then it waits until the server wants the file
+//! and reads at the given pace. It holds at most [`READ_AHEAD`] chunks that were not sent.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,44 +12,46 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use profcol_component::{BuildId, Executable};
-use profcol_debuginfo::{Dwarf, Elsewhere, Extraction, Places, Plan, Refused, build_id, separate};
+use profcol_debuginfo::{
+    Dwarf, ExternalDwarf, ExtractError, Extraction, Places, Plan, build_id, separate,
+};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::capacity::UploadLimit;
 use super::pace::Pace;
 
-/// A server takes messages of some megabytes; smaller ones cost it and us less memory.
+/// Servers accept messages of some megabytes; smaller ones need less memory on both sides.
 const CHUNK: usize = 256 << 10;
 const READ_AHEAD: usize = 2;
-/// The lowest priority there is.
+/// The lowest priority.
 const NICE: i32 = 19;
 
-/// How files are to be read.
+/// How to read files.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub strip: bool,
     pub directories: Vec<PathBuf>,
     pub max_file_size: u64,
-    /// None where there is no limit of time.
+    /// `None` without a time limit.
     pub upload_limit: Option<UploadLimit>,
 }
 
 impl Settings {
-    fn most_bytes(&self) -> u64 {
+    fn max_bytes(&self) -> u64 {
         let upload_limit = self
             .upload_limit
             .map_or(u64::MAX, |upload_limit| upload_limit.bytes);
         self.max_file_size.min(upload_limit)
     }
 
-    /// Nothing that has more bytes is begun.
+    /// Rejects uploads that are too large.
     fn refuse(&self, size: u64) -> Result<(), Skipped> {
         if size > self.max_file_size {
             return Err(Skipped::TooLarge { size });
         }
         match self.upload_limit {
-            // Before the first upload the rate is only assumed.
+            // Before the first upload the rate is only an assumption.
             Some(upload_limit) if size > upload_limit.bytes && upload_limit.is_measured => {
                 Err(Skipped::TooSlow {
                     size,
@@ -66,7 +68,7 @@ impl Settings {
 #[derive(Debug, thiserror::Error)]
 pub enum Skipped {
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Extract(#[from] ExtractError),
     #[error("upload size of {size} bytes exceeds `max_file_size`")]
     TooLarge { size: u64 },
     #[error(
@@ -79,7 +81,7 @@ pub enum Skipped {
     },
     #[error("the file changed while it was read")]
     Changed,
-    #[error("the file was replaced by one with build id {found:?}")]
+    #[error("the file was replaced by one with build ID {found:?}")]
     Replaced { found: String },
     #[error("failed to read the file: {0}")]
     Unreadable(#[from] io::Error),
@@ -88,10 +90,10 @@ pub enum Skipped {
 }
 
 impl Skipped {
-    /// A short name to count by.
+    /// The value of the metric's label.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Refused(refused) => refused.reason(),
+            Self::Extract(error) => error.reason(),
             Self::TooLarge { .. } => "too_large",
             Self::TooSlow { .. } => "time_limit",
             Self::Changed => "changed",
@@ -102,27 +104,27 @@ impl Skipped {
     }
 }
 
-/// What would be uploaded.
+/// The planned upload.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Planned {
     pub size: u64,
-    /// Where DWARF is that the server cannot read.
-    pub elsewhere: Option<Elsewhere>,
-    /// Whether there is DWARF that was left out for its size.
+    /// Where the DWARF is if the server cannot read it there.
+    pub elsewhere: Option<ExternalDwarf>,
+    /// Whether DWARF was omitted because of its size.
     pub is_without_dwarf: bool,
 }
 
-/// A file that is planned, and maybe read.
+/// A planned upload, and the thread that reads the file.
 pub struct FileReader {
     planned: Planned,
-    /// Ends the thread when it is dropped.
+    /// Dropping it ends the thread.
     go: Option<threads::Sender<Option<Pace>>>,
     chunks: Option<mpsc::Receiver<Bytes>>,
     ended: Option<oneshot::Receiver<Result<(), Skipped>>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The thread's ends of what [`FileReader`] holds.
+/// The thread's ends of the channels of [`FileReader`].
 struct ThreadChannels {
     planned: oneshot::Sender<Result<Planned, Skipped>>,
     go: threads::Receiver<Option<Pace>>,
@@ -131,7 +133,7 @@ struct ThreadChannels {
 }
 
 impl FileReader {
-    /// Returns once it is known what of the file would be uploaded.
+    /// Returns once the upload is planned.
     pub async fn plan(executable: Executable, settings: Settings) -> Result<Self, Skipped> {
         let (planned_sender, planned) = oneshot::channel();
         let (go, start_receiver) = threads::channel();
@@ -160,7 +162,7 @@ impl FileReader {
         self.planned
     }
 
-    /// Begins to read; `None` reads as fast as chunks are taken. To be called once.
+    /// Starts reading; `None` reads as fast as chunks are taken. To be called once.
     pub fn start(&mut self, pace: Option<Pace>) -> mpsc::Receiver<Bytes> {
         if let Some(go) = &self.go
             && go.send(pace).is_err()
@@ -170,7 +172,7 @@ impl FileReader {
         self.chunks.take().unwrap_or_else(|| mpsc::channel(1).1)
     }
 
-    /// Whether everything was read, and of one file; none where it was not read to its end.
+    /// Whether the file was read completely and did not change; `None` if reading was aborted.
     pub async fn end(mut self) -> Option<Result<(), Skipped>> {
         self.go.take();
         self.ended.take()?.await.ok()
@@ -181,7 +183,7 @@ impl Drop for FileReader {
     fn drop(&mut self) {
         self.go.take();
         self.chunks.take();
-        // It looks at its channels between any two reads.
+        // The thread checks its channels between reads.
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -202,7 +204,7 @@ fn run(executable: &Executable, settings: &Settings, ends: ThreadChannels) {
     let (extraction, planned) = match plan(executable, settings, &is_running) {
         Ok(planned) => planned,
         Err(skipped) => {
-            // Nobody waits any more.
+            // Fails if the reader was dropped.
             let _ = ends.planned.send(Err(skipped));
             return;
         }
@@ -218,7 +220,7 @@ fn run(executable: &Executable, settings: &Settings, ends: ThreadChannels) {
     }
 }
 
-/// What is to be uploaded of the executable, or of the file with its DWARF.
+/// Plans the upload of the executable, or of its separate debug file.
 fn plan(
     executable: &Executable,
     settings: &Settings,
@@ -239,7 +241,7 @@ fn plan(
         (Plan::whole(&original)?, original)
     };
     let has_dwarf = plan.contents().dwarf;
-    let plan = match settings.strip && plan.size() > settings.most_bytes() {
+    let plan = match settings.strip && plan.size() > settings.max_bytes() {
         true => smaller(plan, &file, settings, is_running)?,
         false => plan,
     };
@@ -252,38 +254,38 @@ fn plan(
     Ok((plan.extract(file)?, planned))
 }
 
-/// The most that is not too large, or else the smallest: with lines, compressed lines, names alone, and
-/// compressed names.
+/// The most detailed plan that fits, or else the smallest: with lines, compressed lines, symbols only,
+/// compressed symbols.
 fn smaller(
     plan: Plan,
     file: &File,
     settings: &Settings,
     is_running: &dyn Fn() -> bool,
 ) -> Result<Plan, Skipped> {
-    /// No DWARF becomes as much smaller as this.
+    /// Upper bound of the compression ratio of DWARF.
     const BEST_RATIO: u64 = 8;
-    let most = settings.most_bytes();
+    let max_bytes = settings.max_bytes();
     let mut smallest = plan;
     for dwarf in [Dwarf::Lines, Dwarf::None] {
         let plan = match Plan::keeping(file, dwarf) {
             Ok(plan) => plan,
-            // Without DWARF there may be nothing left.
-            Err(Refused::NoNames | Refused::OnlySplit) => continue,
+            // Without DWARF nothing may remain.
+            Err(ExtractError::NoNames | ExtractError::OnlySplit) => continue,
             Err(refused) => return Err(refused.into()),
         };
         let size = plan.size();
         if size < smallest.size() {
             smallest = plan;
         }
-        if size <= most {
+        if size <= max_bytes {
             break;
         }
-        if size / BEST_RATIO > most {
+        if size / BEST_RATIO > max_bytes {
             continue;
         }
         let began = Instant::now();
-        let compressed = Plan::compressed(file, dwarf, most, is_running)?;
-        // It is compressed once more while it is sent.
+        let compressed = Plan::compressed(file, dwarf, max_bytes, is_running)?;
+        // Compressed while it is sent, too.
         let is_in_time = settings
             .upload_limit
             .is_none_or(|upload_limit| began.elapsed() <= upload_limit.time);
@@ -294,7 +296,7 @@ fn smaller(
     Ok(smallest)
 }
 
-/// A file that was written over is of another version, whose names would be wrong ones.
+/// An overwritten file is another version, whose symbols would be wrong.
 fn check_identity(executable: &Executable, file: &File) -> Result<(), Skipped> {
     let BuildId::Gnu(expected) = &executable.build_id else {
         return Ok(());
@@ -311,7 +313,7 @@ fn check_identity(executable: &Executable, file: &File) -> Result<(), Skipped> {
 }
 
 fn separate_debug_file(
-    known: &Result<Plan, Refused>,
+    executable_plan: &Result<Plan, ExtractError>,
     executable: &Executable,
     settings: &Settings,
     original: &File,
@@ -337,13 +339,13 @@ fn separate_debug_file(
         "Found a separate debug file."
     );
     let names = |plan: &Plan| (plan.contents().dwarf, plan.contents().all_symbols);
-    let is_better = known
-        .as_ref()
-        .map_or(true, |known| names(&plan) > names(known));
+    let is_better = executable_plan.as_ref().map_or(true, |executable_plan| {
+        names(&plan) > names(executable_plan)
+    });
     is_better.then_some((plan, found.file))
 }
 
-/// None where nobody takes it any more.
+/// `None` if the receiver was dropped.
 fn read(
     mut extraction: Extraction,
     pace: Option<Pace>,

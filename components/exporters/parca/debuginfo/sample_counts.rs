@@ -1,11 +1,11 @@
-//! How many samples met each file.
+//! The number of samples per file.
 
 use std::collections::HashMap;
 
 use profcol_parca::Frames;
 use profcol_profile::{LocationIdx, Model, StackIdx};
 
-/// By the files' build ids, of those that matter and whose code has no names yet.
+/// By build ID, for files that matter and whose code is not symbolized.
 pub fn sample_counts(model: &Model, mut matters: impl FnMut(&str) -> bool) -> HashMap<&str, u64> {
     let frames = Frames::new(model);
     let dictionary = &model.dictionary;
@@ -13,7 +13,7 @@ pub fn sample_counts(model: &Model, mut matters: impl FnMut(&str) -> bool) -> Ha
     let of_locations: Vec<Option<&str>> = (0..dictionary.locations.rows().len())
         .map(|row| {
             let frame = frames.frame(LocationIdx::new(u32::try_from(row).ok()?));
-            // What has a line is named already.
+            // Locations with lines are symbolized.
             let is_nameless = frame.lines.is_empty() && !frame.build_id.is_empty();
             let build_id = is_nameless.then_some(frame.build_id)?;
             let matters = decided.entry(build_id).or_insert_with(|| matters(build_id));

@@ -1,4 +1,4 @@
-//! What is counted of uploads.
+//! Metrics of uploads.
 
 use profcol_component::{BuildContext, Gauge, IntCounter, Meter};
 
@@ -34,7 +34,7 @@ impl Telemetry {
         telemetry
     }
 
-    /// Tries by what became of them.
+    /// Attempts by outcome.
     pub fn tries(&self, outcome: &str) -> IntCounter {
         self.meter.counter(
             "otelcol_exporter_parca_debuginfo_uploads",
@@ -43,7 +43,7 @@ impl Telemetry {
         )
     }
 
-    /// What the server gets no lines of.
+    /// Executables uploaded without lines.
     pub fn symbols_only(&self, reason: &str) -> IntCounter {
         self.meter.counter(
             "otelcol_exporter_parca_debuginfo_symbols_only",
@@ -52,7 +52,7 @@ impl Telemetry {
         )
     }
 
-    /// What was not even tried.
+    /// Executables skipped without an attempt.
     pub fn skipped(&self, reason: &str) -> IntCounter {
         self.meter.counter(
             "otelcol_exporter_parca_debuginfo_skipped",

@@ -1,11 +1,11 @@
-//! The dialogue about one executable, from the question whether it is wanted to its end.
+//! The upload of one executable, from the request whether it is needed to the end.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
+use parking_lot::Mutex;
 use profcol_component::{BuildId, Executable};
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{
@@ -22,23 +22,22 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::capacity::Capacity;
-use super::lock;
 use super::pace::Budget;
 use super::reader::{FileReader, Planned, Settings, Skipped};
 use crate::shared::otlp::USER_AGENT;
 
-/// How long a question may take.
+/// Timeout of a unary request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often the end of an upload is told, since without it all of it was for nothing.
+/// Attempts to mark an upload as finished: without that the whole upload is lost.
 const MAX_FINISH_ATTEMPTS: u32 = 4;
-/// What an upload to a signed URL may take longer than its pace.
+/// Additional time for an upload to a signed URL, beyond its pace.
 const SIGNED_URL_SLACK: Duration = Duration::from_secs(60);
-/// The status of an upload that ended here, which says nothing of the server.
+/// The status of an upload that was aborted here, which is not the server's.
 const LOCAL_ABORT: Code = Code::Aborted;
-/// The server takes none that are shorter.
+/// The server accepts no shorter ones.
 const MIN_BUILD_ID_LEN: usize = 3;
 
-/// What became of a try.
+/// The outcome of an attempt.
 #[derive(Debug)]
 pub enum UploadOutcome {
     Uploaded(Planned),
@@ -47,20 +46,20 @@ pub enum UploadOutcome {
         reason: String,
     },
     InProgress,
-    /// The server never wants it.
+    /// The server will never accept it.
     Refused {
         reason: String,
     },
     Skipped(Skipped),
-    /// It was begun and did not come to its end.
+    /// It was started and did not finish.
     Interrupted(Interrupted),
-    /// The server could not be asked.
+    /// The server was unavailable.
     Unavailable(Status),
-    /// The server takes no debuginfo.
+    /// The server accepts no debuginfo.
     NoService,
 }
 
-/// An upload that broke.
+/// An interrupted upload.
 #[derive(Debug)]
 pub struct Interrupted {
     pub size: u64,
@@ -76,7 +75,7 @@ pub struct Uploader {
     pub timeout: Duration,
     pub budget: Mutex<Budget>,
     pub capacity: Mutex<Capacity>,
-    /// The server gives signed URLs, to which an upload may take its time.
+    /// Whether the server returns signed URLs, for which there is no time limit.
     pub uses_signed_urls: AtomicBool,
 }
 
@@ -87,11 +86,11 @@ impl Uploader {
             .unwrap_or_else(|ended| ended)
     }
 
-    /// Every end but the good one is an error, so that each step can end it.
+    /// Every outcome but success is an error, so that each step can end the attempt with `?`.
     async fn try_upload(&self, executable: Executable) -> Result<UploadOutcome, UploadOutcome> {
         let (build_id, hash) = (executable.build_id.clone(), executable.hash.clone());
         if build_id.text().len() < MIN_BUILD_ID_LEN {
-            let reason = "the build id is too short".to_owned();
+            let reason = "the build ID is too short".to_owned();
             return Err(UploadOutcome::Refused { reason });
         }
         let build_id_type = match build_id {
@@ -106,7 +105,7 @@ impl Uploader {
         .await?;
         let settings = Settings {
             upload_limit: (!self.uses_signed_urls.load(Relaxed))
-                .then(|| lock(&self.capacity).upload_limit()),
+                .then(|| self.capacity.lock().upload_limit()),
             ..self.settings.clone()
         };
         let mut reader = FileReader::plan(executable, settings)
@@ -114,7 +113,7 @@ impl Uploader {
             .map_err(UploadOutcome::Skipped)?;
         let initiate = InitiateUploadRequest {
             build_id: build_id.text().to_owned(),
-            // The limit of a file's size is far below what does not fit.
+            // The limit for files is far below the range.
             size: i64::try_from(reader.planned().size).unwrap_or(i64::MAX),
             hash: hash.to_string(),
             build_id_type: build_id_type.into(),
@@ -134,7 +133,7 @@ impl Uploader {
         };
         let planned = reader.planned();
         match (reader.end().await, sent) {
-            // That is the cause of everything else.
+            // This is the root cause.
             (Some(Err(skipped)), _) => return Err(UploadOutcome::Skipped(skipped)),
             (_, Err(interrupted)) => return Err(UploadOutcome::Interrupted(interrupted)),
             (_, Ok(())) => {}
@@ -168,7 +167,7 @@ impl Uploader {
     ) -> Result<UploadInstructions, UploadOutcome> {
         let answer = self.call(INITIATE_UPLOAD, encode(request));
         let answer = answer.await.map_err(|status| match status.code {
-            // Somebody else began, or has it done: the next question tells which.
+            // Another agent started or finished it: the next request will show.
             Code::FailedPrecondition => UploadOutcome::InProgress,
             Code::AlreadyExists => UploadOutcome::AlreadyPresent {
                 reason: status.message,
@@ -188,12 +187,15 @@ impl Uploader {
         reader: &mut FileReader,
     ) -> Result<(), Interrupted> {
         let mut attempt = Attempt::of(reader);
-        let pace = lock(&self.budget).pace(attempt.size, Some(self.timeout), Instant::now());
+        let pace = self
+            .budget
+            .lock()
+            .pace(attempt.size, Some(self.timeout), Instant::now());
         let chunks = reader.start(pace);
         let sending = self.send(instructions, chunks, attempt.size, &mut attempt.sent);
         let outcome = timeout(self.timeout, sending).await;
         let accepted = attempt.begin.elapsed();
-        let mut capacity = lock(&self.capacity);
+        let mut capacity = self.capacity.lock();
         match outcome {
             Ok(Ok(())) => {
                 capacity.ended(attempt.size, accepted);
@@ -227,7 +229,7 @@ impl Uploader {
         let info = UploadData::Info(instructions.info());
         let info = encode(&UploadRequest { data: Some(info) });
         stream.send(info, false).await?;
-        // One is held back, since the last one has to say so.
+        // One chunk is held back, since the last one must be marked.
         let mut queued: Option<Bytes> = None;
         while let Some(next) = chunks.recv().await {
             let Some(data) = queued.replace(next) else {
@@ -237,7 +239,7 @@ impl Uploader {
         }
         if let Some(data) = queued {
             if *sent + (data.len() as u64) < size {
-                // To end the call well would say that this is all of it.
+                // A normal end of the call would mark the file as complete.
                 let message = "the file was not read completely";
                 return Err(Status::new(LOCAL_ABORT, message));
             }
@@ -247,7 +249,7 @@ impl Uploader {
         Ok(())
     }
 
-    /// Says how many bytes of the file it was.
+    /// Returns the number of bytes of the file sent.
     async fn send_chunk(
         &self,
         stream: &mut GrpcStream,
@@ -262,10 +264,10 @@ impl Uploader {
             stream.send(message, is_last).await
         };
         if let Err(interrupted) = sending.await {
-            // A server that refuses an upload does not wait for its end, and says why.
+            // A server may refuse an upload before its end, with a reason.
             return Err(stream.receive().await.err().unwrap_or(interrupted));
         }
-        lock(&self.budget).spend(bytes, Instant::now());
+        self.budget.lock().spend(bytes, Instant::now());
         Ok(bytes)
     }
 
@@ -277,14 +279,14 @@ impl Uploader {
         let mut attempt = Attempt::of(reader);
         let size = attempt.size;
         let now = Instant::now();
-        let pace = lock(&self.budget).pace(size, None, now);
+        let pace = self.budget.lock().pace(size, None, now);
         let needed = pace.map_or(Duration::ZERO, |pace| pace.due(size) - now);
         let settings = HttpClientSettings {
             timeout: (2 * needed + SIGNED_URL_SLACK).into(),
             compression: Compression::None,
             ..HttpClientSettings::default()
         };
-        // Whoever has the URL may write there: no message says it.
+        // The URL is a credential, so no message contains it.
         let client = HttpClient::new(&settings, &instructions.signed_url, None, USER_AGENT);
         let Ok(client) = client else {
             let reason = "the server sent an invalid signed URL";
@@ -299,11 +301,11 @@ impl Uploader {
                 let limit = profcol_config::Duration::from(limit);
                 Err(format!("the upload exceeded {limit}"))
             }
-            Err(HttpError::Broken { error, .. }) => Err(error),
+            Err(HttpError::Broken { error, .. }) => Err(error.to_string()),
             Err(HttpError::Connect(error)) => Err(error.to_string()),
             Err(HttpError::Auth(error)) => Err(error.to_string()),
         };
-        lock(&self.budget).spend(size, now);
+        self.budget.lock().spend(size, now);
         attempt.sent = size;
         outcome.map_err(|reason| attempt.interrupted(reason))
     }
@@ -347,7 +349,7 @@ impl Uploader {
     }
 }
 
-/// An upload that has begun.
+/// A started upload.
 struct Attempt {
     size: u64,
     sent: u64,
@@ -373,7 +375,7 @@ impl Attempt {
     }
 }
 
-/// What a status of a question means: of what was asked, or of the server's state.
+/// Whether a status is about the requested file or about the server's state.
 fn refusal(status: Status) -> UploadOutcome {
     match status.code {
         Code::InvalidArgument

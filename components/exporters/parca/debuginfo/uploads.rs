@@ -1,4 +1,4 @@
-//! Uploads that are under way, each with its executable: one that ends in a panic gives it back too.
+//! Uploads in progress, each with its executable, which is returned even if the task panics.
 
 use std::collections::HashMap;
 
@@ -28,13 +28,13 @@ impl Uploads {
         self.executables.insert(task.id(), executable);
     }
 
-    /// The next one that ends; none where none is under way.
+    /// The next upload that ends; `None` if there are none.
     pub async fn next(&mut self) -> Option<(Executable, UploadOutcome)> {
         let (id, ended) = match self.tasks.join_next_with_id().await? {
             Ok(ended) => ended,
             Err(error) => {
                 tracing::error!(%error, "An upload task of debuginfo failed.");
-                // The same file would end the next one too.
+                // A retry would panic again.
                 (error.id(), UploadOutcome::Skipped(Skipped::Defect))
             }
         };
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_gives_the_executable_back() {
+    async fn a_panic_returns_the_executable() {
         let executable = |build_id: &str| Executable {
             build_id: BuildId::Gnu(build_id.into()),
             hash: String::new(),
@@ -65,7 +65,7 @@ mod tests {
             file: Arc::new(std::fs::File::open("/dev/null").unwrap()),
         };
         let mut uploads = Uploads::default();
-        uploads.spawn(executable("a"), async { panic!("of a hostile file") });
+        uploads.spawn(executable("a"), async { panic!("hostile file") });
         uploads.spawn(executable("b"), async { UploadOutcome::InProgress });
         let mut given_back = Vec::new();
         while let Some((executable, ended)) = uploads.next().await {

@@ -1,18 +1,16 @@
-//! The recorded requests as files, read back by us and by Go's own tool.
+//! The recorded requests as files, read by profcol and by `go tool pprof`.
 
 use profcol_profile::Validation;
 
 use super::*;
 
-/// The recorded requests, or a line that says what is missing.
+/// The recorded requests; prints what is missing if they cannot be used.
 fn recorded() -> Option<Vec<Profiles>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/otlp/profiler");
     let go = Command::new("go").arg("version").output();
     let has_go = go.is_ok_and(|go| go.status.success());
     if !has_go {
-        let is_ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
-        assert!(!is_ci, "no go");
-        eprintln!("skipped: no go");
+        skip("no go");
         return None;
     }
     let paths = fs::read_dir(&path)

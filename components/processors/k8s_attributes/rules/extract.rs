@@ -1,4 +1,4 @@
-//! What is kept of the API's objects.
+//! Extracts the cached part of API objects.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::k8s_attributes::objects::{self, Meta};
 use crate::k8s_attributes::records::{Container, Controller, Kind, Other, Pod, Run};
 use crate::k8s_attributes::service;
 use crate::k8s_attributes::texts::Texts;
-use crate::shared::image::Image;
+use profcol_metadata::Image;
 
 const OTEL_ANNOTATION: &str = "resource.opentelemetry.io/";
 
-/// Controllers that stand in the pod itself.
+/// Controllers that pods refer to directly.
 const CONTROLLERS: [(Kind, Field, Field); 4] = [
     (
         Kind::ReplicaSet,
@@ -74,7 +74,7 @@ impl Rules {
     ) -> Box<[KeyValue]> {
         let (meta, spec, status) = (&pod.metadata, &pod.spec, &pod.status);
         let ready = status.conditions.iter().find(|it| it.kind == "Ready");
-        // As Prometheus says it.
+        // With Prometheus's values.
         let ready = ready.map_or("unknown", |it| match &*it.status {
             "True" => "true",
             "False" => "false",
@@ -85,7 +85,7 @@ impl Rules {
             "" => &meta.name,
             hostname => hostname,
         };
-        // The first of a name counts, and whoever wrote an annotation knows best.
+        // The first value for a name wins, and annotations are the most specific.
         let mut attributes = Vec::new();
         if self.otel_annotations {
             for (key, value) in &meta.annotations {
@@ -100,7 +100,7 @@ impl Rules {
                 }
             }
         }
-        // What differs from pod to pod is not shared.
+        // Values that differ per pod are not shared.
         let own = [
             (Field::PodName, &*meta.name),
             (Field::PodUid, &meta.uid),
@@ -232,7 +232,7 @@ fn controller(meta: &Meta, texts: &mut Texts) -> Option<Controller> {
     })
 }
 
-/// Its present run and the one before.
+/// Its current run and the previous one.
 fn runs(status: &objects::ContainerStatus) -> Box<[Run]> {
     let present = (&status.container_id, status.restart_count);
     let former = (
@@ -240,7 +240,7 @@ fn runs(status: &objects::ContainerStatus) -> Box<[Run]> {
         status.restart_count - 1,
     );
     let runs = [present, former].into_iter().filter_map(|(id, restarts)| {
-        // After the name of the runtime.
+        // Behind the runtime's name.
         let (_, id) = id.split_once("://")?;
         (!id.is_empty()).then(|| Run {
             id: id.into(),
@@ -250,20 +250,20 @@ fn runs(status: &objects::ContainerStatus) -> Box<[Run]> {
     runs.collect()
 }
 
-/// `name@algorithm:digest`, where the runtime tells it.
+/// `name@algorithm:digest`, if the runtime reports it.
 fn repo_digest(image_id: &str) -> Option<&str> {
     let (_, digest) = image_id.split_once("://").unwrap_or(("", image_id));
     digest.contains('@').then_some(digest)
 }
 
-/// Without a tag and a digest the newest is meant.
+/// Without tag and digest, an image means `latest`.
 fn tag_or_latest<'a>(image: &Image<'a>) -> Option<&'a str> {
     let latest = image.digest.is_none().then_some("latest");
     image.tag.or(latest)
 }
 
 impl Kind {
-    /// What of it labels and annotations are asked as.
+    /// The source that label and annotation rules have for this kind.
     fn source(self) -> Option<KeySource> {
         match self {
             Self::Pod => Some(KeySource::Pod),

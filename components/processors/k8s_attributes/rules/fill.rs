@@ -1,20 +1,20 @@
-//! Adds to a resource what is known of its pod.
+//! Adds the attributes of a pod to a resource.
 
 use std::sync::Arc;
 
 use profcol_profile::{Attributes, KeyValue, Value};
 
 use super::{OF_THE_CLUSTER, Rules};
-use crate::k8s_attributes::directory::Known;
+use crate::k8s_attributes::directory::PodIndex;
 use crate::k8s_attributes::field::Field;
 use crate::k8s_attributes::records::{Container, Kind, Pod, Run};
-use crate::shared::lookup::{add_missing, text_of};
+use profcol_metadata::attributes::{add_missing, text_of};
 
 impl Rules {
-    /// Adds to a resource of this pod what is missing; says whether there was something to add.
+    /// Adds the missing attributes of this pod to a resource; returns whether any was added.
     pub fn fill(
         &self,
-        known: &Known,
+        known: &PodIndex,
         pod: &Pod,
         container: Option<&Arc<str>>,
         attributes: &mut Attributes,
@@ -46,8 +46,8 @@ impl Rules {
         }
     }
 
-    /// From the pod's controller, and from that one's.
-    fn fill_from_controllers(&self, known: &Known, pod: &Pod, attributes: &mut Attributes) {
+    /// From the pod's controller, and from that controller's controller.
+    fn fill_from_controllers(&self, known: &PodIndex, pod: &Pod, attributes: &mut Attributes) {
         let Some(controller) = &pod.controller else {
             return;
         };
@@ -129,8 +129,8 @@ impl Rules {
     }
 }
 
-/// By its id or by its name; the only one where nothing is said of which it is. An id that nobody reported may as well
-/// be that of the pod's sandbox.
+/// Finds a container by its ID or its name, else the only one. An unreported ID may also be
+/// that of the pod's sandbox.
 fn choose<'a>(
     pod: &'a Pod,
     id: Option<&Arc<str>>,
@@ -152,7 +152,7 @@ fn choose<'a>(
             _ => return None,
         },
     };
-    // An id that is not known yet is that of a newer run.
+    // An unknown ID is that of a newer run.
     let run = match id {
         Some(_) => None,
         None => container.runs.first(),
@@ -167,7 +167,7 @@ fn add_all(from: &[KeyValue], attributes: &mut Attributes) {
     );
 }
 
-/// A cron job's jobs are called as it is, and by the minute in which they were due.
+/// The name of a cron job's job is the cron job's name and its scheduled minute.
 fn cron_job_of(job: &str) -> Option<&str> {
     let (name, minute) = job.rsplit_once('-')?;
     let is_minute = minute.len() >= 8 && minute.bytes().all(|it| it.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! Which attributes are made of what the API tells.
+//! Maps API objects to attributes.
 
 mod extract;
 mod fill;
@@ -6,30 +6,32 @@ mod fill;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use profcol_component::BuildError;
+
 use super::config::{ExtractConfig, Origin};
 use super::field::Field;
 use super::keys::{KeyRule, KeySource, Of};
 use super::records::Kind;
 
-/// Its uid stands for the cluster's.
+/// The namespace whose UID serves as the cluster's.
 pub(super) const OF_THE_CLUSTER: &str = "kube-system";
 
 #[derive(Debug)]
 pub(super) struct Rules {
-    /// With their names.
+    /// With their attribute names.
     fields: BTreeMap<Field, Arc<str>>,
     keys: Vec<KeyRule>,
     otel_annotations: bool,
     derives_deployment: bool,
-    /// Whether there is nothing but pods.
+    /// Whether only pods are available.
     has_only_pods: bool,
 }
 
 impl Rules {
-    pub fn new(config: &ExtractConfig, origin: Origin) -> Result<Self, String> {
+    pub fn new(config: &ExtractConfig, origin: Origin) -> Result<Self, BuildError> {
         let fields: BTreeSet<Field> = config.metadata.iter().copied().collect();
         let named = fields.into_iter().map(|field| {
-            let name = serde_json::to_value(field).map_err(|error| error.to_string())?;
+            let name = serde_json::to_value(field).map_err(BuildError::new)?;
             Ok((field, name.as_str().unwrap_or_default().into()))
         });
         let labels = config.labels.iter().map(|key| (key, Of::Label));
@@ -38,8 +40,8 @@ impl Rules {
             .chain(annotations)
             .map(|(key, of)| KeyRule::new(key, of));
         Ok(Self {
-            fields: named.collect::<Result<_, String>>()?,
-            keys: keys.collect::<Result<_, _>>()?,
+            fields: named.collect::<Result<_, BuildError>>()?,
+            keys: keys.collect::<Result<_, _>>().map_err(BuildError::new)?,
             otel_annotations: config.otel_annotations,
             derives_deployment: config.deployment_name_from_replicaset || origin == Origin::Kubelet,
             has_only_pods: origin == Origin::Kubelet,
@@ -54,7 +56,7 @@ impl Rules {
         self.keys.iter().any(|key| key.from() == from)
     }
 
-    /// Whether objects of this kind have to be watched.
+    /// Whether objects of this kind must be watched.
     pub fn needs(&self, kind: Kind) -> bool {
         match kind {
             Kind::Pod => true,
@@ -76,7 +78,7 @@ impl Rules {
         }
     }
 
-    /// Whether of all namespaces only the one is needed that stands for the cluster.
+    /// Whether the only namespace needed is the one with the cluster's UID.
     pub fn needs_only_the_cluster(&self) -> bool {
         !self.takes_from(KeySource::Namespace)
     }

@@ -9,32 +9,32 @@ fn status(name: &str) -> Answer {
 }
 
 fn watches(server: &Server, kind: &str) -> usize {
-    let asked = server.asked().into_iter();
-    asked
+    let requests = server.requests().into_iter();
+    requests
         .filter(|it| it.is_watch() && it.kind() == kind)
         .count()
 }
 
 fn lists(server: &Server, kind: &str) -> usize {
-    let asked = server.asked().into_iter();
-    asked
+    let requests = server.requests().into_iter();
+    requests
         .filter(|it| !it.is_watch() && it.kind() == kind)
         .count()
 }
 
-/// A server that is away, and comes.
+/// The server is down at first and comes up later.
 #[tokio::test]
-async fn a_server_that_is_away_costs_only_the_names() {
+async fn without_a_server_only_names_are_missing() {
     let server = Server::start(recorded::answer).await;
     let (port, options) = (server.port, server.options(""));
     let id = container("st-0", "main");
-    // The file of credentials has to stay, the server not.
+    // Keeps the credentials file, but not the server.
     let folder = server.stop_but_keep().await;
     let running = Running::start(&options).await;
     let found = running.filled(&[("container.id", &id)]).await;
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(running.processor.unknown.get(), 1);
-    running.reports("cannot read pods: ").await;
+    running.reports("failed to read pods: ").await;
     let server = Server::on(port, recorded::answer).await;
     assert_eq!(
         running.learns(("container.id", &id), "k8s.pod.name").await,
@@ -45,10 +45,10 @@ async fn a_server_that_is_away_costs_only_the_names() {
 }
 
 #[tokio::test]
-async fn a_right_that_is_missing_is_named_and_costs_only_what_it_tells() {
-    let server = Server::start(|asked| match asked.kind() {
+async fn a_missing_permission_is_reported_and_affects_only_its_attributes() {
+    let server = Server::start(|request| match request.kind() {
         "replicasets" => status("forbidden"),
-        _ => recorded::answer(asked),
+        _ => recorded::answer(request),
     })
     .await;
     let running = Running::start(&server.options("")).await;
@@ -63,11 +63,11 @@ async fn a_right_that_is_missing_is_named_and_costs_only_what_it_tells() {
 }
 
 #[tokio::test]
-async fn what_the_server_has_forgotten_is_listed_anew() {
+async fn an_expired_resource_version_causes_a_new_list() {
     let check = async |forgotten: fn() -> Answer| {
-        let server = Server::start(move |asked| match (asked.is_watch(), asked.kind()) {
+        let server = Server::start(move |request| match (request.is_watch(), request.kind()) {
             (true, "pods") => forgotten(),
-            _ => recorded::answer(asked),
+            _ => recorded::answer(request),
         })
         .await;
         let running = Running::start(&server.options("")).await;
@@ -80,7 +80,7 @@ async fn what_the_server_has_forgotten_is_listed_anew() {
         let found = running.filled(&[("container.id", &id)]).await;
         assert_eq!(shown(&found, "k8s.pod.name"), "st-0");
     };
-    // In the stream, as a real server does it, or at once.
+    // In the stream, like a real server, or in the response.
     let in_stream = || {
         let event: serde_json::Value = serde_json::from_str(text("expired").unwrap()).unwrap();
         Answer::Ended(vec![event.to_string()])
@@ -95,13 +95,13 @@ async fn what_the_server_has_forgotten_is_listed_anew() {
 }
 
 #[tokio::test]
-async fn a_busy_server_is_left_alone_for_as_long_as_it_asks() {
-    let server = Server::start(|asked| match asked.kind() {
+async fn honors_retry_after_of_a_busy_server() {
+    let server = Server::start(|request| match request.kind() {
         "pods" => Answer::Json(
             429,
             r#"{"kind": "Status", "status": "Failure", "message": "too many", "reason": "TooManyRequests", "details": {"retryAfterSeconds": 30}, "code": 429}"#.into(),
         ),
-        _ => recorded::answer(asked),
+        _ => recorded::answer(request),
     })
     .await;
     let running = Running::start(&server.options("")).await;
@@ -111,11 +111,11 @@ async fn a_busy_server_is_left_alone_for_as_long_as_it_asks() {
 }
 
 #[tokio::test]
-async fn watches_that_end_are_begun_where_they_ended_and_not_in_a_hurry() {
+async fn ended_watches_resume_with_a_pause() {
     let bookmark = r#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"4711"}}}"#;
-    let server = Server::start(move |asked| match (asked.is_watch(), asked.kind()) {
+    let server = Server::start(move |request| match (request.is_watch(), request.kind()) {
         (true, "pods") => Answer::Ended(vec![bookmark.to_owned()]),
-        _ => recorded::answer(asked),
+        _ => recorded::answer(request),
     })
     .await;
     let running = Running::start(&server.options("")).await;
@@ -125,28 +125,28 @@ async fn watches_that_end_are_begun_where_they_ended_and_not_in_a_hurry() {
     let count = watches(&server, "pods");
     assert!((2..=5).contains(&count), "{count} watches");
     assert_eq!(lists(&server, "pods"), 1);
-    let asked = server.asked();
-    let last = asked
+    let requests = server.requests();
+    let last = requests
         .iter()
         .rfind(|it| it.is_watch() && it.kind() == "pods");
     assert_eq!(last.unwrap().get("resourceVersion"), "4711");
 }
 
 #[tokio::test]
-async fn credentials_that_expired_are_read_again() {
-    let server = Server::start(|asked| {
-        let token = asked
+async fn expired_credentials_are_read_again() {
+    let server = Server::start(|request| {
+        let token = request
             .headers
             .get("authorization")
             .map_or("", String::as_str);
         match token {
-            "Bearer second" => recorded::answer(asked),
+            "Bearer second" => recorded::answer(request),
             _ => status("unauthorized"),
         }
     })
     .await;
     let running = Running::start(&server.options("")).await;
-    running.reports("does not take the credentials").await;
+    running.reports("rejected the credentials").await;
     server.write_kubeconfig("second");
     let id = container("st-0", "main");
     assert_eq!(
@@ -156,7 +156,7 @@ async fn credentials_that_expired_are_read_again() {
 }
 
 #[tokio::test]
-async fn ten_thousand_pods_come_by_pages_and_no_more_are_kept_than_is_allowed() {
+async fn lists_ten_thousand_pods_by_pages_and_honors_max_pods() {
     const PODS: usize = 10_000;
     const PAGE: usize = 500;
     let mut template = pod("st-0");
@@ -170,10 +170,10 @@ async fn ten_thousand_pods_come_by_pages_and_no_more_are_kept_than_is_allowed() 
         let uid = name.replace("uid-0", &format!("uid-{number}"));
         uid.replace("//c0", &format!("//c{number}"))
     };
-    let server = Server::start(move |asked| match (asked.is_watch(), asked.kind()) {
+    let server = Server::start(move |request| match (request.is_watch(), request.kind()) {
         (false, "pods") => {
-            assert_eq!(asked.get("limit"), PAGE.to_string());
-            let begin = asked.get("continue").parse().unwrap_or(0);
+            assert_eq!(request.get("limit"), PAGE.to_string());
+            let begin = request.get("continue").parse().unwrap_or(0);
             let end = begin + PAGE;
             let items: Vec<String> = (begin..end).map(&numbered).collect();
             let next = if end < PODS {
@@ -183,7 +183,7 @@ async fn ten_thousand_pods_come_by_pages_and_no_more_are_kept_than_is_allowed() 
             };
             Answer::Json(200, page(&items, &next))
         }
-        _ => recorded::answer(asked),
+        _ => recorded::answer(request),
     })
     .await;
     let running =
@@ -211,8 +211,8 @@ async fn ten_thousand_pods_come_by_pages_and_no_more_are_kept_than_is_allowed() 
 }
 
 #[tokio::test]
-async fn a_start_that_waits_for_everything_says_why_it_cannot() {
-    let check = async |script: fn(&Asked) -> Answer, expected: &str| {
+async fn wait_for_metadata_reports_why_it_failed() {
+    let check = async |script: fn(&Request) -> Answer, expected: &str| {
         let server = Server::start(script).await;
         let options = "wait_for_metadata: true, wait_for_metadata_timeout: 500ms";
         let error = Running::try_start(&server.options(options))
@@ -223,20 +223,20 @@ async fn a_start_that_waits_for_everything_says_why_it_cannot() {
     };
     check(
         |_| Answer::Silence,
-        "did not tell everything within wait_for_metadata_timeout (500ms)",
+        "did not return everything within wait_for_metadata_timeout (500ms)",
     )
     .await;
-    let forbidden = |asked: &Asked| match asked.kind() {
+    let forbidden = |request: &Request| match request.kind() {
         "pods" => status("forbidden"),
-        _ => list(asked),
+        _ => list(request),
     };
     check(forbidden, "resources: [pods], verbs: [list, watch]").await;
-    let rubbish = |_: &Asked| Answer::Json(200, "{\"items\": 7}".to_owned());
+    let rubbish = |_: &Request| Answer::Json(200, "{\"items\": 7}".to_owned());
     check(rubbish, "Error deserializing response").await;
 }
 
 #[tokio::test]
-async fn a_start_says_what_it_lacks() {
+async fn a_failed_start_reports_the_reason() {
     let check = async |options: &str, expected: &str| {
         let error = Running::try_start(options).await.err().unwrap();
         assert!(error.to_string().contains(expected), "{error}");
@@ -244,7 +244,7 @@ async fn a_start_says_what_it_lacks() {
     check("", "found no service account").await;
     check(
         "{auth_type: kubeConfig, kube_config_path: /nonexistent}",
-        "cannot use the kubeconfig file: ",
+        "failed to use the kubeconfig file: ",
     )
     .await;
     check(
@@ -255,9 +255,9 @@ async fn a_start_says_what_it_lacks() {
     check("auth_type: none", "KUBERNETES_SERVICE_HOST").await;
 }
 
-/// Whoever changed the API, or stands in for it, does not cost us the objects that are as we know them.
+/// An unexpected object must not affect those that decode.
 #[tokio::test]
-async fn objects_that_cannot_be_read_are_passed_over() {
+async fn skips_objects_that_fail_to_decode() {
     let odd = serde_json::json!({"metadata": {"name": 7, "uid": "odd"}});
     let mut young = pod("st-0");
     young["metadata"]["name"] = "young".into();
@@ -267,10 +267,10 @@ async fn objects_that_cannot_be_read_are_passed_over() {
         event("MODIFIED", &young),
     ];
     let items = [odd.to_string(), pod("da-0").to_string()];
-    let server = Server::start(move |asked| match (asked.is_watch(), asked.kind()) {
+    let server = Server::start(move |request| match (request.is_watch(), request.kind()) {
         (true, "pods") => Answer::Watch(events.clone()),
         (false, "pods") => Answer::Json(200, page(&items, "")),
-        _ => recorded::answer(asked),
+        _ => recorded::answer(request),
     })
     .await;
     let running = Running::start(&server.options("")).await;
@@ -290,12 +290,12 @@ async fn objects_that_cannot_be_read_are_passed_over() {
     assert_eq!((counted.get(), lists(&server, "pods")), (3, 1));
 }
 
-/// What `profcol doctor` asks.
+/// The check for `profcol doctor`.
 #[tokio::test]
-async fn a_check_names_each_right_that_is_missing_with_its_rule() {
-    let server = Server::start(|asked| match asked.kind() {
+async fn the_check_names_each_missing_permission_with_its_rule() {
+    let server = Server::start(|request| match request.kind() {
         "replicasets" => status("forbidden"),
-        _ => recorded::answer(asked),
+        _ => recorded::answer(request),
     })
     .await;
     let context = context("k8s_attributes");
@@ -312,7 +312,7 @@ async fn a_check_names_each_right_that_is_missing_with_its_rule() {
             .contains("resources: [replicasets], verbs: [list, watch]"),
         "{problem:?}"
     );
-    assert!(server.asked().iter().all(|it| !it.is_watch()));
+    assert!(server.requests().iter().all(|it| !it.is_watch()));
     let folder = server.stop_but_keep().await;
     let checks = processor.check().await;
     assert!(checks.iter().all(|it| it.problem.is_some()), "{checks:?}");

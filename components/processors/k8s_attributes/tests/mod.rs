@@ -13,15 +13,15 @@ use profcol_profile::{Attributes, KeyValue};
 use tokio::task::JoinSet;
 
 use self::recorded::{container, event, pod, uid};
-use self::server::{Answer, Asked, Server};
+use self::server::{Answer, Request, Server};
 use super::*;
-use crate::shared::lookup::{CGROUP, find};
 use crate::shared::testkit::{Keep, batch_of, resource_after};
+use profcol_metadata::attributes::{CGROUP, find};
 
-/// Far beyond what anything here takes.
+/// Far longer than any test takes.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A processor that runs until it is dropped.
+/// A processor that runs until dropped.
 struct Running {
     processor: Arc<K8sAttributes>,
     board: StatusBoard,
@@ -43,12 +43,12 @@ impl Running {
         tasks.spawn(Arc::clone(&processor).run(keep, Stop::new()));
         Ok(Self {
             processor,
-            board: context.board,
+            board: context.shared.get(),
             _tasks: tasks,
         })
     }
 
-    /// What a resource with these attributes has afterwards.
+    /// The resource's attributes after processing.
     async fn filled(&self, attributes: &[(&str, &str)]) -> Attributes {
         self.filled_from(None, attributes).await
     }
@@ -61,7 +61,7 @@ impl Running {
         resource_after(&*self.processor, batch).await
     }
 
-    /// Waits until a resource with this attribute gets one called `key`, and says what it is.
+    /// Waits until a resource with this attribute gets `key`, and returns its value.
     async fn learns(&self, attribute: (&str, &str), key: &str) -> String {
         let end = Instant::now() + TIMEOUT;
         loop {
@@ -77,7 +77,7 @@ impl Running {
         }
     }
 
-    /// Waits until the status board says that.
+    /// Waits until the status contains the text.
     async fn reports(&self, text: &str) {
         let end = Instant::now() + TIMEOUT;
         loop {
@@ -96,7 +96,7 @@ fn shown(attributes: &Attributes, key: &str) -> String {
     found.unwrap_or_default().into_owned()
 }
 
-/// All fields, so that everything has to be read.
+/// All fields, so that all kinds of objects are read.
 const EVERYTHING: &str = "extract: {metadata: [k8s.namespace.name, k8s.pod.name, k8s.pod.uid, \
     k8s.pod.hostname, k8s.pod.ip, k8s.pod.start_time, k8s.pod.phase, k8s.pod.ready, k8s.pod.host_ip, \
     k8s.pod.controller.kind, k8s.pod.controller.name, k8s.replicaset.name, k8s.replicaset.uid, \
@@ -110,7 +110,7 @@ const EVERYTHING: &str = "extract: {metadata: [k8s.namespace.name, k8s.pod.name,
     annotations: [{key: kubernetes.io/config.hash}], otel_annotations: true}";
 
 #[tokio::test]
-async fn says_everything_of_pods_of_every_sort() {
+async fn adds_all_attributes_of_all_kinds_of_pods() {
     let server = Server::start(recorded::answer).await;
     let running = Running::start(&server.options(EVERYTHING)).await;
     let web = container("web-5d4f8c7b9-abcde", "main");
@@ -257,9 +257,9 @@ async fn finds_pods_by_container_pod_and_address() {
     check(&[("k8s.pod.ip", "fd00:0::1")], name, "").await;
     check(&[("host.name", "10.244.0.1")], name, "").await;
     check(&[("host.name", "n1")], "", "").await;
-    // The address of a pod on the host's network is the host's.
+    // A pod on the host network has the host's address.
     check(&[("k8s.pod.ip", "10.244.0.5")], "", "").await;
-    // A static pod is called by the hash of its file on its host.
+    // On its node, a static pod is identified by the hash of its file.
     let hash = format!("/kubepods.slice/kubepods-pod{}.slice/x", "c".repeat(32));
     check(&[(CGROUP, &hash)], "static-n1", "").await;
     check(&[("k8s.pod.name", name)], name, "").await;
@@ -294,7 +294,7 @@ async fn finds_pods_by_container_pod_and_address() {
 }
 
 #[tokio::test]
-async fn the_sender_counts_where_nothing_else_is_said() {
+async fn uses_the_sender_without_other_attributes() {
     let server = Server::start(recorded::answer).await;
     let running = Running::start(&server.options("")).await;
     running
@@ -305,7 +305,7 @@ async fn the_sender_counts_where_nothing_else_is_said() {
             "wait_for_metadata: true, pod_association: [{{sources: [{rule}]}}]"
         ))
     };
-    let told = Running::start(&by("{from: connection}")).await;
+    let by_connection = Running::start(&by("{from: connection}")).await;
     let passing = Running::start("{passthrough: true}").await;
     let check =
         async |running: &Running, peer: &str, attributes: &[(&str, &str)], expected: &str| {
@@ -327,7 +327,7 @@ async fn the_sender_counts_where_nothing_else_is_said() {
     .await;
     check(&running, "10.244.0.2", &[host], "").await;
     check(&running, "10.244.0.2", &[("container.id", "x")], "").await;
-    check(&told, "10.244.0.2", &[host], "st-0").await;
+    check(&by_connection, "10.244.0.2", &[host], "st-0").await;
     check(&passing, "10.244.0.2", &[], "10.244.0.2").await;
     check(
         &passing,
@@ -340,18 +340,15 @@ async fn the_sender_counts_where_nothing_else_is_said() {
 }
 
 #[tokio::test]
-async fn asks_a_kubelet_when_a_pod_is_not_known() {
+async fn queries_the_kubelet_for_unknown_pods() {
     let served = Arc::new(Mutex::new(Vec::new()));
     let shown_pods = Arc::clone(&served);
-    let server = Server::start(move |asked| match asked.path.as_str() {
-        "/pods" => Answer::Json(200, recorded::page(&shown_pods.lock().unwrap(), "")),
+    let server = Server::start(move |request| match request.path.as_str() {
+        "/pods" => Answer::Json(200, recorded::page(&shown_pods.lock(), "")),
         _ => Answer::Json(404, String::new()),
     })
     .await;
-    served
-        .lock()
-        .unwrap()
-        .push(pod("web-5d4f8c7b9-abcde").to_string());
+    served.lock().push(pod("web-5d4f8c7b9-abcde").to_string());
     let options = format!(
         "{{source: kubelet, kubelet: {{endpoint: 'http://127.0.0.1:{}', poll_interval: 300ms}}, auth_type: none}}",
         server.port
@@ -364,25 +361,25 @@ async fn asks_a_kubelet_when_a_pod_is_not_known() {
             .await,
         "web"
     );
-    // Who asks for what is known does not make it ask again.
-    let before = server.asked().len();
+    // Known pods cause no further request.
+    let before = server.requests().len();
     tokio::time::sleep(Duration::from_millis(700)).await;
     running.filled(&[("container.id", &web)]).await;
     tokio::time::sleep(Duration::from_millis(700)).await;
-    assert!(server.asked().len() <= before + 1);
-    served.lock().unwrap().push(pod("st-0").to_string());
+    assert!(server.requests().len() <= before + 1);
+    served.lock().push(pod("st-0").to_string());
     let id = container("st-0", "main");
     assert_eq!(
         running.learns(("container.id", &id), "k8s.pod.name").await,
         "st-0"
     );
-    // Of a pod that is known, a container that is not.
+    // A new container of a known pod.
     let mut restarted = pod("st-0");
     let id = "5".repeat(64);
     restarted["status"]["containerStatuses"][0]["containerID"] =
         format!("containerd://{id}").into();
     let name = restarted["status"]["containerStatuses"][0]["name"].clone();
-    served.lock().unwrap()[1] = restarted.to_string();
+    served.lock()[1] = restarted.to_string();
     let cgroup = format!("/kubepods/pod{}/{id}", uid("st-0"));
     assert_eq!(
         running
@@ -393,7 +390,7 @@ async fn asks_a_kubelet_when_a_pod_is_not_known() {
 }
 
 #[tokio::test]
-async fn asks_for_no_more_than_is_needed() {
+async fn requests_only_what_is_needed() {
     let check = async |options: &str, expected: &[&str]| {
         let server = Server::start(recorded::answer).await;
         let running = Running::start(&server.options(options)).await;
@@ -402,8 +399,8 @@ async fn asks_for_no_more_than_is_needed() {
         while lists.len() < expected.len() {
             assert!(Instant::now() < end, "{lists:?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
-            let asked = server.asked().into_iter().filter(|it| !it.is_watch());
-            lists = asked.map(|it| described(&it)).collect();
+            let requests = server.requests().into_iter().filter(|it| !it.is_watch());
+            lists = requests.map(|it| described(&it)).collect();
             lists.sort();
         }
         assert_eq!(lists, expected, "{options}");
@@ -436,8 +433,8 @@ async fn asks_for_no_more_than_is_needed() {
     .await;
 }
 
-fn described(asked: &Asked) -> String {
-    let accept = asked.headers.get("accept").map_or("", String::as_str);
+fn described(request: &Request) -> String {
+    let accept = request.headers.get("accept").map_or("", String::as_str);
     let is_meta = accept.contains("as=PartialObjectMetadataList");
     let meta = if is_meta {
         "as PartialObjectMetadataList"
@@ -445,9 +442,9 @@ fn described(asked: &Asked) -> String {
         ""
     };
     let parts = [
-        asked.path.as_str(),
-        asked.get("fieldSelector"),
-        &asked.get("labelSelector").replace("%2C", ","),
+        request.path.as_str(),
+        request.get("fieldSelector"),
+        &request.get("labelSelector").replace("%2C", ","),
         meta,
     ];
     let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
@@ -455,7 +452,7 @@ fn described(asked: &Asked) -> String {
 }
 
 #[tokio::test]
-async fn the_only_container_is_not_taken_for_the_sandbox() {
+async fn the_sandbox_is_not_matched_to_the_only_container() {
     let server = Server::start(recorded::answer).await;
     let options = server.options("wait_for_metadata: true");
     let running = Running::start(&options).await;
@@ -476,7 +473,7 @@ async fn the_only_container_is_not_taken_for_the_sandbox() {
 }
 
 #[tokio::test]
-async fn follows_pods_that_come_change_and_go() {
+async fn follows_added_changed_and_deleted_pods() {
     let mut young = pod("st-0");
     young["metadata"]["name"] = "young".into();
     young["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555".into();
@@ -492,9 +489,9 @@ async fn follows_pods_that_come_change_and_go() {
         event("MODIFIED", &young),
         event("DELETED", &pod("da-0")),
     ];
-    let server = Server::start(move |asked| match (asked.is_watch(), asked.kind()) {
+    let server = Server::start(move |request| match (request.is_watch(), request.kind()) {
         (true, "pods") => Answer::Watch(lines.clone()),
-        _ => recorded::answer(asked),
+        _ => recorded::answer(request),
     })
     .await;
     let options = "keep_deleted_for: 300ms, extract: {metadata: [k8s.pod.name, k8s.container.name, k8s.container.restart_count]}";
@@ -507,10 +504,10 @@ async fn follows_pods_that_come_change_and_go() {
     );
     let before = running.filled(&[("container.id", &"6".repeat(64))]).await;
     assert_eq!(shown(&before, "k8s.container.restart_count"), "2");
-    // It took over the address of another.
+    // It reuses the address of another pod.
     let found = running.filled(&[("k8s.pod.ip", "10.244.0.2")]).await;
     assert_eq!(shown(&found, "k8s.pod.name"), "young");
-    // What was deleted is known for its last profiles, and then no more.
+    // A deleted pod is kept for its last profiles, then removed.
     let gone = container("da-0", "main");
     let found = running.filled(&[("container.id", &gone)]).await;
     assert_eq!(shown(&found, "k8s.pod.name"), "da-0");
@@ -522,13 +519,13 @@ async fn follows_pods_that_come_change_and_go() {
 }
 
 #[tokio::test]
-async fn passes_over_pods_that_are_excluded_or_want_it() {
+async fn ignores_excluded_and_annotated_pods() {
     let mut shy = pod("st-0");
     shy["metadata"]["annotations"]["opentelemetry.io/k8s-processor/ignore"] = "True".into();
     let line = event("MODIFIED", &shy);
-    let server = Server::start(move |asked| match (asked.is_watch(), asked.kind()) {
+    let server = Server::start(move |request| match (request.is_watch(), request.kind()) {
         (true, "pods") => Answer::Watch(vec![line.clone()]),
-        _ => recorded::answer(asked),
+        _ => recorded::answer(request),
     })
     .await;
     let running = Running::start(&server.options("exclude: {pods: [{name: '^da'}]}")).await;

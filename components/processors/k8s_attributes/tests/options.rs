@@ -3,16 +3,16 @@ use profcol_component::testkit::load;
 use crate::k8s_attributes::K8sAttributesConfig;
 
 #[test]
-fn says_what_is_wrong_with_the_options() {
+fn validates_the_options() {
     let check = |options: &str, expected: &str| {
         let error = load::<K8sAttributesConfig>(options).unwrap_err();
         assert_eq!(error, expected, "{options}");
     };
     check(
         "auth_type: tls",
-        "auth_type: a client's certificate stands in a kubeconfig file: use kubeConfig",
+        "auth_type: put the client certificate into a kubeconfig file and use kubeConfig",
     );
-    check("context: a", "context: is only for auth_type: kubeConfig");
+    check("context: a", "context: requires auth_type: kubeConfig");
     check(
         "extract: {labels: [{key: a, key_regex: b}]}",
         "extract::labels::0: has both key \"a\" and key_regex \"b\"; only one of them is possible",
@@ -23,7 +23,7 @@ fn says_what_is_wrong_with_the_options() {
     );
     check(
         "extract: {labels: [{tag_name: x, key_regex: 'a.*'}]}",
-        "extract::labels::0: with the tag_name \"x\" every key that matches would be the same attribute: put a group into key_regex and refer to it, or leave tag_name out",
+        "extract::labels::0: with tag_name \"x\" all matching keys would become the same attribute: put a group into key_regex and refer to it, or remove tag_name",
     );
     check(
         "filter: {node: a, node_from_env_var: B}",
@@ -37,18 +37,18 @@ fn says_what_is_wrong_with_the_options() {
     check(
         "{source: kubelet, filter: {node: a}, extract: {metadata: [k8s.pod.name, k8s.node.uid], labels: [{key: a, from: node}]}}",
         "kubelet::endpoint: needs a URL such as https://${env:K8S_NODE_NAME}:10250\n\
-         filter: a kubelet tells of all pods of its node\n\
-         extract::metadata::1: does not stand in the pod, and a kubelet knows nothing else: it takes source: api\n\
-         extract::labels::0::from: a kubelet knows only pods: it takes source: api",
+         filter: a kubelet always lists all pods of its node: remove it\n\
+         extract::metadata::1: is not part of the pod, and a kubelet has only pods: use source: api\n\
+         extract::labels::0::from: a kubelet has only pods: use source: api",
     );
     check(
         "kubelet: {endpoint: 'https://n1:10250'}",
-        "kubelet::endpoint: is only for source: kubelet",
+        "kubelet::endpoint: requires source: kubelet",
     );
     check("pod_association: [{}]", "pod_association::0: needs sources");
     check(
         "pod_association: [{sources: [{name: k8s.deployment.name}]}]",
-        "pod_association::0: k8s.deployment.name does not stand in the pod, so no pod can be found by it",
+        "pod_association::0: k8s.deployment.name is not part of the pod, so no pod can be found by it",
     );
     check(
         "pod_association: [{sources: [{from: resource_attribute}]}]",
@@ -56,10 +56,10 @@ fn says_what_is_wrong_with_the_options() {
     );
     check(
         "{wait_for: 2m, passthrough: true}",
-        "wait_for: must be between 0s and 1m\nwait_for: nothing comes to be known with passthrough: leave it out",
+        "wait_for: must be between 0s and 1m\nwait_for: has no effect with passthrough: remove it",
     );
     check(
         "{max_pods: 0, keep_deleted_for: -1s}",
-        "max_pods: has to be at least 1\nkeep_deleted_for: must not be negative",
+        "max_pods: must be at least 1\nkeep_deleted_for: must not be negative",
     );
 }

@@ -1,19 +1,19 @@
-//! What a real API server answered (v1.34), as `cargo xtask kubernetes-test` wrote it down.
+//! Answers of a real API server (v1.34), recorded by `cargo xtask kubernetes-test`.
 
 use serde_json::{Value, json};
 
-use super::server::{Answer, Asked};
+use super::server::{Answer, Request};
 
-/// Everything that was asked of it, answered again; watches stay silent.
-pub fn answer(asked: &Asked) -> Answer {
-    match asked.is_watch() {
+/// Replays the recorded answers; watches stay silent.
+pub fn answer(request: &Request) -> Answer {
+    match request.is_watch() {
         true => Answer::Watch(Vec::new()),
-        false => list(asked),
+        false => list(request),
     }
 }
 
-pub fn list(asked: &Asked) -> Answer {
-    match text(asked.kind()) {
+pub fn list(request: &Request) -> Answer {
+    match text(request.kind()) {
         Some(text) => Answer::Json(200, text.to_owned()),
         None => Answer::Json(404, "{}".to_owned()),
     }
@@ -48,7 +48,7 @@ pub fn uid(name: &str) -> String {
     pod(name)["metadata"]["uid"].as_str().unwrap().to_owned()
 }
 
-/// The id of one of its containers.
+/// The ID of one of its containers.
 pub fn container(pod_name: &str, container: &str) -> String {
     let pod = pod(pod_name);
     let kinds = [
@@ -68,7 +68,7 @@ pub fn event(kind: &str, object: &Value) -> String {
     json!({"type": kind, "object": object}).to_string()
 }
 
-/// A list of `items` that goes on with `next`.
+/// A list of `items`, continued with `next`.
 pub fn page(items: &[String], next: &str) -> String {
     format!(
         r#"{{"metadata": {{"resourceVersion": "10", "continue": "{next}"}}, "items": [{}]}}"#,

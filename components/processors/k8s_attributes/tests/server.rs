@@ -1,22 +1,23 @@
-//! An API server that answers as it is told: with what a real one answered (`testdata`), or badly.
+//! A scripted API server, with the answers of a real one (`testdata`) or with faulty ones.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 pub struct Server {
     pub port: u16,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    requests: Arc<Mutex<Vec<Request>>>,
     tasks: JoinSet<()>,
     /// Holds the kubeconfig.
     folder: tempfile::TempDir,
 }
 
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct Request {
     pub path: String,
     pub query: BTreeMap<String, String>,
     pub headers: BTreeMap<String, String>,
@@ -24,25 +25,28 @@ pub struct Asked {
 
 pub enum Answer {
     Json(u16, String),
-    /// Lines of a watch, which then goes on in silence.
+    /// Lines of a watch that then stays open without events.
     Watch(Vec<String>),
-    /// Lines of a watch, which then ends.
+    /// Lines of a watch that then ends.
     Ended(Vec<String>),
     Silence,
 }
 
-type Script = dyn Fn(&Asked) -> Answer + Send + Sync;
+type Script = dyn Fn(&Request) -> Answer + Send + Sync;
 
 impl Server {
-    pub async fn start(script: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+    pub async fn start(script: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Self {
         Self::on(0, script).await
     }
 
-    pub async fn on(port: u16, script: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+    pub async fn on(
+        port: u16,
+        script: impl Fn(&Request) -> Answer + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&asked);
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&requests);
         let script: Arc<Script> = Arc::new(script);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
@@ -53,7 +57,7 @@ impl Server {
         });
         let server = Self {
             port,
-            asked,
+            requests,
             tasks,
             folder: tempfile::tempdir().unwrap(),
         };
@@ -61,7 +65,7 @@ impl Server {
         server
     }
 
-    /// Options of a processor that asks this server.
+    /// The options of a processor that uses this server.
     pub fn options(&self, others: &str) -> String {
         let file = self.folder.path().join("config");
         format!(
@@ -81,18 +85,18 @@ impl Server {
         std::fs::write(self.folder.path().join("config"), text).unwrap();
     }
 
-    pub fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+    pub fn requests(&self) -> Vec<Request> {
+        self.requests.lock().clone()
     }
 
-    /// Leaves the file of credentials.
+    /// Stops the server, but keeps the credentials file.
     pub async fn stop_but_keep(mut self) -> tempfile::TempDir {
         self.tasks.shutdown().await;
         self.folder
     }
 }
 
-impl Asked {
+impl Request {
     pub fn is_watch(&self) -> bool {
         self.query.contains_key("watch")
     }
@@ -106,18 +110,18 @@ impl Asked {
     }
 }
 
-async fn serve(stream: TcpStream, script: Arc<Script>, seen: Arc<Mutex<Vec<Asked>>>) {
+async fn serve(stream: TcpStream, script: Arc<Script>, seen: Arc<Mutex<Vec<Request>>>) {
     let mut stream = BufReader::new(stream);
-    let Some(asked) = read(&mut stream).await else {
+    let Some(request) = read(&mut stream).await else {
         return;
     };
-    let answer = script(&asked);
-    seen.lock().unwrap().push(asked);
-    // A client that hung up is no concern of ours.
+    let answer = script(&request);
+    seen.lock().push(request);
+    // Fails if the client disconnected.
     let _ = answer.write(stream.get_mut()).await;
 }
 
-async fn read(stream: &mut BufReader<TcpStream>) -> Option<Asked> {
+async fn read(stream: &mut BufReader<TcpStream>) -> Option<Request> {
     let mut line = String::new();
     stream.read_line(&mut line).await.ok()?;
     let target = line.split(' ').nth(1)?.to_owned();
@@ -133,7 +137,7 @@ async fn read(stream: &mut BufReader<TcpStream>) -> Option<Asked> {
             None => break,
         };
     }
-    Some(Asked {
+    Some(Request {
         path: path.to_owned(),
         query: query.collect(),
         headers,

@@ -4,7 +4,7 @@ const SERVICE: &str = "wait_for_metadata: true, extract: {otel_annotations: OTEL
     [service.namespace, service.name, service.version, service.instance.id]}";
 
 #[tokio::test]
-async fn services_are_called_by_the_conventions() {
+async fn service_attributes_follow_the_conventions() {
     let server = Server::start(recorded::answer).await;
     let started = async |otel: &str| {
         let options = server.options(&SERVICE.replace("OTEL", otel));
@@ -24,14 +24,14 @@ async fn services_are_called_by_the_conventions() {
         assert_eq!(names(&running, pod, container_name).await, expected);
     };
     check(web, "main", ["web", "1.2"]).await;
-    // An image without a tag may be anything.
+    // The version of an image without a tag is unknown.
     check(web, "proxy", ["web", ""]).await;
     check("st-0", "main", ["st", "1.2"]).await;
     check("da-0", "main", ["da", "1.2"]).await;
     check("tidy-28391234-x", "main", ["tidy", "1.2"]).await;
     check("static-n1", "main", ["static-n1", "1.2"]).await;
-    let told = started("true").await;
-    assert_eq!(names(&told, web, "main").await[1], "webshop");
+    let annotated = started("true").await;
+    assert_eq!(names(&annotated, web, "main").await[1], "webshop");
 
     let mut labelled = pod("st-0");
     let mut put = async |label: &str, value: &str, expected: [&str; 2]| {
@@ -44,14 +44,14 @@ async fn services_are_called_by_the_conventions() {
     put("name", "db", ["db", "1.2"]).await;
     put("instance", "db-orders", ["db-orders", "1.2"]).await;
     put("version", "7", ["db-orders", "7"]).await;
-    // What a resource says of itself stays.
+    // Existing attributes are kept.
     let id = container("st-0", "main");
     let own = [("container.id", &*id), ("service.name", "own")];
     assert_eq!(shown(&running.filled(&own).await, "service.name"), "own");
 }
 
 #[tokio::test]
-async fn an_image_without_a_tag_goes_by_its_digest() {
+async fn an_image_without_a_tag_uses_its_digest() {
     let server = Server::start(recorded::answer).await;
     let options = server.options(&SERVICE.replace("OTEL", "false"));
     let running = Running::start(&options).await;

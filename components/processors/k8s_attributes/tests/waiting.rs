@@ -7,7 +7,7 @@ fn pod_object(object: &serde_json::Value) -> objects::Pod {
 }
 
 #[tokio::test]
-async fn a_batch_waits_for_a_pod_that_is_about_to_be_known() {
+async fn a_batch_waits_for_an_unknown_pod() {
     let server = Server::start(recorded::answer).await;
     let (port, options) = (server.port, server.options(WAIT));
     let folder = server.stop_but_keep().await;
@@ -15,11 +15,11 @@ async fn a_batch_waits_for_a_pod_that_is_about_to_be_known() {
     let id = container("st-0", "main");
     let attributes = [("container.id", &*id)];
     let (found, server) = tokio::join!(running.filled(&attributes), async {
-        running.reports("cannot read pods: ").await;
+        running.reports("failed to read pods: ").await;
         Server::on(port, recorded::answer).await
     });
     assert_eq!(shown(&found, "k8s.pod.name"), "st-0");
-    // What says nothing of a pod is not held up.
+    // A resource without a reference to a pod does not wait.
     let start = Instant::now();
     running.filled(&[("service.name", "x")]).await;
     assert!(start.elapsed() < TIMEOUT / 2);
@@ -27,7 +27,7 @@ async fn a_batch_waits_for_a_pod_that_is_about_to_be_known() {
 }
 
 #[tokio::test]
-async fn a_batch_waits_for_the_container_of_a_pod_that_is_known() {
+async fn a_batch_waits_for_a_new_container_of_a_known_pod() {
     let server = Server::start(recorded::answer).await;
     let options = server.options(&format!("{WAIT}, wait_for_metadata: true"));
     let running = Running::start(&options).await;
@@ -47,7 +47,7 @@ async fn a_batch_waits_for_the_container_of_a_pod_that_is_known() {
 }
 
 #[tokio::test]
-async fn what_nobody_tells_is_waited_for_once() {
+async fn waits_only_once_for_a_pod_that_stays_unknown() {
     let server = Server::start(recorded::answer).await;
     let options = server.options("wait_for: 1s, wait_for_metadata: true");
     let running = Running::start(&options).await;
@@ -61,14 +61,13 @@ async fn what_nobody_tells_is_waited_for_once() {
     assert!(start.elapsed() < TIMEOUT, "each of them waited");
 }
 
-/// A kubelet is asked while the batch waits, not after it.
+/// The kubelet is queried while the batch waits.
 #[tokio::test]
-async fn a_kubelet_is_asked_for_a_batch_that_waits() {
+async fn a_waiting_batch_queries_the_kubelet() {
     let served = Arc::new(Mutex::new(Vec::new()));
     let shown_pods = Arc::clone(&served);
     let server =
-        Server::start(move |_| Answer::Json(200, recorded::page(&shown_pods.lock().unwrap(), "")))
-            .await;
+        Server::start(move |_| Answer::Json(200, recorded::page(&shown_pods.lock(), ""))).await;
     let options = format!(
         "{{source: kubelet, kubelet: {{endpoint: 'http://127.0.0.1:{}', poll_interval: 50ms}}, auth_type: none, {WAIT}}}",
         server.port
@@ -78,7 +77,7 @@ async fn a_kubelet_is_asked_for_a_batch_that_waits() {
     let attributes = [("container.id", &*id)];
     let (found, ()) = tokio::join!(running.filled(&attributes), async {
         tokio::time::sleep(Duration::from_millis(300)).await;
-        served.lock().unwrap().push(pod("st-0").to_string());
+        served.lock().push(pod("st-0").to_string());
     });
     assert_eq!(shown(&found, "k8s.pod.name"), "st-0");
 }

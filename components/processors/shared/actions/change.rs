@@ -1,4 +1,4 @@
-//! One change of attributes, ready to be made.
+//! A change of attributes, compiled from an action.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use regex::Regex;
 use ring::digest::{SHA256, digest};
 
 use super::config::{Action, ActionKind, Target};
-use crate::shared::lookup::{replace, set};
 use crate::values::{hex, text, value_of};
+use profcol_metadata::attributes::{replace, set};
 
 pub(super) enum Change {
     Set {
@@ -29,14 +29,14 @@ pub(super) enum Change {
     },
 }
 
-/// Where a value comes from.
+/// The source of a value.
 pub(super) enum Source {
     Value(Value),
     Attribute(String),
     Metadata(String),
 }
 
-/// When an attribute is set.
+/// The condition for setting an attribute.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum When {
     Missing,
@@ -44,9 +44,9 @@ pub(super) enum When {
     Always,
 }
 
-/// Which attributes are meant.
+/// The selected attributes.
 pub(super) struct Keys {
-    /// Empty for none.
+    /// Empty means none.
     key: String,
     pattern: Option<Regex>,
 }
@@ -88,7 +88,7 @@ impl Change {
         }
     }
 
-    /// Returns whether anything is different now.
+    /// Returns whether anything changed.
     pub(super) fn apply(&self, attributes: &mut Attributes, metadata: &Metadata) -> bool {
         match self {
             Self::Set { key, source, when } => {
@@ -166,7 +166,7 @@ impl Keys {
 }
 
 impl Target {
-    /// `None` where the value has the type already or cannot be converted.
+    /// `None` if the value already has the type or cannot be converted.
     fn convert(self, value: &Value) -> Option<Value> {
         match (self, value) {
             (Self::String, Value::Str(_)) => None,
@@ -188,8 +188,8 @@ fn position(attributes: &Attributes, key: &str) -> Option<usize> {
         .position(|attribute| *attribute.key == *key)
 }
 
-/// The digest of what the Collector takes of a value: text as it is, numbers as eight bytes, a
-/// truth value as one. Of everything else, and of empty text, it makes empty text.
+/// The Collector's hash of a value: of text as it is, of numbers as eight bytes, of a boolean as
+/// one byte. Other types and empty text become empty text.
 fn hash(value: &Value) -> Value {
     let bytes: &[u8] = match value {
         Value::Str(text) => text.as_bytes(),

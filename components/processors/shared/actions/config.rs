@@ -1,4 +1,4 @@
-//! The options of an action, as the Collector has them.
+//! The options of an action: the Collector's.
 
 use std::fmt;
 
@@ -11,28 +11,28 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct Action {
-    /// The attribute.
+    /// The key of the attribute.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub key: String,
-    /// The value to set; text, number, truth value, list or map.
+    /// The value to set: text, number, boolean, list or map.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<serde_json::Value>,
-    /// The attribute to take the value from; where it is missing, nothing is done.
+    /// The attribute to take the value from; without it nothing changes.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub from_attribute: String,
-    /// What to take the value from: `metadata.<name>` is a header of the client's request, which
-    /// the receiver keeps with `include_metadata: true`; where it is missing, nothing is done.
+    /// The context to take the value from: `metadata.<name>` is a header of the client's request, which
+    /// requires `include_metadata: true` in the receiver; without it nothing changes.
     /// Several values are joined with `;`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub from_context: String,
     /// A regular expression. `extract` sets an attribute for each of its named groups from the
-    /// text of `key`; `delete` and `hash` change all attributes whose keys match it.
+    /// value of `key`; `delete` and `hash` also change all attributes with matching keys.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pattern: String,
     /// The type for `convert`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub converted_type: Option<Target>,
-    /// What to do.
+    /// The kind of change.
     pub action: Option<ActionKind>,
 }
 
@@ -40,23 +40,23 @@ pub struct Action {
 #[serde(rename_all = "lowercase")]
 #[schemars(extend("x-ignore-case" = true, "x-unknown" = "unsupported action"))]
 pub enum ActionKind {
-    /// Adds the attribute where it is missing.
+    /// Adds the attribute if it is missing.
     Insert,
-    /// Changes the attribute where it is there.
+    /// Changes the attribute if it exists.
     Update,
-    /// Sets the attribute, there or not.
+    /// Sets the attribute in any case.
     Upsert,
     /// Removes the attribute, and those whose keys match `pattern`.
     Delete,
-    /// Replaces the value by its SHA-256 in hexadecimal digits.
+    /// Replaces the value with its SHA-256 in hexadecimal.
     Hash,
-    /// Sets attributes from parts of the text.
+    /// Sets attributes from parts of the value.
     Extract,
-    /// Changes the type; a value that cannot be converted stays.
+    /// Changes the type; a value that cannot be converted stays unchanged.
     Convert,
 }
 
-/// What a value can be converted to.
+/// The target type of a conversion.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[schemars(extend("x-unknown" = "invalid value in field \"converted_type\":"))]
@@ -66,7 +66,7 @@ pub enum Target {
     Double,
 }
 
-/// Says what is wrong with the actions of the option `list`; there has to be one.
+/// Validates the actions of the option `list`, which must not be empty.
 pub(crate) fn check(list: &str, actions: &[Action], problems: &mut Problems) {
     if actions.is_empty() {
         problems.add("", format!("missing required field {list:?}"));
@@ -94,7 +94,7 @@ impl fmt::Display for ActionKind {
     }
 }
 
-/// The field at fault, and what is wrong with it.
+/// The invalid field and the problem.
 type Fault = (&'static str, String);
 
 impl Action {
@@ -196,12 +196,12 @@ impl Action {
         Ok(())
     }
 
-    /// Only the client's metadata travels with a batch.
+    /// Batches carry only the client's metadata.
     fn check_context(&self, position: usize) -> Result<(), Fault> {
         let from = self.from_context.as_str();
         if from.starts_with("auth.") || from == "client.address" {
             let message = format!(
-                "{from:?} is not known to processors; use \"metadata.<name>\" with a receiver's `include_metadata` at the {position}-th actions"
+                "{from:?} is not available to processors; use \"metadata.<name>\" with a receiver's `include_metadata` at the {position}-th actions"
             );
             return Err(("from_context", message));
         }

@@ -1,4 +1,4 @@
-//! Actions on attributes: what `resource` does to resources and `attributes` to samples.
+//! Actions on attributes: `resource` applies them to resources, `attributes` also to profiles and samples.
 
 mod change;
 mod config;
@@ -10,19 +10,19 @@ use self::change::Change;
 pub use self::config::Action;
 pub(crate) use self::config::check;
 
-/// Actions, ready to be carried out in their order.
+/// Compiled actions, in order.
 pub(crate) struct Changes(Vec<Change>);
 
 impl Changes {
     pub fn new(actions: &[Action]) -> Result<Self, BuildError> {
         let changes = actions.iter().enumerate().map(|(position, action)| {
-            let refused = || BuildError(format!("cannot carry out the {position}-th action"));
+            let refused = || BuildError::new(format!("invalid {position}-th action"));
             Change::new(action).ok_or_else(refused)
         });
         Ok(Self(changes.collect::<Result<_, _>>()?))
     }
 
-    /// Returns whether anything is different now.
+    /// Returns whether anything changed.
     pub fn apply(&self, attributes: &mut Attributes, metadata: &Metadata) -> bool {
         let mut changed = false;
         for change in &self.0 {

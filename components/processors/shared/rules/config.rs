@@ -5,36 +5,36 @@ use regex::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A rule matches when all of its conditions do.
+/// A rule matches if all of its conditions do.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct RuleConfig {
-    /// Conditions on the resource: the process, container or host that was profiled.
+    /// Conditions on the resource: the profiled process, container or host.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resource_attributes: Vec<ConditionConfig>,
     /// Conditions on the profile.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profile_attributes: Vec<ConditionConfig>,
-    /// Conditions on the sample: its thread, say.
+    /// Conditions on the sample, such as its thread.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sample_attributes: Vec<ConditionConfig>,
 }
 
-/// With neither `value` nor `regex`, the attribute has to be there, whatever it says.
+/// With neither `value` nor `regex`, the attribute must exist.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct ConditionConfig {
-    /// The attribute; where it is missing, the condition does not hold.
+    /// The key of the attribute; without the attribute the condition fails.
     pub key: String,
-    /// What it has to be: text, number, truth value, list or map, and of the same type.
+    /// The value that it must have, of the same type: text, number, boolean, list or map.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<serde_json::Value>,
-    /// A regular expression that has to be found in its text. Numbers and truth values count as they are written.
+    /// An unanchored regular expression that its text must match. Numbers and booleans are compared as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub regex: Option<String>,
 }
 
-/// Says what is wrong with the rules of the option `list`.
+/// Validates the rules of the option `list`.
 pub(crate) fn check(list: &str, rules: &[RuleConfig], problems: &mut Problems) {
     for (position, rule) in rules.iter().enumerate() {
         problems.nested(&format!("{list}::{position}"), |problems| {
@@ -75,7 +75,7 @@ impl ConditionConfig {
             problems.add("regex", "only one of value and regex can be given");
         }
         if let Some(Err(error)) = self.regex.as_deref().map(Regex::new) {
-            problems.add("regex", format!("is no regular expression: {error}"));
+            problems.add("regex", format!("invalid regular expression: {error}"));
         }
     }
 }

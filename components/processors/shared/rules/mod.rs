@@ -1,9 +1,9 @@
-//! Rules about attributes of resources, profiles and samples: what `filter` drops by, and what
-//! `attributes` changes.
+//! Rules on the attributes of resources, profiles and samples: `filter` drops by them, `attributes`
+//! limits its changes.
 
 mod config;
 mod rule;
 
 pub use self::config::RuleConfig;
 pub(crate) use self::config::check;
-pub(crate) use self::rule::{Met, Open, Rules, Verdict};
+pub(crate) use self::rule::{Decision, Met, Open, Rules};

@@ -1,7 +1,7 @@
-//! Rules, ready to be asked, and what they come to.
+//! Compiled rules, and their verdicts.
 //!
-//! They are asked from the outside in: what the resource decides alone is decided without a look at
-//! profiles, and what the profile decides without a look at samples.
+//! Rules are evaluated from the outside in: if the resource decides, profiles are not decoded;
+//! if the profile decides, samples are not.
 
 use profcol_component::BuildError;
 use profcol_profile::{AttributeIdx, Attributes, Dictionary, Profiles, Value};
@@ -18,7 +18,7 @@ pub(crate) struct Rules {
 struct Rule {
     resource: Vec<Condition>,
     profile: Vec<Condition>,
-    /// Each with its number among all conditions on samples.
+    /// Each with its index among all sample conditions.
     sample: Vec<(usize, Condition)>,
 }
 
@@ -33,30 +33,30 @@ enum Test {
     Contains(Regex),
 }
 
-/// What becomes of something, where that is decided without a look at what is in it.
+/// The verdict on a resource or profile, if it does not depend on its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Decision {
     Keep,
     Drop,
-    /// It depends on what is in it.
+    /// It depends on the content.
     Look,
 }
 
-/// The rules that may match what is in a resource or profile.
+/// The rules that may match the content of a resource or profile.
 pub(crate) struct Open<'a> {
     include: Vec<&'a Rule>,
     exclude: Vec<&'a Rule>,
     includes_all: bool,
 }
 
-/// For each condition on samples, which rows of a dictionary's attributes meet it: samples that
-/// have the same attribute are asked about it once.
+/// For each sample condition, which attributes of the dictionary meet it: each attribute is
+/// evaluated once.
 pub(crate) struct Met(Vec<Vec<bool>>);
 
 impl Rules {
     /// `Err` for rules that validation refuses.
     pub fn new(include: &[RuleConfig], exclude: &[RuleConfig]) -> Result<Self, BuildError> {
-        Self::compiled(include, exclude).map_err(|error| BuildError(error.to_string()))
+        Self::compiled(include, exclude).map_err(BuildError::new)
     }
 
     fn compiled(include: &[RuleConfig], exclude: &[RuleConfig]) -> Result<Self, regex::Error> {
@@ -80,17 +80,17 @@ impl Rules {
         }
     }
 
-    /// Whether resources alone decide, and each of them this.
-    pub fn decide_all(&self, profiles: &Profiles, verdict: Verdict) -> bool {
+    /// Whether the resources alone decide, with this verdict for each.
+    pub fn decide_all(&self, profiles: &Profiles, verdict: Decision) -> bool {
         let mut decide_all = true;
-        profiles.look_at_resources(|resource| {
+        profiles.for_each_resource(|resource| {
             decide_all &= self.of_resource(&resource.attributes).resource_verdict() == verdict;
         });
         decide_all
     }
 
-    /// Whether a resource that is dropped stays so if it is given attributes that it does not have:
-    /// those that are learned late.
+    /// Whether a dropped resource stays dropped if missing attributes are added
+    /// later.
     pub fn drop_is_final(&self, attributes: &Attributes) -> bool {
         let open = self.of_resource(attributes);
         let is_excluded = open.exclude.iter().any(|rule| rule.is_about_resource());
@@ -137,24 +137,24 @@ impl Rule {
 }
 
 impl<'a> Open<'a> {
-    pub fn resource_verdict(&self) -> Verdict {
+    pub fn resource_verdict(&self) -> Decision {
         self.verdict(Rule::is_about_resource)
     }
 
-    pub fn profile_verdict(&self) -> Verdict {
+    pub fn profile_verdict(&self) -> Decision {
         self.verdict(|rule| rule.sample.is_empty())
     }
 
-    /// What the rules come to, of which some match `whole` and others only parts.
-    fn verdict(&self, whole: impl Fn(&Rule) -> bool) -> Verdict {
+    /// The verdict of the rules, some of which match `whole` and others only parts.
+    fn verdict(&self, whole: impl Fn(&Rule) -> bool) -> Decision {
         let any = |rules: &[&Rule]| rules.iter().any(|rule| whole(rule));
         let is_left_out = !self.includes_all && self.include.is_empty();
         if is_left_out || any(&self.exclude) {
-            Verdict::Drop
+            Decision::Drop
         } else if self.exclude.is_empty() && (self.includes_all || any(&self.include)) {
-            Verdict::Keep
+            Decision::Keep
         } else {
-            Verdict::Look
+            Decision::Look
         }
     }
 
@@ -195,7 +195,7 @@ impl Condition {
         named.any(|it| self.test.passes(&it.value))
     }
 
-    /// Whether the attribute is there and says something else.
+    /// Whether the attribute exists with a value that fails.
     fn fails_for_good(&self, attributes: &Attributes) -> bool {
         attributes.iter().any(|it| *it.key == *self.key) && !self.holds_in(attributes)
     }

@@ -1,4 +1,4 @@
-//! Files of debuginfod servers on disk.
+//! The disk cache of debuginfod files.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -10,34 +10,34 @@ use profcol_component::IntCounter;
 use profcol_debuginfo::{build_id, open_regular};
 use tempfile::NamedTempFile;
 
-use super::{Wanted, What};
+use super::{FileRequest, What};
 use crate::values::hex;
 
-/// What the name of a file begins with while it comes.
+/// Prefix of files being downloaded.
 const INCOMING: &str = "incoming-";
 
-/// A folder in which our files take no more bytes than they may. Others' are left alone.
+/// A directory in which our files are limited to a total size. Other files are left alone.
 pub(super) struct Cache {
     directory: PathBuf,
-    most: u64,
+    max_bytes: u64,
     evicted: IntCounter,
 }
 
 impl Cache {
-    pub fn new(directory: &str, most: u64, evicted: IntCounter) -> Self {
+    pub fn new(directory: &str, max_bytes: u64, evicted: IntCounter) -> Self {
         let directory = directory.into();
         Self {
             directory,
-            most,
+            max_bytes,
             evicted,
         }
     }
 
-    pub fn most(&self) -> u64 {
-        self.most
+    pub fn max_bytes(&self) -> u64 {
+        self.max_bytes
     }
 
-    /// What was there of an earlier run is kept, as far as it has room.
+    /// Keeps the files of earlier runs, up to the limit.
     pub fn begin(&self) -> io::Result<()> {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700);
@@ -45,27 +45,27 @@ impl Cache {
         self.trim(None)
     }
 
-    /// The file, if it is there and is the one that was asked for.
-    pub fn open(&self, wanted: &Wanted) -> Option<File> {
+    /// The file, if it is cached with the right build ID.
+    pub fn open(&self, wanted: &FileRequest) -> Option<File> {
         let name = name(wanted);
         let file = open_regular(&self.directory, Path::new(&name)).ok()?;
         if !is(&file, wanted) {
-            // Whatever it is, it is in the way. If it stays, it is found again, and not used again.
+            // A wrong file blocks the name. If removing it fails, it is rejected again next time.
             let _removed = fs::remove_file(self.directory.join(name));
             return None;
         }
-        // The oldest go first. Without this it goes earlier than it should.
+        // For eviction by age. Failure only means an earlier eviction.
         let _touched = file.set_modified(SystemTime::now());
         Some(file)
     }
 
-    /// A file that is gone again unless it is kept.
+    /// A file that is deleted unless kept.
     pub fn create(&self) -> io::Result<NamedTempFile> {
         NamedTempFile::with_prefix_in(INCOMING, &self.directory)
     }
 
-    /// Under its own name from now on; false where it is not the one that was asked for.
-    pub fn keep(&self, file: NamedTempFile, wanted: &Wanted) -> io::Result<bool> {
+    /// Gives the file its final name; returns false if its build ID differs.
+    pub fn keep(&self, file: NamedTempFile, wanted: &FileRequest) -> io::Result<bool> {
         if !is(file.as_file(), wanted) {
             return Ok(false);
         }
@@ -74,12 +74,12 @@ impl Cache {
         Ok(true)
     }
 
-    /// Removes the oldest until the rest has room, but never `incoming`.
+    /// Evicts the oldest files to stay within the limit, but never `incoming`.
     pub fn trim(&self, incoming: Option<&Path>) -> io::Result<()> {
         let (mut total, mut files) = (0, Vec::new());
         for entry in fs::read_dir(&self.directory)? {
             let entry = entry?;
-            // It may have gone meanwhile.
+            // It may have been deleted meanwhile.
             if entry.file_name().to_str().is_some_and(is_ours)
                 && let Ok(metadata) = entry.metadata()
                 && metadata.is_file()
@@ -91,12 +91,12 @@ impl Cache {
         files.retain(|(_, _, path)| Some(path.as_path()) != incoming);
         files.sort_unstable();
         for (_, length, path) in files {
-            if total <= self.most {
+            if total <= self.max_bytes {
                 break;
             }
             match fs::remove_file(path) {
                 Ok(()) => self.evicted.inc(),
-                // The processor of another pipeline was faster.
+                // The processor of another pipeline deleted it first.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -106,7 +106,7 @@ impl Cache {
     }
 }
 
-fn name(wanted: &Wanted) -> String {
+fn name(wanted: &FileRequest) -> String {
     format!("{}.{}", wanted.build_id, wanted.what.name())
 }
 
@@ -118,6 +118,6 @@ fn is_ours(name: &str) -> bool {
     is_whole || name.starts_with(INCOMING)
 }
 
-fn is(file: &File, wanted: &Wanted) -> bool {
+fn is(file: &File, wanted: &FileRequest) -> bool {
     build_id(file).is_some_and(|id| hex(&id) == *wanted.build_id)
 }

@@ -1,7 +1,7 @@
 //! Files from debuginfod servers.
 //!
-//! A thread of its own asks them, for one file at a time: a server may be slow, and no worker waits for it. What is
-//! named meanwhile is named by what is there, and once more when the file has come.
+//! A dedicated thread downloads one file at a time: a server may be slow, and no worker waits for it. Until the file
+//! arrives, code is symbolized with what is available, and then again.
 
 mod cache;
 #[cfg(test)]
@@ -10,12 +10,13 @@ pub(super) mod tests;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use http::header::CONTENT_LENGTH;
+use parking_lot::Mutex;
 use profcol_component::{BuildError, Stop};
 use profcol_net::{HttpClient, HttpClientSettings, HttpError, is_http_url};
 use tokio::runtime::Handle;
@@ -23,18 +24,17 @@ use tokio::runtime::Handle;
 use self::cache::Cache;
 use super::config::DebuginfodConfig;
 use super::telemetry::{Fetch, Telemetry};
-use crate::shared::locks::lock;
 
 const USER_AGENT: &str = concat!("profcol/", env!("CARGO_PKG_VERSION"));
-/// Files that may wait to be asked for.
+/// Maximum number of queued requests.
 const MAX_WAITING: usize = 256;
-/// How long a file that no server has is not asked for again.
+/// How long a file that no server has is not requested again.
 const ABSENT: Duration = Duration::from_secs(3600);
-/// How long a server that failed is left alone, and a file for which one did.
+/// How long a failed server is not used, and a file not requested after a failure.
 const FAILED: Duration = Duration::from_secs(60);
-/// Files of which it is remembered that they are not to be had.
+/// Maximum number of unavailable files remembered.
 const MAX_REMEMBERED: usize = 4096;
-/// What is received between two looks at how much the cache takes.
+/// Bytes received between two checks of the cache size.
 const STEP: u64 = 16 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,7 +45,7 @@ pub(super) enum What {
 }
 
 impl What {
-    /// In the URL.
+    /// As in the URL.
     fn name(self) -> &'static str {
         match self {
             Self::DebugInfo => "debuginfo",
@@ -54,14 +54,14 @@ impl What {
     }
 }
 
-/// A file, by its GNU build id.
+/// A file, by its GNU build ID.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Wanted {
+pub(super) struct FileRequest {
     pub build_id: Arc<str>,
     pub what: What,
 }
 
-/// What can be said of a file at once.
+/// The state of a file.
 #[derive(Debug)]
 pub(super) enum Fetched {
     Here(File),
@@ -78,27 +78,27 @@ pub(super) struct Debuginfod {
     urls: Vec<String>,
     limit: Duration,
     cache: Cache,
-    states: Mutex<HashMap<Wanted, State>>,
-    /// None once it stops.
-    queue: Mutex<Option<SyncSender<Wanted>>>,
-    /// The other end, until the thread takes it.
-    asked: Mutex<Option<Receiver<Wanted>>>,
+    states: Mutex<HashMap<FileRequest, State>>,
+    /// `None` after the stop.
+    queue: Mutex<Option<SyncSender<FileRequest>>>,
+    /// The receiving end, until the thread takes it.
+    requests: Mutex<Option<Receiver<FileRequest>>>,
     telemetry: Arc<Telemetry>,
 }
 
-/// How a server answered.
+/// The answer of a server.
 enum Reply {
     Found,
     Absent,
-    /// It has something, which is of no use.
+    /// The file is unusable.
     Useless(String),
     Failed(String),
-    /// Everything stops.
+    /// profcol is stopping.
     Stopped,
 }
 
 impl Debuginfod {
-    /// `usual` are the servers of whoever names none: `DEBUGINFOD_URLS`.
+    /// `usual` is `DEBUGINFOD_URLS`, for configurations without servers.
     pub fn new(
         config: &DebuginfodConfig,
         usual: Option<&str>,
@@ -106,15 +106,15 @@ impl Debuginfod {
     ) -> Result<Self, BuildError> {
         let mut urls = config.urls.clone();
         if urls.is_empty() {
-            // Beside servers there may be words of elfutils' own, on signatures.
+            // Besides servers, the variable may have elfutils' keywords for signatures.
             let words = usual.unwrap_or_default().split_whitespace();
             urls.extend(words.filter(|word| is_http_url(word)).map(str::to_owned));
         }
         if urls.is_empty() {
             let problem = "debuginfod::urls: name a server, or set DEBUGINFOD_URLS";
-            return Err(BuildError(problem.into()));
+            return Err(BuildError::new(problem));
         }
-        let (queue, asked) = sync_channel(MAX_WAITING);
+        let (queue, requests) = sync_channel(MAX_WAITING);
         Ok(Self {
             urls,
             limit: config.timeout.into(),
@@ -125,82 +125,82 @@ impl Debuginfod {
             ),
             states: Mutex::default(),
             queue: Mutex::new(Some(queue)),
-            asked: Mutex::new(Some(asked)),
+            requests: Mutex::new(Some(requests)),
             telemetry,
         })
     }
 
-    /// Has the cache ready.
+    /// Prepares the cache.
     pub fn begin(&self) -> io::Result<()> {
         self.cache.begin()
     }
 
-    /// The file, where it is in the cache; else the servers are asked, unless they were.
-    pub fn find(&self, wanted: &Wanted) -> Fetched {
-        // It becomes part of a URL and of a path.
-        let id = wanted.build_id.as_bytes();
+    /// The file, if it is cached; otherwise it is requested, unless it was already.
+    pub fn find(&self, request: &FileRequest) -> Fetched {
+        // The ID becomes part of a URL and of a path.
+        let id = request.build_id.as_bytes();
         let is_hex = id.iter().all(u8::is_ascii_hexdigit);
         if !is_hex || !(8..=128).contains(&id.len()) {
             return Fetched::Nowhere;
         }
-        let mut states = lock(&self.states);
-        match states.get(wanted) {
+        let mut states = self.states.lock();
+        match states.get(request) {
             Some(State::Coming) => return Fetched::Coming,
             Some(State::NowhereUntil(until)) if Instant::now() < *until => return Fetched::Nowhere,
             _ => {}
         }
-        if let Some(file) = self.cache.open(wanted) {
-            states.remove(wanted);
+        if let Some(file) = self.cache.open(request) {
+            states.remove(request);
             return Fetched::Here(file);
         }
         if states.len() >= MAX_REMEMBERED {
             states.retain(|_, state| matches!(state, State::Coming));
         }
-        let queue = lock(&self.queue);
-        let is_sent = queue.as_ref().map(|it| it.try_send(wanted.clone()));
+        let queue = self.queue.lock();
+        let is_sent = queue.as_ref().map(|it| it.try_send(request.clone()));
         match is_sent {
             Some(Ok(())) => {
-                states.insert(wanted.clone(), State::Coming);
+                states.insert(request.clone(), State::Coming);
                 Fetched::Coming
             }
             _ => {
                 self.telemetry.count_fetch(Fetch::Busy);
                 let until = Instant::now() + FAILED;
-                states.insert(wanted.clone(), State::NowhereUntil(until));
+                states.insert(request.clone(), State::NowhereUntil(until));
                 Fetched::Nowhere
             }
         }
     }
 
-    pub fn is_coming(&self, wanted: &Wanted) -> bool {
-        matches!(lock(&self.states).get(wanted), Some(State::Coming))
+    pub fn is_coming(&self, request: &FileRequest) -> bool {
+        matches!(self.states.lock().get(request), Some(State::Coming))
     }
 
-    /// Nothing is asked for any more.
+    /// Accepts no more requests.
     pub fn close(&self) {
-        lock(&self.queue).take();
+        self.queue.lock().take();
     }
 
-    /// Asks for what is wanted, until it is closed.
+    /// Downloads requested files until closed.
     pub fn run(&self, runtime: &Handle, stop: &Stop) {
-        let Some(asked) = lock(&self.asked).take() else {
+        let Some(requests) = self.requests.lock().take() else {
             return;
         };
         let mut resting = HashMap::new();
-        while let Ok(wanted) = asked.recv() {
-            let until = self.ask(&wanted, &mut resting, runtime, stop);
-            let mut states = lock(&self.states);
+        while let Ok(request) = requests.recv() {
+            let until = self.ask(&request, &mut resting, runtime, stop);
+            let mut states = self.states.lock();
             match until {
-                None => states.remove(&wanted),
-                Some(until) => states.insert(wanted, State::NowhereUntil(until)),
+                None => states.remove(&request),
+                Some(until) => states.insert(request, State::NowhereUntil(until)),
             };
         }
     }
 
-    /// One server after the other; says how long it need not be tried again, or nothing if the file is there.
+    /// Tries one server after the other; returns when to retry, or `None` if the file is there.
     fn ask(
         &self,
-        wanted: &Wanted,
+        request: &FileRequest,
         resting: &mut HashMap<usize, Instant>,
         runtime: &Handle,
         stop: &Stop,
@@ -215,14 +215,14 @@ impl Debuginfod {
             let reply = runtime.block_on(async {
                 tokio::select! {
                     () = stop.cancelled() => Reply::Stopped,
-                    reply = tokio::time::timeout(self.limit, self.fetch(server, wanted)) => {
+                    reply = tokio::time::timeout(self.limit, self.fetch(server, request)) => {
                         let limit = profcol_config::Duration::from(self.limit);
                         let late = |_| Reply::Failed(format!("it took longer than {limit}"));
                         reply.unwrap_or_else(late)
                     }
                 }
             });
-            let build_id = &wanted.build_id;
+            let build_id = &request.build_id;
             match reply {
                 Reply::Found => {
                     self.telemetry.count_fetch(Fetch::Found);
@@ -235,7 +235,7 @@ impl Debuginfod {
                 }
                 Reply::Failed(reason) => {
                     self.telemetry.count_fetch(Fetch::Failed);
-                    tracing::warn!(%server, reason, "A debuginfod server failed; it is left alone for a minute.");
+                    tracing::warn!(%server, reason, "A debuginfod server failed; pausing requests to it for a minute.");
                     resting.insert(number, Instant::now() + FAILED);
                     patience = FAILED;
                 }
@@ -245,8 +245,8 @@ impl Debuginfod {
         Some(Instant::now() + patience)
     }
 
-    async fn fetch(&self, server: &str, wanted: &Wanted) -> Reply {
-        let (id, what) = (&wanted.build_id, wanted.what.name());
+    async fn fetch(&self, server: &str, request: &FileRequest) -> Reply {
+        let (id, what) = (&request.build_id, request.what.name());
         let url = format!("{}/buildid/{id}/{what}", server.trim_end_matches('/'));
         let settings = HttpClientSettings {
             timeout: self.limit.into(),
@@ -256,27 +256,31 @@ impl Debuginfod {
             Ok(client) => client,
             Err(error) => return Reply::Failed(error.to_string()),
         };
-        self.receive(&client, wanted)
+        self.receive(&client, request)
             .await
             .unwrap_or_else(|error| Reply::Failed(error.to_string()))
     }
 
-    async fn receive(&self, client: &HttpClient, wanted: &Wanted) -> Result<Reply, FetchError> {
+    async fn receive(
+        &self,
+        client: &HttpClient,
+        request: &FileRequest,
+    ) -> Result<Reply, FetchError> {
         let mut answer = client.get().await?;
         match answer.status {
             StatusCode::OK => {}
             StatusCode::NOT_FOUND => return Ok(Reply::Absent),
-            other => return Ok(Reply::Failed(format!("it answers {other}"))),
+            other => return Ok(Reply::Failed(format!("the server answered {other}"))),
         }
-        let most = self.cache.most();
+        let max_bytes = self.cache.max_bytes();
         let announced = answer.headers.get(CONTENT_LENGTH);
         let announced = announced.and_then(|it| it.to_str().ok()?.parse::<u64>().ok());
         let too_large = || {
             Ok(Reply::Useless(format!(
-                "it is larger than the {most} bytes of cache_bytes"
+                "it is larger than cache_bytes ({max_bytes} bytes)"
             )))
         };
-        if announced.is_some_and(|it| it > most) {
+        if announced.is_some_and(|it| it > max_bytes) {
             return too_large();
         }
         let mut file = self.cache.create()?;
@@ -284,7 +288,7 @@ impl Debuginfod {
         while let Some(piece) = answer.next().await {
             let piece = piece?;
             received += piece.len() as u64;
-            if received > most {
+            if received > max_bytes {
                 return too_large();
             }
             file.write_all(&piece)?;
@@ -294,14 +298,14 @@ impl Debuginfod {
             }
         }
         self.cache.trim(Some(file.path()))?;
-        Ok(match self.cache.keep(file, wanted)? {
+        Ok(match self.cache.keep(file, request)? {
             true => Reply::Found,
-            false => Reply::Useless("it is no ELF file with that build id".into()),
+            false => Reply::Useless("it is not an ELF file with that build ID".into()),
         })
     }
 }
 
-/// Why a file could not be received.
+/// Why a download failed.
 #[derive(Debug, thiserror::Error)]
 enum FetchError {
     #[error(transparent)]

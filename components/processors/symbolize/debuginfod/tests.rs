@@ -1,4 +1,4 @@
-//! Against a server on this host, whose answers are real, missing, late and wrong.
+//! With a local server whose answers are correct, missing, late and wrong.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -13,13 +13,13 @@ use super::*;
 use crate::symbolize::config::SymbolizeConfig;
 use crate::values::hex;
 
-/// A server that answers each request, of which it is told the path.
+/// A server that passes each request's path to `answer`.
 pub(in crate::symbolize) fn serve(
     answer: impl Fn(&str, &mut TcpStream) + Send + 'static,
 ) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
-    // It ends with the test's process.
+    // It ends with the test process.
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
@@ -38,14 +38,14 @@ pub(in crate::symbolize) fn answer(stream: &mut TcpStream, status: &str, body: &
     let length = body.len();
     let head =
         format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
-    // Who has read enough hangs up.
+    // Fails if the client disconnected.
     let _sent = stream
         .write_all(head.as_bytes())
         .and_then(|()| stream.write_all(body));
 }
 
-/// Asks servers, on a thread of its own.
-struct Rig {
+/// Downloads files on its own thread.
+struct Fixture {
     debuginfod: Arc<Debuginfod>,
     meter: profcol_component::Meter,
     folder: TempDir,
@@ -53,7 +53,7 @@ struct Rig {
     thread: std::thread::JoinHandle<()>,
 }
 
-impl Rig {
+impl Fixture {
     fn new(urls: &[&str], bytes: u64, timeout: &str) -> Self {
         let context = context("symbolize");
         let folder = tempfile::tempdir().unwrap();
@@ -78,14 +78,14 @@ impl Rig {
         }
     }
 
-    /// What is said of a file when nothing more is to come.
+    /// The final result for a file.
     async fn fetch(&self, build_id: &str) -> Option<File> {
-        let wanted = Wanted {
+        let request = FileRequest {
             build_id: build_id.into(),
             what: What::DebugInfo,
         };
         loop {
-            match self.debuginfod.find(&wanted) {
+            match self.debuginfod.find(&request) {
                 Fetched::Here(file) => return Some(file),
                 Fetched::Nowhere => return None,
                 Fetched::Coming => tokio::time::sleep(Duration::from_millis(2)).await,
@@ -95,11 +95,11 @@ impl Rig {
 
     fn count(&self, result: &str) -> u64 {
         let text = String::from_utf8(self.meter.render().unwrap()).unwrap();
-        let wanted = format!("result=\"{result}\"}} ");
+        let label = format!("result=\"{result}\"}} ");
         let mut lines = text
             .lines()
             .filter(|it| it.starts_with("profcol_symbolize_debuginfod_requests{"));
-        let line = lines.find_map(|it| it.split_once(&wanted));
+        let line = lines.find_map(|it| it.split_once(&label));
         line.unwrap().1.parse().unwrap()
     }
 
@@ -117,7 +117,7 @@ impl Rig {
     }
 }
 
-/// The C library of this program, which has a build id, and that.
+/// The C library of this program, which has a build ID, and that ID.
 fn library() -> (Vec<u8>, String) {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let path = maps.lines().find_map(|line| {
@@ -130,7 +130,7 @@ fn library() -> (Vec<u8>, String) {
 }
 
 #[tokio::test]
-async fn a_file_is_fetched_once_and_stays() {
+async fn a_file_is_downloaded_once_and_cached() {
     let (bytes, id) = library();
     let (body, expected) = (bytes.clone(), format!("/buildid/{id}/debuginfo"));
     let url = serve(move |path, stream| match path == expected {
@@ -138,7 +138,7 @@ async fn a_file_is_fetched_once_and_stays() {
         false => answer(stream, "404 Not Found", b""),
     });
     let absent = serve(|_, stream| answer(stream, "404 Not Found", b"no"));
-    let rig = Rig::new(&[&absent, &url], 1 << 30, "60s");
+    let rig = Fixture::new(&[&absent, &url], 1 << 30, "60s");
     let mut found = rig.fetch(&id).await.unwrap();
     let mut content = Vec::new();
     io::Read::read_to_end(&mut found, &mut content).unwrap();
@@ -146,7 +146,7 @@ async fn a_file_is_fetched_once_and_stays() {
     assert_eq!(rig.cached(), [format!("{id}.debuginfo")]);
     assert!(rig.fetch(&id).await.is_some());
     assert_eq!((rig.count("found"), rig.count("absent")), (1, 1));
-    // What is in the cache is looked at again.
+    // Cached files are verified again.
     let file = rig.folder.path().join(format!("cache/{id}.debuginfo"));
     fs::write(&file, "rubbish").unwrap();
     assert!(rig.fetch(&id).await.is_some());
@@ -155,9 +155,9 @@ async fn a_file_is_fetched_once_and_stays() {
 }
 
 #[tokio::test]
-async fn what_is_absent_is_not_asked_for_again() {
+async fn missing_files_are_not_requested_again() {
     let url = serve(|_, stream| answer(stream, "404 Not Found", b"no"));
-    let rig = Rig::new(&[&url], 1 << 30, "60s");
+    let rig = Fixture::new(&[&url], 1 << 30, "60s");
     for _ in 0..3 {
         assert!(rig.fetch("0123456789abcdef").await.is_none());
     }
@@ -170,7 +170,7 @@ async fn what_is_absent_is_not_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_fails_is_left_alone() {
+async fn requests_to_a_failed_server_pause() {
     let hangs = serve(|_, stream| {
         let _sent = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n1");
         std::mem::forget(stream.try_clone());
@@ -180,7 +180,7 @@ async fn a_server_that_fails_is_left_alone() {
         let _sent =
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\nconnection: close\r\n\r\n1");
     });
-    let rig = Rig::new(&[&hangs, &broken, &cut], 1 << 30, "50ms");
+    let rig = Fixture::new(&[&hangs, &broken, &cut], 1 << 30, "50ms");
     assert!(rig.fetch("0123456789abcdef").await.is_none());
     assert_eq!(rig.count("failed"), 3);
     assert!(rig.fetch("fedcba9876543210").await.is_none());
@@ -190,7 +190,7 @@ async fn a_server_that_fails_is_left_alone() {
 }
 
 #[tokio::test]
-async fn what_is_of_no_use_is_not_kept() {
+async fn unusable_files_are_not_cached() {
     let (bytes, id) = library();
     let length = bytes.len() as u64;
     let body = bytes.clone();
@@ -205,26 +205,26 @@ async fn what_is_of_no_use_is_not_kept() {
             sent = stream.write_all(&[0; 65536]);
         }
     });
-    let check = async |urls: &[&str], most: u64, id: &str| {
-        let rig = Rig::new(urls, most, "60s");
+    let check = async |urls: &[&str], max_bytes: u64, id: &str| {
+        let rig = Fixture::new(urls, max_bytes, "60s");
         assert!(rig.fetch(id).await.is_none());
         assert_eq!(rig.count("refused"), 1, "{urls:?} {id}");
         assert_eq!(rig.cached(), [""; 0]);
         rig.finish().await;
     };
     check(&[&url], 1 << 30, "0123456789abcdef").await;
-    // Another build id than the file has.
+    // Not the file's build ID.
     check(&[&url], 1 << 30, "fedcba9876543210").await;
     check(&[&url], length - 1, &id).await;
     check(&[&endless], length, &id).await;
 }
 
 #[tokio::test]
-async fn the_oldest_make_room() {
+async fn evicts_the_oldest_files() {
     let (bytes, id) = library();
     let length = bytes.len() as u64;
     let url = serve(move |_, stream| answer(stream, "200 OK", &bytes));
-    let rig = Rig::new(&[&url], length + 150, "60s");
+    let rig = Fixture::new(&[&url], length + 150, "60s");
     for (name, age) in [
         ("02.debuginfo", 200),
         ("incoming-03", 300),
@@ -250,25 +250,26 @@ async fn the_oldest_make_room() {
 }
 
 #[tokio::test]
-async fn a_stop_waits_for_no_server() {
+async fn a_stop_does_not_wait_for_servers() {
     let hangs = serve(|_, stream| std::mem::forget(stream.try_clone()));
-    let rig = Rig::new(&[&hangs], 1 << 30, "1h");
-    let wanted = Wanted {
+    let rig = Fixture::new(&[&hangs], 1 << 30, "1h");
+    let request = FileRequest {
         build_id: "0123456789abcdef".into(),
         what: What::Executable,
     };
-    assert!(matches!(rig.debuginfod.find(&wanted), Fetched::Coming));
-    assert!(rig.debuginfod.is_coming(&wanted));
+    assert!(matches!(rig.debuginfod.find(&request), Fetched::Coming));
+    assert!(rig.debuginfod.is_coming(&request));
     rig.finish().await;
 }
 
 #[test]
-fn servers_are_those_of_the_environment_where_none_are_named() {
+fn servers_default_to_the_environment_variable() {
     let new = |options: &str, usual: Option<&str>| {
         let config: SymbolizeConfig = load(options).unwrap();
         let telemetry = Arc::new(Telemetry::new(&context("symbolize")));
         let made = Debuginfod::new(config.debuginfod.as_ref().unwrap(), usual, telemetry);
-        made.map(|made| made.urls).map_err(|error| error.0)
+        made.map(|made| made.urls)
+            .map_err(|error| error.to_string())
     };
     let usual = Some("ima:enforcing https://a.example/ http://b.example");
     let both = ["https://a.example/", "http://b.example"].map(str::to_owned);

@@ -1,21 +1,23 @@
-//! Code of this host's kernel and of its runtimes is named, and that of others is not.
+//! Symbolizes code of this host's kernel and runtimes, but not that of other hosts.
 
+use profcol_component::Executables;
 use std::process::{Child, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use profcol_processes::{Host, KernelNames};
+use profcol_processes::Host;
 use profcol_profile::{Attributes, Idx};
+use profcol_symbols::KernelSymbolizer;
 
 use super::*;
 
-/// Where nobody has code.
+/// An address outside of all mappings.
 const GENERATED: u64 = 0x1234_5000;
 
-/// A place as profiles tell it.
+/// A place as written in profiles.
 #[derive(Clone, Copy)]
 struct At<'a> {
     address: u64,
-    /// Of its mapping; empty for none.
+    /// The file of its mapping; empty for none.
     file: &'a str,
     build_id: &'a str,
     kind: &'a str,
@@ -40,7 +42,7 @@ fn process(pid: u32) -> Attributes {
     attributes
 }
 
-/// One location, and who was seen there at which time.
+/// A profile with one location, and the owners that were sampled there at these times.
 fn seen(at: At<'_>, owners: &[(Attributes, u64)]) -> Profiles {
     let mut rows = Interner::new();
     let mut attribute = |key: &str, value: &str| {
@@ -107,18 +109,18 @@ fn seen(at: At<'_>, owners: &[(Attributes, u64)]) -> Profiles {
     })
 }
 
-async fn started(options: &str) -> Rig {
-    let rig = Rig::new(options);
+async fn started(options: &str) -> Fixture {
+    let rig = Fixture::new(options);
     rig.processor.start().await.unwrap();
     rig
 }
 
-async fn name_of(rig: &Rig, at: At<'_>, owners: &[(Attributes, u64)]) -> Option<String> {
+async fn name_of(rig: &Fixture, at: At<'_>, owners: &[(Attributes, u64)]) -> Option<String> {
     let passed = rig.pass(seen(at, owners)).await;
     named(&passed).map(|(name, ..)| name)
 }
 
-/// Where a function of the running kernel begins.
+/// The start of a function of the running kernel.
 fn kernel_function(name: &str) -> Option<u64> {
     let symbols = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
     let mut lines = symbols.lines();
@@ -135,7 +137,7 @@ fn kernel_function(name: &str) -> Option<u64> {
 const FUNCTION: &str = "vfs_read";
 
 #[tokio::test]
-async fn the_kernel_is_named_where_the_profile_is_of_this_host_and_boot() {
+async fn symbolizes_the_kernel_of_this_host_and_boot() {
     let Some(start) = kernel_function(FUNCTION) else {
         return;
     };
@@ -162,7 +164,7 @@ async fn the_kernel_is_named_where_the_profile_is_of_this_host_and_boot() {
             let name = name_of(&rig, at, &[(here(), now())]).await;
             assert_eq!(name.as_deref(), Some(FUNCTION), "{targets}");
         }
-        let mut left = 0;
+        let mut unresolved_count = 0;
         for (at, owners) in [
             (at, &[(elsewhere(), now())][..]),
             (at, &[(Attributes::new(), now())]),
@@ -172,14 +174,17 @@ async fn the_kernel_is_named_where_the_profile_is_of_this_host_and_boot() {
             (other_build, &[(here(), now())]),
         ] {
             assert_eq!(name_of(&rig, at, owners).await, None, "{targets}");
-            left += 1;
-            assert!(rig.counts(&unresolved("not_local", left)), "{targets}");
+            unresolved_count += 1;
+            assert!(
+                rig.counts(&unresolved("not_local", unresolved_count)),
+                "{targets}"
+            );
         }
         rig.finish().await;
     }
     let rig = started("assume_local: true").await;
-    let nobodys = [(Attributes::new(), now())];
-    let name = name_of(&rig, at, &nobodys).await;
+    let without_host = [(Attributes::new(), now())];
+    let name = name_of(&rig, at, &without_host).await;
     assert_eq!(name.as_deref(), Some(FUNCTION));
     rig.finish().await;
     let rig = started("targets: none").await;
@@ -188,11 +193,11 @@ async fn the_kernel_is_named_where_the_profile_is_of_this_host_and_boot() {
 }
 
 #[tokio::test]
-async fn a_kernel_that_was_built_alike_is_named_wherever_it_ran() {
+async fn symbolizes_a_kernel_with_the_same_build_id_of_any_host() {
     let Some(start) = kernel_function(FUNCTION) else {
         return;
     };
-    let names = KernelNames::read(|_| None).unwrap();
+    let names = KernelSymbolizer::read(|_| None).unwrap();
     let frame = names.find(start + 5);
     let Some(build_id) = frame.build_id else {
         assert!(
@@ -218,7 +223,7 @@ async fn a_kernel_that_was_built_alike_is_named_wherever_it_ran() {
     rig.finish().await;
 }
 
-/// What a runtime writes of the code that it generates, away when the test ends.
+/// A perf map that is deleted when the test ends.
 struct PerfMap(PathBuf);
 
 impl PerfMap {
@@ -235,7 +240,7 @@ impl Drop for PerfMap {
     }
 }
 
-/// A process that lives until it is dropped.
+/// A process that runs until dropped.
 struct Runtime(Child);
 
 impl Runtime {
@@ -258,7 +263,7 @@ impl Drop for Runtime {
 }
 
 #[tokio::test]
-async fn generated_code_is_named_by_the_map_of_its_process() {
+async fn symbolizes_generated_code_by_perf_map() {
     let (first, second) = (Runtime::start(), Runtime::start());
     let _maps = (
         PerfMap::of(first.pid(), "LazyCompile:~loop app.js:3"),
@@ -281,14 +286,14 @@ async fn generated_code_is_named_by_the_map_of_its_process() {
                 "{file}"
             );
         }
-        // One address, two names.
+        // One address with two different symbols.
         assert_eq!(name_of(&rig, at, &[of(&first), of(&second)]).await, None);
         let behind = At {
             address: GENERATED + 0x100,
             ..at
         };
         assert_eq!(name_of(&rig, behind, &[of(&first)]).await, None);
-        // It was another process that had this number then.
+        // Another process had this PID at that time.
         let earlier = [(process(first.pid()), now() - 60_000_000_000)];
         assert_eq!(name_of(&rig, at, &earlier).await, None);
         assert!(rig.counts(&unresolved("not_found", 3)));
@@ -304,11 +309,11 @@ async fn generated_code_is_named_by_the_map_of_its_process() {
 }
 
 #[tokio::test]
-async fn native_code_is_left_to_those_who_name_it_themselves() {
+async fn leaves_native_code_alone_unless_targeted() {
     let own = Own::read();
     for targets in ["kernel", "interpreted", "none"] {
         let rig = started(&format!("targets: {targets}")).await;
-        assert!(!rig.context.executables.has_subscribers());
+        assert!(!rig.context.shared.get::<Executables>().has_subscribers());
         let passed = rig.pass(own.native()).await;
         assert_eq!(named(&passed), None, "{targets}");
         rig.finish().await;

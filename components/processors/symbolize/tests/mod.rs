@@ -1,13 +1,13 @@
-//! Code of this very program is named, wherever its file comes from.
+//! Symbolizes code of this test program, with files from different sources.
 
 mod host;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use profcol_component::testkit::{context, load};
-use profcol_component::{BuildId, DeferredSymbols, Executable, SymbolLookup};
+use profcol_component::{BuildId, DeferredSymbols, Executable, Executables, SymbolLookup};
 use profcol_elf::Source;
 use profcol_profile::{
     AttributeRef, Interner, KeyValue, Line, Location, LocationRef, Mapping, MappingRef, Model,
@@ -18,9 +18,8 @@ use tokio::time::Instant;
 
 use super::asked::Module;
 use super::*;
-use crate::shared::locks::lock;
 
-/// What the profiles of these tests met.
+/// The sampled function of these tests.
 #[inline(never)]
 fn landmark() -> u32 {
     std::process::id()
@@ -32,13 +31,13 @@ struct Keep(Mutex<Vec<(Profiles, DeferredSymbols)>>);
 #[async_trait]
 impl Consumer for Keep {
     async fn consume(&self, batch: Batch) -> Answer {
-        lock(&self.0).push((batch.profiles, batch.deferred_symbols));
+        self.0.lock().push((batch.profiles, batch.deferred_symbols));
         Ok(())
     }
 }
 
 /// A running processor.
-struct Rig {
+struct Fixture {
     processor: Arc<SymbolizeProcessor>,
     context: BuildContext,
     keep: Arc<Keep>,
@@ -46,7 +45,7 @@ struct Rig {
     tasks: JoinSet<Result<(), RunError>>,
 }
 
-impl Rig {
+impl Fixture {
     fn new(options: &str) -> Self {
         let mut rig = Self::idle(options);
         rig.start();
@@ -58,7 +57,7 @@ impl Rig {
         self.tasks.spawn(run);
     }
 
-    /// Without its workers.
+    /// Without workers.
     fn idle(options: &str) -> Self {
         let context = context("symbolize");
         let config = load(options).unwrap();
@@ -71,7 +70,7 @@ impl Rig {
         }
     }
 
-    /// What became of a batch.
+    /// A batch after processing.
     async fn pass(&self, profiles: Profiles) -> Profiles {
         self.pass_with_names(profiles).await.0
     }
@@ -79,7 +78,7 @@ impl Rig {
     async fn pass_with_names(&self, profiles: Profiles) -> (Profiles, DeferredSymbols) {
         let batch = Batch::new(profiles);
         self.processor.process(batch, &*self.keep).await.unwrap();
-        lock(&self.keep.0).pop().unwrap()
+        self.keep.0.lock().pop().unwrap()
     }
 
     fn counts(&self, line: &str) -> bool {
@@ -100,7 +99,7 @@ struct Own {
     path: PathBuf,
     build_id: String,
     mapping: Mapping,
-    /// Of a function in it.
+    /// The address of a function in it.
     address: u64,
 }
 
@@ -109,7 +108,7 @@ impl Own {
         Self::with(landmark as fn() -> u32 as usize as u64)
     }
 
-    /// The file that has the code at an address.
+    /// The file with the code at this address.
     fn with(at: u64) -> Self {
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
@@ -129,7 +128,7 @@ impl Own {
         });
         let (path, mapping) = mapping.unwrap();
         let id = profcol_debuginfo::build_id(&File::open(&path).unwrap());
-        // Rust's linkers give none unless they are asked to.
+        // Rust's linkers add no build ID by default.
         let build_id = id.map_or("0123".to_owned(), |id| {
             id.iter().map(|byte| format!("{byte:02x}")).collect()
         });
@@ -167,7 +166,7 @@ impl Own {
         }
     }
 
-    /// A profile of [`landmark`], of which is said that it is in that file.
+    /// A profile of [`landmark`] with this path and build ID.
     fn profile(&self, path: &Path, build_id: &str, kind: &str) -> Profiles {
         let mut rows = Interner::new();
         let attributes = [
@@ -230,7 +229,7 @@ impl Own {
     }
 }
 
-/// Name, linker's name, file and line of the outermost function.
+/// Name, linkage name, file and line of the outermost function.
 fn named(profiles: &Profiles) -> Option<(String, String, String, i64)> {
     let dictionary = &profiles.model().dictionary;
     let location = dictionary.locations.get(LocationIdx::new(1));
@@ -247,7 +246,7 @@ fn named(profiles: &Profiles) -> Option<(String, String, String, i64)> {
 
 #[track_caller]
 fn assert_named(profiles: &Profiles) {
-    let (name, system_name, file, line) = named(profiles).expect("it has a name");
+    let (name, system_name, file, line) = named(profiles).expect("resolved");
     assert_eq!(name, "profcol_processors::symbolize::tests::landmark");
     assert!(system_name.starts_with("_"), "{system_name}");
     assert!(
@@ -258,24 +257,27 @@ fn assert_named(profiles: &Profiles) {
 }
 
 #[tokio::test]
-async fn a_file_that_was_handed_over_names_its_code() {
-    let (rig, own) = (Rig::new("timeout: 1m"), Own::read());
-    rig.context.executables.offer(&own.offered());
+async fn symbolizes_with_an_offered_file() {
+    let (rig, own) = (Fixture::new("timeout: 1m"), Own::read());
+    rig.context
+        .shared
+        .get::<Executables>()
+        .offer(&own.offered());
     let gone = own.profile(Path::new("/gone"), &own.build_id, "native");
     assert_named(&rig.pass(gone.clone()).await);
     assert!(
         rig.counts("profcol_symbolize_resolved_locations{pipeline=\"\",processor=\"symbolize\"} 1")
     );
-    // The next one waits for nobody.
+    // The second batch does not wait for workers.
     rig.stop.cancel();
     assert_named(&rig.pass(gone).await);
     rig.finish().await;
 }
 
 #[tokio::test]
-async fn a_file_is_found_by_its_path_and_its_build_id() {
-    let (rig, own) = (Rig::new("{}"), Own::read());
-    // This program may have no build id; the C library has one.
+async fn finds_a_file_by_path_and_build_id() {
+    let (rig, own) = (Fixture::new("{}"), Own::read());
+    // This program may have no build ID; the C library has one.
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let library = maps.lines().find_map(|line| {
         let path = line.split_whitespace().nth(5)?;
@@ -316,9 +318,12 @@ async fn a_file_is_found_by_its_path_and_its_build_id() {
 }
 
 #[tokio::test]
-async fn what_needs_no_name_passes_as_it_came() {
-    let (rig, own) = (Rig::new("{}"), Own::read());
-    rig.context.executables.offer(&own.offered());
+async fn batches_without_unresolved_locations_keep_their_bytes() {
+    let (rig, own) = (Fixture::new("{}"), Own::read());
+    rig.context
+        .shared
+        .get::<Executables>()
+        .offer(&own.offered());
     for (kind, reason) in [
         ("kernel", None),
         ("cpython", None),
@@ -331,16 +336,16 @@ async fn what_needs_no_name_passes_as_it_came() {
         assert_eq!(
             passed.to_wire().as_ptr(),
             wire.as_ptr(),
-            "{kind}: the very bytes"
+            "{kind}: same buffer"
         );
         if let Some(reason) = reason {
             assert!(rig.counts(&unresolved(reason, 1)));
         }
     }
-    let idle = Rig::idle("targets: none");
+    let idle = Fixture::idle("targets: none");
     let passed = idle.pass(own.native()).await;
     assert_eq!(named(&passed), None);
-    assert!(!idle.context.executables.has_subscribers());
+    assert!(!idle.context.shared.get::<Executables>().has_subscribers());
     rig.finish().await;
 }
 
@@ -351,8 +356,8 @@ fn unresolved(reason: &str, count: u32) -> String {
 }
 
 #[tokio::test]
-async fn a_batch_waits_no_longer_than_it_should() {
-    let (rig, own) = (Rig::idle("timeout: 2ms"), Own::read());
+async fn a_batch_waits_no_longer_than_the_timeout() {
+    let (rig, own) = (Fixture::idle("timeout: 2ms"), Own::read());
     let passed = rig.pass(own.native()).await;
     assert_eq!(named(&passed), None);
     assert!(rig.counts("profcol_symbolize_timeouts{pipeline=\"\",processor=\"symbolize\"} 1"));
@@ -360,9 +365,9 @@ async fn a_batch_waits_no_longer_than_it_should() {
 }
 
 #[tokio::test]
-async fn workers_are_asked_for_so_much_and_no_more() {
+async fn the_backlog_is_bounded() {
     let (rig, own) = (
-        Rig::idle("{timeout: 2ms, max_memory: 16777216}"),
+        Fixture::idle("{timeout: 2ms, max_memory: 16777216}"),
         Own::read(),
     );
     let places = (16 << 20) / 16 / PLACE_BYTES as u64;
@@ -384,13 +389,16 @@ async fn workers_are_asked_for_so_much_and_no_more() {
     let (passed, deferred_symbols) = rig.pass_with_names(beyond.native()).await;
     assert!(rig.counts(&unresolved("busy", 1)));
     assert_eq!(named(&passed), None);
-    assert!(deferred_symbols.is_empty(), "no name will come");
+    assert!(deferred_symbols.is_empty(), "nothing is pending");
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_batch_waits_until_the_workers_have_caught_up() {
-    let (mut rig, own) = (Rig::idle("timeout: 10s"), Own::read());
-    rig.context.executables.offer(&own.offered());
+async fn after_a_timeout_no_batch_waits_until_the_workers_catch_up() {
+    let (mut rig, own) = (Fixture::idle("timeout: 10s"), Own::read());
+    rig.context
+        .shared
+        .get::<Executables>()
+        .offer(&own.offered());
     for seconds in [10, 0, 0] {
         let began = Instant::now();
         assert_eq!(named(&rig.pass(own.native()).await), None);
@@ -402,7 +410,7 @@ async fn no_batch_waits_until_the_workers_have_caught_up() {
             .await
             .unwrap();
     }
-    // Workers go by the clock of the world.
+    // Workers use the real clock.
     tokio::time::resume();
     assert_named(&rig.pass(own.native()).await);
     let missing = own.profile(Path::new("/gone"), "0badc0de", "native");
@@ -412,9 +420,12 @@ async fn no_batch_waits_until_the_workers_have_caught_up() {
 }
 
 #[tokio::test]
-async fn what_left_without_a_name_is_named_later() {
-    let (mut rig, own) = (Rig::idle("timeout: 2ms"), Own::read());
-    rig.context.executables.offer(&own.offered());
+async fn deferred_symbols_are_resolved_later() {
+    let (mut rig, own) = (Fixture::idle("timeout: 2ms"), Own::read());
+    rig.context
+        .shared
+        .get::<Executables>()
+        .offer(&own.offered());
     let (passed, deferred_symbols) = rig.pass_with_names(own.native()).await;
     assert_eq!(named(&passed), None);
     let dictionary = Arc::clone(&passed.model().dictionary);
@@ -427,20 +438,23 @@ async fn what_left_without_a_name_is_named_later() {
         match late.lookup() {
             SymbolLookup::Resolved(frames) => break frames,
             SymbolLookup::Pending => tokio::time::sleep(Duration::from_millis(2)).await,
-            SymbolLookup::NotFound => panic!("its name is known"),
+            SymbolLookup::NotFound => panic!("it was resolved"),
         }
     };
     let outermost = frames.last().unwrap();
     assert!(outermost.name.ends_with("tests::landmark"), "{outermost:?}");
-    // After the processor has ended, too: files are written last.
+    // Also after the processor has ended: files are written last.
     rig.finish().await;
     assert!(matches!(late.lookup(), SymbolLookup::Resolved(_)));
 }
 
 #[tokio::test]
-async fn what_has_its_names_or_can_have_none_promises_nothing() {
-    let (rig, own) = (Rig::new("timeout: 1m"), Own::read());
-    rig.context.executables.offer(&own.offered());
+async fn resolved_and_unresolvable_batches_have_no_deferred_symbols() {
+    let (rig, own) = (Fixture::new("timeout: 1m"), Own::read());
+    rig.context
+        .shared
+        .get::<Executables>()
+        .offer(&own.offered());
     let (passed, deferred_symbols) = rig.pass_with_names(own.native()).await;
     assert_named(&passed);
     assert!(deferred_symbols.is_empty());
@@ -452,7 +466,7 @@ async fn what_has_its_names_or_can_have_none_promises_nothing() {
 }
 
 #[test]
-fn files_are_not_read_any_more_once_everything_stops() {
+fn reads_fail_after_the_stop() {
     let stopping = Arc::<Stopping>::default();
     let file = pace::UntilStop {
         source: b"code".to_vec(),
@@ -466,8 +480,8 @@ fn files_are_not_read_any_more_once_everything_stops() {
 }
 
 #[tokio::test]
-async fn a_bad_file_costs_the_others_nothing() {
-    let (rig, own) = (Rig::new("timeout: 60s"), Own::read());
+async fn a_damaged_file_does_not_affect_others() {
+    let (rig, own) = (Fixture::new("timeout: 60s"), Own::read());
     let folder = tempfile::tempdir().unwrap();
     let bad = folder.path().join("bad");
     fs::write(
@@ -475,12 +489,15 @@ async fn a_bad_file_costs_the_others_nothing() {
         [b"\x7fELF\x02\x01\x01".as_slice(), &[0xff; 200]].concat(),
     )
     .unwrap();
-    rig.context.executables.offer(&Executable {
+    rig.context.shared.get::<Executables>().offer(&Executable {
         build_id: BuildId::Gnu("bad".into()),
         file: Arc::new(File::open(&bad).unwrap()),
         ..own.offered()
     });
-    rig.context.executables.offer(&own.offered());
+    rig.context
+        .shared
+        .get::<Executables>()
+        .offer(&own.offered());
     for (build_id, reason) in [("bad", "refused"), ("missing", "no_file")] {
         let profile = own.profile(Path::new("/gone"), build_id, "native");
         assert_eq!(named(&rig.pass(profile).await), None);
@@ -491,10 +508,10 @@ async fn a_bad_file_costs_the_others_nothing() {
 }
 
 #[tokio::test]
-async fn files_are_held_within_the_bound() {
-    let (rig, own) = (Rig::idle("max_open: 2"), Own::read());
+async fn the_number_of_open_files_is_bounded() {
+    let (rig, own) = (Fixture::idle("max_open: 2"), Own::read());
     for id in ["a", "b", "a", "c"] {
-        rig.context.executables.offer(&Executable {
+        rig.context.shared.get::<Executables>().offer(&Executable {
             build_id: BuildId::Gnu(id.into()),
             ..own.offered()
         });
@@ -513,7 +530,7 @@ async fn files_are_held_within_the_bound() {
 }
 
 #[test]
-fn options_that_make_no_sense_are_refused() {
+fn validates_the_options() {
     for (options, problem) in [
         ("timeout: -1s", "must not be negative"),
         ("workers: 0", "must be between 1 and 64"),
@@ -538,8 +555,8 @@ fn options_that_make_no_sense_are_refused() {
 }
 
 #[tokio::test]
-async fn a_file_of_a_debuginfod_server_names_code_when_it_has_come() {
-    // This program may have no build id; the C library has one.
+async fn symbolizes_with_a_downloaded_executable() {
+    // This program may have no build ID; the C library has one.
     let library = Own::with(libc::getpid as unsafe extern "C" fn() -> i32 as usize as u64);
     let body = fs::read(&library.path).unwrap();
     let expected = format!("/buildid/{}/executable", library.build_id);
@@ -553,13 +570,13 @@ async fn a_file_of_a_debuginfod_server_names_code_when_it_has_come() {
         }),
         tempfile::tempdir().unwrap(),
     );
-    let rig = Rig::new(&format!(
+    let rig = Fixture::new(&format!(
         "debuginfod: {{urls: [{url:?}], cache_directory: {}}}",
         folder.path().display()
     ));
     let gone = library.profile(Path::new("/gone"), &library.build_id, "native");
     loop {
-        // None of them waits for the server.
+        // No batch waits for the server.
         match named(&rig.pass(gone.clone()).await) {
             None => tokio::time::sleep(Duration::from_millis(2)).await,
             Some((_, system_name, ..)) => {
@@ -572,7 +589,7 @@ async fn a_file_of_a_debuginfod_server_names_code_when_it_has_come() {
 }
 
 #[tokio::test]
-async fn what_a_dwo_file_says_is_named() {
+async fn symbolizes_with_a_dwo_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (source, object, library) = (path("code.c"), path("code.o"), path("code.so"));
@@ -593,10 +610,13 @@ async fn what_a_dwo_file_says_is_named() {
         if !has_dwo {
             fs::remove_file(path("code.dwo")).unwrap();
         }
-        let rig = Rig::new("{}");
-        rig.context.executables.offer(&code.offered());
+        let rig = Fixture::new("{}");
+        rig.context
+            .shared
+            .get::<Executables>()
+            .offer(&code.offered());
         let passed = rig.pass(code.native()).await;
-        let (name, _, file, line) = named(&passed).expect("it has a name");
+        let (name, _, file, line) = named(&passed).expect("resolved");
         assert_eq!(name, "landmark");
         assert!(file.ends_with("code.c") && line > 0, "{file}:{line}");
         let dictionary = &passed.model().dictionary;
@@ -612,7 +632,7 @@ fn run(tool: &str, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn lines_follow_when_the_debug_file_has_come() {
+async fn lines_are_added_once_the_debug_file_is_downloaded() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (source, library, debug) = (path("code.c"), path("code.so"), path("code.debug"));
@@ -629,13 +649,16 @@ async fn lines_follow_when_the_debug_file_has_come() {
         assert!(path.ends_with("/debuginfo"), "{path}");
         debuginfod::tests::answer(stream, "200 OK", &body);
     });
-    let rig = Rig::new(&format!(
+    let rig = Fixture::new(&format!(
         "debuginfod: {{urls: [{url:?}], cache_directory: {}}}",
         path("cache")
     ));
-    rig.context.executables.offer(&code.offered());
+    rig.context
+        .shared
+        .get::<Executables>()
+        .offer(&code.offered());
     loop {
-        let (name, _, file, line) = named(&rig.pass(code.native()).await).expect("it has a name");
+        let (name, _, file, line) = named(&rig.pass(code.native()).await).expect("resolved");
         assert_eq!(name, "landmark");
         if line > 0 {
             assert!(file.ends_with("code.c") && line <= 2, "{file}:{line}");

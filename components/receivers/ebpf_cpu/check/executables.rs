@@ -1,4 +1,4 @@
-//! How much of the code that runs here says how it is unwound.
+//! How much of the code that runs on this host has unwind information.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -9,28 +9,28 @@ use profcol_ebpf_loader::{Unwinding, unwinding};
 use super::Processes;
 
 const NAME: &str = "unwinding";
-/// So many are named.
+/// Number of files listed by name.
 const SHOWN: usize = 3;
-/// Below this share of files it is worth a warning.
+/// Percentage of files with unwind information below which the check warns.
 const MOST: usize = 90;
 
 #[derive(Default)]
 struct Survey {
     described: usize,
-    /// Followed by what the code does, on x86-64, or by frame pointers.
+    /// Unwound by instruction analysis on x86-64, else by frame pointers.
     undescribed: Vec<String>,
     unreadable: Vec<String>,
     not_looked_at: usize,
 }
 
-/// Looks at each file once, as many as there is time for.
+/// Checks each file once, until `time` is up.
 pub(super) fn check(processes: &Processes, time: Duration) -> Check {
     let until = Instant::now() + time;
     let mut survey = Survey::default();
-    let mut known = HashSet::new();
+    let mut checked = HashSet::new();
     for (pid, files) in &processes.seen {
         for file in files {
-            if !known.insert((file.device.as_str(), file.inode)) {
+            if !checked.insert((file.device.as_str(), file.inode)) {
                 continue;
             }
             if Instant::now() >= until {
@@ -40,9 +40,9 @@ pub(super) fn check(processes: &Processes, time: Duration) -> Check {
             match file.open(&processes.proc, *pid) {
                 Err(_) => survey.unreadable.push(file.path.clone()),
                 Ok(opened) => match unwinding(&opened) {
-                    Some(Unwinding::Described) => survey.described += 1,
+                    Some(Unwinding::ProcessDescription) => survey.described += 1,
                     Some(Unwinding::Undescribed) => survey.undescribed.push(file.path.clone()),
-                    // A file of data or of another format that somebody maps as code.
+                    // A data file or another format, mapped as executable.
                     None => {}
                 },
             }
@@ -59,24 +59,24 @@ impl Survey {
             _ => self.described * 100 / looked_at,
         };
         let mut found = format!(
-            "{} of {looked_at} executables and libraries of {processes} processes say how they are unwound ({share} %)",
+            "{} of {looked_at} executables and libraries of {processes} processes have unwind information ({share} %)",
             self.described
         );
         if !self.undescribed.is_empty() {
             let by = match cfg!(target_arch = "x86_64") {
-                true => "their instructions",
+                true => "instruction analysis",
                 false => "frame pointers",
             };
-            found += &format!("; {} are followed by {by}", named(&self.undescribed));
+            found += &format!("; {} are unwound by {by}", named(&self.undescribed));
         }
         if !self.unreadable.is_empty() {
             found += &format!("; {} cannot be opened", named(&self.unreadable));
         }
         if refused > 0 {
-            found += &format!("; processes that cannot be looked at: {refused}");
+            found += &format!("; processes that cannot be inspected: {refused}");
         }
         if self.not_looked_at > 0 {
-            found += &format!("; left out for lack of time: {}", self.not_looked_at);
+            found += &format!("; skipped for lack of time: {}", self.not_looked_at);
         }
         let check = Check::new(NAME, found);
         let is_blind = refused * 10 > processes || !self.unreadable.is_empty() && share < MOST;
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_cannot_be_opened_are_named() {
+    fn files_that_cannot_be_opened_are_listed() {
         let host = Host::new().with_process(3, "a", &["/a", "/b"]);
         let found = check(&host.processes(), LONG);
         assert!(found.found.contains("0 of 2"), "{found:?}");
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_no_code_and_a_file_without_tables_is_told() {
+    fn text_files_are_ignored_and_files_without_tables_are_listed() {
         let host = Host::new()
             .with_process(3, "a", &["/text"])
             .with("3/root/text", "not an executable");
@@ -155,11 +155,11 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_looking() {
+    fn stops_when_the_time_is_up() {
         let host = Host::new().with_process(3, "a", &["/a", "/b"]);
         let found = check(&host.processes(), Duration::ZERO);
         assert!(
-            found.found.ends_with("left out for lack of time: 2"),
+            found.found.ends_with("skipped for lack of time: 2"),
             "{found:?}"
         );
     }

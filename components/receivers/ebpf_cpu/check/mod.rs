@@ -1,27 +1,19 @@
-//! What this host has for profiling and what it lacks: for `profcol doctor`.
+//! The checks of `profcol doctor`: what this host offers for profiling, and what it lacks.
 
 mod executables;
 mod profilers;
 mod runtimes;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use profcol_component::Check;
 use profcol_ebpf_loader::{Requirement, Settings};
 
-/// How long samples are taken to try it out.
+/// Duration of the trial run.
 const TRIAL: Duration = Duration::from_millis(300);
-/// How long executables are looked at: a part of the time that all checks of a component have together.
+/// Time for checking executables: a part of the time limit for all checks of a component.
 const LOOK: Duration = Duration::from_secs(2);
-
-pub use self::runtimes::LanguageRuntime;
-
-/// The language runtimes of those of the processes that have one, by PID.
-pub fn language_runtimes(pids: &[u32]) -> HashMap<u32, LanguageRuntime> {
-    runtimes::by_process(&Processes::of(Path::new("/proc"), pids))
-}
 
 pub(super) fn all(settings: &Settings) -> Vec<Check> {
     let root = Path::new("/");
@@ -36,7 +28,7 @@ pub(super) fn all(settings: &Settings) -> Vec<Check> {
     checks
 }
 
-/// What runs here, and how much of it will be seen.
+/// The runtimes, executables and profilers on this host.
 fn of_programs(proc: &Path) -> Vec<Check> {
     let processes = Processes::read(proc);
     let mut checks = vec![executables::check(&processes, LOOK)];
@@ -44,28 +36,24 @@ fn of_programs(proc: &Path) -> Vec<Check> {
     checks
 }
 
-/// Processes, with the files whose code they have mapped.
+/// Processes, with the files that they map as executable.
 struct Processes {
     proc: PathBuf,
     seen: Vec<(u32, Vec<profcol_processes::MappedFile>)>,
-    /// Those into which this process may not look.
+    /// Processes that this process may not inspect.
     refused: usize,
 }
 
 impl Processes {
     fn read(proc: &Path) -> Self {
-        Self::of(proc, &profcol_processes::pids_in(proc))
-    }
-
-    fn of(proc: &Path, pids: &[u32]) -> Self {
         let (mut seen, mut refused) = (Vec::new(), 0);
-        for &pid in pids {
+        for pid in profcol_processes::pids_in(proc) {
             match profcol_processes::mapped_code(proc, pid) {
-                // The kernel's threads have none.
+                // Kernel threads map no files.
                 Ok(files) if files.is_empty() => {}
                 Ok(files) => seen.push((pid, files)),
                 Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => refused += 1,
-                // It has ended.
+                // The process exited.
                 Err(_) => {}
             }
         }
@@ -86,7 +74,7 @@ fn of_requirement(requirement: Requirement) -> Check {
     }
 }
 
-/// A `/proc` as files.
+/// A fake `/proc`.
 #[cfg(test)]
 struct Host(tempfile::TempDir);
 
@@ -103,7 +91,7 @@ impl Host {
         self
     }
 
-    /// A process that has mapped the code of these files, the first of which it runs.
+    /// Adds a process that maps these files as executable and runs the first.
     fn with_process(self, pid: u32, comm: &str, files: &[&str]) -> Self {
         let lines = files.iter().enumerate().map(|(at, path)| {
             let inode = path.bytes().map(usize::from).sum::<usize>();

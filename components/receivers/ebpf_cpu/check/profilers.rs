@@ -1,4 +1,4 @@
-//! Other profilers on this host: they work side by side, and each costs.
+//! Other profilers on this host: they coexist, but their costs add up.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use profcol_component::Check;
 
 const NAME: &str = "other_profilers";
 
-/// The kernel's names of them, of fifteen characters at most, and what people call them.
+/// Their `comm`, at most fifteen characters, and their common name.
 const PROFILERS: &[(&str, &str)] = &[
     ("parca-agent", "Parca Agent"),
     ("ebpf-profiler", "the OpenTelemetry eBPF profiler"),
@@ -36,7 +36,7 @@ pub(super) fn check(proc: &Path, own: u32) -> Check {
         return Check::new(NAME, "none");
     }
     Check::new(NAME, found.join(", ")).warn(
-        "each samples this host, so their costs add up; they do not disturb one another",
+        "each samples this host, so their costs add up; they do not disturb each other",
         "stop those that are not needed",
     )
 }
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_are_named_and_not_oneself() {
+    fn lists_other_profilers_but_not_itself() {
         let host = Host::new()
             .with_process(1, "systemd", &["/sbin/init"])
             .with_process(7, "profcol", &["/bin/profcol"]);

@@ -50,7 +50,7 @@ labels:
 {{- if .Values.configMap.create }}
 {{- include "profcol.fullname" . }}
 {{- else }}
-{{- required "configMap.existingName is needed where configMap.create is false" .Values.configMap.existingName }}
+{{- required "configMap.existingName is required if configMap.create is false" .Values.configMap.existingName }}
 {{- end }}
 {{- end }}
 
@@ -63,7 +63,7 @@ labels:
 {{- toYaml .Values.alternateConfig }}
 {{- else }}
 {{- if not (or .Values.backend (.Values.config).exporters) }}
-{{- fail "`backend` says where the profiles go, such as --set backend=otel-collector:4317" }}
+{{- fail "set `backend` to the destination of the profiles, such as --set backend=otel-collector:4317" }}
 {{- end }}
 {{- $file := printf "files/%s.yaml" .Values.mode }}
 {{- toYaml (mergeOverwrite (fromYaml (.Files.Get $file)) (deepCopy .Values.config)) }}
@@ -107,7 +107,7 @@ spec:
   serviceAccountName: {{ include "profcol.serviceAccountName" . }}
   {{- $agent := include "profcol.isAgent" . }}
   {{- if $agent }}
-  # The processes of the node, not only its own.
+  # See all processes of the node.
   hostPID: true
   {{- else }}
   automountServiceAccountToken: false
@@ -204,7 +204,7 @@ spec:
       volumeMounts:
         - {name: config, mountPath: /etc/profcol, readOnly: true}
         {{- if $agent }}
-        # Says by its identity whose processes are this host's.
+        # Identifies the host, to tell whether a process is local.
         - {name: machine-id, mountPath: /etc/machine-id, readOnly: true}
         {{- end }}
         {{- with .Values.extraVolumeMounts }}

@@ -1,15 +1,15 @@
-//! HotSpot: the frames of the Java code that stands in its code cache.
+//! HotSpot: the frames of Java code in its code cache.
 //!
-//! Compiled code has no frame pointer and no unwind information, so here each frame is found by the
-//! CodeBlob that its address is in: the code cache is up to four heaps, whose segment maps tell where a
-//! blob begins.
+//! Compiled code has no frame pointer and no unwind information, so each frame is unwound by the
+//! CodeBlob that contains its address: the code cache has up to four heaps, whose segment maps lead to
+//! the start of a blob.
 //!
 //! ```text
 //! pc ─► heap ─► segment map ─► CodeBlob ─► size of the frame ─► the caller's registers
 //! ```
 //!
-//! Only x86-64. Whoever walks asks [`CodeCache::holds`] for each frame, steps by [`Walk::step`] while it
-//! does, and natively where it does not.
+//! Only x86-64. For each frame the caller checks [`CodeCache::holds`]: if true it uses [`Walk::step`],
+//! else it unwinds natively.
 
 mod blob;
 mod interpreted;
@@ -21,17 +21,17 @@ pub use self::blob::Blob;
 pub use self::leaf::Leaf;
 pub use self::step::{EDGE, Found, Place, Walk};
 
-/// Offsets of members, in bytes, as the version of the file has them.
+/// Offsets of members, in bytes, for the version of the file.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Layout {
-    /// Of the `HeapBlock` in front of each blob.
+    /// Size of the `HeapBlock` before each blob.
     pub heap_block_bytes: u16,
     pub blob_name: u16,
     pub blob_code_begin: u16,
     pub blob_code_end: u16,
-    /// In words, with the return address.
+    /// In words, including the return address.
     pub blob_frame_size: u16,
     pub blob_frame_complete: u16,
     /// Shift that leaves the bits of [`blob_frame_complete`](Self::blob_frame_complete) of 32.
@@ -41,32 +41,32 @@ pub struct Layout {
     pub nmethod_compile_id: u16,
     pub nmethod_orig_pc_offset: u16,
     pub nmethod_deopt_handler: u16,
-    /// The one for calls of method handles; 0 where there is none.
+    /// The handler for method handle calls; 0 if there is none.
     pub nmethod_deopt_mh_handler: u16,
     pub method_const_method: u16,
     pub const_method_code_size: u16,
-    /// Behind it are the bytecodes.
+    /// The bytecodes follow it.
     pub const_method_bytes: u16,
     /// From the frame pointer of an interpreted frame down to its bytecode pointer.
     pub frame_bcp: u16,
 }
 
-/// How a blob has the addresses of its code.
+/// How a blob stores the addresses of its code.
 pub mod code_address {
     pub const POINTER: u16 = 0;
-    /// 32 bits, from the blob.
+    /// 32 bits, relative to the blob.
     pub const OFFSET: u16 = 1;
 }
 
 /// `CodeCache` has three heaps, or one; some builds have a fourth.
 pub const MAX_HEAPS: usize = 4;
 
-/// Where the code of a process is; nothing of it changes once the runtime is up.
+/// The code cache of a process; it does not change after startup.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct CodeCache {
-    /// All heaps, which are reserved as one.
+    /// All heaps, which are one reservation.
     pub range: AddressRange,
     pub heaps: [CodeHeap; MAX_HEAPS],
     /// The template interpreter.
@@ -75,7 +75,7 @@ pub struct CodeCache {
     pub continuation: AddressRange,
 }
 
-/// What the programs know of a process that runs HotSpot.
+/// The programs' data on a process that runs HotSpot.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -90,9 +90,9 @@ pub struct JavaProcess {
 #[repr(C)]
 pub struct CodeHeap {
     pub range: AddressRange,
-    /// The segment map: a byte for each segment.
+    /// The segment map: one byte per segment.
     pub segment_map: u64,
-    /// Logarithm of the bytes of a segment.
+    /// log2 of the segment size.
     pub segment_shift: u32,
     pub unused: u32,
 }
@@ -105,7 +105,7 @@ pub struct AddressRange {
     pub end: u64,
 }
 
-/// Why a frame could not be followed; the position of a frame without a function.
+/// Why a frame could not be unwound; the position of a frame without a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Failure {
@@ -117,12 +117,12 @@ pub enum Failure {
     Stack = 4,
     /// The caller's stack pointer would not be above this frame's.
     NotAdvancing = 5,
-    /// The frame is of a form that is not known.
+    /// The frame has an unknown form.
     Frame = 6,
 }
 
-/// The bytecode index of a frame that stands at none: of a native method, or before its first bytecode
-/// pointer was stored.
+/// The bytecode index of a frame without one: of a native method, or before it stored its first bytecode
+/// pointer.
 pub const NO_BCI: u32 = 0xffff;
 
 impl AddressRange {
@@ -133,7 +133,7 @@ impl AddressRange {
 }
 
 impl CodeCache {
-    /// Whether the address is in code that [`Walk::step`] follows.
+    /// Whether the address is in code that [`Walk::step`] unwinds.
     #[inline(always)]
     pub fn holds(&self, address: u64) -> bool {
         self.range.holds(address)

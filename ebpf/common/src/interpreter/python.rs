@@ -1,16 +1,16 @@
 //! CPython: from a thread's state along its frames.
 //!
 //! ```text
-//! runtime ─► interpreters ─► threads ─► the frame that runs ─► its caller ─► ...
+//! runtime ─► interpreters ─► threads ─► current frame ─► its caller ─► ...
 //! ```
 //!
-//! One native frame of the loop runs many frames: a call from Python to Python does not nest natively
-//! since 3.11. Where its frames end, 3.12 and later have a frame of their own on the C stack, and 3.11
-//! has a `_PyCFrame` there. Older ones run one frame in each native frame.
+//! One native frame of the loop runs many frames: since 3.11 a call from Python to Python does not nest
+//! natively. Its last frame is marked by a shim frame on the C stack in 3.12 and later, and by a
+//! `_PyCFrame` there in 3.11. Older versions run one frame in each native frame.
 
 use super::{BlockMemory, Detail, NativeFrame, Step, unreadable};
 
-/// Offsets of members, in bytes, as the version of the file has them.
+/// Offsets of members, in bytes, for the version of the file.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -22,11 +22,11 @@ pub struct Layout {
     pub interpreter_threads: u32,
     pub thread_next: u32,
     pub thread_interpreter: u32,
-    /// `thread_id`, or `native_thread_id` where the first is not the thread pointer.
+    /// `thread_id`, or `native_thread_id` if the former is not the thread pointer.
     pub thread_id: u32,
     /// `current_frame`, `cframe` or `frame`.
     pub thread_frame: u32,
-    /// Members of `_PyCFrame`; [`NO_CFRAME`] where there is none.
+    /// Members of `_PyCFrame`; [`NO_CFRAME`] if there is none.
     pub cframe_frame: u32,
     pub cframe_previous: u32,
     pub frame_bytes: u32,
@@ -35,16 +35,16 @@ pub struct Layout {
     pub frame_instruction: u32,
     /// `owner` or `is_entry`, one byte.
     pub frame_owner: u32,
-    /// Frames with at least this owner are no functions.
+    /// Frames with at least this owner are not functions.
     pub shim_owner: u32,
-    /// The part of a code object that tells one from another that had its address.
+    /// The part of a code object that distinguishes it from earlier ones at its address.
     pub code_identity: u32,
-    /// Two numbers of 32 bits in that part.
+    /// Two 32-bit numbers in that part.
     pub identity_first: u32,
     pub identity_second: u32,
-    /// Where the instructions of a code object begin; 0 if frames have the index of theirs.
+    /// Offset of the instructions in a code object; 0 if frames store an instruction index.
     pub code_instructions: u32,
-    /// Shift from what a frame has to the index of an instruction.
+    /// Shift that converts a frame's position to an instruction index.
     pub position_shift: u32,
 }
 
@@ -54,18 +54,18 @@ pub mod boundary {
     pub const SHIM: u32 = 0;
     /// By the flag `is_entry`, and a `_PyCFrame` on the C stack.
     pub const CFRAME: u32 = 1;
-    /// There is one.
+    /// Each native frame runs a single one.
     pub const SINGLE: u32 = 2;
 }
 
-/// Where the walk is.
+/// The state of the walk.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Walk {
-    /// The next frame; 0 behind the last one.
+    /// The next frame; 0 after the last one.
     pub frame: u64,
-    /// The `_PyCFrame` of the next native frame, where there are such.
+    /// The `_PyCFrame` of the next native frame, in versions that have it.
     pub cframe: u64,
     /// Whether the chain of frames could not be read to its end.
     pub is_lost: u64,
@@ -77,13 +77,13 @@ const TAG: u64 = 1;
 /// Bytes of [`Layout::code_identity`].
 pub const IDENTITY_BYTES: u32 = 64;
 
-/// A frame that cannot be read.
+/// An unreadable frame.
 pub fn unreadable(reason: u32) -> Step {
     Step::Last(0, Detail::new(0, reason))
 }
 
 impl Walk {
-    /// The walk from the frame that the thread runs.
+    /// The walk from the thread's current frame.
     #[inline(always)]
     pub fn begin(layout: &Layout, thread: u64, memory: &mut impl BlockMemory) -> Option<Self> {
         let top = memory.word(thread.wrapping_add(layout.thread_frame.into()))?;
@@ -98,7 +98,7 @@ impl Walk {
         Some(walk)
     }
 
-    /// A thread whose frames cannot be read.
+    /// A thread with unreadable frames.
     pub fn lost() -> Self {
         Self {
             is_lost: 1,
@@ -106,7 +106,7 @@ impl Walk {
         }
     }
 
-    /// Before the first frame of a native frame.
+    /// To be called before the first frame of a native frame.
     #[inline(always)]
     pub fn enter(
         &mut self,
@@ -178,7 +178,7 @@ impl Walk {
         }
     }
 
-    /// The frame that was entered from C is the last one of its `_PyCFrame`.
+    /// The frame entered from C is the last one of its `_PyCFrame`.
     #[inline(always)]
     fn leave_cframe(
         &mut self,
@@ -196,7 +196,7 @@ impl Walk {
         if is_own {
             return Step::Last(code, detail);
         }
-        // Of a native frame that was not met.
+        // It belongs to a native frame that the walk did not see.
         match memory.word(self.cframe.wrapping_add(layout.cframe_frame.into())) {
             Some(frame) => self.frame = frame,
             None => self.is_lost = 1,

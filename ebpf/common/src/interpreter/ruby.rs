@@ -1,51 +1,51 @@
 //! Ruby (MRI): from a thread's execution context along its control frames.
 //!
 //! ```text
-//! thread pointer ─► execution context ─► the control frame that runs ─► its caller ─► ...
+//! thread pointer ─► execution context ─► current control frame ─► its caller ─► ...
 //! ```
 //!
 //! One native frame of `rb_vm_exec` runs the control frames up to the first one with the flag `FINISH`;
-//! functions in C between them have control frames too, and native frames of their own. A control frame
-//! is there a little before its native frame is, and goes before that one does: what tells are its
-//! instruction, which is the first one until the loop runs it, and the tag that `rb_vm_exec` has on the
+//! C functions between them have control frames too, and native frames of their own. A control frame is
+//! pushed shortly before its native frame and popped before it. Two things show this: its instruction,
+//! which is the first one until the loop runs it, and the tag that `rb_vm_exec` has on the
 //! C stack.
 
 use super::{BlockMemory, Detail, NativeFrame, Step, unreadable};
 use crate::walk::Registers;
 
-/// What the file tells of its version, and of where a thread has its execution context.
+/// The layout of the file's version, and how to find a thread's execution context.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Layout {
     /// One of [`context`].
     pub context: u32,
-    /// Added to the place that [`Self::context`] leads to; signed.
+    /// Added to the address that [`Self::context`] leads to; signed.
     pub context_offset: u32,
-    /// Of the table of a thread's blocks: 1 << this is the size of an entry.
+    /// log2 of the entry size in a thread's table of TLS blocks.
     pub table_shift: u32,
-    /// Of a control frame.
+    /// Size of a control frame.
     pub frame_bytes: u32,
-    /// `vm_exec_core`, in offsets of the file.
+    /// `vm_exec_core`, in file offsets.
     pub loop_start: u32,
     pub loop_end: u32,
 }
 
-/// How a thread's execution context is found.
+/// How to find a thread's execution context.
 pub mod context {
     /// The state is the module and the offset of a thread-local variable.
     pub const MODULE: u32 = 0;
     /// The state is the offset of a thread-local variable from the thread pointer.
     pub const OFFSET: u32 = 1;
-    /// The variable is as far from the thread pointer as the code says.
+    /// The code contains the variable's distance from the thread pointer.
     pub const FIXED: u32 = 2;
-    /// The state is the key with which the thread has its `rb_thread_t`.
+    /// The state is the `pthread` key of the thread's `rb_thread_t`.
     pub const KEY: u32 = 3;
 }
 
-/// Of the thread pointer, in glibc and musl.
+/// Offset from the thread pointer to the DTV, in glibc and musl.
 const THREAD_BLOCKS: u64 = 8;
-/// Where glibc has the values of the first keys.
+/// Offset of glibc's values of the first keys.
 const THREAD_VALUES: u64 = 0x318;
 const VALUE_SHIFT: u32 = 4;
 const MAX_KEY: u64 = 32;
@@ -66,7 +66,7 @@ mod control_frame {
     pub const ENVIRONMENT: u32 = 4;
 }
 
-/// In front of where a frame's environment points, and there.
+/// Offsets relative to a frame's environment pointer.
 mod environment {
     pub const BEFORE: u64 = 16;
     pub const BYTES: u32 = 24;
@@ -78,7 +78,7 @@ mod environment {
 mod flag {
     pub const LOCAL: u64 = 0x2;
     pub const FINISH: u64 = 0x20;
-    /// A function in C.
+    /// A C function.
     pub const C: u64 = 0x80;
 }
 
@@ -87,7 +87,7 @@ const SEQUENCE_BODY: u64 = 16;
 const BODY_BYTES: u32 = 16;
 const BODY_INSTRUCTIONS: u32 = 1;
 
-/// `rb_vm_tag`: where an exception goes on, and the tag before it.
+/// `rb_vm_tag`: the exception handler's jump buffer, and the previous tag.
 mod tag {
     pub const REGISTERS: u64 = 16;
     pub const REGISTERS_BYTES: u32 = 24;
@@ -97,10 +97,10 @@ mod tag {
     pub const PREVIOUS: u64 = 56;
 }
 
-/// Tags that are not those of `rb_vm_exec`, as each `ensure` in C has one.
+/// Maximum number of other tags; each `ensure` in C has one.
 const MAX_TAGS: u32 = 32;
 
-/// Environments from a block to its method.
+/// Maximum number of environments from a block to its method.
 const MAX_LEVELS: u32 = 8;
 
 /// Kinds of internal objects.
@@ -114,45 +114,45 @@ mod internal {
     }
 }
 
-/// Where the walk is.
+/// The state of the walk.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Walk {
     /// The next control frame.
     pub frame: u64,
-    /// Behind the outermost one; 0 if they cannot be read.
+    /// The end of the control frames; 0 if they are unreadable.
     pub end: u64,
     /// The newest tag.
     pub tag: u64,
-    /// One of [`above`]: what is natively above the frame of `rb_vm_exec`.
+    /// One of [`above`]: the native frame above that of `rb_vm_exec`.
     pub above: u64,
 }
 
-/// What runs natively when the innermost control frame is met.
+/// The native code that is running when the walk reaches the innermost control frame.
 pub mod above {
-    /// It was met before, or is of generated code.
+    /// That frame was found before, or belongs to generated code.
     pub const MET: u64 = 0;
-    /// `rb_vm_exec` itself, or what it calls beside the loop.
+    /// `rb_vm_exec` itself, or a callee other than the loop.
     pub const ENTRY: u64 = 1;
     /// The loop.
     pub const LOOP: u64 = 2;
-    /// What the loop or generated code called.
+    /// A function called by the loop or by generated code.
     pub const CALLED: u64 = 3;
 }
 
-/// A method and a sequence of instructions, in the [`Detail`] of a frame.
+/// A method and an instruction sequence, in the [`Detail`] of a frame.
 ///
 /// ```text
 /// address of the method entry / 8 (32) │ fingerprint (16) │ position (16)
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Function {
-    /// The lower half of the eighth of the address of its method entry; 0 without.
+    /// The lower half of (address of its method entry / 8); 0 if there is none.
     pub method: u32,
-    /// What tells a sequence from others that had its address.
+    /// Distinguishes a sequence from earlier ones at its address.
     pub fingerprint: u32,
-    /// Of the instruction behind the one that runs; [`Self::FAR`] at most.
+    /// Position of the instruction after the current one; at most [`Self::FAR`].
     pub position: u32,
 }
 
@@ -173,7 +173,7 @@ impl Function {
     }
 }
 
-/// By the first two words of a body: the type and the size, and the address of its instructions.
+/// From the first two words of a body: type and size, and the address of its instructions.
 #[inline(always)]
 pub fn fingerprint(first: u64, instructions: u64) -> u32 {
     let size = (first >> 32) as u32;
@@ -212,7 +212,7 @@ pub fn find_context(
 }
 
 impl Walk {
-    /// The walk from the frame that the context runs; none if it is not one that runs.
+    /// The walk from the context's current frame; none if the context is invalid.
     #[inline(always)]
     pub fn begin(context: u64, above: u64, memory: &mut impl BlockMemory) -> Option<Self> {
         if context == 0 || !memory.load_block(context, execution_context::BYTES) {
@@ -230,8 +230,8 @@ impl Walk {
         })
     }
 
-    /// The registers of the `rb_vm_exec` that called generated code: where it would catch an exception. The
-    /// code pushes no tag, so its is the first one behind the stack pointer.
+    /// The registers of the `rb_vm_exec` that called generated code: those at its exception handler. The
+    /// code pushes no tag, so that of `rb_vm_exec` is the first one above the stack pointer.
     #[inline(always)]
     pub fn leave_generated(&self, sp: u64, memory: &mut impl BlockMemory) -> Option<Registers> {
         let mut tag = self.tag;
@@ -283,7 +283,7 @@ impl Walk {
         let above = self.above;
         self.above = above::MET;
         if flags & flag::C != 0 || instruction == 0 || sequence == 0 {
-            // The loop itself does not run under one: its frame is gone already.
+            // The loop itself does not run inside one: its frame is already gone.
             let is_left =
                 above == above::LOOP || (above == above::ENTRY && !native.holds(self.tag));
             if is_left {
@@ -326,7 +326,7 @@ impl Walk {
         }
     }
 
-    /// The entry of the method whose environment was loaded, or the one around it; 0 without.
+    /// The entry of the method of the loaded environment, or of the enclosing one; 0 if there is none.
     #[inline(always)]
     fn method(&self, memory: &mut impl BlockMemory) -> u64 {
         for _ in 0..MAX_LEVELS {
@@ -366,7 +366,7 @@ impl Walk {
     }
 }
 
-/// A frame that cannot be read.
+/// An unreadable frame.
 #[inline(always)]
 fn unreadable() -> Step {
     Step::Last(0, Detail::new(0, unreadable::MEMORY))

@@ -1,4 +1,4 @@
-//! Memory of a process, made by hand.
+//! Handmade process memory.
 
 use super::{BLOCK_WORDS, BlockMemory};
 use std::collections::BTreeMap;

@@ -1,35 +1,35 @@
-//! The function of a frame of JavaScript.
+//! The function of a JavaScript frame.
 //!
 //! Every function has a frame with a frame pointer. Below it are the context and the function, or a
-//! marker where the frame is none of a function. Functions move often, so samples have what their
-//! closures share, `SharedFunctionInfo`, which hardly moves.
+//! marker if the frame has no function. Functions move often, so samples have the data that closures
+//! share, `SharedFunctionInfo`, which hardly moves.
 
 use super::BlockMemory;
 
-/// What tells functions apart that had the same address one after the other. It holds no pointers.
+/// Distinguishes functions that successively had the same address. It contains no pointers.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Layout {
     /// `shared_function_info` in a `JSFunction`.
     pub function_shared: u16,
-    /// `unique_id` is there, behind the other numbers.
+    /// Whether `unique_id` follows the other numbers.
     pub has_unique_id: u16,
-    /// `length` in a `SharedFunctionInfo`, with which its numbers begin.
+    /// `length` in a `SharedFunctionInfo`, the first of its numbers.
     pub shared_numbers: u32,
 }
 
-/// Where a frame has what, below its frame pointer.
+/// Slots of a frame, below its frame pointer.
 pub mod slot {
     pub const CONTEXT: u64 = 8;
     pub const FUNCTION: u64 = 16;
     pub const BYTECODE_OFFSET: u64 = 40;
 }
 
-/// Of a frame whose bytecode offset is none.
+/// The position of a frame without a bytecode offset.
 pub const NO_POSITION: u32 = u32::MAX;
 
-/// Pointers to objects have the lowest bit set, and not the one above.
+/// Object pointers have the lowest bit set and the next one clear.
 const OBJECT: u64 = 1;
 const TAG: u64 = 3;
 
@@ -38,17 +38,17 @@ pub fn is_object(word: u64) -> bool {
     word & TAG == OBJECT
 }
 
-/// The type of a frame that is none of a function, by its slot for the context.
+/// The type of a frame without a function, from its context slot.
 #[inline(always)]
 pub fn frame_type(slot: u64) -> Option<u32> {
     let is_marker = slot & 1 == 0 && slot >> 1 <= MAX_FRAME_TYPE;
     is_marker.then_some((slot >> 1) as u32)
 }
 
-/// Versions have some thirty.
+/// Versions have about thirty.
 const MAX_FRAME_TYPE: u64 = 0xff;
 
-/// The bytecode offset in a slot. In other frames the slot holds whatever they keep there.
+/// The bytecode offset in a slot. In other frames the slot has arbitrary content.
 #[inline(always)]
 pub fn position(slot: u64) -> u32 {
     let is_number = slot as u32 == 0;
@@ -59,7 +59,7 @@ pub fn position(slot: u64) -> u32 {
     }
 }
 
-/// A function that is called by others: a `SharedFunctionInfo`.
+/// A function: a `SharedFunctionInfo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Function {
     /// Without the tag.
@@ -75,7 +75,7 @@ impl Layout {
         let shared = if is_object(shared) {
             shared
         } else {
-            // The collector moves the closure right now: its first word says where it is.
+            // The collector is moving the closure: its first word has the new address.
             let moved = memory.block_word(0);
             if moved & TAG != 0 {
                 return None;
@@ -92,7 +92,7 @@ impl Layout {
         })
     }
 
-    /// Not an object if the closure is none, or moved.
+    /// Not an object if the closure is invalid or moved.
     #[inline(always)]
     fn shared(&self, memory: &mut impl BlockMemory, closure: u64) -> Option<u64> {
         let at = u32::from(self.function_shared);
@@ -119,7 +119,7 @@ impl Layout {
         Some(self.generation_of(words))
     }
 
-    /// A hash of those numbers that stay the same as long as the function is there.
+    /// A hash of the numbers that stay constant during the function's lifetime.
     #[inline(always)]
     pub fn generation_of(&self, numbers: [u64; 3]) -> u32 {
         // Without the expected number of properties and the flags, which change.

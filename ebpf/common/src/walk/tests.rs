@@ -1,4 +1,4 @@
-//! The step on hand-made code and memory: each rule, each reason to stop, and anything at all.
+//! The step on handmade code and memory: each rule, each end reason, and arbitrary input.
 
 mod aarch64;
 
@@ -37,10 +37,10 @@ impl Tables for OneRule {
     }
 }
 
-/// What a machine that signs return addresses leaves for addresses.
+/// The address bits on a machine that signs return addresses.
 const ADDRESS_BITS: u64 = (1 << 48) - 1;
 
-/// By the rule that the tables have for the frame's address.
+/// Uses the tables' rule for the frame's address.
 fn step_on<A: Architecture, W: Tables + UserMemory>(
     walk: &mut Walk,
     code: &CodeMapping,
@@ -148,7 +148,7 @@ fn stops_where_the_rule_leads_nowhere() {
             LINK,
             EndReason::NotAdvancing,
         ),
-        // What a caller had in the register is lost.
+        // A caller's value of the register is lost.
         (vfork, 0, EndReason::Unsupported),
     ] {
         let mut walk = walk(0x1000, 0x7000);
@@ -184,7 +184,7 @@ impl Process {
         }
     }
 
-    /// Walks from this place to the end, and returns the addresses on the way.
+    /// Walks from here to the end, and returns the addresses on the way.
     fn walk<A: Architecture>(&mut self, registers: Registers) -> (Vec<u64>, EndReason) {
         let mut walk = Walk {
             registers,
@@ -288,7 +288,7 @@ fn a_return_address_belongs_to_the_call_before_it() {
         at(TEXT + 4, STACK, 0),
         (&[TEXT + 4, TEXT + 0xf, TEXT + 0x17], EndReason::Complete),
     );
-    // Where the thread itself stands, nothing is before.
+    // In the innermost frame the address is exact.
     check(
         &rows,
         &memory,
@@ -309,7 +309,7 @@ fn a_signal_may_interrupt_any_instruction_on_any_stack() {
     // The handler on the alternate stack above, what it interrupted below, at the first byte of a function.
     let memory = [
         (STACK, TEXT + 0x11),
-        // Behind the flags, the link and the stack of a `ucontext`: the registers 16, 15, 10 and 8.
+        // After the flags, the link and the stack of a `ucontext`: the registers 16, 15, 10 and 8.
         (STACK + 8 + 168, TEXT + 0x20),
         (STACK + 8 + 160, lower),
         (STACK + 8 + 120, 0),
@@ -484,7 +484,7 @@ impl Words for Anything {
 }
 
 impl UserMemory for Anything {
-    /// As the kernel has it: nothing at the bottom, nothing in its own half.
+    /// Like the kernel: the lowest page and the kernel half are unmapped.
     fn user_word(&mut self, address: u64) -> Option<u64> {
         let is_user = (0x1_0000..1 << 47).contains(&address);
         is_user.then(|| self.memory[(address >> 3) as usize % self.memory.len()])
@@ -501,7 +501,7 @@ impl Tables for Anything {
     }
 }
 
-/// Often something that makes sense.
+/// Often a plausible value.
 fn any_word() -> impl Strategy<Value = u64> {
     prop_oneof![
         any::<u64>(),
@@ -522,7 +522,7 @@ fn any_rule() -> impl Strategy<Value = u64> {
 }
 
 proptest! {
-    /// Neither panics nor goes down the stack, but where it is known to be another one.
+    /// Does not panic, and never goes down the stack unless it switches stacks.
     #[test]
     fn survives_anything(
         words in proptest::collection::vec(any::<u32>(), 1..64),

@@ -1,4 +1,4 @@
-//! What a frame of a sample is of.
+//! The Java code of a frame.
 
 use profcol_ebpf_common::interpreter::{hotspot, runtime};
 
@@ -10,7 +10,7 @@ use super::{FrameKind, JavaFrame};
 use crate::FunctionError;
 use crate::memory::Memory;
 
-/// The code at an address, read once: its frames are named without the process.
+/// The code at an address, read once: naming its frames does not need the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Code {
     Interpreted(Method),
@@ -19,8 +19,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// `function` and `generation` as a frame has them, and its runtime; `bias` as
-    /// [`Layout::read`] has it.
+    /// `function` and `generation` are those of a frame; `bias` is that of [`Layout::read`].
     pub fn read(
         layout: &Layout,
         memory: &impl Memory,
@@ -44,8 +43,8 @@ impl Code {
         }
     }
 
-    /// The frames at a position, innermost first: compiled code has those of the functions that were
-    /// inlined in front of the one that was compiled. At least one.
+    /// The frames at a position, innermost first, at least one. In compiled code, inlined functions come before the
+    /// compiled one.
     pub fn frames(&self, position: u32) -> Vec<JavaFrame> {
         match self {
             Self::Interpreted(method) => {
@@ -62,7 +61,7 @@ impl Code {
         }
     }
 
-    /// What it takes in memory.
+    /// Its memory size.
     pub fn bytes(&self) -> usize {
         size_of::<Self>()
             + match self {

@@ -1,4 +1,4 @@
-//! Where a process has its code.
+//! The code cache of a process.
 
 use profcol_ebpf_common::interpreter::hotspot::{AddressRange, CodeCache, CodeHeap, MAX_HEAPS};
 
@@ -9,14 +9,14 @@ use super::tables::string;
 use crate::FunctionError;
 use crate::memory::Memory;
 
-/// Of the code cache; it has 2 GiB at most.
+/// Maximum size of a heap; the code cache has 2 GiB at most.
 const MAX_HEAP_BYTES: u64 = 1 << 32;
-/// The logarithm of the bytes of a segment is 7 everywhere.
+/// Valid values of log2 of the segment size, which is always 7.
 const SEGMENT_SHIFTS: std::ops::RangeInclusive<u32> = 4..=16;
-/// Of blobs that the runtime makes when it starts.
+/// Maximum number of blobs created at startup.
 const MAX_BLOBS: u32 = 512;
 
-/// How the blob's name begins in each version that has it.
+/// The prefix of the blob's name in all versions that have it.
 const CONTINUATION: &str = "StubRoutines (continuation";
 
 /// None while the runtime starts.
@@ -122,7 +122,7 @@ fn continuation(layout: &Layout, memory: &impl Memory, heap: &CodeHeap) -> Optio
         if !heap.range.holds(block) {
             return None;
         }
-        // The length and a flag are half of the header each.
+        // One half of the header is the length, the other a flag.
         let word = memory.word(block).ok()?;
         let (segments, is_used) = if header > 8 {
             (word, memory.word(block.wrapping_add(8)).ok()?)

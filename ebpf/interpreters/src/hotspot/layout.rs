@@ -1,4 +1,4 @@
-//! Where a version of the runtime keeps what, by its own tables.
+//! The memory layout of a version of the runtime, from its own tables.
 
 use std::fmt;
 
@@ -18,12 +18,12 @@ const NEWEST: u32 = 25;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub version: Version,
-    /// For the programs.
+    /// For the BPF programs.
     pub common: hotspot::Layout,
     pub(super) cache: CacheMembers,
     pub(super) method: MethodMembers,
     pub(super) nmethod: NmethodMembers,
-    /// Names of stubs, and where the file keeps their addresses.
+    /// Names of stubs, and where the file stores their addresses.
     pub(super) stubs: Vec<(String, u64)>,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for Version {
 
 impl Version {
     fn read(tables: &Tables, memory: &impl Memory) -> Result<Self, FunctionError> {
-        // That of the virtual machine is another one in 8.
+        // In JDK 8 the VM has its own version.
         if let Some(current) = tables.address("JDK_Version", "_current") {
             let [major, _, security, _] = (memory.word(current)? as u32).to_le_bytes();
             return Ok(Self {
@@ -61,8 +61,8 @@ impl Version {
 }
 
 impl Layout {
-    /// By a process that runs the file; `bias` is what it adds to the file's addresses. None while the
-    /// process is still being loaded.
+    /// Reads the layout from a process that runs the file; `bias` is the load bias. None while the library
+    /// is still being loaded.
     pub fn read(
         hotspot: &HotSpot,
         memory: &impl Memory,
@@ -88,9 +88,9 @@ impl Layout {
             })
         };
         if !(OLDEST..=NEWEST).contains(&version.major) {
-            return Err(refuse("only JDK 8 to 25 are known"));
+            return Err(refuse("only JDK 8 to 25 are supported"));
         }
-        let incomplete = || refuse("its tables lack members that are needed");
+        let incomplete = || refuse("its tables lack required members");
         Ok(Self {
             version,
             common: common(version.major, tables).ok_or_else(incomplete)?,
@@ -101,7 +101,7 @@ impl Layout {
         })
     }
 
-    /// Where a process has its code; None while the runtime starts.
+    /// The code cache of a process; None while the runtime starts.
     pub fn code_cache(
         &self,
         memory: &impl Memory,

@@ -2,14 +2,14 @@
 
 use super::unsigned5::Unsigned5;
 
-/// The lines of a method, each with the first bytecode index that is of it; in any order.
+/// The lines of a method, each with its first bytecode index; unsorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lines(Vec<(u32, u32)>);
 
-/// Bytecodes of a method have 64 KiB at most.
+/// A method has at most 64 KiB of bytecode.
 const MAX_LINES: usize = 1 << 16;
 
-/// A byte that says that two integers follow; no byte has both deltas.
+/// A byte that announces two integers, because the deltas do not fit into one byte.
 const TWO_INTEGERS: u8 = 0xff;
 
 impl Lines {
@@ -40,7 +40,7 @@ impl Lines {
         Self(lines)
     }
 
-    /// 0 where there is none.
+    /// 0 if there is none.
     pub fn find(&self, bci: u32) -> u32 {
         let before = self.0.iter().filter(|(start, _)| *start <= bci);
         let best = before.max_by_key(|(start, _)| *start);
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_or_random_table_gives_some_lines() {
+    fn survives_truncated_and_random_tables() {
         for length in 0..200usize {
             let table: Vec<u8> = (0..length).map(|at| (at * 37 + 11) as u8).collect();
             for excludes_zero in [false, true] {

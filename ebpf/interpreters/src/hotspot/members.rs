@@ -1,17 +1,17 @@
-//! Offsets of the members that are read, by release.
+//! Member offsets by release.
 
 use profcol_ebpf_common::interpreter::hotspot::{self, code_address};
 
 use super::tables::Tables;
 
-/// Since then, blobs have the offsets of their parts, as they had in 8.
+/// Since then, blobs store the offsets of their parts, as in JDK 8.
 const OFFSETS_AGAIN: u32 = 23;
-/// Interpreted frames have a slot for the mirror of their class since then.
+/// Since then, interpreted frames have a slot for the mirror of their class.
 const MIRROR_SLOT: u32 = 9;
-/// No byte of an `UNSIGNED5` is 0 since then.
+/// Since then, no byte of an `UNSIGNED5` is 0.
 const UNSIGNED5_EXCLUDES_ZERO: u32 = 20;
 
-/// What the programs need.
+/// The layout for the BPF programs.
 pub fn common(major: u32, tables: &Tables) -> Option<hotspot::Layout> {
     let has_offsets = tables.offset("CodeBlob", "_code_begin").is_none();
     let blob = |member| tables.offset("CodeBlob", member);
@@ -51,14 +51,14 @@ pub fn common(major: u32, tables: &Tables) -> Option<hotspot::Layout> {
     })
 }
 
-/// A part of nmethods was the type `CompiledMethod` from 9 to 22.
+/// From JDK 9 to 22, the type `CompiledMethod` held a part of the nmethod members.
 fn nmethod_offset(tables: &Tables, member: &str) -> Option<u16> {
     tables
         .offset("nmethod", member)
         .or_else(|| tables.offset("CompiledMethod", member))
 }
 
-/// The code cache and the interpreter. Static members have addresses of the file.
+/// The code cache and the interpreter. Static members are file addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheMembers {
     pub heaps: Heaps,
@@ -73,10 +73,10 @@ pub struct CacheMembers {
     pub call_stub_return: u64,
 }
 
-/// How the code cache has its heaps.
+/// The heaps of the code cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heaps {
-    /// 8.
+    /// JDK 8.
     Single {
         heap: u64,
     },
@@ -117,7 +117,7 @@ impl CacheMembers {
     }
 }
 
-/// Methods and what names them.
+/// Methods and their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MethodMembers {
     pub const_method_constants: u16,
@@ -134,11 +134,11 @@ pub struct MethodMembers {
     pub symbol_body: u16,
 }
 
-/// Where the index of the source file's name is.
+/// The location of the source file name's index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceFile {
     Class(u16),
-    /// Since 15.
+    /// Since JDK 15.
     Pool(u16),
 }
 
@@ -150,7 +150,7 @@ impl MethodMembers {
             None => SourceFile::Class(tables.offset("InstanceKlass", "_source_file_name_index")?),
         };
         let symbol_length = tables.offset("Symbol", "_length").or_else(|| {
-            // 12 to 14 have both in one number, which this is the upper half of.
+            // In JDK 12 to 14 one number holds both; the length is the upper half.
             Some(tables.offset("Symbol", "_length_and_refcount")? + 2)
         });
         Some(Self {
@@ -169,7 +169,7 @@ impl MethodMembers {
     }
 }
 
-/// Nmethods and what they say of their code.
+/// Nmethods and their debug information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NmethodMembers {
     pub method: u16,
@@ -179,7 +179,7 @@ pub struct NmethodMembers {
     pub excludes_zero: bool,
 }
 
-/// Where the descriptors of pcs and scopes are; offsets are numbers of 32 bits.
+/// The location of the PC and scope descriptors; offsets are 32-bit numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DebugMembers {
     /// In the blob.
@@ -188,7 +188,7 @@ pub enum DebugMembers {
         pcs: u16,
         pcs_end: u16,
     },
-    /// Since 23, behind a pointer.
+    /// Since JDK 23, behind a pointer.
     Immutable {
         data: u16,
         size: u16,
@@ -203,16 +203,16 @@ pub enum ScopesData {
     Pointer(u16),
 }
 
-/// Where the methods are that scopes number.
+/// The location of the methods that scopes refer to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Metadata {
-    /// At an offset of 32 bits from the blob.
+    /// At a 32-bit offset from the blob.
     Own(u16),
-    /// At an offset of 16 bits from the end of the code.
+    /// At a 16-bit offset from the end of the code.
     BehindCode(u16),
-    /// Behind the relocations of data that is elsewhere.
+    /// After the relocations, in separate data.
     Mutable { data: u16, relocation_size: u16 },
-    /// Not in the tables of 8: only the compiled method has a name.
+    /// Not in the tables of JDK 8: only the compiled method has a name.
     Unknown,
 }
 

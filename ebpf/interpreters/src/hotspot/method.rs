@@ -7,9 +7,9 @@ use super::{FrameKind, JavaFrame};
 use crate::FunctionError;
 use crate::memory::Memory;
 
-/// Bytes of a name; longer ones are cut.
+/// Maximum length of a name; longer ones are truncated.
 const MAX_NAME: usize = 1024;
-/// Of bytecodes and everything behind them; a method has 64 KiB of them at most.
+/// Maximum size of the bytecodes and all data after them; a method has at most 64 KiB of bytecode.
 const MAX_CONST_METHOD: u64 = 512 << 10;
 const HAS_LINES: u64 = 1;
 
@@ -18,7 +18,7 @@ pub struct Method {
     /// `java.util.HashMap.put`
     pub name: String,
     pub file: String,
-    /// What its frames have as their generation.
+    /// The generation of its frames.
     pub generation: u32,
     lines: Lines,
 }
@@ -46,9 +46,9 @@ impl Method {
             0 => String::new(),
             index => constant(layout, memory, constants, index)?,
         };
-        // Without them the method is still named.
+        // Lines are optional.
         let lines = lines(layout, memory, const_method).unwrap_or_default();
-        // What it pointed to may have been freed before it was read.
+        // Its data may have been freed before the read.
         if self::const_method(layout, memory, address)? != const_method {
             return Err(FunctionError::Replaced);
         }
@@ -60,7 +60,7 @@ impl Method {
         })
     }
 
-    /// A frame that stands at a bytecode index, or at none.
+    /// A frame at a bytecode index, if known.
     pub fn frame(&self, kind: FrameKind, bci: Option<u32>) -> JavaFrame {
         let line = match bci {
             None => self.lines.first(),
@@ -119,8 +119,8 @@ fn symbol(layout: &Layout, memory: &impl Memory, address: u64) -> Result<String,
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// As source code has it. What makes the name of a hidden class unique is its address, which is another
-/// one in each process.
+/// The name as in source code. Removes the address from the name of a hidden class, since it differs between
+/// processes.
 fn class_name(internal: &str) -> String {
     let is_address = |suffix: &str| {
         let digits = suffix.strip_prefix("0x").unwrap_or(suffix);
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_are_named_as_in_source_code() {
+    fn class_names_match_source_code() {
         for (internal, expected) in [
             ("java/util/HashMap", "java.util.HashMap"),
             ("a/B$$Lambda$14+0x0000000800c03000", "a.B$$Lambda$14"),

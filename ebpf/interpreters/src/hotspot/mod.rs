@@ -1,9 +1,8 @@
 //! HotSpot, the JVM of OpenJDK: JDK 8 to 25.
 //!
-//! `libjvm.so` exports tables of its own types and members for tools. They are filled when it is loaded,
-//! so a process must be asked for them, once for all that run the same file ([`Layout::read`]). Where a
-//! process has its code is asked once it is up ([`Layout::code_cache`]); then functions have names
-//! ([`Code::read`]).
+//! `libjvm.so` exports tables of its own types and members for tools. They are filled at load time,
+//! so they must be read from a process, once per file ([`Layout::read`]). After startup the code cache of each
+//! process is read ([`Layout::code_cache`]), and then functions have names ([`Code::read`]).
 
 mod code;
 mod code_cache;
@@ -30,7 +29,7 @@ pub use self::process::{Attached, JavaFiles, JavaRuntime};
 use crate::Unsupported;
 use crate::executable::Executable;
 
-/// A runtime in a file, and where its tables will be.
+/// A runtime in a file, and the location of its tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HotSpot {
     symbols: tables::Symbols,
@@ -67,31 +66,31 @@ impl HotSpot {
         }))
     }
 
-    /// What a process adds to addresses of the file, by a mapping of the file's code.
+    /// The load bias, from a mapping of the file's code.
     pub fn bias(&self, mapping_start: u64, mapping_offset: u64) -> u64 {
         let address = mapping_offset.wrapping_add(self.code_delta);
         mapping_start.wrapping_sub(address)
     }
 }
 
-/// A frame of Java code, or of the machinery between.
+/// A frame of Java code, or of runtime code between.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JavaFrame {
     pub kind: FrameKind,
-    /// As source code has it: `java.util.HashMap.put`; of a stub, what the runtime calls it.
+    /// As in source code: `java.util.HashMap.put`; for a stub, its name in the runtime.
     pub name: String,
-    /// The name of the source file without its directory; empty where it is not known.
+    /// The name of the source file without its directory; empty if unknown.
     pub file: String,
-    /// 0 where it is not known.
+    /// 0 if unknown.
     pub line: u32,
 }
 
-/// The method whose wrapper enters virtual threads.
+/// The method whose stub enters virtual threads.
 const ENTER_SPECIAL: &str = "jdk.internal.vm.Continuation.enterSpecial";
 
 impl JavaFrame {
-    /// Whether it is the first frame of a virtual thread: those behind it are of the thread that carries it,
-    /// where the walk goes on at all.
+    /// Whether it is the first frame of a virtual thread: if the walk continues, the next frames belong to the
+    /// carrier thread.
     pub fn begins_virtual_thread(&self) -> bool {
         self.kind == FrameKind::Compiled && self.name == ENTER_SPECIAL
     }
@@ -101,7 +100,7 @@ impl JavaFrame {
 pub enum FrameKind {
     Interpreted,
     Compiled,
-    /// Part of the frame of the next one, which the compiler put it into.
+    /// Inlined by the compiler into the next frame.
     Inlined,
     Stub,
 }

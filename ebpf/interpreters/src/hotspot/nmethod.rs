@@ -1,4 +1,4 @@
-//! Compiled code: which functions it is of, where.
+//! Compiled code: the functions at each position.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,16 +11,16 @@ use super::{FrameKind, JavaFrame, stubs};
 use crate::FunctionError;
 use crate::memory::Memory;
 
-/// Of descriptors of pcs, and of scopes.
+/// Maximum size of PC and scope descriptors.
 const MAX_DEBUG_BYTES: u64 = 1 << 20;
-/// Of methods, with names and lines.
+/// Maximum size of methods, with names and lines.
 const MAX_METHOD_BYTES: usize = 4 << 20;
 
-/// An nmethod, and all methods that it is made of.
+/// An nmethod with all its methods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nmethod {
     compiled: Method,
-    /// By their numbers in scopes.
+    /// By method number in scopes.
     methods: HashMap<u32, Method>,
     scopes: Scopes,
 }
@@ -49,7 +49,7 @@ impl Nmethod {
             nmethod.scopes = Scopes::parse(&descriptors, &data, excludes_zero)?;
             nmethod.read_methods(layout, memory, metadata)?;
         }
-        // What was read may have been freed meanwhile.
+        // It may have been freed during the read.
         if self::compile_id(layout, memory, address)? != compile_id {
             return Err(FunctionError::Replaced);
         }
@@ -78,7 +78,7 @@ impl Nmethod {
         Ok(())
     }
 
-    /// The functions at an offset of the code, innermost first; at least one.
+    /// The functions at a code offset, innermost first; at least one.
     pub fn frames(&self, offset: u32) -> Vec<JavaFrame> {
         let scopes = self.scopes.at(offset);
         let mut frames: Vec<JavaFrame> = scopes
@@ -105,7 +105,7 @@ fn compile_id(layout: &Layout, memory: &impl Memory, address: u64) -> Result<u32
     Ok(memory.word(place)? as u32)
 }
 
-/// Where the methods are that scopes number; None where it is not known.
+/// The address of the methods that scopes refer to; None if unknown.
 fn metadata(
     layout: &Layout,
     memory: &impl Memory,
@@ -127,7 +127,7 @@ fn metadata(
     })
 }
 
-/// Where the descriptors of pcs and of scopes are.
+/// The location of PC and scope descriptors.
 struct Debug {
     pcs: u64,
     pcs_bytes: usize,

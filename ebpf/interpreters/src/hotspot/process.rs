@@ -13,12 +13,12 @@ use super::{Code, HotSpot, Layout};
 use crate::memory::{Memory, ProcessMemory};
 use crate::{FunctionError, InterpretedFunction, SampledFunction, names};
 
-/// The file that has the runtime, in each build of it.
+/// The file name of the runtime.
 const LIBRARY: &str = "/libjvm.so";
 
-/// Of a list of mappings, which a process can make as long as it wants.
+/// Maximum size of `/proc/PID/maps`, which a process can make arbitrarily long.
 const MAX_MAPS_BYTES: u64 = 64 << 20;
-/// Files that are known at once; a host has a few.
+/// Maximum number of tracked files; a host has a few.
 const MAX_FILES: usize = 64;
 
 /// The runtime of a process.
@@ -29,23 +29,23 @@ pub struct JavaRuntime {
     pub process: JavaProcess,
 }
 
-/// What was found in a process.
+/// The result of looking for HotSpot in a process.
 #[derive(Clone, Debug)]
 pub enum Attached {
-    /// No HotSpot, or one that is not supported.
+    /// No HotSpot, or an unsupported one.
     None,
-    /// It starts.
+    /// The runtime is starting.
     NotYet,
     Java(Box<JavaRuntime>),
 }
 
-/// Files with a runtime that were met.
+/// The tracked runtime files.
 #[derive(Debug, Default)]
 pub struct JavaFiles {
     known: HashMap<FileKey, Known>,
 }
 
-/// Device and inode, as the list of mappings has them.
+/// Device and inode as in `/proc/PID/maps`.
 type FileKey = (String, String);
 
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ impl JavaFiles {
             }
             Err(error) => {
                 let path = mapping.paths[1].display();
-                tracing::warn!(%path, reason = %error, "Interpreter not supported; its frames are native ones.");
+                tracing::warn!(%path, reason = %error, "Interpreter not supported; showing its native frames.");
                 self.keep(&mapping.file, Known::NotSupported);
                 Attached::None
             }
@@ -92,7 +92,7 @@ impl JavaFiles {
         let known = match self.known.get(&mapping.file) {
             Some(known) => known.clone(),
             None => {
-                // The process may be gone.
+                // The process may have exited.
                 let Some(found) = detect(mapping)? else {
                     return Ok(Attached::None);
                 };
@@ -189,7 +189,7 @@ fn mapping(pid: u32) -> Option<Mapping> {
 }
 
 impl JavaRuntime {
-    /// Reads the code that a sample met.
+    /// Reads sampled code.
     pub fn function(
         &self,
         memory: &impl Memory,

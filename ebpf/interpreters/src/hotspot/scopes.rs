@@ -1,5 +1,4 @@
-//! The functions that compiled code is of at an instruction: the one that was compiled, and those that
-//! were inlined there.
+//! The functions at an instruction of compiled code: the compiled one, and those inlined there.
 
 use crate::FunctionError;
 use std::collections::HashMap;
@@ -8,32 +7,32 @@ use super::unsigned5::Unsigned5;
 
 /// The compilers stop at 15 by default.
 const MAX_DEPTH: usize = 64;
-/// Methods that one nmethod names.
+/// Maximum number of methods in one nmethod.
 const MAX_METHODS: u32 = 1 << 12;
 
 const PC_DESC_BYTES: usize = 16;
 
-/// What an nmethod says of all its code.
+/// The debug information of an nmethod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scopes {
-    /// Offsets of the code, sorted, each with the scope of what leads there.
+    /// Sorted code offsets, each with the scope of the code up to it.
     places: Vec<(i32, u32)>,
-    /// By their offsets in the data of the nmethod.
+    /// By offset in the data of the nmethod.
     scopes: HashMap<u32, Scope>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
-    /// That it is inlined into; 0 if it is the function that was compiled.
+    /// The scope that it is inlined into; 0 for the compiled function.
     sender: u32,
-    /// From 1 on, the number of its method among those of the nmethod.
+    /// The number of its method in the nmethod, starting at 1.
     pub method: u32,
-    /// None where the function is entered.
+    /// None at the entry of the function.
     pub bci: Option<u32>,
 }
 
 impl Scopes {
-    /// From `PcDesc`s, and the data that they have offsets of.
+    /// Parses `PcDesc`s and the data that they refer to.
     pub fn parse(
         descriptors: &[u8],
         data: &[u8],
@@ -57,7 +56,7 @@ impl Scopes {
         }
     }
 
-    /// The scope, and those that it is inlined into.
+    /// Adds the scope and those that it is inlined into.
     fn add(&mut self, mut at: u32, data: &[u8], excludes_zero: bool) -> Result<(), FunctionError> {
         while at != 0 && !self.scopes.contains_key(&at) {
             let bytes = data.get(at as usize..).unwrap_or_default();
@@ -67,7 +66,7 @@ impl Scopes {
                 integer.ok_or(FunctionError::Invalid("a scope of compiled code"))
             };
             let (sender, method, bci) = (next()?, next()?, next()?);
-            // A scope stands behind the one that it is inlined into.
+            // A scope comes after the one that it is inlined into.
             if sender >= at || method == 0 || method > MAX_METHODS {
                 return Err(FunctionError::Invalid("a scope of compiled code"));
             }
@@ -82,13 +81,13 @@ impl Scopes {
         Ok(())
     }
 
-    /// The numbers of all methods that are named.
+    /// The numbers of all methods.
     pub fn methods(&self) -> impl Iterator<Item = u32> {
         self.scopes.values().map(|scope| scope.method)
     }
 
-    /// Those at an offset of the code, innermost first. Descriptors stand where the code may stop, so the
-    /// first one that is not before it counts.
+    /// The scopes at a code offset, innermost first. Descriptors are at positions where the code may stop, so the
+    /// first one at or after the offset applies.
     pub fn at(&self, offset: u32) -> impl Iterator<Item = Scope> {
         let offset = i32::try_from(offset).unwrap_or(i32::MAX);
         let first = self.places.partition_point(|(place, _)| *place < offset);
@@ -115,11 +114,11 @@ mod tests {
         numbers.flat_map(i32::to_le_bytes).collect()
     }
 
-    /// Method 1 at 1; method 2, that is inlined there, at 4.
+    /// Method 1 at 1; method 2, inlined there, at 4.
     const DATA: [u8; 7] = [0, 0, 1, 6, 1, 2, 0];
 
     #[test]
-    fn takes_the_descriptor_at_or_behind() {
+    fn uses_the_descriptor_at_or_after_the_offset() {
         let table = descriptors(&[(-1, 0), (10, 1), (20, 4), (i32::MAX, 0)]);
         let scopes = Scopes::parse(&table, &DATA, false).unwrap();
         let methods = |offset| -> Vec<u32> { scopes.at(offset).map(|it| it.method).collect() };
@@ -133,12 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_cannot_be() {
+    fn rejects_invalid_scopes() {
         let parse = |places: &[(i32, i32)], data: &[u8]| {
             Scopes::parse(&descriptors(places), data, false).map(|_| ())
         };
         for (places, data) in [
-            // Not sorted; cut; behind its end; inlined into itself; without a method.
+            // Unsorted; truncated; past the end; inlined into itself; without a method.
             (&[(20, 1), (10, 1)], &DATA[..]),
             (&[(10, 1), (20, 4)], &DATA[..5]),
             (&[(10, 1), (20, 400)], &DATA),

@@ -1,4 +1,4 @@
-//! Code of the runtime that is no method.
+//! Stubs: runtime code outside of methods.
 
 use profcol_ebpf_common::interpreter::hotspot::{AddressRange, code_address};
 
@@ -9,9 +9,9 @@ use crate::memory::Memory;
 
 /// Many stubs share a blob; static members hold their addresses.
 const TYPES: [&str; 2] = ["StubRoutines", "StubRoutines::x86"];
-/// How the names of blobs begin that have many.
+/// The name prefix of blobs with many stubs.
 const SHARED: &str = "StubRoutines";
-/// It is inside of another stub.
+/// An address inside another stub.
 const NO_STUB: &str = "_call_stub_return_address";
 
 pub fn from_tables(tables: &Tables, bias: u64) -> Vec<(String, u64)> {
@@ -50,7 +50,7 @@ pub fn code(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stubs {
     blob: String,
-    /// Offsets of the code, sorted, each with the name of the stub that begins there.
+    /// Sorted code offsets, each with the name of the stub that begins there.
     starts: Vec<(u32, String)>,
 }
 
@@ -81,7 +81,7 @@ impl Stubs {
         Ok(stubs)
     }
 
-    /// The name of the one at an offset of the code; that of the blob where none is known.
+    /// The name of the stub at a code offset, or that of the blob if unknown.
     pub fn name(&self, offset: u32) -> &str {
         let after = self.starts.partition_point(|(start, _)| *start <= offset);
         let stub = after.checked_sub(1).and_then(|at| self.starts.get(at));

@@ -1,4 +1,4 @@
-//! The tables that the runtime exports: of its types, and of their members.
+//! The runtime's exported tables of types and members (`vmStructs`).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +12,7 @@ use crate::memory::Memory;
 const MAX_ENTRIES: u64 = 1 << 14;
 const MAX_STRIDE: u64 = 256;
 const MAX_NAME: usize = 128;
-/// Sizes and offsets that are needed; the largest types have some hundred bytes.
+/// Maximum size or offset; the largest types have a few hundred bytes.
 const MAX_OFFSET: u64 = 1 << 14;
 
 const NAMES: [&str; 10] = [
@@ -28,7 +28,7 @@ const NAMES: [&str; 10] = [
     "gHotSpotVMTypeEntrySizeOffset",
 ];
 
-/// Addresses in the file of the tables, and of what they are made of.
+/// File addresses of the tables, and of their strides and member offsets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbols([u64; NAMES.len()]);
 
@@ -61,7 +61,7 @@ struct Member {
     address: u64,
 }
 
-/// Names by their addresses, each read once: members of a type share the name of the type.
+/// A cache of names by address: members of a type share the name of the type.
 struct Names<'a, M> {
     memory: &'a M,
     known: HashMap<u64, String>,
@@ -79,7 +79,7 @@ impl<M: Memory> Names<'_, M> {
 }
 
 impl Tables {
-    /// None while the runtime has not filled them.
+    /// None until the runtime has filled them.
     pub fn read(
         symbols: &Symbols,
         bias: u64,
@@ -135,13 +135,13 @@ impl Tables {
         small(member.offset).filter(|_| !member.is_static)
     }
 
-    /// Where a static member is in this process.
+    /// The address of a static member in this process.
     pub fn address(&self, of: &str, member: &str) -> Option<u64> {
         let member = self.members.get(of)?.get(member)?;
         (member.is_static && member.address != 0).then_some(member.address)
     }
 
-    /// The static members of a type, with their addresses.
+    /// The static members of a type with their addresses.
     pub fn statics(&self, of: &str) -> impl Iterator<Item = (&str, u64)> {
         let members = self.members.get(of).into_iter().flatten();
         let members = members.filter(|(_, member)| member.is_static && member.address != 0);
@@ -155,7 +155,7 @@ fn small(number: u64) -> Option<u16> {
         .filter(|&number| u64::from(number) < MAX_OFFSET)
 }
 
-/// The entries of a table, up to the one that has no name.
+/// The entries of a table, up to the first without a name.
 fn entries(
     memory: &impl Memory,
     table: u64,
@@ -176,7 +176,7 @@ fn entries(
     Err(FunctionError::Invalid("the length of a table"))
 }
 
-/// A word of an entry, or what of it the entry has.
+/// A word of an entry, possibly truncated at its end.
 fn word(entry: &[u8], at: u64) -> Result<u64, FunctionError> {
     let bytes = usize::try_from(at).ok().and_then(|at| entry.get(at..));
     let word = bytes.and_then(<[u8]>::first_chunk);
@@ -184,12 +184,12 @@ fn word(entry: &[u8], at: u64) -> Result<u64, FunctionError> {
         .ok_or(FunctionError::Invalid("an offset in a table"))
 }
 
-/// A name of the runtime's own.
+/// A C string of the runtime.
 pub fn string(memory: &impl Memory, address: u64) -> Result<String, FunctionError> {
     const PIECE: u64 = 32;
     let mut bytes = Vec::new();
     while bytes.len() < MAX_NAME {
-        // It may stand at the end of what is mapped.
+        // It may be at the end of the mapping.
         let at = address.wrapping_add(bytes.len() as u64);
         let piece = memory.bytes(at, (PIECE - at % PIECE) as usize)?;
         let text = piece.split(|&byte| byte == 0).next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Hand-made images of processes: tables of releases that no test can run, a method, compiled code, and
+//! Handmade process images: tables of releases that tests cannot run, a method, compiled code, and
 //! damage.
 
 mod image;
@@ -23,7 +23,7 @@ fn hotspot(image: &Image) -> HotSpot {
 
 fn layout(image: &Image) -> Layout {
     let layout = Layout::read(&hotspot(image), image, image.bias);
-    layout.expect("it is readable").expect("it is filled")
+    layout.expect("readable").expect("filled")
 }
 
 fn found(runtime: u32, function: u64, generation: u32, position: u32) -> Found {
@@ -46,7 +46,7 @@ fn read(image: &Image, layout: &Layout, frame: Found) -> Result<Code, FunctionEr
 
 /// Name and line of each frame.
 fn named(image: &Image, layout: &Layout, frame: Found) -> Vec<(FrameKind, String, String, u32)> {
-    let code = read(image, layout, frame).expect("it is readable");
+    let code = read(image, layout, frame).expect("readable");
     let frames = code.frames(frame.detail.position()).into_iter();
     frames
         .map(|frame| (frame.kind, frame.name, frame.file, frame.line))
@@ -58,7 +58,7 @@ fn expected(kind: FrameKind, method: &str, line: u32) -> (FrameKind, String, Str
 }
 
 #[test]
-fn methods_are_named_in_each_release() {
+fn names_methods_in_each_release() {
     for release in RELEASES {
         let image = Image::new(release);
         let layout = layout(&image);
@@ -95,7 +95,7 @@ fn methods_are_named_in_each_release() {
 }
 
 #[test]
-fn compiled_code_has_what_was_inlined() {
+fn compiled_code_has_inlined_functions() {
     for release in RELEASES {
         let image = Image::new(release);
         let layout = layout(&image);
@@ -112,7 +112,7 @@ fn compiled_code_has_what_was_inlined() {
         let (alone, both) = if release.has_metadata {
             (vec![outermost(8)], vec![inlined, outermost(8)])
         } else {
-            // No line is known either.
+            // Without lines, too.
             (vec![outermost(7)], vec![outermost(7)])
         };
         assert_eq!(named(&image, &layout, frame(8)), alone, "{}", release.major);
@@ -129,7 +129,7 @@ fn compiled_code_has_what_was_inlined() {
 }
 
 #[test]
-fn tables_that_are_not_filled_are_read_again() {
+fn unfilled_tables_are_not_ready() {
     let mut image = Image::new(&RELEASES[1]);
     let [structs, ..] = image.symbols;
     image.set_word(structs + image.bias, 0);
@@ -138,14 +138,15 @@ fn tables_that_are_not_filled_are_read_again() {
 }
 
 #[test]
-fn a_release_that_is_not_known_is_refused() {
+fn rejects_an_unknown_release() {
     for major in [7, 26] {
         let image = Image::new(&Release {
             major,
             ..RELEASES[2].clone()
         });
         let error = Layout::read(&hotspot(&image), &image, image.bias).expect_err("it is refused");
-        let expected = format!("HotSpot {major}.0.3 is not supported: only JDK 8 to 25 are known");
+        let expected =
+            format!("HotSpot {major}.0.3 is not supported: only JDK 8 to 25 are supported");
         assert_eq!(error.to_string(), expected);
     }
 }
@@ -153,9 +154,9 @@ fn a_release_that_is_not_known_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Any damage is an error, or another name; and no more is read than there are bounds for.
+    /// Any damage leads to an error or another name, and reads stay within the limits.
     #[test]
-    fn damaged_images_are_read(
+    fn survives_damaged_images(
         release in 0..RELEASES.len(),
         damage in proptest::collection::vec((any::<u16>(), any::<u8>()), 1..40),
         position in 0u32..40,

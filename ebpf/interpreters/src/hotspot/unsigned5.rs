@@ -1,10 +1,10 @@
 //! `UNSIGNED5`: integers of one to five bytes.
 
-/// Bytes from here on have more behind them.
+/// Bytes from this value on are followed by another byte.
 const LOW: u32 = 192;
 const MAX_BYTES: u32 = 5;
 
-/// Reads integers one behind the other.
+/// Reads consecutive integers.
 #[derive(Clone, Copy, Debug)]
 pub struct Unsigned5<'a> {
     rest: &'a [u8],

@@ -6,7 +6,7 @@ use super::layout::FunctionLayout;
 use crate::FunctionError;
 use crate::memory::Memory;
 
-/// Bytes of a name or a path; longer ones are cut.
+/// Maximum length of a name or a path; longer ones are truncated.
 const MAX_BYTES: usize = 1024;
 
 const INTERNAL: u8 = 1;
@@ -16,18 +16,18 @@ const CLASS_NAME: u64 = 8;
 const STRING_LENGTH: u64 = 16;
 const STRING_DATA: u64 = 24;
 
-/// As PHP names it in stacks.
+/// The name in PHP's own stack traces.
 const MAIN: &str = "{main}";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PhpFunction {
     pub name: String,
-    /// Empty of functions in C.
+    /// Empty for C functions.
     pub file: String,
     pub first_line: u32,
 }
 
-/// What tells the function at an address from others that were there before.
+/// The value that distinguishes the function at an address from earlier ones.
 pub fn generation(memory: &impl Memory, address: u64) -> Result<u32, FunctionError> {
     let name = memory.word(address.wrapping_add(NAME))?;
     let scope = memory.word(address.wrapping_add(SCOPE))?;
@@ -64,14 +64,14 @@ impl PhpFunction {
             function.file = string(memory, member(layout.file.into())?)?;
             function.first_line = member(layout.first_line.into())? as u32;
         }
-        // What it pointed to may have been freed before it was read.
+        // Its data may have been freed before the read.
         if generation(memory, address)? != expected {
             return Err(FunctionError::Replaced);
         }
         Ok(function)
     }
 
-    /// What it takes in memory.
+    /// Its memory size.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.name.len() + self.file.len()
     }
@@ -82,7 +82,7 @@ fn string(memory: &impl Memory, address: u64) -> Result<String, FunctionError> {
     let length = memory.word(address.wrapping_add(STRING_LENGTH))?;
     let length = usize::try_from(length).unwrap_or(usize::MAX).min(MAX_BYTES);
     let bytes = memory.bytes(address.wrapping_add(STRING_DATA), length)?;
-    // A class without a name has one that goes on with its place, behind a zero.
+    // The name of an anonymous class continues with its location after a NUL byte.
     let name = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
     let text = String::from_utf8_lossy(name);
     Ok(text.chars().take(MAX_BYTES).collect())

@@ -1,15 +1,15 @@
-//! Where each version keeps what. A minor version keeps it for all of its releases.
+//! The memory layout of each version. It is fixed for all releases of a minor version.
 
 use crate::version::Version;
 
-/// Members of an `zend_op_array`, beside those that all versions have at one place.
+/// Members of a `zend_op_array` whose offset depends on the version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionLayout {
     pub file: u32,
     pub first_line: u32,
 }
 
-/// Where the state has the frame that runs, and what names need.
+/// The offset of the current frame in the state, and the layout for names.
 pub fn layouts(version: Version) -> Result<(u64, FunctionLayout), &'static str> {
     let (current, file) = match (version.major, version.minor) {
         (7, 4) => (488, 136),
@@ -17,7 +17,7 @@ pub fn layouts(version: Version) -> Result<(u64, FunctionLayout), &'static str> 
         (8, 2) => (488, 152),
         (8, 4) => (488, 168),
         (8, 5) => (512, 168),
-        _ => return Err("this version of profcol knows 7.4 to 8.5"),
+        _ => return Err("this version of profcol supports 7.4 to 8.5"),
     };
     Ok((
         current,

@@ -1,7 +1,7 @@
-//! The interpreter's own functions that do nothing but carry a call from one function of the program to
-//! another, or from `main` to the first one. In a stack that has the functions themselves they say nothing.
+//! Functions of the interpreter that only forward a call from one function of the program to another, or from
+//! `main` to the first one. They are redundant in a stack that has the functions themselves.
 
-/// Sorted. What a compiler adds behind a dot is left out.
+/// Sorted. Without compiler suffixes after a dot.
 pub const NAMES: &[&str] = &[
     "PyEval_EvalCode",
     "PyEval_EvalCodeEx",

@@ -8,13 +8,13 @@ use super::text;
 use crate::FunctionError;
 use crate::memory::Memory;
 
-/// Bytes of a line table.
+/// Maximum size of a line table.
 const MAX_LINE_TABLE: usize = 64 << 10;
 
-/// The number of references, which comes first; free memory has a pointer or nothing there.
+/// The reference count, the first member; freed memory has a pointer or zero there.
 const REFERENCES: usize = 8;
 
-/// Beyond what the runtime gives to objects that are never freed.
+/// Larger than the reference count of immortal objects.
 const MAX_REFERENCES: u64 = 1 << 34;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Code {
         let first_line = half(members.first_line).unwrap_or(0);
         let lines = line_table(layout, memory, pointer(members.line_table)?);
         let lines = lines.map(|table| Lines::parse(layout.lines, first_line, &table));
-        // What it pointed to may have been freed before it was read.
+        // Its data may have been freed before the read.
         let again = memory.bytes(address, size)?;
         if !has_references(&again) || again.get(REFERENCES..) != object.get(REFERENCES..) {
             return Err(FunctionError::Replaced);
@@ -81,21 +81,21 @@ impl Code {
             name,
             file,
             first_line,
-            // Without them the function is still named.
+            // Lines are optional.
             lines: lines.unwrap_or_default(),
         })
     }
 
-    /// 0 where it is not known.
+    /// 0 if unknown.
     pub fn line(&self, position: u32) -> u32 {
-        // -1 is before the first instruction.
+        // -1 means before the first instruction.
         match position as i32 {
             ..0 => self.first_line,
             _ => self.lines.find(position),
         }
     }
 
-    /// What it takes in memory.
+    /// Its memory size.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.name.len() + self.file.len() + self.lines.bytes()
     }

@@ -1,6 +1,6 @@
-//! Where each version keeps what.
+//! The memory layout of each version.
 //!
-//! Up to 3.12 this is fixed for a minor version. From 3.13 on the file has a table of offsets,
+//! Up to 3.12 it is fixed for a minor version. Since 3.13 the file has a table of offsets,
 //! `_Py_DebugOffsets`, whose own layout is fixed for a minor version.
 
 use std::fmt;
@@ -8,11 +8,11 @@ use std::fmt;
 use profcol_ebpf_common::interpreter::BLOCK_BYTES;
 use profcol_ebpf_common::interpreter::python::{IDENTITY_BYTES, Layout, NO_CFRAME, boundary};
 
-/// How much of the table is read.
+/// Bytes to read of the table.
 pub const DEBUG_OFFSETS_BYTES: usize = 768;
 const COOKIE: &[u8] = b"xdebugpy";
 
-/// No structure of the interpreter is larger.
+/// Larger than all structures of the interpreter.
 const MAX_OFFSET: u64 = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl Version {
     pub fn from_hex(hex: u32) -> Self {
         let [_, micro, minor, major] = hex.to_le_bytes();
         Self {
-            // No other major version has these symbols.
+            // Other major versions do not have these symbols.
             minor: if major == 3 { minor } else { 0 },
             micro: Some(micro),
         }
@@ -42,12 +42,12 @@ impl fmt::Display for Version {
     }
 }
 
-/// Members of the objects that names are read from.
+/// Members of the objects that hold names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeLayout {
     pub lines: LineTable,
     pub code: CodeMembers,
-    /// Of the part that the programs read, see [`Layout`].
+    /// The part that the BPF programs read, see [`Layout`].
     pub identity: Identity,
     pub bytes_size: u32,
     pub bytes_data: u32,
@@ -56,7 +56,7 @@ pub struct CodeLayout {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeMembers {
-    /// Bytes that have all these members.
+    /// Bytes that include all these members.
     pub size: u32,
     pub filename: u32,
     pub name: u32,
@@ -79,18 +79,18 @@ pub struct TextLayout {
     pub other_data: u32,
 }
 
-/// How lines are written down.
+/// The format of the line table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineTable {
     /// 3.8 and 3.9: `co_lnotab`.
     Lnotab,
-    /// 3.10: ranges of bytes.
+    /// 3.10: byte ranges.
     Ranges,
     /// Since 3.11: locations of code units.
     Locations,
 }
 
-/// For the programs, and for names.
+/// The layouts for the BPF programs and for names.
 pub fn layouts(
     version: Version,
     offsets: Option<&[u8]>,
@@ -103,7 +103,7 @@ pub fn layouts(
         12 => (python_3_12(), code_3_12()),
         13 => by_offsets(&OFFSETS_3_13, offsets)?,
         14 => by_offsets(&OFFSETS_3_14, offsets)?,
-        _ => return Err("this version of profcol knows 3.8 to 3.14"),
+        _ => return Err("this version of profcol supports 3.8 to 3.14"),
     };
     Ok((layout, code))
 }
@@ -245,7 +245,7 @@ fn code_3_12() -> CodeLayout {
     }
 }
 
-/// Where the table has which offset.
+/// The positions of offsets in the table.
 struct DebugOffsets {
     minor: u64,
     interpreters_head: usize,
@@ -329,9 +329,9 @@ const OFFSETS_3_14: DebugOffsets = DebugOffsets {
     text_ascii_size: 640,
 };
 
-/// `co_version` is not in the table; it is this far behind `co_firstlineno`.
+/// `co_version` is not in the table; it is this many bytes after `co_firstlineno`.
 const VERSION_BEHIND_FIRST_LINE: u32 = 24;
-/// What a string that is not ASCII has in front of its data beside what one that is has.
+/// Bytes of the additional members before the data of a non-ASCII string.
 const UTF8_MEMBERS: u32 = 16;
 /// `FRAME_OWNED_BY_CSTACK` in 3.13, `FRAME_OWNED_BY_INTERPRETER` in 3.14.
 const SHIM_OWNER: u32 = 3;
@@ -357,7 +357,7 @@ fn by_offsets(
     }
     let offset = |at: usize| match word(at) {
         Some(offset) if offset < MAX_OFFSET => Ok(offset as u32),
-        _ => Err("its table of offsets has one that cannot be"),
+        _ => Err("its table of offsets contains an invalid offset"),
     };
     let frame_bytes = offset(at.frame_size)?;
     let frame_members = [

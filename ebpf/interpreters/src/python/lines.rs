@@ -1,15 +1,15 @@
-//! Line tables: which line an instruction is of.
+//! Line tables.
 
 use super::layout::LineTable;
 
-/// The lines of a function, each with the index of the first instruction that is of it.
+/// The lines of a function, each with the index of its first instruction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lines(Vec<Entry>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     start: u32,
-    /// 0 where the instructions are of no line.
+    /// 0 for instructions without a line.
     line: u32,
 }
 
@@ -25,7 +25,7 @@ impl Lines {
         lines
     }
 
-    /// 0 where there is none.
+    /// 0 if there is none.
     pub fn find(&self, index: u32) -> u32 {
         let after = self.0.partition_point(|entry| entry.start <= index);
         let entry = after.checked_sub(1).and_then(|at| self.0.get(at));
@@ -45,7 +45,7 @@ impl Lines {
         }
     }
 
-    /// Pairs: bytes to the next line, and how far it is.
+    /// Pairs: the number of bytes up to the next line, and the line delta.
     fn read_lnotab(&mut self, first_line: u32, table: &[u8]) {
         let (mut at, mut line) = (0u32, i64::from(first_line));
         self.push(0, line);
@@ -57,7 +57,7 @@ impl Lines {
         }
     }
 
-    /// Pairs: how far the line of a range is, and how many bytes it has.
+    /// Pairs: the line delta of a range, and its number of bytes.
     fn read_ranges(&mut self, first_line: u32, table: &[u8]) {
         const NO_LINE: i8 = -128;
         let (mut at, mut line) = (0u32, i64::from(first_line));
@@ -76,7 +76,7 @@ impl Lines {
         }
     }
 
-    /// Entries of a first byte with kind and length, and more bytes by kind.
+    /// Entries: a first byte with kind and length, followed by bytes that depend on the kind.
     fn read_locations(&mut self, first_line: u32, table: &[u8]) {
         const ONE_LINE: std::ops::RangeInclusive<u8> = 10..=12;
         const NO_COLUMNS: u8 = 13;
@@ -112,7 +112,7 @@ impl Lines {
     }
 }
 
-/// Six bits a byte, the lowest first.
+/// Six bits per byte, lowest first.
 fn unsigned<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> u32 {
     const MORE: u8 = 0x40;
     let (mut value, mut shift) = (0u32, 0);
@@ -155,7 +155,7 @@ mod tests {
             lines(LineTable::Ranges, &ranges, &[0, 1, 2, 3]),
             [10, 10, 0, 12]
         );
-        // Two units on the first line, one without a line, one on the next, one by a long form 100 back.
+        // Two units on the first line, one without a line, one on the next, one in long form 100 lines back.
         let locations = [
             0x80 | 1, // short form, two units
             0,
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_or_random_table_gives_some_lines() {
+    fn survives_truncated_and_random_tables() {
         for length in 0..200usize {
             let table: Vec<u8> = (0..length).map(|at| (at * 37 + 11) as u8).collect();
             for kind in [LineTable::Lnotab, LineTable::Ranges, LineTable::Locations] {

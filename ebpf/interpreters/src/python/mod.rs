@@ -1,6 +1,6 @@
 //! CPython 3.8 to 3.14.
 //!
-//! What a file has is told by what its runtime exports for C extensions, which no `strip` takes away:
+//! Detection uses symbols that the runtime exports for C extensions, which `strip` keeps:
 //! the loop `_PyEval_EvalFrameDefault`, the state `_PyRuntime` and, since 3.11, the version
 //! `Py_Version`. Since 3.13 the state begins with a table of its own offsets.
 
@@ -22,7 +22,7 @@ use crate::{DetectedInterpreter, Runtime, RuntimeLayout, Unsupported, jumps};
 const LOOP: &str = "_PyEval_EvalFrameDefault";
 const STATE: &str = "_PyRuntime";
 const VERSION: &str = "Py_Version";
-/// The state's section; it survives where even the symbols of the dynamic linker are gone.
+/// The section of the state, which remains even without dynamic symbols.
 const STATE_SECTION: &str = ".PyRuntime";
 
 pub fn detect<S: Source + ?Sized>(
@@ -103,7 +103,7 @@ fn unsupported(version: &str, why: &'static str) -> Unsupported {
     }
 }
 
-/// 3.8 to 3.10 tell their version by the name of the directory of their library.
+/// The version of 3.8 to 3.10, from the name of the library directory.
 fn old_version<S: Source + ?Sized>(executable: &Executable<'_, S>) -> Option<Version> {
     let mut names = ["/python3.", "\0python3."].into_iter();
     let digits = names.find_map(|name| executable.text_behind(".rodata", name, 2))?;

@@ -1,13 +1,13 @@
-//! Strings: `PyUnicodeObject`, of the kinds that the compiler makes for names.
+//! Strings: `PyUnicodeObject`, in the kinds that the compiler uses for names.
 
 use super::layout::TextLayout;
 use crate::FunctionError;
 use crate::memory::Memory;
 
-/// Characters of a name or a path; longer ones are cut.
+/// Maximum characters of a name or a path; longer ones are truncated.
 const MAX_CHARACTERS: usize = 1024;
 
-/// Bytes of the object that have all members.
+/// Bytes that include all members of the object.
 const OBJECT_BYTES: usize = 64;
 
 const COMPACT: u32 = 1 << 5;

@@ -5,7 +5,7 @@ use super::object::{self, is_object, kind};
 use crate::FunctionError;
 use crate::memory::Memory;
 
-/// What versions up to 3.1 have behind a class, and its table of variables there.
+/// Up to 3.1: the extension pointer in a class, and the table of variables in the extension.
 const EXTENSION: u64 = 24;
 const VARIABLES: u64 = 8;
 const ENTRIES_END: u64 = 40;
@@ -13,12 +13,12 @@ const ENTRIES: u64 = 48;
 const ENTRY_BYTES: usize = 24;
 const ENTRY_KEY: usize = 8;
 const ENTRY_VALUE: usize = 16;
-/// Variables among which the name is looked for; it is one of the first.
+/// Maximum number of variables to search for the name; it is one of the first.
 const MAX_ENTRIES: u64 = 64;
-/// Of an identifier: whether it begins with `@`, a capital letter and so on.
+/// The scope bits of an identifier: whether it begins with `@`, a capital letter and so on.
 const SCOPE: u64 = 0xe;
 
-/// The name of a class with what is between it and the name of a method.
+/// The name of a class with the separator before a method name.
 pub fn prefix(
     layout: &SequenceLayout,
     memory: &impl Memory,
@@ -59,11 +59,11 @@ fn path(
         return Ok(None);
     };
     let path = object::string(layout, memory, found)?;
-    // Those without a name have one that begins with `#<Class:`.
+    // The name of an anonymous class begins with `#<Class:`.
     Ok(path.starts_with(char::is_uppercase).then_some(path))
 }
 
-/// The class or module whose own class this is.
+/// The class or module of this singleton class.
 fn attached(
     layout: &SequenceLayout,
     memory: &impl Memory,
@@ -83,7 +83,7 @@ fn attached(
     }
 }
 
-/// The variable of a class that Ruby itself set, by the type of its object.
+/// The hidden variable of a class, by the type of its value.
 fn variable(
     memory: &impl Memory,
     class: u64,

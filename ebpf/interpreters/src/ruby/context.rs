@@ -1,4 +1,4 @@
-//! Where a thread has its execution context, by the code of functions that begin with it.
+//! Finds the execution context of a thread, by decoding functions that load it first.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use profcol_ebpf_common::interpreter::ruby::context as kind;
@@ -6,33 +6,33 @@ use profcol_elf::Source;
 
 use crate::executable::Executable;
 
-/// How it is found, see [`Layout`](profcol_ebpf_common::interpreter::ruby::Layout).
+/// How to find it, see [`Layout`](profcol_ebpf_common::interpreter::ruby::Layout).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
     pub kind: u32,
-    /// Address of the state, as the file has it; 0 without.
+    /// The file address of the state; 0 if there is none.
     pub state: u64,
     pub offset: u32,
 }
 
-/// Code that is looked at.
+/// Bytes of code to decode.
 pub const CODE_BYTES: usize = 64;
 const MAX_INSTRUCTIONS: usize = 8;
 
-/// Of the context in an `rb_thread_t` of 2.7.
+/// The offset of the context in an `rb_thread_t` of 2.7.
 const CONTEXT_OF_THREAD: u32 = 32;
 
-/// Of tables of blocks.
+/// Shift of the size of table blocks.
 const GLIBC_TABLE_SHIFT: u32 = 4;
 const MUSL_TABLE_SHIFT: u32 = 3;
 
-/// Since 3.0 it is in a thread-local variable, which `rb_errinfo` reads.
+/// Since 3.0 the context is in a thread-local variable, which `rb_errinfo` reads.
 pub fn by_variable(code: &[u8], address: u64) -> Option<Context> {
     let code = instructions(code, address);
     let mut code = code.iter();
     while let Some(instruction) = code.next() {
         match instruction.mnemonic() {
-            // Module and offset are asked for.
+            // The argument of `__tls_get_addr`: module and offset.
             Mnemonic::Lea if instruction.op0_register() == Register::RDI => {
                 code.find(|instruction| instruction.mnemonic() == Mnemonic::Call)?;
                 let read = code.next()?;
@@ -75,7 +75,7 @@ pub fn by_variable(code: &[u8], address: u64) -> Option<Context> {
     None
 }
 
-/// 2.7 has one for the thread that holds the lock; the others have their own with their thread, by a key
+/// 2.7 has one context for the thread that holds the lock; other threads have their own, found by a key
 /// that `ruby_native_thread_p` reads.
 pub fn by_key(code: &[u8], address: u64) -> Option<Context> {
     let code = instructions(code, address);
@@ -89,7 +89,7 @@ pub fn by_key(code: &[u8], address: u64) -> Option<Context> {
     })
 }
 
-/// Of the C library that the file needs.
+/// The shift of the C library that the file uses.
 pub fn table_shift<S: Source + ?Sized>(executable: &Executable<'_, S>) -> u32 {
     match executable.text_behind(".dynstr", "libc.musl", 0) {
         Some(_) => MUSL_TABLE_SHIFT,
@@ -102,7 +102,7 @@ fn instructions(code: &[u8], address: u64) -> Vec<Instruction> {
     decoder.into_iter().take(MAX_INSTRUCTIONS).collect()
 }
 
-/// What an instruction names by its distance.
+/// The target of a RIP-relative operand.
 fn place(instruction: &Instruction) -> Option<u64> {
     instruction
         .is_ip_rel_memory_operand()
@@ -121,16 +121,16 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_is_found_by_how_the_linker_reaches_it() {
+    fn finds_a_variable_in_each_tls_model() {
         // sub rsp, 8; lea rdi, [rip + 0x100]; call; mov rax, [rax]; as in 3.1.
-        let asked = [
+        let general_dynamic = [
             0x48, 0x83, 0xec, 0x08, 0x66, 0x48, 0x8d, 0x3d, 0x00, 0x01, 0x00, 0x00, 0x66, 0x66,
             0x48, 0xe8, 0, 0, 0, 0, 0x48, 0x8b, 0x00,
         ];
-        assert_eq!(variable(&asked), Some((kind::MODULE, 0x110c, 0)));
-        // endbr64 first, and another variable behind it in the block; as in 3.3.
+        assert_eq!(variable(&general_dynamic), Some((kind::MODULE, 0x110c, 0)));
+        // With endbr64, and at another offset in the TLS block; as in 3.3.
         let mut other = vec![0xf3, 0x0f, 0x1e, 0xfa];
-        other.extend(&asked[..22]);
+        other.extend(&general_dynamic[..22]);
         other.extend([0x40, 0x10]);
         assert_eq!(variable(&other), Some((kind::MODULE, 0x1110, 16)));
         // mov rax, fs:[-8]
@@ -147,8 +147,8 @@ mod tests {
     }
 
     #[test]
-    fn other_code_has_none() {
-        // mov rax, [rip + 0x20]; mov rax, [rax]: of a global variable, as in 2.7.
+    fn ignores_other_code() {
+        // mov rax, [rip + 0x20]; mov rax, [rax]: a global variable, as in 2.7.
         assert_eq!(
             variable(&[0x48, 0x8b, 0x05, 0x20, 0, 0, 0, 0x48, 0x8b, 0x00]),
             None
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_found_where_it_is_read() {
+    fn finds_a_key() {
         // sub rsp, 8; mov edi, [rip + 0x10]; call
         let code = [
             0x48, 0x83, 0xec, 0x08, 0x8b, 0x3d, 0x10, 0, 0, 0, 0xe8, 0, 0, 0, 0,

@@ -1,29 +1,29 @@
-//! Where each version keeps what. A minor version keeps it for all of its releases.
+//! The memory layout of each version. It is fixed for all releases of a minor version.
 
 use crate::version::Version;
 
-/// Members of the objects that names are read from.
+/// Members of the objects that hold names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SequenceLayout {
-    /// Whether the first line is a number of Ruby rather than one of C.
+    /// Whether the first line is a Ruby number rather than a C one.
     pub first_line_is_object: bool,
-    /// Where the entries for lines are, and how many; the table of their positions is behind that.
+    /// The offset of the line entries, followed by their number and the table of their positions.
     pub line_entries: u32,
     pub line_entry_bytes: u32,
-    /// The sequence of the method that a block is in.
+    /// The sequence of the method that contains a block.
     pub local_sequence: u32,
-    /// Whether a short string has its length among its flags.
+    /// Whether a short string stores its length in the flags.
     pub length_in_flags: bool,
     pub short_string: u32,
     pub classes: ClassLayout,
 }
 
-/// How classes have their names.
+/// How classes store their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClassLayout {
-    /// Among the variables of the class.
+    /// As a variable of the class.
     Variables,
-    /// Members of the class.
+    /// As members of the class.
     Members {
         path: u32,
         attached: u32,
@@ -32,11 +32,11 @@ pub enum ClassLayout {
     Unknown,
 }
 
-/// Flags that are free for the type of an object.
+/// The first flag whose meaning depends on the type of an object.
 pub const USER_0: u64 = 1 << 12;
 pub const USER_1: u64 = 1 << 13;
 
-/// For names, and the size of a control frame.
+/// The size of a control frame, and the layout for names.
 pub fn layouts(version: Version) -> Result<(u32, SequenceLayout), &'static str> {
     let frame_bytes = match (version.major, version.minor) {
         (3, 1 | 2) => 64,
@@ -92,7 +92,7 @@ pub fn layouts(version: Version) -> Result<(u32, SequenceLayout), &'static str> 
             },
             ..new
         },
-        _ => return Err("this version of profcol knows 2.7 to 4.0"),
+        _ => return Err("this version of profcol supports 2.7 to 4.0"),
     };
     Ok((frame_bytes, layout))
 }

@@ -1,14 +1,13 @@
-//! Lines of a sequence of instructions: entries, and a table in which the bits of their positions are
-//! counted.
+//! Lines of an instruction sequence: entries, and a succinct table (rank over bits) of their positions.
 //!
 //! ```text
-//! positions 0-53      nine to a word, seven bits each: how many entries are at most there
-//! positions 54-       blocks for 512: count before (8 bytes), counts within (8), bits (64)
+//! positions 0-53      nine per word, seven bits each: the number of entries up to there
+//! positions 54-       blocks of 512: count before (8 bytes), counts within (8), bits (64)
 //! ```
 
 use super::object::word;
 
-/// Positions in the first part of the table, and its bytes.
+/// Positions in the first part of the table, and its size.
 const FIRST_POSITIONS: usize = 54;
 const FIRST_BYTES: usize = 48;
 const PER_WORD: usize = 9;
@@ -17,18 +16,18 @@ const BLOCK_BYTES: usize = 80;
 const BLOCK_COUNTS: usize = 8;
 const BLOCK_BITS: usize = 16;
 
-/// Each with the first position that is of it.
+/// Lines, each with its first position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lines(Vec<(u32, u32)>);
 
-/// Bytes of the table of so many positions.
+/// The table size for this many positions.
 pub fn table_bytes(positions: usize) -> usize {
     let rest = positions.saturating_sub(FIRST_POSITIONS);
     FIRST_BYTES + rest.div_ceil(BLOCK_POSITIONS) * BLOCK_BYTES
 }
 
 impl Lines {
-    /// `entries` are the lines, in the order of their positions.
+    /// `entries` are the lines, ordered by position.
     pub fn parse(positions: usize, table: &[u8], entries: &[u32]) -> Self {
         let mut lines = Vec::new();
         let mut last = None;
@@ -50,7 +49,7 @@ impl Lines {
         Self(vec![(0, line)])
     }
 
-    /// 0 where there is none.
+    /// 0 if there is none.
     pub fn find(&self, position: u32) -> u32 {
         let after = self.0.partition_point(|(start, _)| *start <= position);
         let entry = after.checked_sub(1).and_then(|at| self.0.get(at));
@@ -62,7 +61,7 @@ impl Lines {
     }
 }
 
-/// Entries at this position and before it.
+/// The number of entries up to and including this position.
 fn count_up_to(table: &[u8], position: usize) -> Option<usize> {
     let Some(rest) = position.checked_sub(FIRST_POSITIONS) else {
         let counts = word(table, position / PER_WORD * 8)?;
@@ -85,7 +84,7 @@ fn count_up_to(table: &[u8], position: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// As Ruby builds it.
+    /// Builds a table like Ruby.
     fn table(size: usize, positions: &[usize]) -> Vec<u8> {
         let mut table = vec![0u8; table_bytes(size)];
         let mut add = |at: usize, value: u64| {
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn every_position_has_its_line() {
+    fn finds_the_line_of_every_position() {
         let positions: Vec<usize> = (0..2000).filter(|at| at % 7 == 0 || at % 50 == 3).collect();
         let entries: Vec<u32> = positions.iter().map(|&at| at as u32 + 100).collect();
         for size in [1, 53, 54, 55, 700, 2000] {
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_table_gives_some_lines() {
+    fn survives_a_truncated_table() {
         let positions: Vec<usize> = (0..600).step_by(5).collect();
         let whole = table(600, &positions);
         for length in 0..whole.len() {

@@ -1,9 +1,8 @@
 //! Ruby (MRI) 2.7 to 4.0.
 //!
-//! What a file has is told by what its runtime exports for C extensions, which no `strip` takes away:
-//! the version `ruby_version`, and `rb_errinfo`, whose code says where a thread has its execution
-//! context. The loop has no name; it is the function that jumps by far the most to where a register
-//! points, and `rb_vm_exec` is the one that calls it.
+//! Detection uses symbols that the runtime exports for C extensions, which `strip` keeps: the version
+//! `ruby_version`, and `rb_errinfo`, whose code shows how to find a thread's execution context. The loop has no
+//! symbol; it is the function with by far the most indirect jumps, and `rb_vm_exec` is the one that calls it.
 
 mod class;
 mod context;
@@ -25,7 +24,7 @@ use crate::{DetectedInterpreter, Runtime, RuntimeLayout, Unsupported};
 
 const VERSION: &str = "ruby_version";
 const VERSION_BYTES: usize = 8;
-/// Functions that do nothing but call the first thing in their way, and that no `strip` takes away.
+/// Exported functions that load the context first, which `strip` keeps.
 const CONTEXT: &str = "rb_errinfo";
 const KEY: &str = "ruby_native_thread_p";
 
@@ -60,7 +59,7 @@ pub fn detect<S: Source + ?Sized>(
         None => context::by_variable(&code(error_info.address), error_info.address),
     };
     let Some(context) = found else {
-        return Err(refuse("where a thread has its state was not found"));
+        return Err(refuse("the execution context of threads was not found"));
     };
     let Some(vm) = vm::find(executable) else {
         return Err(refuse("its loop was not found"));
@@ -73,7 +72,7 @@ pub fn detect<S: Source + ?Sized>(
         u32::try_from(offset(vm.body.start)),
         u32::try_from(offset(vm.body.end)),
     ) else {
-        return Err(refuse("its loop is too far behind in the file"));
+        return Err(refuse("the file offset of its loop is too large"));
     };
     let mut loops = parts(executable, vm.entry, delta);
     let mut calls = parts(executable, vm.body, delta);
@@ -101,7 +100,7 @@ pub fn detect<S: Source + ?Sized>(
     }))
 }
 
-/// One of each version.
+/// One example of each version.
 pub fn examples() -> Vec<DetectedInterpreter> {
     let versions = [(2, 7), (3, 0), (3, 1), (3, 2), (3, 3), (3, 4), (4, 0)];
     let example = |(major, minor)| {

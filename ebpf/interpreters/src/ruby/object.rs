@@ -1,13 +1,13 @@
-//! Objects of Ruby: strings, and the first of an array of two.
+//! Ruby objects: strings, and the first element of a two-element array.
 
 use super::layout::{SequenceLayout, USER_1};
 use crate::FunctionError;
 use crate::memory::Memory;
 
-/// Bytes of a name or a path; longer ones are cut.
+/// Maximum length of a name or a path; longer ones are truncated.
 const MAX_BYTES: usize = 1024;
 
-/// What begins every object, and what strings and arrays have behind it.
+/// The header of every object, and the members of strings and arrays after it.
 const OBJECT_BYTES: usize = 40;
 const LENGTH: usize = 16;
 const STRING_DATA: usize = 24;
@@ -58,12 +58,12 @@ pub fn string(
     };
     let length = usize::try_from(length).unwrap_or(usize::MAX).min(MAX_BYTES);
     let bytes = memory.bytes(data, length)?;
-    // A character that was cut is none.
+    // Drops a truncated character at the end.
     let text = String::from_utf8_lossy(&bytes);
     Ok(text.chars().take(MAX_BYTES).collect())
 }
 
-/// A path, or the first of an array of the path and the real one.
+/// A path, or the first element of an array of path and real path.
 pub fn path(
     layout: &SequenceLayout,
     memory: &impl Memory,

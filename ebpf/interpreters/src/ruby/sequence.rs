@@ -1,4 +1,4 @@
-//! A sequence of instructions: the name, file and lines of a method or a block.
+//! An instruction sequence: the name, file and lines of a method or a block.
 
 use profcol_ebpf_common::interpreter::ruby::{Function, fingerprint};
 
@@ -9,7 +9,7 @@ use super::object::{self, kind, word};
 use crate::FunctionError;
 use crate::memory::Memory;
 
-/// Bytes of a body that have all members, in every version.
+/// Bytes that include all members of a body, in every version.
 const BODY_BYTES: usize = 192;
 const INSTRUCTIONS: usize = 8;
 const PATH: usize = 64;
@@ -17,14 +17,14 @@ const BASE_LABEL: usize = 72;
 const LABEL: usize = 80;
 const FIRST_LINE: usize = 88;
 
-/// Of a line's entries: how many there are, and where their positions are.
+/// Offsets after the line entries: their number, and their positions.
 const LINE_COUNT: usize = 16;
 const LINE_TABLE: usize = 24;
 
 /// The body of a sequence.
 const SEQUENCE_BODY: u64 = 16;
 
-/// Of a method entry.
+/// Bytes of a method entry.
 const METHOD_BYTES: usize = 40;
 const METHOD_DEFINITION: usize = 16;
 const METHOD_OWNER: usize = 32;
@@ -40,7 +40,7 @@ pub struct Sequence {
     lines: Lines,
 }
 
-/// What tells the sequence at an address from others that were there before.
+/// The value that distinguishes the sequence at an address from earlier ones.
 pub fn generation(memory: &impl Memory, address: u64) -> Result<u32, FunctionError> {
     let first = memory.word(address)?;
     let instructions = memory.word(address.wrapping_add(INSTRUCTIONS as u64))?;
@@ -61,12 +61,13 @@ impl Sequence {
         if fingerprint(member(0), member(INSTRUCTIONS)) != expected {
             return Err(FunctionError::Replaced);
         }
-        let mut name = object::string(layout, memory, member(LABEL))?;
+        let label = object::string(layout, memory, member(LABEL))?;
+        let mut name = label.clone();
         let file = object::path(layout, memory, member(PATH))?;
         let base = object::string(layout, memory, member(BASE_LABEL))?;
         let local = member(layout.local_sequence as usize);
         let local = memory.word(local.wrapping_add(SEQUENCE_BODY)).unwrap_or(0);
-        // Without it the function is still named.
+        // The prefix is optional.
         if let Some(prefix) = prefix(layout, memory, method, member(LABEL), local)
             && let Some(before) = name.strip_suffix(&*base)
         {
@@ -77,8 +78,11 @@ impl Sequence {
             false => member(FIRST_LINE) as u32,
         };
         let lines = lines(layout, memory, &body);
-        // What it pointed to may have been freed before it was read.
-        if memory.bytes(address, LINE_END)? != body.get(..LINE_END).unwrap_or_default() {
+        // Its data may have been freed before the read.
+        let is_replaced = memory.bytes(address, LINE_END)?
+            != body.get(..LINE_END).unwrap_or_default()
+            || object::string(layout, memory, member(LABEL))? != label;
+        if is_replaced {
             return Err(FunctionError::Replaced);
         }
         Ok(Self {
@@ -89,22 +93,22 @@ impl Sequence {
         })
     }
 
-    /// 0 where it is not known.
+    /// 0 if unknown.
     pub fn line(&self, position: u32) -> u32 {
         match position {
             Function::FAR => 0,
-            // It is that of the instruction behind the one that runs.
+            // The position is that of the instruction after the current one.
             position => self.lines.find(position.saturating_sub(1)),
         }
     }
 
-    /// What it takes in memory.
+    /// Its memory size.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.name.len() + self.file.len() + self.lines.bytes()
     }
 }
 
-/// The part of a body that does not change while it is used.
+/// The end of the part of a body that does not change while it is in use.
 const LINE_END: usize = 112;
 
 fn lines(
@@ -134,10 +138,10 @@ fn lines(
     }
 }
 
-/// What stands in front of the name of a method, if its entry is that of the sequence with this body.
+/// The prefix of a method name, if its entry refers to the sequence with this body.
 ///
-/// The upper half of the entry's address is that of another object: no heap is larger than what the
-/// lower half tells apart.
+/// The upper half of the entry's address comes from another object: heaps are smaller than the range of
+/// the lower half.
 fn prefix(
     layout: &SequenceLayout,
     memory: &impl Memory,
@@ -158,7 +162,7 @@ fn prefix(
         })
 }
 
-/// The class that has the method.
+/// The class that owns the method.
 fn owner(memory: &impl Memory, entry: u64, body: u64) -> Result<Option<u64>, FunctionError> {
     let entry = memory.bytes(entry, METHOD_BYTES)?;
     let member = |at: usize| word(&entry, at).unwrap_or(0);

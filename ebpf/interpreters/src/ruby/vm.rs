@@ -16,9 +16,9 @@ pub struct Vm {
     pub entry: Range<u64>,
 }
 
-/// Of code that is looked through; the library of 3.3 has 3 MiB.
+/// Maximum amount of code to search; the library of 3.3 has 3 MiB.
 const MAX_CODE: u64 = 64 << 20;
-/// One for each instruction of Ruby; there are some 120 where they are not shared.
+/// Minimum number of indirect jumps of the loop; there are about 120, one per Ruby instruction, unless shared.
 const MIN_JUMPS: usize = 64;
 const MIN_BODY_BYTES: u64 = 8 << 10;
 const MAX_BODY_BYTES: u64 = 1 << 20;
@@ -76,8 +76,7 @@ fn code<S: Source + ?Sized>(executable: &Executable<'_, S>, segment: &Segment) -
     executable.loaded(segment.address, usize::try_from(size).ok()?)
 }
 
-/// Where the code may jump to what a register has or points to: every function is met that does, and not
-/// many others.
+/// Candidate positions of indirect jumps: includes every function with such jumps, and few others.
 fn jump_like(code: &[u8]) -> impl Iterator<Item = usize> {
     memchr_iter(GROUP, code).filter(|at| {
         let mode = code.get(at + 1);
@@ -85,7 +84,7 @@ fn jump_like(code: &[u8]) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Linkage tables are functions to the unwinder, and jump by an address in the instruction.
+/// Excludes PLTs, which look like functions to the unwinder but use RIP-relative jumps.
 fn indirect_jumps(code: &[u8], start: u64) -> usize {
     let decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
     let jumps = decoder.into_iter().filter(|instruction| {
@@ -95,7 +94,7 @@ fn indirect_jumps(code: &[u8], start: u64) -> usize {
     jumps.count()
 }
 
-/// Where a function is called.
+/// The positions of calls to a function.
 fn calls(code: &[u8], start: u64, function: u64) -> impl Iterator<Item = u64> {
     memchr_iter(CALL, code).filter_map(move |at| {
         let distance = i32::from_le_bytes(*code.get(at + 1..)?.first_chunk()?);

@@ -1,4 +1,4 @@
-//! Generated code: which functions an instruction belongs to, and their lines.
+//! Generated code: the functions at an instruction, and their lines.
 
 use super::function::{self, Function};
 use super::heap::Heap;
@@ -9,24 +9,24 @@ use super::small_integer;
 use crate::FunctionError;
 use crate::memory::Memory;
 
-/// The object around the instructions begins at multiples of this, and says where their `Code` is.
+/// Alignment of the object around the instructions, which has a pointer to their `Code`.
 const STREAM_ALIGNMENT: u64 = 16;
 const STREAM_CODE: u64 = 8;
-/// Between the start of that object and the first instruction.
+/// Maximum distance from the start of that object to the first instruction.
 const MAX_HEADER: u64 = 256;
-/// Memory in front of an instruction in which the object is looked for.
+/// Bytes to search for the object before an instruction.
 const MAX_SEARCHED: u64 = 1 << 20;
 const CHUNK: u64 = 4096;
-/// Candidates that are looked at.
+/// Maximum number of candidates to check.
 const MAX_CANDIDATES: u32 = 64;
 
-/// Words of an array.
+/// Offset of the first element of an array.
 const ARRAY_WORDS: u64 = 16;
 const MAX_INLINED: usize = 1 << 12;
-/// Functions that are inlined in each other.
+/// Maximum depth of inlining.
 const MAX_INLINING_DEPTH: usize = 64;
 
-/// Generated code of one function, and of those that are inlined.
+/// The generated code of one function and of those inlined in it.
 #[derive(Clone, Debug)]
 pub struct Code {
     pub start: u64,
@@ -44,7 +44,7 @@ enum Lines {
     Optimized {
         positions: Positions,
         inlined: Vec<Inlined>,
-        /// The array that names inlined functions.
+        /// The array of inlined functions.
         literals: u64,
     },
     /// Lengths of the instructions of each bytecode.
@@ -52,11 +52,11 @@ enum Lines {
     Unknown,
 }
 
-/// Where a function is inlined.
+/// The position of an inlined function.
 #[derive(Clone, Copy, Debug)]
 struct Inlined {
     caller: Position,
-    /// In the literals; None is the function itself.
+    /// The index in the literals; None for the function itself.
     function: Option<u64>,
 }
 
@@ -64,7 +64,7 @@ struct Inlined {
 pub type FunctionLine = (std::sync::Arc<Function>, u32);
 
 impl Code {
-    /// Reads the code that has the instruction at this address.
+    /// Reads the code that contains this address.
     pub fn find<M: Memory>(heap: Heap<'_, M>, address: u64) -> Result<Self, FunctionError> {
         let offsets = &heap.layout.code;
         let lowest = address.saturating_sub(MAX_SEARCHED);
@@ -96,7 +96,7 @@ impl Code {
                 if code.holds(address) {
                     return code.with_lines(heap, offsets);
                 }
-                // Other code in between: it is none of V8's.
+                // There is other code in between, so the address is not V8's.
                 return Err(FunctionError::Invalid("generated code"));
             }
             end = begin;
@@ -104,7 +104,7 @@ impl Code {
         Err(FunctionError::Invalid("generated code"))
     }
 
-    /// The function whose code it is; that of baseline code does not say.
+    /// The function of the code; unknown for baseline code.
     pub fn function(&self) -> Result<u64, FunctionError> {
         match &self.lines {
             Lines::Optimized { .. } => Ok(self.shared),
@@ -116,7 +116,7 @@ impl Code {
         address.wrapping_sub(self.start) < self.size
     }
 
-    /// Whether it is still there.
+    /// Whether the code still exists.
     pub fn is_valid<M: Memory>(&self, heap: Heap<'_, M>) -> bool {
         let found = Self::range(heap, &heap.layout.code, self.stream, self.object);
         let is_code = match heap.layout.code.instructions {
@@ -211,7 +211,7 @@ impl Code {
                 let mut position = positions.at(offset);
                 let mut before = usize::MAX;
                 while let Some(id) = position.and_then(Position::inlined) {
-                    // Those that are inlined deeper have higher numbers.
+                    // Deeper inlined functions have higher numbers.
                     let Some(entry) = inlined.get(id).filter(|_| id < before) else {
                         break;
                     };
@@ -263,7 +263,7 @@ fn literal<M: Memory>(heap: Heap<'_, M>, array: u64, index: u64) -> Result<u64, 
     Ok(shared)
 }
 
-/// The bytecode of a function that an instruction of its baseline code belongs to.
+/// The bytecode offset of an instruction in baseline code.
 fn bytecode_offset<M: Memory>(
     heap: Heap<'_, M>,
     shared: u64,
@@ -280,7 +280,7 @@ fn bytecode_offset<M: Memory>(
     let begin = bytecode.wrapping_add(heap.layout.bytecode.data.into());
     let bytes = heap.memory.bytes(begin, length)?;
     let mut lengths = lengths.iter();
-    // What enters the function comes first.
+    // The function prologue comes first.
     let mut end = unsigned(&mut lengths).unwrap_or(0);
     let mut offset = 0;
     if u64::from(instruction) < end {

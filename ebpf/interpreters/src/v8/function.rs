@@ -1,4 +1,4 @@
-//! What all closures of a function share: its name, its file, and the lines of its bytecode.
+//! The data shared by all closures of a function: its name, its file, and the lines of its bytecode.
 
 use std::sync::Arc;
 
@@ -13,24 +13,24 @@ use crate::memory::Memory;
 use crate::{FunctionError, SourceFrame};
 
 const MAX_NAME: u64 = 512;
-/// Bytes of a table of positions.
+/// Maximum size of a source position table.
 pub const MAX_POSITIONS: usize = 1 << 20;
-/// With more context locals, their names are in a table of their own.
+/// With more context locals, their names are in a separate table.
 const MAX_INLINED_LOCALS: u64 = 75;
 const MAX_LOCALS: u64 = 1 << 16;
-/// Words of a `ScopeInfo` behind its locals in which a name is looked for.
+/// Words of a `ScopeInfo` after its locals to search for a name.
 const NAME_WORDS: usize = 8;
 
-/// As V8 shows functions without a name.
+/// V8's display name of functions without a name.
 const ANONYMOUS: &str = "(anonymous)";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Function {
-    /// Empty if nothing is known of it.
+    /// Empty if unknown.
     pub name: String,
     pub file: String,
     pub first_line: u32,
-    /// Lines from these offsets in the bytecode on.
+    /// Lines by their first bytecode offset.
     lines: Vec<(u32, u32)>,
 }
 
@@ -62,8 +62,11 @@ impl Function {
         let script = Self::script(heap, scripts, shared);
         let (name, start) = name_and_start(heap, shared)?;
         let line = |offset: u32| script.as_ref().map_or(0, |script| script.line(offset));
-        // A builtin without a name is only known by that of its code.
+        // A builtin without a name takes that of its code.
         let is_known = name.is_some() || script.is_some();
+        if !is_known && bytecode(heap, shared).is_ok() {
+            return Err(FunctionError::Invalid("the script of a function"));
+        }
         let name = name.unwrap_or_else(|| ANONYMOUS.to_owned());
         Ok(Self {
             name: if is_known { name } else { String::new() },
@@ -75,7 +78,7 @@ impl Function {
         })
     }
 
-    /// None of builtins, which have none.
+    /// None for builtins.
     pub fn script<M: Memory>(
         heap: Heap<'_, M>,
         scripts: &mut Scripts,
@@ -86,8 +89,7 @@ impl Function {
         scripts.get(heap, key)
     }
 
-    /// The line of an instruction, by its offset in the object that holds the bytecode; 0 where it is
-    /// not known.
+    /// The line of an instruction, by its offset in the bytecode object; 0 if unknown.
     pub fn line(&self, offset: u32) -> u32 {
         let behind = self.lines.partition_point(|(begin, _)| *begin <= offset);
         let before = behind.checked_sub(1).and_then(|at| self.lines.get(at));
@@ -108,7 +110,7 @@ impl Function {
     }
 }
 
-/// The name, if it has one, and where in the script the function begins.
+/// The name, if any, and the start position in the script.
 fn name_and_start<M: Memory>(
     heap: Heap<'_, M>,
     shared: u64,
@@ -152,7 +154,7 @@ fn named(name: String) -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Lines by the offset of their first instruction, as samples have it.
+/// Lines by the offset of their first instruction, in the form used by samples.
 fn bytecode_lines<M: Memory>(
     heap: Heap<'_, M>,
     shared: u64,
@@ -169,7 +171,7 @@ fn bytecode_lines<M: Memory>(
         };
         let line = line(place);
         if lines.last().is_none_or(|(_, last)| *last != line) {
-            // Samples count from the tagged address of the object on.
+            // Offsets in samples are relative to the tagged address of the object.
             lines.push((offset.saturating_add(layout.data - 1), line));
         }
     }
@@ -177,7 +179,7 @@ fn bytecode_lines<M: Memory>(
     Ok(lines)
 }
 
-/// The bytecode of a function. Where it has generated code too, that leads to it.
+/// The bytecode of a function, through its generated code if it has any.
 pub fn bytecode<M: Memory>(heap: Heap<'_, M>, shared: u64) -> Result<u64, FunctionError> {
     bytecode_of(
         heap,
@@ -185,7 +187,7 @@ pub fn bytecode<M: Memory>(heap: Heap<'_, M>, shared: u64) -> Result<u64, Functi
     )
 }
 
-/// The bytecode that this is, or leads to.
+/// The bytecode object itself, or the one that this object leads to.
 pub fn bytecode_of<M: Memory>(heap: Heap<'_, M>, mut object: u64) -> Result<u64, FunctionError> {
     let types = &heap.layout.types;
     for _ in 0..3 {
@@ -196,7 +198,7 @@ pub fn bytecode_of<M: Memory>(heap: Heap<'_, M>, mut object: u64) -> Result<u64,
         let next = match () {
             _ if found == types.code => heap.layout.code.data,
             _ if found == types.interpreter_data => 8,
-            // 9.4 has an object of its own in between.
+            // 9.4 has another object in between.
             _ => 16,
         };
         object = heap.pointer(object.wrapping_add(next))?;

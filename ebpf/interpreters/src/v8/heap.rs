@@ -7,7 +7,7 @@ use crate::memory::Memory;
 
 const MAP_INSTANCE_TYPE: u64 = 12;
 
-/// Kinds of strings, in the lowest bits of their type.
+/// String representations, in the lowest bits of the instance type.
 mod string {
     pub const REPRESENTATION: u16 = 7;
     pub const SEQUENTIAL: u16 = 0;
@@ -16,11 +16,11 @@ mod string {
     pub const SLICED: u16 = 3;
     pub const THIN: u16 = 5;
     pub const ONE_BYTE: u16 = 8;
-    /// The characters of an external string are not told by the string.
+    /// An external string without a cached pointer to its characters.
     pub const UNCACHED: u16 = 16;
 }
 
-/// Strings that are made of others.
+/// Maximum nesting of strings.
 const MAX_DEPTH: u32 = 32;
 const CHUNK: u64 = 16 << 10;
 
@@ -72,10 +72,10 @@ impl<M: Memory> Heap<'_, M> {
     pub fn expect(
         &self,
         object: u64,
-        wanted: u16,
+        expected: u16,
         what: &'static str,
     ) -> Result<(), FunctionError> {
-        if self.instance_type(object)? == wanted {
+        if self.instance_type(object)? == expected {
             Ok(())
         } else {
             Err(FunctionError::Invalid(what))
@@ -87,7 +87,7 @@ impl<M: Memory> Heap<'_, M> {
         found.is_ok_and(|found| found < self.layout.types.first_nonstring)
     }
 
-    /// A string, as far as it has at most this many characters.
+    /// A string, truncated to this many characters.
     pub fn text(&self, object: u64, most: u64) -> Result<String, FunctionError> {
         let mut units = Vec::new();
         self.characters(object, most, &mut |_, part| match part {
@@ -97,7 +97,7 @@ impl<M: Memory> Heap<'_, M> {
         Ok(String::from_utf16_lossy(&units))
     }
 
-    /// Gives the characters of a string in parts, each with the place where it begins.
+    /// Passes the characters of a string in parts, each with its position.
     pub fn characters(
         &self,
         object: u64,
@@ -132,7 +132,7 @@ impl<M: Memory> Heap<'_, M> {
                     let begin = if kind & string::UNCACHED == 0 {
                         self.word(object.wrapping_add(24))?
                     } else {
-                        // The resource begins with its table of functions.
+                        // The resource begins with its vtable.
                         let resource = self.word(object.wrapping_add(16))?;
                         self.word(resource.wrapping_add(8))?
                     };

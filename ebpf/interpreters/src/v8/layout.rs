@@ -1,4 +1,4 @@
-//! Where a version of V8 keeps what in its objects.
+//! The object layout of a version of V8.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,13 +31,13 @@ impl Version {
 }
 
 const OLDEST: Version = Version::new(9, 4, 0);
-/// Of later ones nobody knows whether the numbers that are not exported still hold.
+/// The newest tested version. In later ones, constants that V8 does not export may differ.
 const NEWEST: Version = Version::new(14, 6, u32::MAX);
 
-/// Numbers of instance types, and offsets in objects.
+/// Instance types, and offsets in objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeapLayout {
-    /// For the programs.
+    /// For the BPF programs.
     pub walk: v8::Layout,
     pub types: Types,
     pub shared: SharedOffsets,
@@ -48,7 +48,7 @@ pub struct HeapLayout {
     pub frame_types: FrameTypes,
 }
 
-/// Numbers of frames that are none of a function.
+/// Types of frames without a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameTypes {
     pub regular_expression: Option<u32>,
@@ -75,12 +75,12 @@ pub struct SharedOffsets {
     pub numbers: u64,
 }
 
-/// Words of a `ScopeInfo` behind its map.
+/// Words of a `ScopeInfo` after its map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScopeInfoOffsets {
     pub local_count: u64,
     pub first_local: u64,
-    /// Where the positions in the source are; None where they follow the name.
+    /// The offset of the source positions; None if they follow the name.
     pub positions: Option<u64>,
 }
 
@@ -89,17 +89,17 @@ pub struct ScopeInfoOffsets {
 pub struct BytecodeOffsets {
     pub data: u32,
     pub positions: u64,
-    /// None where the names of the file are stripped.
+    /// None if the file is stripped.
     pub sizes: Option<BytecodeSizes>,
 }
 
-/// Sizes of bytecodes, for each width of their operands.
+/// Sizes of bytecodes by operand width.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BytecodeSizes(Vec<u8>);
 
 impl BytecodeSizes {
     const WIDTHS: usize = 3;
-    /// The first bytecodes say that the operands of the next one are wide, or wider.
+    /// The first bytecodes are prefixes: the operands of the next one are wide, or extra wide.
     const PREFIXES: [usize; 4] = [1, 2, 1, 2];
 
     pub fn new(table: Vec<u8>) -> Option<Self> {
@@ -107,7 +107,7 @@ impl BytecodeSizes {
         is_whole.then_some(Self(table))
     }
 
-    /// Of the first bytecode, with its prefix.
+    /// The size of the first bytecode with its prefix.
     pub fn of(&self, bytes: &[u8]) -> Option<usize> {
         let count = self.0.len() / Self::WIDTHS;
         let first = usize::from(*bytes.first()?);
@@ -120,7 +120,7 @@ impl BytecodeSizes {
     }
 }
 
-/// In a `Code`, and in the data for its deoptimization.
+/// In a `Code`, and in its deoptimization data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeOffsets {
     pub instructions: Instructions,
@@ -132,22 +132,22 @@ pub struct CodeOffsets {
     pub baseline_kind: u32,
     pub literals: u64,
     pub shared: u64,
-    /// `shared` is in an object of its own.
+    /// `shared` is in a separate object.
     pub is_shared_wrapped: bool,
     pub inlining_positions: u64,
 }
 
-/// Where the instructions of a `Code` are.
+/// The location of a `Code`'s instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instructions {
-    /// In the object, from this offset on.
+    /// In the object, at this offset.
     Inside(u64),
-    /// In an object of their own; the address of the first one is at this offset.
+    /// In a separate object; their address is at this offset.
     Apart(u64),
 }
 
 impl HeapLayout {
-    /// `constants` are those of the file, without `v8dbg_`.
+    /// `constants` are those of the file, without the prefix `v8dbg_`.
     pub fn new(
         version: Version,
         constants: &HashMap<String, u32>,
@@ -157,11 +157,11 @@ impl HeapLayout {
             return Err("versions before 9.4, of Node.js 16, are not supported");
         }
         if version > NEWEST {
-            return Err("it is newer than this profcol knows");
+            return Err("newer than this version of profcol supports");
         }
         let constants = Constants(constants);
         if constants.any(&["SmiShiftSize"]) != Some(31) {
-            return Err("it compresses pointers");
+            return Err("pointer compression is not supported");
         }
         let layout = move || -> Option<Self> {
             let numbers = constants.offset("SharedFunctionInfo__length")?;
@@ -203,16 +203,16 @@ impl HeapLayout {
                 },
             })
         };
-        let layout = layout().ok_or("it does not export the constants for debuggers")?;
+        let layout = layout().ok_or("it does not export debugger constants (`v8dbg_*`)")?;
         // The programs read a block of this size.
         if layout.walk.function_shared > 112 || layout.walk.function_shared % 8 != 0 {
-            return Err("its functions are larger than known");
+            return Err("its `SharedFunctionInfo` has an unknown layout");
         }
         Ok(layout)
     }
 }
 
-/// Words in front of the table of positions.
+/// Words before the source position table.
 fn bytecode_members(version: Version) -> u64 {
     const CHANGES: [(Version, u64); 5] = [
         (Version::new(12, 3, 97), 2),
@@ -225,7 +225,7 @@ fn bytecode_members(version: Version) -> u64 {
     change.map_or(3, |(_, words)| *words)
 }
 
-/// Of Node.js 18 and 24, as their files have them.
+/// The layouts of Node.js 18 and 24, from their files.
 pub fn examples() -> Vec<(Version, HeapLayout)> {
     const BOTH: &[(&str, u32)] = &[
         ("CodeKindFieldMask", 15),
@@ -299,7 +299,7 @@ impl Constants<'_> {
         names.iter().find_map(|name| self.0.get(*name).copied())
     }
 
-    /// Of a member of a class; the name ends with its type, which is another one in each version.
+    /// The offset of a class member; the name ends with its type, which differs between versions.
     fn offset(&self, member: &str) -> Option<u64> {
         let prefix = format!("class_{member}__");
         let found = self.0.iter().find(|(name, _)| name.starts_with(&prefix));

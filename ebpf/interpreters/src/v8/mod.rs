@@ -1,7 +1,6 @@
 //! V8 of Node.js 16 to 26: JavaScript as bytecode, as generated code, and V8's own builtins.
 //!
-//! What a file has is told by the constants that V8 exports for debuggers, `v8dbg_*`, which no `strip`
-//! takes away, and by its version.
+//! Detection uses the constants that V8 exports for debuggers, `v8dbg_*`, which `strip` keeps, and its version.
 
 mod code;
 mod function;
@@ -35,10 +34,10 @@ const VERSION: [&str; 3] = [
 const CONSTANTS: &str = "v8dbg_";
 const BYTECODE_SIZES: &str = "_ZN2v88internal11interpreter9Bytecodes14kBytecodeSizesE";
 const MAX_BYTECODE_SIZES: u64 = 3 * 256;
-/// Of all builtins together.
+/// Minimum size of all builtins together.
 const MIN_BUILTINS_BYTES: u64 = 512 << 10;
 const BUILTIN: &str = "Builtins_";
-/// Builtins that are part of what calls or interprets a function, by the end of their name.
+/// Name suffixes of builtins that call or interpret a function.
 const CARRIES_CALLS: &[&str] = &[
     "Handler",
     "JSEntry",
@@ -92,7 +91,7 @@ pub fn detect<S: Source + ?Sized>(
             let calls = calls.map(|(range, _)| range.clone());
             (first.start..last.end, calls.collect())
         }
-        // The names are stripped: what they are is not known.
+        // The file is stripped, so the names of builtins are unknown.
         None => match executable.longest_gap(MIN_BUILTINS_BYTES) {
             Some(gap) => (gap.clone(), vec![gap]),
             None => return Err(refuse("its builtins were not found")),
@@ -117,7 +116,7 @@ pub fn detect<S: Source + ?Sized>(
     }))
 }
 
-/// What tells the function at an address from others that had it before.
+/// The value that distinguishes the function at an address from earlier ones.
 pub fn generation(
     layout: &HeapLayout,
     memory: &impl Memory,
@@ -126,7 +125,7 @@ pub fn generation(
     Function::generation(Heap { memory, layout }, address)
 }
 
-/// One of each version whose layout is known without its file.
+/// One example of each version whose layout does not depend on the file.
 pub fn examples() -> Vec<DetectedInterpreter> {
     layout::examples()
         .into_iter()
@@ -152,7 +151,7 @@ fn carries_calls(name: &str) -> bool {
             .any(|begin| name.starts_with(begin))
 }
 
-/// Without the tag of a pointer to an object.
+/// An object pointer without its tag.
 fn untagged(word: u64) -> Option<u64> {
     v8::is_object(word).then_some(word & !3)
 }

@@ -1,11 +1,11 @@
-//! Tables that say which position in the source an instruction has.
+//! Source position tables.
 
-/// A position in the source of a script, and of which inlined function.
+/// A position in the source of a script, and its inlined function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position(pub u64);
 
 impl Position {
-    /// Characters from the start of the script; None if it is none.
+    /// The character offset in the script; None if there is no position.
     pub fn offset(self) -> Option<u32> {
         let is_external = self.0 & 1 != 0;
         let offset = (self.0 >> 1 & 0x3fff_ffff).checked_sub(1)?;
@@ -18,23 +18,23 @@ impl Position {
     }
 }
 
-/// How a table has the differences of its code offsets.
+/// The encoding of code offset deltas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PositionFormat {
     Plain,
-    /// Below a bit that says whether a statement begins.
+    /// With a flag for the start of a statement.
     Flagged,
 }
 
-/// Entries of a table, by their code offset.
+/// The entries of a table by code offset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Positions(Vec<(u32, Position)>);
 
 impl Positions {
-    /// Pairs of differences to the entry before. What follows something invalid is left out.
+    /// Reads pairs of deltas to the previous entry. Stops at an invalid entry.
     pub fn read(bytes: &[u8], format: PositionFormat) -> Self {
         let mut entries = Vec::new();
-        // The entry of a function is in front of its first instruction.
+        // The function entry has offset -1, before the first instruction.
         let (mut code, mut position) = (-1i64, 0i64);
         let mut bytes = bytes.iter();
         while let (Some(step), Some(moved)) = (unsigned(&mut bytes), unsigned(&mut bytes)) {
@@ -42,7 +42,7 @@ impl Positions {
                 PositionFormat::Plain => signed(step),
                 PositionFormat::Flagged => signed(step >> 1),
             };
-            // A negative one has a mark, and is one less.
+            // A negative delta marks an expression and is stored as -(delta + 1).
             code += if step < 0 { -(step + 1) } else { step };
             position = position.wrapping_add(signed(moved));
             let Ok(offset) = u32::try_from(code.max(0)) else {
@@ -53,7 +53,7 @@ impl Positions {
         Self(entries)
     }
 
-    /// Of the instruction that begins at or before this offset.
+    /// The position of the instruction that begins at or before this offset.
     pub fn at(&self, offset: u32) -> Option<Position> {
         let behind = self.0.partition_point(|(code, _)| *code <= offset);
         let entry = self.0.get(behind.checked_sub(1)?)?;

@@ -1,4 +1,4 @@
-//! What was read of a process, as long as its names are asked for.
+//! Cached data of a process, kept while its names are in use.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::script::{Script, ScriptKey};
 use crate::memory::Memory;
 use crate::{FunctionError, SampledFunction, SourceFrame};
 
-/// Of one process, before it is all forgotten.
+/// Maximum number of cached lines of one process; the cache is cleared when it is full.
 const MAX_LINES: usize = 1 << 16;
 const MAX_CODES: usize = 1024;
 const MAX_FUNCTIONS: usize = 1024;
@@ -68,7 +68,7 @@ impl ProcessCache {
         }
         let function = match self.current(heap, sampled) {
             Ok(function) => function,
-            // Other code of the function was met while it was there.
+            // The code is gone, but the function has been read before.
             Err(error) => {
                 let key = (sampled.address, sampled.generation);
                 let known = self.functions.get(&key).ok_or(error)?;
@@ -89,7 +89,7 @@ impl ProcessCache {
         })))
     }
 
-    /// Code that has no function in its frame.
+    /// Code without a function in its frame.
     fn without_function<M: Memory>(
         &mut self,
         heap: Heap<'_, M>,
@@ -123,7 +123,7 @@ impl ProcessCache {
         sampled: &SampledFunction,
     ) -> Result<Arc<Function>, FunctionError> {
         let function = self.function(heap, sampled.address)?;
-        // Afterwards: what was read before is of this function then.
+        // Checked last, which proves that all earlier reads belong to this function.
         if Function::generation(heap, sampled.address)? != sampled.generation {
             return Err(FunctionError::Replaced);
         }
@@ -185,7 +185,7 @@ impl ProcessCache {
 }
 
 impl Frames {
-    /// Those at an offset in the bytecode, which says nothing of generated code.
+    /// The frames at a bytecode offset; generated code ignores it.
     pub fn at(&self, offset: u32) -> Vec<SourceFrame<'_>> {
         match self {
             Self::Bytecode(function) if function.name.is_empty() => Vec::new(),

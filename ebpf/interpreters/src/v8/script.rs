@@ -1,4 +1,4 @@
-//! The file of a function, and where its lines end.
+//! The file of a function, and its line ends.
 
 use memchr::memchr2_iter;
 
@@ -12,13 +12,13 @@ const NAME: u64 = 16;
 const LINE_OFFSET: u64 = 24;
 const LINE_ENDS: u64 = 56;
 
-/// Characters of a script's name, and of its source.
+/// Maximum characters of a script's name, and of its source.
 const MAX_NAME: u64 = 1024;
 const MAX_SOURCE: u64 = 16 << 20;
-/// Lines of a script.
+/// Maximum number of lines of a script.
 const MAX_LINES: usize = 1 << 18;
 
-/// A script, as long as it has this source.
+/// Identifies a script with its current source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ScriptKey {
     pub script: u64,
@@ -28,9 +28,9 @@ pub struct ScriptKey {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
     pub name: String,
-    /// Places of the ends of its lines.
+    /// Positions of its line ends.
     line_ends: Vec<u32>,
-    /// Of its first line, in the file that it is a part of.
+    /// The offset of its first line in the containing file.
     line_offset: u32,
 }
 
@@ -54,7 +54,7 @@ impl Script {
         })
     }
 
-    /// The line of a place, from 1 on; 0 if it is not known.
+    /// The line of a position, starting at 1; 0 if unknown.
     pub fn line(&self, offset: u32) -> u32 {
         if self.line_ends.is_empty() {
             return 0;
@@ -70,7 +70,7 @@ impl Script {
     }
 }
 
-/// V8 knows them once an error was shown.
+/// V8 caches line ends once it has formatted an error.
 fn line_ends<M: Memory>(heap: Heap<'_, M>, key: ScriptKey) -> Result<Vec<u32>, FunctionError> {
     let known = heap.pointer(key.script.wrapping_add(LINE_ENDS));
     if let Ok(known) = known.and_then(|known| known_line_ends(heap, known)) {
@@ -107,7 +107,7 @@ struct Ends {
 impl Ends {
     fn add(&mut self, place: u32, unit: u16) {
         let before = std::mem::replace(&mut self.last, unit);
-        // One end of two characters.
+        // CR LF counts as one line end.
         if (before, unit) == (0x0d, 0x0a)
             && let Some(last) = self.places.last_mut()
             && *last + 1 == place
@@ -120,7 +120,7 @@ impl Ends {
 }
 
 fn known_line_ends<M: Memory>(heap: Heap<'_, M>, array: u64) -> Result<Vec<u32>, FunctionError> {
-    let invalid = FunctionError::Invalid("ends of lines");
+    let invalid = FunctionError::Invalid("line ends");
     let length = small_integer(heap.word(array.wrapping_add(8))?);
     let length = length.and_then(|length| usize::try_from(length).ok());
     let length = length.filter(|length| (1..=MAX_LINES).contains(length));

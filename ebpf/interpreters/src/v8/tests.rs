@@ -10,12 +10,12 @@ use super::process::{Frames, ProcessCache};
 use crate::memory::{Memory, MemoryError};
 use crate::{FunctionError, SampledFunction};
 
-/// Words of a heap, by their addresses.
+/// A heap as words by address.
 #[derive(Default)]
 struct Words(HashMap<u64, u64>);
 
 impl Words {
-    /// Objects are told by their map, which is at ten times their type.
+    /// The map of an object is at ten times its instance type.
     fn object(&mut self, address: u64, instance_type: u16, members: &[u64]) -> u64 {
         let map = 0x1_0000 + u64::from(instance_type) * 0x10;
         self.0.insert(map + 8, u64::from(instance_type) << 32);
@@ -59,14 +59,14 @@ fn small(number: u64) -> u64 {
     number << 32
 }
 
-/// That of Node.js 24.
+/// The layout of Node.js 24.
 fn layout() -> HeapLayout {
     layout::examples().pop().unwrap().1
 }
 
 #[test]
 fn reads_positions_of_both_formats() {
-    // As Node.js 20 has them: an expression at 0 and one at 3, and a statement.
+    // From Node.js 20: an expression at 0 and one at 3, and a statement.
     let plain = [3, 20, 7, 4, 6, 0];
     let read = |bytes: &[u8], format| -> Vec<(u32, u32)> {
         let positions = Positions::read(bytes, format);
@@ -79,7 +79,7 @@ fn reads_positions_of_both_formats() {
         read(&plain, PositionFormat::Plain),
         [(0, 4), (3, 5), (6, 5)]
     );
-    // `const a = 1; if (a) ...`, as Node.js 25 has it.
+    // `const a = 1; if (a) ...` from Node.js 25.
     let flagged = [2, 144, 3, 7, 60, 15, 20, 11, 52, 14, 0];
     assert_eq!(
         read(&flagged, PositionFormat::Flagged),
@@ -94,8 +94,8 @@ fn reads_positions_of_both_formats() {
 }
 
 #[test]
-fn bytecodes_have_sizes_by_the_width_of_their_operands() {
-    // Two bytecodes behind the four prefixes.
+fn bytecode_sizes_depend_on_operand_width() {
+    // Two bytecodes after the four prefixes.
     let table = [[0, 0, 0, 0, 2, 3], [0, 0, 0, 0, 3, 5], [0, 0, 0, 0, 5, 9]];
     let sizes = BytecodeSizes::new(table.concat()).unwrap();
     assert_eq!(sizes.of(&[4, 0]), Some(2));
@@ -107,7 +107,7 @@ fn bytecodes_have_sizes_by_the_width_of_their_operands() {
 }
 
 #[test]
-fn strings_are_read_in_parts_and_cycles_end() {
+fn reads_strings_in_parts_and_survives_cycles() {
     let layout = layout();
     let mut memory = Words::default();
     let first = memory.text(0x1000, "Hello, ");
@@ -170,7 +170,7 @@ fn first_local() -> u64 {
 }
 
 #[test]
-fn a_function_has_the_name_behind_its_locals_and_its_line() {
+fn reads_the_name_after_the_locals_and_the_line() {
     let layout = layout();
     let mut memory = Words::default();
     let address = function(&mut memory);
@@ -190,14 +190,14 @@ fn a_function_has_the_name_behind_its_locals_and_its_line() {
     };
     assert_eq!((&*frame.name, &*frame.file), ("work", "/app.js"));
     assert_eq!((frame.first_line, frame.line), (2, 0));
-    // Code that is not there takes nothing but the lines away.
+    // Missing code only costs the lines.
     let generated = SampledFunction {
         code_address: 0x7000_1234,
         ..sampled
     };
     let frames = cache.frames(&layout, &memory, &generated).unwrap();
     assert_eq!(frames.at(0)[0].name, "work");
-    // Another function has its address now.
+    // Another function now has its address.
     let replaced = SampledFunction {
         generation: generation ^ 1,
         ..sampled
@@ -207,7 +207,7 @@ fn a_function_has_the_name_behind_its_locals_and_its_line() {
 }
 
 #[test]
-fn versions_that_nobody_tried_are_refused() {
+fn rejects_untested_versions() {
     let constants = HashMap::from([("SmiShiftSize".to_owned(), 31)]);
     let refusal = |major, minor| {
         let version = Version {
@@ -227,5 +227,5 @@ fn versions_that_nobody_tried_are_refused() {
         build: 0,
     };
     let refused = HeapLayout::new(version, &compressed, None);
-    assert!(refused.unwrap_err().contains("compresses"));
+    assert!(refused.unwrap_err().contains("pointer compression"));
 }

@@ -1,10 +1,10 @@
-//! What the program knows of its calls.
+//! The call chains that the test program records.
 
 use std::collections::HashSet;
 
 use profcol_ebpf_interpreters::hotspot::{FrameKind, JavaFrame};
 
-/// Each stack that the program has had, without the line of its innermost frame.
+/// All stacks of the program, without the line of the innermost frame.
 pub struct Expected {
     stacks: HashSet<Vec<String>>,
 }
@@ -12,11 +12,11 @@ pub struct Expected {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Right,
-    /// Its callers are right, not what was inlined into the innermost code: between the places where it
-    /// may stop, the compiler does not tell which function an instruction is of.
+    /// Its callers are right, but not the functions inlined into the innermost code: between safepoints, the
+    /// compiler does not record the function of an instruction.
     Vague,
     Wrong,
-    /// None of the program's functions is in it.
+    /// It has none of the program's functions.
     Other,
 }
 
@@ -29,25 +29,25 @@ impl Expected {
             };
             let frames: Vec<String> = frames.split(' ').map(frame).collect();
             for first in 0..frames.len() {
-                // It was there before the functions in front of it were called.
+                // This stack existed before its innermost functions were called.
                 stacks.insert(without_first_line(&frames[first..]));
             }
         }
         Self { stacks }
     }
 
-    /// `is_part` if the rest of the stack is on the heap.
+    /// `is_part` means that the other frames are on the heap.
     pub fn judge(&self, frames: &[JavaFrame], is_part: bool) -> Verdict {
         let named: Vec<String> = frames
             .iter()
             .map(|frame| format!("{}:{}", frame.name, frame.line))
             .collect();
-        // What records stacks is called by each function, and in none of them.
+        // Each function calls the recorder, which is not part of the recorded stacks.
         let mark = named
             .iter()
             .rposition(|name| name.starts_with("Chains.mark:"));
         let named = &named[mark.map_or(0, |mark| mark + 1)..];
-        // Nor is it known from where the classes of lambdas are entered.
+        // Lambda classes have unknown callers.
         let is_own = |name: &String| name.starts_with("Chains") && !name.contains("$$Lambda");
         let Some(first) = named.iter().position(is_own) else {
             return Verdict::Other;
@@ -73,7 +73,7 @@ impl Expected {
     }
 }
 
-/// Without the address in the name of a hidden class.
+/// Removes the address from the name of a hidden class.
 fn frame(text: &str) -> String {
     let Some((class, rest)) = text.split_once('/') else {
         return text.into();

@@ -1,4 +1,4 @@
-//! A JVM that runs the program.
+//! A JVM that runs the test program.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -41,7 +41,7 @@ pub fn compile() -> Option<tempfile::TempDir> {
 }
 
 impl Jvm {
-    /// None if it does not know a flag.
+    /// None if it does not support a flag.
     pub fn start(java: &Path, flags: &[&str], classes: &Path) -> Option<Self> {
         let mut command = Command::new(java);
         command.args(flags).arg("-cp").arg(classes).arg("Chains");
@@ -77,7 +77,7 @@ impl Jvm {
         })
     }
 
-    /// What a frame is; code is read once.
+    /// The functions of a frame; caches code.
     pub fn names(&self, found: Found) -> Result<Vec<JavaFrame>, FunctionError> {
         let Found {
             runtime,

@@ -1,13 +1,10 @@
-//! Stacks of live JVMs, beside what the program in them knows of its calls.
+//! Compares stacks of live JVMs with the call chains that the test program records.
 //!
-//! `java` and `javac` of the search path are used, with a few flags; `PROFCOL_TEST_JAVA` names the homes
-//! of more JVMs, separated by colons, and has all flags tried.
+//! Uses `java` and `javac` from the search path, with a few flags; `PROFCOL_TEST_JAVA` names the homes
+//! of more JVMs, separated by colons, and enables all flags.
 
 #![cfg(target_arch = "x86_64")]
-#![allow(
-    clippy::unwrap_used,
-    reason = "a JVM that is not as expected fails the test"
-)]
+#![allow(clippy::unwrap_used, reason = "an unexpected JVM fails the test")]
 
 mod expected;
 mod jvm;
@@ -20,13 +17,12 @@ use std::path::PathBuf;
 use jvm::Jvm;
 
 const SAMPLES: usize = 500;
-/// Of stacks whose callers are right, in each run.
+/// Minimum share of stacks with correct callers, in each run.
 const SHARE: f64 = 0.99;
-/// Of stacks that are right, in all runs: how the compiler lays out a loop that says nothing of itself is
-/// another matter in each run.
+/// Minimum share of correct stacks over all runs: the layout of loops without debug information varies between runs.
 const RIGHT_SHARE: f64 = 0.95;
 
-/// Flags that change what code there is, and where.
+/// Flags that change the kinds and the location of code.
 const MODES: &[&[&str]] = &[
     &["-Xint"],
     &[],
@@ -40,7 +36,7 @@ const MODES: &[&[&str]] = &[
 ];
 
 #[test]
-fn java_stacks_are_what_the_program_knows() {
+fn java_stacks_match_the_recorded_chains() {
     let Some(classes) = jvm::compile() else {
         skip();
         return;
@@ -60,12 +56,12 @@ fn java_stacks_are_what_the_program_knows() {
         for flags in modes {
             let is_virtual = flags.contains(&"-Dvirtual=true");
             let Some(jvm) = Jvm::start(&java, flags, classes.path()) else {
-                tell(&format!("{} {flags:?}: does not start", java.display()));
+                print(&format!("{} {flags:?}: does not start", java.display()));
                 assert!(is_virtual || flags.contains(&"-XX:+UseZGC"), "{flags:?}");
                 continue;
             };
             let result = sampler::sample(&jvm, SAMPLES);
-            tell(&format!("{} {flags:?}: {result}", jvm.version()));
+            print(&format!("{} {flags:?}: {result}", jvm.version()));
             right += result.right;
             stacks += result.stacks();
             if result.shares().1 < SHARE {
@@ -74,7 +70,7 @@ fn java_stacks_are_what_the_program_knows() {
         }
     }
     let share = right as f64 / stacks as f64;
-    tell(&format!("{:.2} % of {stacks} stacks right", share * 100.0));
+    print(&format!("{:.2} % of {stacks} stacks right", share * 100.0));
     assert!(failed.is_empty(), "{failed:#?}");
     assert!(share >= RIGHT_SHARE, "{share}");
 }
@@ -84,9 +80,9 @@ fn skip() {
         std::env::var("CI").as_deref() != Ok("true"),
         "no javac: install default-jdk-headless"
     );
-    tell("skipped: no javac; install default-jdk-headless");
+    print("skipped: no javac; install default-jdk-headless");
 }
 
-fn tell(line: &str) {
+fn print(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -1,4 +1,4 @@
-//! Stops threads now and then, and walks their Java frames.
+//! Stops threads at random moments, and walks their Java frames.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::jvm::Jvm;
 use crate::target::Target;
 
 const MAX_FRAMES: usize = 200;
-/// Of wrong stacks.
+/// Number of wrong stacks to print.
 const SHOWN: usize = 3;
 
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub struct Outcome {
     /// See [`Verdict::Vague`].
     pub vague: usize,
     pub wrong: usize,
-    /// Of neither the program's functions nor its code.
+    /// Stacks without the program's functions.
     pub other: usize,
     pub is_native: usize,
     pub reads: usize,
@@ -41,7 +41,7 @@ impl Outcome {
         self.right + self.vague + self.wrong
     }
 
-    /// Of stacks that are right, and of those whose callers are.
+    /// The share of correct stacks, and of stacks with correct callers.
     pub fn shares(&self) -> (f64, f64) {
         let share = |count: usize| count as f64 / self.stacks().max(1) as f64;
         (share(self.right), share(self.right + self.vague))
@@ -94,7 +94,7 @@ pub fn sample(jvm: &Jvm, samples: usize) -> Outcome {
     outcome
 }
 
-/// A thread that is about to get a signal gets it first.
+/// Stops a thread; delivers pending signals first.
 fn stop(thread: Pid) {
     let wait = |flags| waitpid(thread, Some(flags | WaitPidFlag::__WALL)).unwrap();
     let pass = |stopped| match stopped {
@@ -149,7 +149,7 @@ fn look(jvm: &Jvm, thread: Pid, outcome: &mut Outcome) {
                     outcome.other += 1;
                     return;
                 }
-                Verdict::Wrong => (frames, "not known".to_owned()),
+                Verdict::Wrong => (frames, "unknown".to_owned()),
             }
         }
         Err((frames, failure)) => (frames, failure),
@@ -192,7 +192,7 @@ fn stack(jvm: &Jvm, walk: &mut Walk, target: &mut Target<'_>) -> Stack {
         }
         if !jvm.cache.holds(walk.ip) {
             if before.exact == 1 {
-                // A stub that native code calls.
+                // A stub called by native code.
                 return Ok((frames, false));
             }
             match leave_native(target, &before) {
@@ -204,8 +204,8 @@ fn stack(jvm: &Jvm, walk: &mut Walk, target: &mut Target<'_>) -> Stack {
     Err((frames, "too deep".into()))
 }
 
-/// The Java frame that called the native code that called Java: what calls Java keeps it on its stack.
-/// None if there is none, or the frame is no entry.
+/// The Java frame below native code that called Java, saved on the stack by the call stub. None if there is
+/// none, or the frame is not an entry.
 fn leave_native(target: &mut Target<'_>, entry: &Walk) -> Option<Walk> {
     const CALL_WRAPPER: u64 = 48;
     const ANCHOR: u64 = 32;

@@ -1,10 +1,10 @@
-//! The memory of a process as the programs read it.
+//! Process memory, with the interface of the BPF programs.
 
 use profcol_ebpf_common::interpreter::{BLOCK_WORDS, BlockMemory};
 use profcol_ebpf_common::walk::UserMemory;
 use profcol_ebpf_interpreters::{Memory, ProcessMemory};
 
-/// Reads are counted.
+/// Counts reads.
 pub struct Target<'a> {
     pub memory: &'a ProcessMemory,
     block: [u64; BLOCK_WORDS],

@@ -1,7 +1,4 @@
-#![expect(
-    clippy::print_stderr,
-    reason = "says what is skipped, and what it measured"
-)]
+#![expect(clippy::print_stderr, reason = "reports skips and measurements")]
 
 use std::mem::offset_of;
 use std::time::Instant;
@@ -28,29 +25,29 @@ const SIZES: Sizes = Sizes {
     sample_counts: 64,
 };
 
-/// Instructions that the kernel may look at before it trusts a program, a fifth above what Linux 6.18 took. It looks
-/// at a function again at each call where it was given no types for it, and that is a hundred times as many.
+/// Maximum number of verified instructions, a fifth above the number on Linux 6.18. Without BTF for a function, the
+/// verifier processes it again at each call, which is a hundred times as many.
 const MAX_VERIFIED: [(TableMemory, &str, u32); 4] = [
     (TableMemory::Arena, SAMPLE, 134_000),
     (TableMemory::Arena, IDENTIFY, 4_000),
-    // They also walk the trees of older kernels.
+    // Block programs also walk the VMA trees of older kernels.
     (TableMemory::Blocks, SAMPLE, 150_000),
     (TableMemory::Blocks, IDENTIFY, 7_300),
 ];
 
 #[test]
-fn the_kernel_takes_the_types_and_verifies_each_function_once() {
+fn the_kernel_accepts_the_btf_and_verifies_each_function_once() {
     if let Err(why) = can_load() {
         let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
         assert!(!ci, "{why}");
         eprintln!("skipped: {why}");
         return;
     }
-    let layout = btf::kernel_layout().expect("the kernel has type information");
+    let layout = btf::kernel_layout().expect("the kernel has BTF");
     for (memory, name, most) in MAX_VERIFIED {
         let started = Instant::now();
         let programs = Programs::load_with(memory, layout, Mappings::Tree, &SIZES)
-            .expect("the kernel takes the programs");
+            .expect("the kernel accepts the programs");
         eprintln!("{memory:?} loaded in {:?}", started.elapsed());
         let program = programs
             .identifier
@@ -58,7 +55,7 @@ fn the_kernel_takes_the_types_and_verifies_each_function_once() {
             .program(name)
             .expect("is in the object");
         let info = program.info().expect("is loaded");
-        assert!(info.btf_id().is_some(), "{name} was loaded without types");
+        assert!(info.btf_id().is_some(), "{name} was loaded without BTF");
         let verified = info.verified_instruction_count();
         eprintln!("{name}: {verified:?} instructions verified");
         assert!(
@@ -71,14 +68,14 @@ fn the_kernel_takes_the_types_and_verifies_each_function_once() {
 fn can_load() -> Result<(), String> {
     match aya::sys::is_program_supported(ProgramType::PerfEvent) {
         Ok(true) => Ok(()),
-        Ok(false) => Err("this kernel has no BPF programs on perf events".to_owned()),
+        Ok(false) => Err("this kernel does not support BPF programs on perf events".to_owned()),
         Err(error) => Err(format!("BPF programs cannot be loaded here: {error}")),
     }
 }
 
 #[test]
-fn the_object_has_the_structures_that_the_loader_reads() {
-    // The other one has the same, but tells it of no function's arguments.
+fn structures_of_the_object_match_the_loader() {
+    // The other object has the same structures, but no BTF for the functions' arguments.
     check_structures(&object(TableMemory::Arena));
 }
 
@@ -95,7 +92,7 @@ fn check_structures(object: &Object) {
             .and_then(|at| types.member(at, member));
         assert_eq!(found, Some(expected as u64), "{structure}.{member}");
     };
-    // The last members: what is before them cannot change in size unseen. The frames stand behind the sample.
+    // Checking the last members catches size changes before them. The frames follow the sample.
     check("Scratch", "frames", size_of::<Sample>());
     check("Sample", "thread_name", offset_of!(Sample, thread_name));
     check(
@@ -112,7 +109,7 @@ fn check_structures(object: &Object) {
 }
 
 #[test]
-fn the_object_has_maps_of_the_types_that_the_loader_writes() {
+fn maps_of_the_object_match_the_loader() {
     for memory in [TableMemory::Arena, TableMemory::Blocks] {
         check_maps(&object(memory));
     }

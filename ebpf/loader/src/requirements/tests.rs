@@ -2,7 +2,7 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
-/// A host as files: one that can be profiled by root.
+/// A simulated host on which root can profile.
 struct Host(tempfile::TempDir);
 
 impl Host {
@@ -50,7 +50,7 @@ impl Host {
         requirements(self.0.path(), false)
     }
 
-    /// What falls short, and whether that is fatal.
+    /// The unmet requirements, and whether each is fatal.
     fn lacks(&self) -> Vec<(&'static str, bool)> {
         let all = self.requirements().into_iter();
         all.filter_map(|it| Some((it.name, it.shortfall?.is_fatal)))
@@ -64,7 +64,7 @@ impl Host {
 }
 
 #[test]
-fn a_host_that_has_everything_lacks_nothing() {
+fn a_complete_host_meets_all_requirements() {
     let host = Host::new();
     assert_eq!(host.lacks(), [], "{:#?}", host.requirements());
     let names: Vec<_> = host.requirements().iter().map(|it| it.name).collect();
@@ -90,7 +90,7 @@ fn a_host_that_has_everything_lacks_nothing() {
 }
 
 #[test]
-fn kernels_are_old_by_number_and_not_by_text() {
+fn kernel_versions_compare_as_numbers() {
     for (release, is_fatal) in [
         ("5.9.16", Some(true)),
         ("4.19.0-26-amd64", Some(true)),
@@ -102,13 +102,13 @@ fn kernels_are_old_by_number_and_not_by_text() {
     ] {
         let host = Host::new().with("proc/sys/kernel/osrelease", release);
         let found = host.one("kernel");
-        let said = found.shortfall.map(|it| it.is_fatal);
-        assert_eq!(said, is_fatal, "{release}");
+        let is_shortfall_fatal = found.shortfall.map(|it| it.is_fatal);
+        assert_eq!(is_shortfall_fatal, is_fatal, "{release}");
     }
 }
 
 #[test]
-fn types_and_lockdown_are_fatal() {
+fn missing_btf_and_lockdown_are_fatal() {
     let host = Host::new().without("sys/kernel/btf/vmlinux");
     assert_eq!(host.lacks(), [("btf", true)]);
     for (state, expected) in [
@@ -125,7 +125,7 @@ fn types_and_lockdown_are_fatal() {
 }
 
 #[test]
-fn each_capability_is_told_by_itself() {
+fn reports_each_capability_separately() {
     let held = |numbers: &[u32]| {
         let set = numbers.iter().fold(0u64, |set, number| set | 1 << number);
         Host::new().with("proc/self/status", &format!("CapEff:\t{set:016x}\n"))
@@ -152,7 +152,7 @@ fn each_capability_is_told_by_itself() {
 }
 
 #[test]
-fn paranoia_above_what_kernels_know_asks_for_sys_admin() {
+fn a_paranoid_level_above_the_mainline_maximum_needs_sys_admin() {
     let bpf = format!("CapEff:\t{:016x}\n", 0x1ff_ffff_ffff_u64 & !(1 << 21));
     let paranoid = |level: &str| {
         let host = Host::new().with("proc/sys/kernel/perf_event_paranoid", level);
@@ -168,7 +168,7 @@ fn paranoia_above_what_kernels_know_asks_for_sys_admin() {
 }
 
 #[test]
-fn locked_memory_counts_before_linux_5_11() {
+fn locked_memory_matters_before_linux_5_11() {
     let without_resource = format!("CapEff:\t{:016x}\n", 0x1ff_ffff_ffff_u64 & !(1 << 24));
     let lacks = |release: &str, limit: &str| {
         let host = Host::new().with("proc/sys/kernel/osrelease", release);
@@ -182,7 +182,7 @@ fn locked_memory_counts_before_linux_5_11() {
 }
 
 #[test]
-fn namespaces_of_containers_are_told() {
+fn reports_container_namespaces() {
     let contained = Host::new().with_link("proc/self/ns/pid", "pid:[4026532200]");
     assert_eq!(contained.lacks(), [("pid_namespace", false)]);
     let fix = contained.one("pid_namespace").shortfall.unwrap().fix;
@@ -198,8 +198,8 @@ fn namespaces_of_containers_are_told() {
 }
 
 #[test]
-fn the_proc_of_others_is_noticed() {
-    // A link, as /proc/self is one.
+fn detects_proc_of_another_pid_namespace() {
+    // A symbolic link, like /proc/self.
     let host = Host::new();
     let proc = host.0.path().join("proc");
     fs::rename(proc.join("self"), proc.join("1")).unwrap();
@@ -209,7 +209,7 @@ fn the_proc_of_others_is_noticed() {
 }
 
 #[test]
-fn hidden_kernel_symbols_say_which_setting_hides_them() {
+fn hidden_kernel_symbols_name_the_setting() {
     let hidden = "0000000000000000 T _text\n0000000000000000 t x [ff]\n";
     let fix = |restrict: &str, capabilities: &str| {
         let host = Host::new().with("proc/kallsyms", hidden);
@@ -227,7 +227,7 @@ fn hidden_kernel_symbols_say_which_setting_hides_them() {
 }
 
 #[test]
-fn missing_cycles_matter_where_they_are_wanted() {
+fn missing_cycles_matter_only_if_configured() {
     let none = || Err(io::Error::from_raw_os_error(libc::ENOENT));
     let shortfall = |event| of_cycles(event, none()).shortfall.map(|it| it.is_fatal);
     assert_eq!(shortfall(Event::Cycles), Some(true));
@@ -242,7 +242,7 @@ fn missing_cycles_matter_where_they_are_wanted() {
 }
 
 #[test]
-fn what_the_kernel_refuses_is_told_with_what_to_do() {
+fn trial_errors_come_with_a_fix() {
     let error = StartError::Preflight(preflight::PreflightError::LockedDown);
     let refused = of_trial(Err(error), Duration::from_millis(100));
     let shortfall = refused.shortfall.unwrap();
@@ -255,21 +255,21 @@ fn what_the_kernel_refuses_is_told_with_what_to_do() {
     let taken = of_trial(Ok(trial), Duration::from_millis(300));
     assert_eq!(
         taken.found,
-        "the kernel took the programs in 120 ms, and 7 samples came in 300 ms"
+        "the programs loaded in 120 ms, and took 7 samples in 300 ms"
     );
 }
 
 #[test]
-fn a_clock_that_nobody_keeps_is_told() {
+fn reports_an_unsynchronised_clock() {
     assert_eq!(of_clock(Some(true)).shortfall, None);
     assert_eq!(of_clock(None).shortfall, None);
     assert!(!of_clock(Some(false)).shortfall.unwrap().is_fatal);
 }
 
 #[test]
-fn this_program_says_how_it_unwinds() {
+fn this_program_has_unwind_information() {
     let own = fs::File::open("/proc/self/exe").unwrap();
-    assert_eq!(unwinding(&own), Some(Unwinding::Described));
+    assert_eq!(unwinding(&own), Some(Unwinding::ProcessDescription));
     let text = fs::File::open("/proc/self/status").unwrap();
     assert_eq!(unwinding(&text), None);
 }

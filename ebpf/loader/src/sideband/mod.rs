@@ -1,13 +1,13 @@
-//! Mappings by the kernel's events, for kernels whose own tree of them cannot be read.
+//! Mappings from the kernel's events, for kernels whose VMA tree cannot be read.
 //!
 //! ```text
-//! a ring per CPU ─► events ─► processes ─► publisher ─► stretches of areas, which programs read
-//! /proc, at start and where something was missed ─┘
+//! a ring per CPU ─► events ─► processes ─► publisher ─► ranges of areas, which programs read
+//! /proc, at start and after lost events ──────────┘
 //! ```
 //!
-//! Events come a little after what they tell of. A program that finds nothing says so, and it is
-//! told apart here whether there was nothing. What it finds may not be there any more: a sample that
-//! was taken between a change and its publication is doubted, and its stack is not believed.
+//! Events arrive slightly after the change they describe. A program that finds no mapping reports that, and this
+//! module decides whether there was one. A mapping that it does find may be stale: the stack of a sample
+//! taken between a change and its publication is discarded.
 
 mod origins;
 mod processes;
@@ -21,10 +21,11 @@ use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, Builder as Thread, JoinHandle};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use profcol_ebpf_common::file::FileId;
 use profcol_ebpf_common::reason::{EndReason, REASONS};
 use profcol_ebpf_common::record::Sample;
@@ -35,9 +36,9 @@ use self::tracker::Tracker;
 use crate::events::{self, EventsError};
 use crate::sys;
 
-/// An event is in its ring this long after its time at the latest.
+/// Maximum delay between an event's time and its arrival in the ring.
 const MAX_EVENT_DELAY: Duration = Duration::from_millis(1);
-/// What comes at once is taken in together.
+/// Events within this time are processed together.
 const GATHER_DELAY: Duration = Duration::from_millis(3);
 
 #[derive(Debug, thiserror::Error)]
@@ -53,28 +54,24 @@ pub enum SideBandError {
     Thread(io::Error),
 }
 
-/// What happened while mappings were followed.
+/// Counters of the mapping tracker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MappingCounts {
-    /// Events that found no room in their ring; after some all processes are looked at again.
+    /// Events lost because their ring was full; a loss triggers a rescan of all processes.
     pub lost_events: u64,
-    /// Changes that found no room to be published.
+    /// Changes that could not be published for lack of room.
     pub no_room: u64,
 }
 
-/// Follows all processes until it is dropped.
+/// Tracks the mappings of all processes until dropped.
 pub struct SideBand {
     tracker: Arc<Mutex<Tracker>>,
     stop: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }
 
-fn lock(tracker: &Mutex<Tracker>) -> MutexGuard<'_, Tracker> {
-    tracker.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl SideBand {
-    /// Listens, and then looks at the processes that are there.
+    /// Starts listening to events, then scans the running processes.
     pub fn start(publisher: Publisher) -> Result<Self, SideBandError> {
         let rings = Rings::open(&events::online()?)?;
         let tracker = Arc::new(Mutex::new(Tracker::new(rings, publisher)));
@@ -91,43 +88,42 @@ impl SideBand {
         })
     }
 
-    /// Makes sure that all is known that happened until now.
+    /// Processes all events up to now.
     pub fn catch_up(&self) {
         let now = sys::since_boot();
         thread::sleep(MAX_EVENT_DELAY);
-        lock(&self.tracker).advance(now);
+        self.tracker.lock().advance(now);
     }
 
-    /// The reason why a sample's stack is not to be believed, if there is one. All that happened
-    /// until it was taken is known.
+    /// The reason to discard a sample's stack, if any. All events up to the sample must have been processed.
     pub fn correct_reason(&self, sample: &Sample) -> Option<EndReason> {
-        lock(&self.tracker).correct_reason(sample)
+        self.tracker.lock().correct_reason(sample)
     }
 
-    /// How many samples more have each reason than the programs counted.
+    /// Per end reason, the difference to the programs' count of samples.
     pub fn corrections(&self) -> [i64; REASONS] {
-        lock(&self.tracker).corrections()
+        self.tracker.lock().corrections()
     }
 
-    /// Acts on what the samples told that were judged.
+    /// Handles the requests for rescans from [`Self::correct_reason`].
     pub fn settle(&self) {
-        lock(&self.tracker).settle();
+        self.tracker.lock().settle();
     }
 
     pub fn path(&self, id: &FileId) -> PathBuf {
-        let tracker = lock(&self.tracker);
+        let tracker = self.tracker.lock();
         tracker.path(id).map(Into::into).unwrap_or_default()
     }
 
     pub fn counts(&self) -> MappingCounts {
-        lock(&self.tracker).counts()
+        self.tracker.lock().counts()
     }
 }
 
 fn follow(tracker: &Mutex<Tracker>, stopped: &PipeReader) {
     loop {
         let (mut files, patience) = {
-            let mut tracker = lock(tracker);
+            let mut tracker = tracker.lock();
             tracker.follow();
             tracker.waits_for()
         };
@@ -150,7 +146,7 @@ impl Drop for SideBand {
     }
 }
 
-/// The identity of a file that is open here, as events tell it.
+/// The identity of an open file, as reported by events.
 pub fn identify(file: &File) -> io::Result<Option<FileId>> {
     let written = origins::written(&file.metadata()?);
     let origin = rings::origin(file)?;

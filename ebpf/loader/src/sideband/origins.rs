@@ -1,8 +1,8 @@
-//! Which file is behind a mapping that an event told of.
+//! Identifies the file behind a mapping event.
 //!
-//! An event has the file's device, inode and generation, but not when its content was written: a
-//! file that was written over in place would be taken for the one before. So the file is asked,
-//! once for all events that are taken in together.
+//! An event has the file's device, inode and generation, but not the time of the last write: a file
+//! overwritten in place would pass for its predecessor. So the file is checked with stat, once per batch of
+//! events.
 
 use std::collections::HashMap;
 use std::fs::{self, Metadata};
@@ -13,27 +13,27 @@ use profcol_ebpf_common::file::FileId;
 
 use super::records::{FileOrigin, Mapped};
 
-/// What is remembered of files; when there are more, it begins anew.
+/// Maximum number of cached files; the cache is cleared when it is full.
 const MAX_ORIGINS: usize = 1 << 16;
 
 #[derive(Default)]
 pub struct Origins {
-    /// Asked already, of the events under way.
+    /// Already checked, for the current batch of events.
     fresh: HashMap<FileOrigin, FileId>,
-    /// When their content was written, as far as it was ever seen.
+    /// The last known time of the last write.
     written: HashMap<FileOrigin, u64>,
     paths: HashMap<FileId, PathBuf>,
-    /// By what /proc tells of them.
+    /// By device and inode as shown in /proc.
     by_place: HashMap<(u32, u64), FileOrigin>,
 }
 
 impl Origins {
-    /// What was asked before is asked again.
+    /// Starts a new batch of events: files are checked again.
     pub fn begin(&mut self) {
         self.fresh.clear();
     }
 
-    /// All zero for memory without a file.
+    /// All zero for anonymous memory.
     pub fn identify(&mut self, pid: u32, mapped: &Mapped) -> FileId {
         let Some(origin) = mapped.origin else {
             return FileId::default();
@@ -49,7 +49,7 @@ impl Origins {
         id
     }
 
-    /// The identity of a file of this origin, and when it was written, where that is seen.
+    /// The identity of a file with this origin and time of the last write, if known.
     fn note(&mut self, origin: FileOrigin, written: Option<u64>) -> FileId {
         let place = (origin.device, origin.inode);
         bounded(&mut self.by_place).insert(place, origin);
@@ -70,7 +70,7 @@ impl Origins {
         self.by_place.clear();
     }
 
-    /// What events told of the file that /proc shows so.
+    /// The origin, from earlier events, of the file with these numbers in /proc.
     pub fn at_place(&self, device: u32, inode: u64) -> Option<FileOrigin> {
         self.by_place.get(&(device, inode)).copied()
     }
@@ -87,20 +87,20 @@ fn bounded<K, V>(map: &mut HashMap<K, V>) -> &mut HashMap<K, V> {
     map
 }
 
-/// Opens what a process has mapped, as long as it has.
+/// The link to a mapped file, valid while it is mapped.
 pub fn link(pid: u32, mapped: &Mapped) -> PathBuf {
     format!("/proc/{pid}/map_files/{:x}-{:x}", mapped.start, mapped.end).into()
 }
 
-/// What the file says of itself: the mapping leads to it, or else its path.
+/// The file's metadata, found through its mapping, else through its path.
 fn metadata(pid: u32, mapped: &Mapped, origin: &FileOrigin) -> Option<Metadata> {
     let is_device = |found: &Metadata| {
         let device = found.st_dev();
         FileOrigin::device(libc::major(device), libc::minor(device)) == origin.device
     };
     let is_same_file = |found: &Metadata| found.st_ino() == origin.inode && is_device(found);
-    // Some file systems show other numbers than they have. By the same numbers another file may be
-    // told that has the place by now.
+    // Some file systems show device numbers that differ from their internal ones. If the device matches, another
+    // inode means that the address now maps another file.
     if let Ok(found) = fs::metadata(link(pid, mapped))
         && (is_same_file(&found) || !is_device(&found))
     {
@@ -114,7 +114,7 @@ fn metadata(pid: u32, mapped: &Mapped, origin: &FileOrigin) -> Option<Metadata> 
         .find(is_same_file)
 }
 
-/// When its content was written, in nanoseconds.
+/// The time of the last write, in nanoseconds.
 pub fn written(found: &Metadata) -> u64 {
     (found.st_mtime() as u64)
         .wrapping_mul(1_000_000_000)

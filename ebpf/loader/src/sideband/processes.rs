@@ -1,8 +1,8 @@
-//! Which code each process has mapped, followed event by event.
+//! Tracks the code that each process has mapped, event by event.
 //!
-//! A sample names an image of a process by the process's number, the count of its execs and its
-//! start. Events tell of each exec and fork, but not the count that a process began with. That is
-//! learned from the first sample of any process of a family: its children inherit the count.
+//! A sample identifies an image of a process by PID, number of execs and start time. Events report each exec and
+//! fork, but not the number of execs before tracking began. The first sample of any process in a family provides
+//! it: children inherit the count.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
@@ -13,52 +13,52 @@ use profcol_ebpf_common::record::ProcessKey;
 
 use super::publisher::Lease;
 
-/// How long an end is thought over: of a thread that outlives the first one, and of samples that are
-/// not taken out yet.
+/// Delay before a process counts as exited: other threads may outlive the first one, and its samples may still be
+/// in the ring buffer.
 const EXIT_GRACE: u64 = 1_000_000_000;
-/// Between two looks at all mappings of one process.
+/// Minimum time between rescans of one process.
 pub const RESCAN_INTERVAL: u64 = 1_000_000_000;
-/// Changes that are remembered of one process.
-const MAX_DOUBTS: usize = 256;
+/// Maximum number of uncertain intervals per process.
+const MAX_UNCERTAIN: usize = 256;
 
 #[derive(Default)]
 pub struct Processes {
     by_pid: HashMap<u32, Process>,
-    /// Those whose first thread ended, and when that is looked at.
+    /// Processes whose first thread exited, and when to check them.
     left: VecDeque<(u64, u32)>,
-    /// Those that are not published as they are.
+    /// Processes whose published state is outdated.
     changed: Vec<u32>,
 }
 
-/// A process as it is now.
+/// The current state of a process.
 #[derive(Debug)]
 pub struct Process {
-    /// When it was certainly there.
+    /// A time at which it certainly existed.
     pub alive_at: u64,
-    /// How often the family's first process had executed; its own execs come on top.
+    /// The number of execs of the family's first process; its own execs are added.
     base: Arc<OnceLock<u32>>,
     execs: u32,
     executed: u64,
     pub code: Arc<Code>,
     is_changed: bool,
-    /// Under which name the programs find it, and since when as it is now.
+    /// The key under which it is published, and the time of its last publication.
     pub published: Option<ProcessImage>,
-    pub shown_since: u64,
-    /// From when to when the programs had the wrong code for some of its addresses.
-    doubts: VecDeque<(u64, u64)>,
+    pub published_at: u64,
+    /// Intervals in which the programs had stale code for some of its addresses.
+    uncertain: VecDeque<(u64, u64)>,
     pub looked: u64,
 }
 
-/// The code of an image; processes that one forks share its own.
+/// The code of an image, shared with forked processes.
 #[derive(Debug, Default)]
 pub struct Code {
     areas: BTreeMap<u64, Area>,
-    /// Where it is published.
+    /// The published allocation.
     pub lease: OnceLock<Lease>,
 }
 
 impl Clone for Code {
-    /// To be changed, so it is not what is published.
+    /// A copy for changes, so without the published allocation.
     fn clone(&self) -> Self {
         Self {
             areas: self.areas.clone(),
@@ -67,14 +67,14 @@ impl Clone for Code {
     }
 }
 
-/// What a sample without a mapping is to be taken for.
+/// The classification of a sample without a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnmappedSample {
-    /// Its process was not known well enough.
+    /// The process's state was incomplete.
     Pending,
-    /// The same, and it is to be looked at.
+    /// The same, and the process needs a scan.
     Look,
-    /// There was no such mapping; perhaps one that no event told of.
+    /// There was no such mapping, unless its event was missed.
     Nowhere { rescan: bool },
 }
 
@@ -83,9 +83,9 @@ impl Code {
         self.areas.values()
     }
 
-    /// Whether it took the place of other code; None where there is no room for it.
+    /// Whether it replaced other code; None if there is no room.
     fn insert(&mut self, area: Area) -> Option<bool> {
-        // What is published stays as it is.
+        // The published allocation is immutable.
         self.lease.take();
         let delta = |area: &Area| area.offset.wrapping_sub(area.start);
         let mut replaces = false;
@@ -100,7 +100,7 @@ impl Code {
             let Some(other) = self.areas.remove(&start) else {
                 continue;
             };
-            // Of memory without a file no offset is told.
+            // Anonymous memory has no offset.
             let is_same = other.id == area.id
                 && (delta(&other) == delta(&area) || area.id == FileId::default());
             replaces |= !is_same;
@@ -120,7 +120,7 @@ impl Code {
                 self.areas.insert(behind.start, behind);
             }
         }
-        // It may have cut another one in two.
+        // Inserting may split another area in two.
         if self.areas.len() + 1 >= 1 << MAX_AREAS_SHIFT {
             return None;
         }
@@ -139,8 +139,8 @@ impl Process {
             code: Arc::default(),
             is_changed: false,
             published: None,
-            shown_since: 0,
-            doubts: VecDeque::new(),
+            published_at: 0,
+            uncertain: VecDeque::new(),
             looked: alive_at,
         }
     }
@@ -150,11 +150,11 @@ impl Process {
         Some(ProcessImage { pid, exec })
     }
 
-    /// The programs have it as it is.
+    /// Records that the current state is published.
     pub fn published(&mut self, image: ProcessImage, now: u64) {
         self.published = Some(image);
-        self.shown_since = now;
-        for (_, until) in self.doubts.iter_mut().rev() {
+        self.published_at = now;
+        for (_, until) in self.uncertain.iter_mut().rev() {
             if *until != u64::MAX {
                 break;
             }
@@ -163,14 +163,14 @@ impl Process {
     }
 
     fn mark_uncertain(&mut self, from: u64) {
-        if self.doubts.len() >= MAX_DOUBTS
-            && let Some((first, _)) = self.doubts.pop_front()
-            && let Some((next, _)) = self.doubts.front_mut()
+        if self.uncertain.len() >= MAX_UNCERTAIN
+            && let Some((first, _)) = self.uncertain.pop_front()
+            && let Some((next, _)) = self.uncertain.front_mut()
         {
-            // Rather too much doubt than too little.
+            // Merges the two oldest, which errs on the safe side.
             *next = first;
         }
-        self.doubts.push_back((from, u64::MAX));
+        self.uncertain.push_back((from, u64::MAX));
     }
 }
 
@@ -187,7 +187,7 @@ impl Processes {
         self.by_pid.len()
     }
 
-    /// A process that was found with this code; whatever was known of it is not relied on.
+    /// Adds a scanned process with its code; discards its previous state.
     pub fn found(
         &mut self,
         pid: u32,
@@ -201,7 +201,7 @@ impl Processes {
         published
     }
 
-    /// All code of a process that is known.
+    /// Replaces the code of a known process after a scan.
     pub fn refresh(&mut self, pid: u32, now: u64, areas: impl IntoIterator<Item = Area>) {
         let Some(process) = self.by_pid.get_mut(&pid) else {
             return;
@@ -221,17 +221,17 @@ impl Processes {
         self.change(pid);
     }
 
-    /// What goes over to another process with the same number: doubts about samples.
+    /// Transfers the uncertain intervals to a new process with the same PID.
     fn take_over(&mut self, pid: u32, process: &mut Process) -> Option<ProcessImage> {
         let before = self.by_pid.remove(&pid)?;
-        process.doubts = before.doubts;
+        process.uncertain = before.uncertain;
         before.published
     }
 
-    /// A new process; returns under which name one with the same number was shown.
+    /// Adds a forked process; returns the published key of its predecessor with the same PID.
     pub fn forked(&mut self, pid: u32, parent: u32, time: u64) -> Option<ProcessImage> {
         let Some(from) = self.by_pid.get(&parent) else {
-            // It is looked at when a sample needs it.
+            // It is scanned when a sample needs it.
             return self.by_pid.remove(&pid).and_then(|before| before.published);
         };
         let mut process = Process {
@@ -255,7 +255,7 @@ impl Processes {
         }
     }
 
-    /// False where it found no room.
+    /// False if there is no room for the area.
     pub fn mapped(&mut self, pid: u32, time: u64, area: Area) -> bool {
         let Some(process) = self.by_pid.get_mut(&pid) else {
             return true;
@@ -274,7 +274,7 @@ impl Processes {
         }
     }
 
-    /// Forgets those that are gone, and hands out under which names they were shown.
+    /// Removes exited processes and passes their published keys to `take`.
     pub fn forget_gone(
         &mut self,
         now: u64,
@@ -301,7 +301,7 @@ impl Processes {
         }
     }
 
-    /// Forgets all, and hands out under which names they were shown.
+    /// Removes all processes and passes their published keys to `take`.
     pub fn forget_all(&mut self, mut take: impl FnMut(ProcessImage)) {
         for (_, process) in self.by_pid.drain() {
             process.published.into_iter().for_each(&mut take);
@@ -318,7 +318,7 @@ impl Processes {
         }
     }
 
-    /// Those that are to be shown anew. One whose count of execs is not known comes when it is.
+    /// Processes to publish again. One with an unknown number of execs follows once it is known.
     pub fn take_changed(&mut self) -> Vec<u32> {
         let changed = std::mem::take(&mut self.changed);
         let mut ready = Vec::with_capacity(changed.len());
@@ -333,7 +333,7 @@ impl Processes {
         ready
     }
 
-    /// A sample at this time found no mapping. All events up to then are known.
+    /// Classifies a sample without a mapping. All events up to its time must have been processed.
     pub fn sample_unmapped(&mut self, key: &ProcessKey, time: u64) -> UnmappedSample {
         let Some(process) = self.by_pid.get_mut(&key.pid) else {
             return UnmappedSample::Look;
@@ -354,7 +354,7 @@ impl Processes {
                 UnmappedSample::Pending
             }
             Some(base) if base.wrapping_add(process.execs) == key.exec => {
-                if process.published.is_some() && process.shown_since <= time {
+                if process.published.is_some() && process.published_at <= time {
                     let rescan = process.looked + RESCAN_INTERVAL <= time;
                     UnmappedSample::Nowhere { rescan }
                 } else {
@@ -378,13 +378,13 @@ impl Processes {
         }
     }
 
-    /// Whether a sample at this time may have been given code that was not there any more.
+    /// Whether a sample at this time may have seen stale code.
     pub fn is_uncertain(&self, key: &ProcessKey, time: u64) -> bool {
         let Some(process) = self.by_pid.get(&key.pid) else {
             return false;
         };
-        let mut doubts = process.doubts.iter().rev();
-        doubts.any(|&(from, until)| from <= time && time <= until)
+        let mut uncertain = process.uncertain.iter().rev();
+        uncertain.any(|&(from, until)| from <= time && time <= until)
     }
 }
 

@@ -1,18 +1,19 @@
-//! Writes down for the programs which code is where.
+//! Publishes the code mappings of processes to the programs.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, MapData};
+use parking_lot::Mutex;
 use profcol_ebpf_common::published::{ImageAreas, ProcessImage};
 
 use super::processes::Process;
 use crate::areas::AreaMemory;
 use crate::arena::{Allocation, FreeList};
 
-/// Longer than any program runs that still reads what was given back.
-const REST: Duration = Duration::from_secs(1);
+/// Longer than any program runs that may still read a freed allocation.
+const REUSE_DELAY: Duration = Duration::from_secs(1);
 
 pub struct Publisher {
     image_areas: HashMap<MapData, ProcessImage, ImageAreas>,
@@ -24,7 +25,7 @@ pub struct Publisher {
 
 type Returned = Arc<Mutex<Vec<Allocation>>>;
 
-/// A place for areas, given back when nobody has it any more.
+/// An allocation for areas, freed with its last user.
 #[derive(Debug)]
 pub struct Lease {
     allocation: Allocation,
@@ -33,7 +34,7 @@ pub struct Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut returned = self.returned.lock();
         returned.push(self.allocation);
     }
 }
@@ -49,8 +50,8 @@ impl Publisher {
         }
     }
 
-    /// Shows the programs the process as it is, under this name. False where there is no room: then
-    /// they see nothing of it.
+    /// Publishes the current state of the process under this key. If there is no room, unpublishes it and returns
+    /// false.
     pub fn publish(&mut self, image: ProcessImage, process: &Process) -> bool {
         if let Some(before) = process.published
             && before != image
@@ -80,7 +81,7 @@ impl Publisher {
         }
     }
 
-    /// Where the process's code is written down.
+    /// The index of the process's areas, written on first use.
     fn place(&mut self, process: &Process) -> Option<u32> {
         let code = &process.code;
         if let Some(lease) = code.lease.get() {
@@ -108,12 +109,12 @@ impl Publisher {
 
     fn take(&mut self, count: u32) -> Option<u32> {
         let now = Instant::now();
-        let mut returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut returned = self.returned.lock();
         self.quarantined
             .extend(returned.drain(..).map(|allocation| (now, allocation)));
         drop(returned);
         while let Some((since, allocation)) = self.quarantined.front()
-            && now.duration_since(*since) >= REST
+            && now.duration_since(*since) >= REUSE_DELAY
         {
             self.free.give(*allocation);
             self.quarantined.pop_front();

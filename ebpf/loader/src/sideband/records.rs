@@ -1,4 +1,4 @@
-//! What the kernel tells of processes, as its records have it.
+//! Parses the kernel's perf event records about processes.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use profcol_ebpf_common::file::FileId;
 
-/// One event, at nanoseconds since boot.
+/// One event, with its time in nanoseconds since boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub time: u64,
@@ -16,14 +16,14 @@ pub struct Event {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Memory with code is there, or memory that was there has code.
+    /// Code was mapped, or existing memory became executable.
     Mapped(Mapped),
     Executed,
-    /// The process is new, and has what its parent has.
+    /// The process was forked and inherits its parent's mappings.
     Forked {
         parent: u32,
     },
-    /// Its first thread ended; others may go on.
+    /// Its first thread exited; others may continue.
     Left,
 }
 
@@ -32,23 +32,23 @@ pub struct Mapped {
     pub start: u64,
     pub end: u64,
     pub offset: u64,
-    /// None for memory without a file.
+    /// None for anonymous memory.
     pub origin: Option<FileOrigin>,
     /// As the process sees it.
     pub path: PathBuf,
 }
 
-/// What an event tells of a file. It does not tell when its content changed.
+/// The identity of a file in an event, without the time of the last write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileOrigin {
     pub inode: u64,
-    /// As the kernel numbers devices.
+    /// In the kernel's internal device encoding.
     pub device: u32,
     pub generation: u32,
 }
 
 impl FileOrigin {
-    /// The file, whose content was written at this time.
+    /// The ID of this file, last written at this time.
     pub fn written(&self, time: u64) -> FileId {
         FileId::new(self.inode, self.device, self.generation, time)
     }
@@ -59,13 +59,13 @@ impl FileOrigin {
     }
 }
 
-/// A record of the ring.
+/// A record in the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     Event(Event),
-    /// So many found no room.
+    /// The number of lost records.
     Lost(u64),
-    /// Nothing that matters here.
+    /// Irrelevant here.
     Other,
 }
 
@@ -77,13 +77,13 @@ mod kind {
     pub const MMAP2: u32 = 10;
 }
 
-/// In the header of a record of a name: it is that of a new image.
+/// `PERF_RECORD_MISC_COMM_EXEC`: the new name comes from an exec.
 const OF_EXEC: u16 = 1 << 13;
 const HEADER: usize = 8;
-/// At the end of each: process, thread and time.
+/// The trailer of each record: process, thread and time.
 const TRAILER: usize = 16;
 
-/// One whole record. None for one that is shorter than it has to be.
+/// Parses one complete record. None if it is too short.
 pub fn parse(bytes: &[u8]) -> Option<Record> {
     let kind = word(bytes, 0)?;
     let misc = u16::from_le_bytes(bytes.get(4..6)?.try_into().ok()?);
@@ -95,13 +95,13 @@ pub fn parse(bytes: &[u8]) -> Option<Record> {
     let thread = word(bytes, HEADER + 8);
     let kind = match kind {
         kind::COMM if misc & OF_EXEC != 0 => Kind::Executed,
-        // A thread of the same process is none.
+        // Ignores new threads of the same process.
         kind::FORK if pid != second => Kind::Forked { parent: second },
         kind::EXIT if thread? == pid => Kind::Left,
         kind::MMAP2 => Kind::Mapped(mapped(bytes)?),
         _ => return Some(Record::Other),
     };
-    // Of another namespace of processes, or of one that is gone.
+    // In another PID namespace, or already gone.
     if pid == 0 || pid == u32::MAX {
         return Some(Record::Other);
     }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_each_kind_of_record_and_no_cut_off_one() {
+    fn reads_each_kind_of_record_but_no_truncated_one() {
         let check = |bytes: Vec<u8>, expected: Option<(u32, Kind)>| {
             let expected = match expected {
                 Some((pid, kind)) => Record::Event(Event {
@@ -172,7 +172,7 @@ mod tests {
             };
             assert_eq!(parse(&bytes), Some(expected));
             for length in 0..bytes.len() {
-                // Whatever it says, it does not panic.
+                // Any result is fine as long as it does not panic.
                 let _ = parse(&bytes[..length]);
             }
         };

@@ -1,4 +1,4 @@
-//! The kernel's events, from a ring on each CPU.
+//! Reads the kernel's events from a perf ring buffer on each CPU.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,20 +11,19 @@ use super::records::{self, Event, FileOrigin, Kind, Record};
 use crate::events;
 use crate::sys::{self, EventScope, Mapped};
 
-/// Bytes of a ring, a power of two: what a user may lock without asking is for half a MiB on each CPU.
+/// Bytes of a ring, a power of two. By default a user may lock half a MiB per CPU (`perf_event_mlock_kb`).
 const OF_CPU: usize = 256 << 10;
-/// Pages may be as large.
+/// At least one page, which may be this large.
 const OF_THREAD: usize = 64 << 10;
 
-/// Words of eight bytes in the page before the records: how far the kernel wrote, and how far it was
-/// read.
+/// Positions of `data_head` and `data_tail` in the page before the records, in words of eight bytes.
 const HEAD: usize = 128;
 const TAIL: usize = 129;
 
 struct Ring {
     event: OwnedFd,
     mapped: Mapped,
-    /// How far in it the records begin: behind a page.
+    /// The offset of the records: one page.
     records: usize,
 }
 
@@ -37,7 +36,7 @@ pub struct Rings {
     by_cpu: BTreeMap<u32, Ring>,
 }
 
-/// What was in the rings.
+/// The drained contents of the rings.
 #[derive(Default)]
 pub struct Drained {
     pub events: Vec<Event>,
@@ -64,15 +63,15 @@ impl Rings {
         Ok(rings)
     }
 
-    /// True where a CPU came: what happened on it until now is not known.
+    /// True if a CPU is_new_cpu online: its events so far are missing.
     pub fn follow(&mut self, online: &[u32], drained: &mut Drained) -> bool {
-        let mut came = false;
+        let mut is_new_cpu = false;
         for &cpu in online {
             if !self.by_cpu.contains_key(&cpu)
                 && let Ok(ring) = Ring::open(EventScope::Cpu(cpu), OF_CPU)
             {
                 self.by_cpu.insert(cpu, ring);
-                came = true;
+                is_new_cpu = true;
             }
         }
         self.by_cpu.retain(|cpu, ring| {
@@ -82,7 +81,7 @@ impl Rings {
             }
             stays
         });
-        came
+        is_new_cpu
     }
 
     pub fn drain(&self, drained: &mut Drained) {
@@ -96,7 +95,7 @@ impl Rings {
     }
 }
 
-/// What events tell of a file: it is mapped here, and the event of that is read.
+/// The origin of a file as reported by events: maps it in this process and reads the event.
 pub fn origin(file: &File) -> io::Result<Option<FileOrigin>> {
     let ring = match Ring::open(EventScope::ThisThread, OF_THREAD) {
         Ok(ring) => ring,
@@ -105,9 +104,9 @@ pub fn origin(file: &File) -> io::Result<Option<FileOrigin>> {
     let mapped = Mapped::first_page_of_code(file.as_fd())?;
     let mut drained = Drained::default();
     ring.drain(&mut drained);
-    let mut told = drained.events.into_iter().rev();
-    Ok(told.find_map(|event| match event.kind {
-        Kind::Mapped(told) if told.start == mapped.address() => told.origin,
+    let mut events = drained.events.into_iter().rev();
+    Ok(events.find_map(|event| match event.kind {
+        Kind::Mapped(event) if event.start == mapped.address() => event.origin,
         _ => None,
     }))
 }
@@ -166,15 +165,15 @@ mod tests {
     use super::*;
 
     #[test]
-    #[expect(clippy::print_stderr, reason = "says what is skipped")]
-    fn an_event_tells_of_a_file_that_is_mapped_here() {
+    #[expect(clippy::print_stderr, reason = "reports skipped tests")]
+    fn an_event_identifies_a_file_mapped_here() {
         let open = || File::open("/proc/self/exe").expect("it is running");
         match origin(&open()) {
-            Ok(told) => {
-                let told = told.expect("mapping it was an event");
+            Ok(found) => {
+                let found = found.expect("mapping it was an event");
                 let published = open().metadata().expect("it is open");
-                assert_eq!(told.inode, published.st_ino());
-                assert_eq!(origin(&open()).expect("as before"), Some(told));
+                assert_eq!(found.inode, published.st_ino());
+                assert_eq!(origin(&open()).expect("as before"), Some(found));
             }
             Err(error) => {
                 let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");

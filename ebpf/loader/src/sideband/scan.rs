@@ -1,5 +1,4 @@
-//! Processes as /proc shows them: those that were there before anybody listened, and those of which
-//! an event was missed.
+//! Reads processes from /proc: those that started before tracking, and those with missed events.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,7 +7,7 @@ use std::path::PathBuf;
 
 use super::records::{FileOrigin, Mapped};
 
-/// All numbers of processes.
+/// The PIDs of all processes.
 pub fn processes() -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -19,14 +18,14 @@ pub fn processes() -> Vec<u32> {
         .collect()
 }
 
-/// The code that a process has mapped. Of the files no generation is told. None for a process that
-/// is not there, or whose mappings cannot be read.
+/// The code that a process has mapped. The files have no generation. None if the process does not exist or
+/// its mappings cannot be read.
 pub fn code(pid: u32) -> Option<Vec<Mapped>> {
     let code = parse(&fs::read(format!("/proc/{pid}/maps")).ok()?);
     if !code.is_empty() {
         return Some(code);
     }
-    // The first thread may have ended.
+    // The first thread may have exited.
     let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let of_threads = threads
         .flatten()

@@ -1,4 +1,4 @@
-//! Takes in what events and /proc tell, in order, and publishes what came of it.
+//! Processes events and /proc scans in order, and publishes the resulting mappings.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -20,9 +20,9 @@ use super::{MAX_EVENT_DELAY, MappingCounts, scan};
 use crate::events;
 use crate::sys;
 
-/// How often CPUs and ends of processes are looked at.
+/// How often to check for new CPUs and exited processes.
 const CPU_POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Times that are remembered as unsure; there is one for each time that events were lost.
+/// Maximum number of uncertain intervals; each loss of events adds one.
 const MAX_UNCERTAIN: usize = 64;
 
 fn nanoseconds(duration: Duration) -> u64 {
@@ -31,23 +31,23 @@ fn nanoseconds(duration: Duration) -> u64 {
 
 pub struct Tracker {
     rings: Rings,
-    /// Not taken in yet.
+    /// Not processed yet.
     waiting: Vec<Event>,
     processes: Processes,
     origins: Origins,
     publisher: Publisher,
     counts: MappingCounts,
-    /// How many samples more have each reason than the programs counted.
+    /// Per end reason, the difference to the programs' count of samples.
     corrections: [i64; REASONS],
-    /// When the rings were emptied last, and when CPUs were looked for.
+    /// When the rings were last drained, and CPUs last checked.
     drained: u64,
     followed: u64,
-    /// Processes that are to be looked at, and whether what is known of each still holds.
-    look_at: HashMap<u32, bool>,
-    /// Since when something may have happened that no event told of.
-    unsure_since: Option<u64>,
-    /// From when to when that was.
-    unsure: VecDeque<(u64, u64)>,
+    /// Processes to rescan, and whether the current state of each is still valid.
+    rescans: HashMap<u32, bool>,
+    /// The time since which events may be missing.
+    uncertain_since: Option<u64>,
+    /// Past intervals with missing events.
+    uncertain: VecDeque<(u64, u64)>,
 }
 
 impl Tracker {
@@ -63,13 +63,13 @@ impl Tracker {
             corrections: [0; REASONS],
             drained: now,
             followed: now,
-            look_at: HashMap::new(),
-            unsure_since: Some(now),
-            unsure: VecDeque::new(),
+            rescans: HashMap::new(),
+            uncertain_since: Some(now),
+            uncertain: VecDeque::new(),
         }
     }
 
-    /// The files that become readable when something happens, and how long to wait for that.
+    /// The files to poll for events, and the timeout.
     pub fn waits_for(&self) -> (Vec<RawFd>, Duration) {
         let patience = if self.waiting.is_empty() {
             CPU_POLL_INTERVAL
@@ -91,7 +91,7 @@ impl Tracker {
         self.origins.path(id)
     }
 
-    /// Takes in what happened up to a moment ago, and from time to time what is not told by events.
+    /// Processes events up to a moment ago, and periodically checks for new CPUs and exited processes.
     pub fn follow(&mut self) {
         let now = sys::since_boot();
         if now >= self.followed + nanoseconds(CPU_POLL_INTERVAL) {
@@ -99,7 +99,7 @@ impl Tracker {
             if let Ok(online) = events::online() {
                 let mut drained = Drained::default();
                 if self.rings.follow(&online, &mut drained) {
-                    self.unsure_since.get_or_insert(before);
+                    self.uncertain_since.get_or_insert(before);
                 }
                 self.take(drained);
             }
@@ -123,7 +123,7 @@ impl Tracker {
                 "Mapping events were lost; rescanning all processes."
             );
             self.counts.lost_events += drained.lost;
-            self.unsure_since.get_or_insert(self.drained);
+            self.uncertain_since.get_or_insert(self.drained);
         }
     }
 
@@ -135,14 +135,14 @@ impl Tracker {
         self.drained = now;
     }
 
-    /// Takes in all that happened until this time.
+    /// Processes all events up to this time.
     pub fn advance(&mut self, until: u64) {
         self.drain();
         self.waiting.sort_by_key(|event| event.time);
         let count = self.waiting.partition_point(|event| event.time <= until);
         let ready: Vec<Event> = self.waiting.drain(..count).collect();
         self.origins.begin();
-        if let Some(since) = self.unsure_since.take() {
+        if let Some(since) = self.uncertain_since.take() {
             self.rescan_all(since);
         }
         for event in ready {
@@ -151,9 +151,9 @@ impl Tracker {
         self.settle();
     }
 
-    /// Acts on what samples told.
+    /// Rescans the processes that samples requested.
     pub fn settle(&mut self) {
-        for (pid, is_known) in std::mem::take(&mut self.look_at) {
+        for (pid, is_known) in std::mem::take(&mut self.rescans) {
             self.rescan(pid, is_known);
         }
         self.publish();
@@ -198,11 +198,11 @@ impl Tracker {
         } = self;
         processes.forget_all(|image| publisher.unpublish(&image));
         self.origins.forget_places();
-        // From now on the programs find nothing that was published before.
-        if self.unsure.len() >= MAX_UNCERTAIN {
-            self.unsure.pop_front();
+        // From now on the programs no longer see earlier mappings.
+        if self.uncertain.len() >= MAX_UNCERTAIN {
+            self.uncertain.pop_front();
         }
-        self.unsure.push_back((since, sys::since_boot()));
+        self.uncertain.push_back((since, sys::since_boot()));
         for pid in scan::processes() {
             self.rescan(pid, false);
         }
@@ -212,7 +212,7 @@ impl Tracker {
         );
     }
 
-    /// Looks at a process in /proc. Of one that shows nothing, events will tell.
+    /// Scans a process in /proc. For one without mappings yet, events will follow.
     fn rescan(&mut self, pid: u32, is_known: bool) {
         let now = sys::since_boot();
         let code = match scan::code(pid) {
@@ -234,7 +234,7 @@ impl Tracker {
         }
     }
 
-    /// /proc does not tell the generation of a file: an event of one's own does.
+    /// Adds the generation of a file, which /proc lacks, from an event of our own mapping.
     fn complete(&mut self, pid: u32, mapped: &mut Mapped) {
         let Some(origin) = &mut mapped.origin else {
             return;
@@ -267,7 +267,7 @@ impl Tracker {
         }
     }
 
-    /// The reason why a sample's stack is not to be believed, if there is one.
+    /// The reason to discard a sample's stack, if any.
     pub fn correct_reason(&mut self, sample: &Sample) -> Option<EndReason> {
         let reason = self.reason(sample)?;
         for (reason, more) in [(sample.end, -1), (reason as u32, 1)] {
@@ -279,10 +279,11 @@ impl Tracker {
     }
 
     fn reason(&mut self, sample: &Sample) -> Option<EndReason> {
-        let is_unsure = |&(from, until): &(u64, u64)| from <= sample.time && sample.time <= until;
+        let is_uncertain =
+            |&(from, until): &(u64, u64)| from <= sample.time && sample.time <= until;
         let has_stack = sample.user_words > 0;
         if has_stack
-            && (self.unsure.iter().any(is_unsure)
+            && (self.uncertain.iter().any(is_uncertain)
                 || self.processes.is_uncertain(&sample.process, sample.time))
         {
             return Some(EndReason::MappingsChanging);
@@ -294,12 +295,12 @@ impl Tracker {
         match self.processes.sample_unmapped(&sample.process, sample.time) {
             UnmappedSample::Pending => None,
             UnmappedSample::Look => {
-                self.look_at.insert(pid, false);
+                self.rescans.insert(pid, false);
                 None
             }
             UnmappedSample::Nowhere { rescan } => {
                 if rescan {
-                    self.look_at.entry(pid).or_insert(true);
+                    self.rescans.entry(pid).or_insert(true);
                 }
                 Some(EndReason::NoMapping)
             }

@@ -1,48 +1,48 @@
-//! Go: how far each instruction has moved the stack stands in `.gopclntab`, also in stripped files.
+//! Go: `.gopclntab` has the stack delta of each instruction, also in stripped files.
 //!
-//! Functions that have a frame save the frame pointer directly below the return address. The few
-//! that change to another stack keep it as the link between the two stacks.
+//! Functions with a frame save the frame pointer directly below the return address. The few
+//! that switch to another stack keep it as the link between the two stacks.
 
 mod pclntab;
 
 use crate::span::{Origin, Span};
 use crate::writer::Step;
-use crate::{ElfCode, Refused};
+use crate::{ElfCode, UnwindTableError};
 use memchr::memmem;
 use pclntab::Table;
 use profcol_ebpf_common::rule::{Cfa, PUSHED, ReturnAddress, Rule, SavedFp};
 use profcol_elf::{Extent, Machine, PclntabVersion, Segment, Source};
 
-/// How much code is searched for a known function, where the address of the code is not written.
+/// Maximum amount of code to search for a known function if the address of the code is not recorded.
 const MAX_SEARCHED: u64 = 64 << 20;
 
-/// The first bytes of a function: its prologue is among them.
+/// The first bytes of a function, which contain its prologue.
 const PROLOGUE: u64 = 8;
 
 /// Bytes of `mov rbp, rsp`.
 const MOVE_FP: u64 = 3;
 
-/// The outermost function of a stack.
+/// `FuncFlag_TOPFRAME`: the outermost function of a stack.
 const TOP_FRAME: u8 = 1;
-/// It sets the stack pointer to something else.
+/// `FuncFlag_SPWRITE`: it sets the stack pointer to an arbitrary value.
 const WRITES_SP: u8 = 2;
 const ASSEMBLY: u8 = 4;
 
 pub(crate) struct Functions<'s, S: ?Sized> {
     machine: Machine,
     table: Table<'s, S>,
-    /// Address of the code that offsets count from.
+    /// The code address that offsets are relative to.
     text: u64,
-    /// Assembly whose frame pointer is not saved where others save it.
+    /// Assembly functions that do not save the frame pointer in the usual place.
     frameless: Vec<u32>,
 }
 
 impl<'s, S: Source + ?Sized> Functions<'s, S> {
-    pub fn read(elf: &ElfCode, source: &'s S) -> Result<Option<Self>, Refused> {
+    pub fn read(elf: &ElfCode, source: &'s S) -> Result<Option<Self>, UnwindTableError> {
         let Some(extent) = elf.go_functions().map(|section| section.extent) else {
             return Ok(None);
         };
-        let broken = Refused::Broken { what: extent.what };
+        let broken = UnwindTableError::Broken { what: extent.what };
         let mut functions = Self {
             machine: elf.machine,
             table: Table::open(source, extent)?,
@@ -57,8 +57,8 @@ impl<'s, S: Source + ?Sized> Functions<'s, S> {
         Ok(Some(functions))
     }
 
-    /// Where the code begins. The header says it, unless it is a newer Go's or is written by the
-    /// dynamic linker; the code of a known function proves it.
+    /// The start of the code. It is in the header, except with newer versions of Go or if the dynamic linker
+    /// fills it in; the code of a known function confirms it.
     fn find_text(&mut self, elf: &ElfCode, source: &S) -> Option<u64> {
         if self.table.header.version == PclntabVersion::Go1_16 {
             return Some(0);
@@ -83,7 +83,7 @@ impl<'s, S: Source + ?Sized> Functions<'s, S> {
         .flatten()
         .find(|text| proves(text) == Some(true))
         .or_else(|| {
-            // Behind C code of the same program.
+            // The Go code follows C code of the same program.
             let section = section?;
             let bytes = section.extent.read(source, MAX_SEARCHED).ok()?;
             let mut found = memmem::find_iter(&bytes, landmark);
@@ -95,7 +95,7 @@ impl<'s, S: Source + ?Sized> Functions<'s, S> {
         })
     }
 
-    /// Compiled functions all save the frame pointer; hand-written ones only if their code does.
+    /// All compiled functions save the frame pointer; handwritten ones only if their code does.
     fn find_frameless(&mut self, elf: &ElfCode, source: &S) {
         if self.machine != Machine::X86_64 {
             return;
@@ -119,7 +119,7 @@ impl<'s, S: Source + ?Sized> Functions<'s, S> {
             let bytes = code(elf, source, address.saturating_sub(1), PROLOGUE);
             let saves = match bytes.as_deref() {
                 Some([0x55, ..]) => delta == 8,
-                // Before Go 1.21 the stack was moved first.
+                // Before Go 1.21 the prologue moved the stack pointer first.
                 Some([_, 0x48, 0x89, 0x6c | 0xac, 0x24, ..]) => true,
                 _ => false,
             };
@@ -135,7 +135,7 @@ impl<'s, S: Source + ?Sized> Functions<'s, S> {
             .filter_map(|index| {
                 let (start, record) = self.table.entry(index)?;
                 let (end, _) = self.table.entry(index + 1)?;
-                // Who looks for a call before the address to which it returns finds it there.
+                // Also covers the byte before, because the look-up of a return address subtracts one.
                 let early = u64::from(returns_from_signal(self.table.record(record)?.name.get()));
                 Some(Span {
                     start: text.checked_add(start)?.saturating_sub(early),
@@ -168,7 +168,7 @@ impl<'s, S: Source + ?Sized> Functions<'s, S> {
             machine: self.machine,
             saves: self.frameless.binary_search(&number).is_err(),
             switches: (record.flags & WRITES_SP != 0).then(|| {
-                // On aarch64 all others change the frame pointer with the stack.
+                // On aarch64 all others change the frame pointer together with the stack pointer.
                 self.table.deltas(&record).any(|(_, delta)| delta > 0)
                     && (self.machine == Machine::X86_64
                         || record.name.get() == b"runtime.systemstack")
@@ -196,22 +196,22 @@ impl<'s, S: Source + ?Sized> Functions<'s, S> {
     }
 }
 
-/// Functions whose stack is known by what they are.
+/// Functions with a special rule.
 fn whole(name: &[u8], flags: u8) -> Option<Rule> {
     match name {
         _ if returns_from_signal(name) => Some(Rule::SignalFrame),
-        // Below it lies what the signal interrupted.
+        // The frame below it is the one that the signal interrupted.
         b"runtime.sigtramp" | b"runtime.cgoSigtramp" | b"runtime.sigprofNonGoWrapper" => None,
         b"_rt0_amd64" | b"_rt0_amd64_linux" | b"_rt0_arm64_linux" | b"runtime.goexit"
         | b"runtime.mstart" | b"runtime.rt0_go" => Some(Rule::End),
-        // It calls what never returns, on a stack that begins there.
+        // It calls a function that never returns, on a stack that begins there.
         b"runtime.mcall" => Some(Rule::End),
         _ if flags & TOP_FRAME != 0 => Some(Rule::End),
         _ => None,
     }
 }
 
-/// A function that every program has and whose code never changed.
+/// A function that is in every program and whose code never changed.
 fn is_landmark(machine: Machine, name: &[u8]) -> bool {
     match machine {
         Machine::X86_64 => returns_from_signal(name),
@@ -219,12 +219,12 @@ fn is_landmark(machine: Machine, name: &[u8]) -> bool {
     }
 }
 
-/// How its code begins.
+/// The first bytes of its code.
 fn landmark(machine: Machine) -> &'static [u8] {
     match machine {
-        // The system call, and the trap behind it that C libraries do not have.
+        // The system call, and the trap after it, which C libraries do not have.
         Machine::X86_64 => &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05, 0xcd, 3],
-        // mov x0, x0: it does nothing, and compilers emit none.
+        // mov x0, x0: a no-op that compilers do not emit.
         Machine::Aarch64 => &[0xe0, 0x03, 0x00, 0xaa],
     }
 }
@@ -236,9 +236,9 @@ fn returns_from_signal(name: &[u8]) -> bool {
 /// How a function uses its frame.
 struct Shape {
     machine: Machine,
-    /// It saves the frame pointer below the return address.
+    /// Whether it saves the frame pointer below the return address.
     saves: bool,
-    /// It changes to another stack; whether its own is then found by the frame pointer.
+    /// Set if it switches stacks: whether the frame pointer then leads to its own stack.
     switches: Option<bool>,
 }
 
@@ -254,8 +254,8 @@ impl Shape {
         .unwrap_or(Rule::Unsupported)
     }
 
-    /// Where it has just pushed the frame pointer and will change the stack: the pointer is still the
-    /// caller's.
+    /// The rule right after pushing the frame pointer, before the stack switch: the register still holds the
+    /// caller's frame pointer.
     fn until_moved(&self, delta: i32) -> Option<Rule> {
         let is_push = delta == 8 && self.saves && self.machine == Machine::X86_64;
         let changes = self.switches == Some(true);
@@ -275,7 +275,7 @@ impl Shape {
         Some(Rule::frame(cfa, saved, PUSHED))
     }
 
-    /// The return address stands at the bottom of the frame, the frame pointer below it.
+    /// The return address is at the bottom of the frame, the frame pointer below it.
     fn aarch64(&self, delta: i32) -> Option<Rule> {
         if delta == 0 {
             return Some(Rule::frame(
@@ -294,7 +294,7 @@ impl Shape {
     }
 }
 
-/// Code at an address, if all of it is in one segment of the file.
+/// The code at an address, if it is in a single segment of the file.
 fn code(
     elf: &ElfCode,
     source: &(impl Source + ?Sized),

@@ -1,22 +1,22 @@
-//! The parts of `.gopclntab` that say how far the stack is moved.
+//! The parts of `.gopclntab` with the stack deltas.
 //!
 //! ```text
-//! functab    start and record of each function, in the order of the code
+//! functab    start and record of each function, in code order
 //! record     offsets of its name and of its stack deltas, flags
 //! pctab      streams of (delta of the value, delta of the address)
 //! ```
 
-use crate::Refused;
+use crate::UnwindTableError;
 use crate::window::Window;
 use profcol_elf::{Extent, Pclntab, PclntabVersion, Source};
 
-/// It is read in small pieces; the largest seen has 186 MB.
+/// The table is read in small pieces; the largest seen has 186 MB.
 const MAX_TABLE: u64 = 1 << 30;
 
-/// Functions of code of 2 GiB, were they all as small as one line of it.
+/// The number of functions in 2 GiB of code if each had only one cache line.
 const MAX_FUNCTIONS: u64 = 1 << 26;
 
-/// Longer names are of no function that is known here.
+/// Longer than the names of all special functions.
 const MAX_NAME: u64 = 32;
 
 pub(super) struct Table<'s, S: ?Sized> {
@@ -65,7 +65,7 @@ impl<'s, S: Source + ?Sized> Area<'s, S> {
 pub(super) struct Record {
     deltas: u64,
     pub flags: u8,
-    /// None of those that are long.
+    /// Empty for long names.
     pub name: Name,
 }
 
@@ -79,9 +79,9 @@ impl Name {
 }
 
 impl<'s, S: Source + ?Sized> Table<'s, S> {
-    pub fn open(source: &'s S, table: Extent) -> Result<Self, Refused> {
+    pub fn open(source: &'s S, table: Extent) -> Result<Self, UnwindTableError> {
         table.check_size(MAX_TABLE)?;
-        Self::parse(source, table).ok_or(Refused::Broken { what: table.what })
+        Self::parse(source, table).ok_or(UnwindTableError::Broken { what: table.what })
     }
 
     fn parse(source: &'s S, table: Extent) -> Option<Self> {
@@ -102,8 +102,8 @@ impl<'s, S: Source + ?Sized> Table<'s, S> {
         })
     }
 
-    /// Start of the function, counted from the code, and offset of its record. Behind the last
-    /// function stands only its end.
+    /// The start of the function, relative to the code, and the offset of its record. After the last
+    /// function there is only its end.
     pub fn entry(&mut self, index: u64) -> Option<(u64, u64)> {
         let table = &mut self.functab;
         Some(match self.header.version {
@@ -153,7 +153,7 @@ impl<'s, S: Source + ?Sized> Table<'s, S> {
 
     pub fn deltas(&mut self, record: &Record) -> Deltas<'_, 's, S> {
         Deltas {
-            // At the start of the part stands a zero, for functions that have none.
+            // Offset 0 means that the function has no deltas.
             next: (record.deltas > 0).then_some(record.deltas),
             area: &mut self.deltas,
             quantum: self.header.quantum.into(),
@@ -163,10 +163,10 @@ impl<'s, S: Source + ?Sized> Table<'s, S> {
     }
 }
 
-/// Offsets in a function, and how far the stack is moved from there on.
+/// Offsets in a function, with the stack delta from there on.
 pub(super) struct Deltas<'a, 's, S: ?Sized> {
     area: &'a mut Area<'s, S>,
-    /// Where the next number stands; none once the stream has ended.
+    /// The offset of the next number; none after the end of the stream.
     next: Option<u64>,
     quantum: u64,
     at: u64,
@@ -204,7 +204,7 @@ impl<S: Source + ?Sized> Iterator for Deltas<'_, '_, S> {
         let change = (change >> 1) as i32 ^ -((change & 1) as i32);
         self.value = self.value.wrapping_add(change);
         let start = self.at;
-        // Each holds for something, or the stream is broken and would have no end.
+        // Each entry covers some code; otherwise the stream is corrupt and would be endless.
         let length = u64::from(self.number().filter(|&length| length > 0)?);
         self.at += length * self.quantum;
         Some((start, self.value))

@@ -1,4 +1,4 @@
-//! What is known of the code while its functions are followed.
+//! The state of the code analysis.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashSet;
@@ -7,23 +7,23 @@ use iced_x86::InstructionInfoFactory;
 use super::decoded::DecodedBytes;
 use crate::gaps::Gaps;
 
-/// Compilers align functions to it.
+/// The alignment of functions.
 pub const ALIGNMENT: u64 = 16;
 
 pub struct Code<'a> {
     pub gaps: Gaps,
     pub decoded: DecodedBytes,
     pub memory: &'a dyn Fn(u64, u64) -> Option<Vec<u8>>,
-    /// Functions that return, and such that do not.
+    /// Functions that return, and functions that do not.
     pub return_: HashSet<u64, RandomState>,
     pub never_return: HashSet<u64, RandomState>,
-    /// Instructions that may still be read.
+    /// The number of instructions that may still be decoded.
     pub left: usize,
     pub info: InstructionInfoFactory,
 }
 
 impl Code<'_> {
-    /// Whether it was seen to return.
+    /// Whether the function is known to return.
     pub fn returns(&self, function: u64) -> bool {
         self.return_.contains(&function)
     }
@@ -36,7 +36,7 @@ impl Code<'_> {
         (self.memory)(address, size)
     }
 
-    /// Bytes that no instruction was found in, and that are no padding.
+    /// Bytes that are neither decoded nor padding.
     pub fn unread(&self) -> usize {
         self.decoded.unread(&self.gaps)
     }

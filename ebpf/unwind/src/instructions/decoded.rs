@@ -1,4 +1,4 @@
-//! The rule of each byte that was read as an instruction.
+//! The rule of each decoded byte.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -6,7 +6,7 @@ use profcol_ebpf_common::rule::Rule;
 
 use crate::gaps::Gaps;
 
-/// By gap and byte: nothing, or the number of a rule, and whether an instruction begins there.
+/// By gap and byte: nothing, or a rule number, and whether an instruction begins there.
 pub struct DecodedBytes {
     bytes: Vec<Vec<u16>>,
     rules: Vec<Rule>,
@@ -22,7 +22,7 @@ impl DecodedBytes {
         let gaps = gaps.as_slice().iter();
         Self {
             bytes: gaps.map(|gap| vec![NOTHING; gap.bytes.len()]).collect(),
-            // The first two stand for those above.
+            // The first two entries match the constants above.
             rules: vec![Rule::Gap, Rule::Unsupported],
             numbers: HashMap::from_iter([(Rule::Unsupported, UNSUPPORTED)]),
         }
@@ -34,14 +34,14 @@ impl DecodedBytes {
         }
     }
 
-    /// Whether the address was read as an instruction or part of one.
+    /// Whether the address is part of a decoded instruction.
     pub fn holds(&self, gaps: &Gaps, at: u64) -> bool {
         let place = gaps.find(at);
         let byte = place.and_then(|(gap, offset)| self.bytes.get(gap)?.get(offset));
         byte.is_some_and(|&byte| byte != NOTHING)
     }
 
-    /// Bytes in no instruction, but for those that code is padded with.
+    /// Bytes that are neither decoded nor padding.
     pub fn unread(&self, gaps: &Gaps) -> usize {
         const PADDING: [u8; 3] = [0x00, 0x90, 0xcc];
         let gaps = gaps.as_slice().iter().zip(&self.bytes);
@@ -51,7 +51,7 @@ impl DecodedBytes {
             .count()
     }
 
-    /// Of bytes that were read otherwise before, nothing is known.
+    /// Adds an instruction. Bytes that were decoded differently before become unsupported.
     pub fn add(&mut self, gaps: &Gaps, at: u64, length: usize, rule: Rule) {
         let number = self.number(rule);
         let Some(bytes) = self.part(gaps, at, length) else {
@@ -68,12 +68,12 @@ impl DecodedBytes {
         }
     }
 
-    /// What nobody reads between a start and an end is code that is not understood.
-    pub fn doubt(&mut self, gaps: &Gaps, mut ranges: Vec<(u64, u64)>) {
+    /// Marks undecoded bytes in these ranges as unsupported code.
+    pub fn mark_unsupported(&mut self, gaps: &Gaps, mut ranges: Vec<(u64, u64)>) {
         ranges.sort_unstable();
         let mut done = 0;
         for (start, end) in ranges {
-            // Many may overlap; each byte is looked at once.
+            // Ranges may overlap; each byte is processed once.
             let start = start.max(done);
             let end = end.min(gaps.end(start));
             let length = usize::try_from(end.saturating_sub(start)).unwrap_or(usize::MAX);
@@ -106,7 +106,7 @@ impl DecodedBytes {
         number
     }
 
-    /// Addresses and their rules.
+    /// Address ranges and their rules.
     pub fn rows(&self, gaps: &Gaps) -> Vec<(u64, u64, Rule)> {
         let mut rows: Vec<(u64, u64, Rule)> = Vec::new();
         for (gap, bytes) in gaps.as_slice().iter().zip(&self.bytes) {

@@ -1,10 +1,10 @@
-//! What an instruction does to the stack and the frame pointer, and where it leads.
+//! The effect of an instruction on the stack and the frame pointer, and its control flow.
 
 use iced_x86::{
     FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
 
-/// Bytes of a return address, and of a register that is pushed.
+/// Bytes of a return address, and of a pushed register.
 pub const WORD: i32 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub enum Base {
     Fp,
 }
 
-/// The address that an instruction names: a register and this.
+/// A memory operand: a register plus this displacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryOperand {
     pub base: Base,
@@ -23,7 +23,7 @@ pub struct MemoryOperand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     Nothing,
-    /// The stack grows by so many bytes.
+    /// The stack grows by this many bytes.
     Grow(i32),
     PushFp,
     PopFp,
@@ -36,25 +36,25 @@ pub enum Effect {
     SaveFp(MemoryOperand),
     ClearFp,
     SystemCall,
-    /// It is changed in another way.
+    /// It changes in an unsupported way.
     Lose {
         sp: bool,
         fp: bool,
     },
 }
 
-/// Where it goes on behind an instruction.
+/// The control flow after an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     Next,
     Jump(u64),
     Branch(u64),
-    /// To an address that is not in the instruction.
-    Elsewhere,
-    /// It may never come back.
+    /// To an address that is not part of the instruction.
+    ExternalDwarf,
+    /// The callee may never return.
     Call(Option<u64>),
     Return,
-    /// It ends here.
+    /// Execution ends here.
     Stop,
 }
 
@@ -69,10 +69,10 @@ impl Flow {
             FlowControl::ConditionalBranch if is_near => {
                 Self::Branch(instruction.near_branch_target())
             }
-            FlowControl::IndirectBranch => Self::Elsewhere,
+            FlowControl::IndirectBranch => Self::ExternalDwarf,
             FlowControl::Call if is_near => Self::Call(Some(instruction.near_branch_target())),
             FlowControl::IndirectCall => Self::Call(None),
-            // What exits does not come back from the kernel either.
+            // The exit system call does not return either.
             FlowControl::Call if instruction.mnemonic() == Mnemonic::Syscall => Self::Call(None),
             FlowControl::Next if instruction.mnemonic() == Mnemonic::Hlt => Self::Stop,
             FlowControl::Next | FlowControl::XbeginXabortXend => Self::Next,
@@ -129,7 +129,7 @@ impl Effect {
     }
 
     fn of_any(instruction: &Instruction, info: &mut InstructionInfoFactory) -> Self {
-        // A call leaves the stack as it was once it has returned.
+        // A call restores the stack pointer on return.
         if matches!(
             instruction.flow_control(),
             FlowControl::Call | FlowControl::IndirectCall
@@ -160,7 +160,7 @@ impl Effect {
     }
 }
 
-/// The memory operand, or the address that is made of it.
+/// The memory operand, or the address computed by `lea`.
 fn memory_operand(instruction: &Instruction) -> Option<MemoryOperand> {
     let base = match instruction.memory_base() {
         Register::RSP => Base::Sp,

@@ -1,4 +1,4 @@
-//! What holds at each instruction of a function.
+//! Computes the state at each instruction of a function.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,35 +11,35 @@ use super::graph::{Graph, TooMany};
 use super::levels::Levels;
 use super::state::State;
 
-/// Parts of a function that were moved away from it.
+/// Maximum number of separate parts of a function.
 const MAX_PARTS: usize = 16;
 
-/// The code at a program's entry is some forty bytes long.
+/// The code at a program's entry is about forty bytes long.
 const ENTRY: u64 = 64;
 
-/// Functions by their starts, with their ends where those are known.
+/// Functions by start, with their end if known.
 pub type Functions = BTreeMap<u64, Option<u64>>;
 
-/// A function as far as it was understood.
+/// The result of analyzing a function.
 #[derive(Default)]
 pub struct Function {
-    /// Address, length and rule of each instruction.
+    /// The address, length and rule of each instruction.
     pub rows: Vec<(u64, usize, Rule)>,
-    /// Functions that it calls or goes over to.
+    /// Functions that it calls or jumps to.
     pub calls: Vec<u64>,
-    /// Addresses that it takes.
+    /// Addresses that it loads.
     pub points_to: Vec<u64>,
-    /// It begins where it was said to begin: from there the stack is at its return as it has to be.
+    /// Whether the start is confirmed: from there, the stack is balanced at its return.
     pub is_confirmed: bool,
     pub returns: bool,
-    /// What it calls and is sure to go on behind, and what it calls and cannot go on behind.
-    pub return_to_it: Vec<u64>,
-    pub never_return_to_it: Vec<u64>,
-    /// Behind jumps to targets that are not known.
+    /// Callees that certainly return, and callees that cannot return.
+    pub returning_calls: Vec<u64>,
+    pub nonreturning_calls: Vec<u64>,
+    /// Addresses after jumps with unknown targets.
     pub unresolved: Vec<u64>,
 }
 
-/// Follows a function from its start. None where it cannot be understood.
+/// Analyzes a function from its start. None if that fails.
 pub fn follow(
     code: &mut Code<'_>,
     functions: &Functions,
@@ -70,7 +70,7 @@ pub fn follow(
         let walked = Walked::through(&graph, start, state, is_elsewhere)?;
         match walked.moved_part(code, functions, &parts) {
             Some(part) if parts.len() < MAX_PARTS => {
-                // All that was read is walked through again.
+                // The walk processes all decoded instructions again.
                 code.left = code.left.checked_sub(graph.nodes.len())?;
                 from = part;
                 parts.push(part..end_behind(code, functions, part));
@@ -81,14 +81,14 @@ pub fn follow(
     }
 }
 
-/// Where the next function begins, or the code ends.
+/// The start of the next function, or the end of the code.
 fn end_behind(code: &Code<'_>, functions: &Functions, start: u64) -> u64 {
     let next = functions.range(start.saturating_add(1)..).next();
     let end = code.gaps.end(start);
     next.map_or(end, |(&next, _)| next.min(end))
 }
 
-/// The cases of a choice stand behind it, and all begin as it ends.
+/// The cases of a switch follow its jump, and all start with the same state.
 fn explore_cases(
     code: &mut Code<'_>,
     graph: &mut Graph,
@@ -115,14 +115,14 @@ fn explore_cases(
     }
 }
 
-/// A function with what holds where.
+/// A function with its states.
 struct Walked<'g> {
     graph: &'g Graph,
-    /// By instruction, where it is reached.
+    /// By instruction, if reached.
     states: Vec<Option<State>>,
-    /// Edges that all instructions of are executed do not agree about the stack.
+    /// Edges whose instructions are all executed disagree about the stack.
     is_contradictory: bool,
-    /// Calls that return, and such that do not.
+    /// Calls that return, and calls that do not.
     agreed: Vec<u32>,
     refuted: Vec<u32>,
 }
@@ -139,7 +139,7 @@ impl<'g> Walked<'g> {
         if levels.is_impossible(first) {
             return None;
         }
-        // The edges on from each instruction, side by side.
+        // The outgoing edges of each instruction, contiguous.
         let edges = levels.edges.iter().map(|edge| (edge.from, edge.to));
         let mut edges: Vec<(u32, u32)> = edges.collect();
         edges.sort_unstable();
@@ -171,7 +171,7 @@ impl<'g> Walked<'g> {
         Some(walked)
     }
 
-    /// Whether less is known of the instruction than before.
+    /// Joins a state into an instruction's. Returns whether that lost information.
     fn arrive(&mut self, at: u32, mut state: State, levels: &mut Levels) -> bool {
         if let (Some(sp), Some(level)) = (state.sp, levels.at(at))
             && sp != level
@@ -192,7 +192,7 @@ impl<'g> Walked<'g> {
         is_new
     }
 
-    /// Instructions that are reached, and what holds there.
+    /// The reached instructions and their states.
     fn reached(&self) -> impl Iterator<Item = (u32, &super::graph::Node, State)> {
         let states = self.states.iter().zip(&self.graph.nodes);
         (0..)
@@ -200,7 +200,7 @@ impl<'g> Walked<'g> {
             .filter_map(|(number, (state, node))| Some((number, node, (*state)?)))
     }
 
-    /// Edges out of the function, and what holds there.
+    /// Edges out of the function and their states.
     fn exits(&self) -> impl Iterator<Item = (u64, State)> {
         self.graph.exits.iter().filter_map(|&(from, to)| {
             let node = self.graph.nodes.get(from as usize)?;
@@ -209,7 +209,7 @@ impl<'g> Walked<'g> {
         })
     }
 
-    /// Where the function goes on that is none of its own: a part that was moved away.
+    /// A part of the function that the compiler placed elsewhere, reached by a jump.
     fn moved_part(
         &self,
         code: &Code<'_>,
@@ -258,12 +258,12 @@ impl<'g> Walked<'g> {
             }
         }
         function.is_confirmed &= !self.is_contradictory;
-        function.return_to_it = self.called(&self.agreed);
-        function.never_return_to_it = self.called(&self.refuted);
+        function.returning_calls = self.called(&self.agreed);
+        function.nonreturning_calls = self.called(&self.refuted);
         function
     }
 
-    /// What these instructions call.
+    /// The functions that these instructions call.
     fn called(&self, calls: &[u32]) -> Vec<u64> {
         let nodes = calls
             .iter()

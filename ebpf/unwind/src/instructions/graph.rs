@@ -1,4 +1,4 @@
-//! The instructions that a function may consist of, and the edges between them.
+//! The possible instructions of a function, and the edges between them.
 
 use std::ops::Range;
 
@@ -10,16 +10,16 @@ use super::code::Code;
 use super::effect::{Effect, Flow};
 use super::jump_table;
 
-/// Instructions of one function. The longest functions of interpreters and parsers have half as many.
+/// Maximum number of instructions of a function. The longest ones, of interpreters and parsers, have half as many.
 const MAX_NODES: usize = 1 << 16;
 
-/// Edges between them. Where most come from jump tables there are several to each instruction.
+/// Maximum number of edges. Jump tables can lead to several per instruction.
 const MAX_EDGES: usize = 4 * MAX_NODES;
 
-/// Instructions before a jump that say where its table is.
+/// Instructions to search before a jump for its table.
 const RECENT: usize = 16;
 
-/// Functions are padded with zeros by some compilers; as code that is `add %al,(%rax)`.
+/// Some compilers pad functions with zeros, which decode as `add %al,(%rax)`.
 const ZEROS: [u8; 2] = [0, 0];
 
 pub struct Node {
@@ -27,16 +27,16 @@ pub struct Node {
     pub length: u8,
     pub effect: Effect,
     pub flow: Flow,
-    /// An address that it takes.
+    /// An address that it loads.
     pub points_to: Option<u64>,
-    /// It does nothing but fill the room up to where a function may begin, or says that one may.
+    /// Padding before a function, or a marker that one may begin here.
     pub is_padding: bool,
     pub is_mark: bool,
-    /// No processor gets here.
+    /// The instruction can never be executed.
     pub is_impossible: bool,
 }
 
-/// From an instruction to one that may be next.
+/// From an instruction to a possible successor.
 #[derive(Clone, Copy, Debug)]
 pub struct Edge {
     pub from: u32,
@@ -47,9 +47,9 @@ pub struct Edge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Certain,
-    /// Behind a call of what was seen to return.
+    /// After a call of a function that is known to return.
     Likely,
-    /// Behind another call, which may never return.
+    /// After any other call, which may never return.
     Doubtful,
 }
 
@@ -59,14 +59,14 @@ pub struct Graph {
     pub edges: Vec<Edge>,
     /// Edges out of the function.
     pub exits: Vec<(u32, u64)>,
-    /// Jumps whose targets are not known.
+    /// Jumps with unknown targets.
     pub unresolved: Vec<u32>,
     index: HashMap<u64, u32, RandomState>,
-    /// Edges to addresses that may not be read yet.
+    /// Edges to addresses that may not be decoded yet.
     open: Vec<(u32, u64, Kind)>,
 }
 
-/// There are too many instructions.
+/// The function has too many instructions.
 pub struct TooMany;
 
 impl Graph {
@@ -74,7 +74,7 @@ impl Graph {
         self.index.get(&at).copied()
     }
 
-    /// Reads what can be reached from the address without leaving the parts of the function.
+    /// Decodes all instructions reachable from the address inside the parts of the function.
     pub fn explore(
         &mut self,
         code: &mut Code<'_>,
@@ -115,7 +115,7 @@ impl Graph {
                         pending.push(target);
                         break;
                     }
-                    Flow::Elsewhere => {
+                    Flow::ExternalDwarf => {
                         let targets = jump_table::targets(code, &recent, &instruction)
                             .filter(|targets| targets.iter().all(|&target| is_inside(target)));
                         match targets {
@@ -147,7 +147,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Before more is read: what left the function may lead to it, and edges that were taken for none may be some.
+    /// Before decoding more: exits may now lead into the function, and dropped edges may be valid.
     pub fn reopen(&mut self) {
         let exits = std::mem::take(&mut self.exits);
         let exits = exits
@@ -156,7 +156,7 @@ impl Graph {
         self.open.extend(exits);
     }
 
-    /// The cases of a choice stand behind it, if it is not known where.
+    /// Adds a case of a switch with unknown targets; cases follow the jump.
     pub fn add_cases(&mut self, jump: u32, case: u64) {
         self.open.push((jump, case, Kind::Doubtful));
     }
@@ -186,13 +186,13 @@ impl Graph {
         (instruction, flow)
     }
 
-    /// Now that all is read, tells edges within the function from those out of it.
+    /// After decoding, separates edges inside the function from exits.
     fn close(&mut self) {
         for (from, to, kind) in std::mem::take(&mut self.open) {
             match self.find(to) {
                 Some(to) => self.edges.push(Edge { from, to, kind }),
                 None if kind == Kind::Certain => self.exits.push((from, to)),
-                // What stands behind the call is another function.
+                // The code after the call belongs to another function.
                 None => {}
             }
         }

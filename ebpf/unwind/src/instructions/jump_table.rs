@@ -1,19 +1,19 @@
-//! Where a choice among many cases jumps to.
+//! The targets of a jump table.
 //!
 //! ```text
-//! cmp $last, index; ja …      as many entries as it lets pass
+//! cmp $last, index; ja …      gives the number of entries
 //! lea table(%rip), base       addresses relative to the table:
 //! movslq (base,index,4), r
 //! add base, r; jmp *r
 //!
-//! jmp *table(,index,8)        or whole ones, with or without a register in between
+//! jmp *table(,index,8)        or absolute ones, with or without a register in between
 //! ```
 
 use iced_x86::{ConditionCode, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::code::Code;
 
-/// Cases of one choice.
+/// Maximum number of cases of one switch.
 const MAX_CASES: u64 = 1 << 12;
 
 enum Entries {
@@ -21,7 +21,7 @@ enum Entries {
     Whole,
 }
 
-/// The targets of a jump, by the instructions before it. None where these do not tell all of them.
+/// The targets of a jump, derived from the instructions before it. None if these do not determine all targets.
 pub fn targets(
     code: &mut Code<'_>,
     before: &[Instruction],
@@ -43,7 +43,7 @@ pub fn targets(
     if load.memory_index() == Register::None || load.memory_index_scale() != scale {
         return None;
     }
-    // An entry is as much work as an instruction.
+    // An entry costs as much as an instruction.
     code.left = code.left.saturating_sub(count as usize);
     let bytes = code.memory(table, size)?;
     let targets = match entries {
@@ -65,7 +65,7 @@ pub fn targets(
     Some(targets)
 }
 
-/// The instruction that loads a table's entry into the register of the jump.
+/// The instruction that loads a table entry into the register of the jump.
 fn load(before: &[Instruction], register: Register) -> Option<(usize, Entries)> {
     let is_to = |instruction: &Instruction| {
         instruction.op_count() > 0
@@ -90,7 +90,7 @@ fn load(before: &[Instruction], register: Register) -> Option<(usize, Entries)> 
     }
 }
 
-/// Where the table is that the instruction reads.
+/// The address of the table that the instruction reads.
 fn address(before: &[Instruction], load: &Instruction) -> Option<u64> {
     let offset = load.memory_displacement64();
     if load.memory_base() == Register::None {
@@ -105,7 +105,7 @@ fn address(before: &[Instruction], load: &Instruction) -> Option<u64> {
     is_address.then(|| lea.ip_rel_memory_address().wrapping_add(offset))
 }
 
-/// How many cases there are, by the comparison that sends all others elsewhere.
+/// The number of cases, from the bounds check.
 fn count(before: &[Instruction]) -> Option<u64> {
     let place = before
         .iter()

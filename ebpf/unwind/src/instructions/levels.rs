@@ -1,10 +1,9 @@
-//! How far the stack has grown at each instruction of a function, found without a beginning.
+//! The stack level at each instruction of a function, derived without knowing its start.
 //!
-//! Nothing in the code says which calls never return, and what stands behind one of these is another
-//! part of the function, or another function, with another stack. But each way that is no call's
-//! ties the levels at its two ends together, and a return is only ever executed where the stack is
-//! as it was when the function was called. What the edges behind calls would tie together is held
-//! against that: one that contradicts it is no way.
+//! Code does not mark calls that never return. After such a call comes another part of the function, or another
+//! function, with another stack level. But each edge that is not after a call relates the levels at its two
+//! ends, and at a return the level is the one at the call of the function. An edge after a call that contradicts
+//! these relations does not exist.
 
 use std::cmp::Reverse;
 
@@ -16,28 +15,28 @@ use super::effect::{Flow, WORD};
 use super::graph::{Edge, Graph, Kind};
 
 pub struct Levels {
-    /// Edges that can be.
+    /// Possible edges.
     pub edges: Vec<Edge>,
-    /// Instructions behind which the levels were known before, and agree with its way, or do not.
+    /// Calls whose edge agrees with known levels, and calls whose edge contradicts them.
     pub agreed: Vec<u32>,
     pub refuted: Vec<u32>,
-    /// By instruction: one that it is tied to, and how much higher the stack is here than there.
+    /// Union-find: by instruction, its parent and the difference of the level to that of the parent.
     tied: Vec<(u32, i32)>,
     groups: Vec<Group>,
 }
 
-/// Of the instruction that is tied to itself.
+/// The data of a root instruction.
 #[derive(Clone, Copy, Default)]
 struct Group {
     size: u32,
-    /// Where it is known: the level of the instruction that all are tied to.
+    /// The level at the root, if known.
     level: Option<i32>,
-    /// Some of it can never be executed, so all of it is not.
+    /// A part can never be executed, so none of it can.
     is_impossible: bool,
 }
 
 impl Levels {
-    /// Ties together what the graph says.
+    /// Relates the levels along the edges of the graph.
     pub fn of(graph: &Graph, start: u32, is_elsewhere: impl Fn(u64) -> bool) -> Self {
         let count = graph.nodes.len();
         let mut levels = Self {
@@ -103,8 +102,8 @@ impl Levels {
         group.is_none_or(|group| group.is_impossible)
     }
 
-    /// Those last behind which another function may begin, and first those that many others agree with: few calls never
-    /// return.
+    /// Sorts edges that agree with many others first, since few calls never return. Edges after which another function
+    /// may begin come last.
     fn likeliest_first(
         &mut self,
         graph: &Graph,
@@ -140,7 +139,7 @@ impl Levels {
             .collect()
     }
 
-    /// Takes the way for one if nothing speaks against it.
+    /// Accepts the edge unless it contradicts known levels.
     fn try_tie(&mut self, graph: &Graph, edge: Edge, growth: i32) {
         if self.is_impossible(edge.from) || self.is_impossible(edge.to) {
             return;
@@ -169,7 +168,7 @@ impl Levels {
         }
     }
 
-    /// The instruction that this one is tied to, and how much higher the stack is here than there.
+    /// The root of this instruction, and the difference of its level to that of the root.
     fn find(&mut self, node: u32) -> (u32, i32) {
         let mut height = 0i32;
         let mut at = node;
@@ -179,7 +178,7 @@ impl Levels {
             height = height.wrapping_add(step);
             at = to;
         }
-        // The next search is shorter.
+        // Path compression.
         let (mut from, mut left) = (node, height);
         while let Some(tied) = self.tied.get_mut(from as usize)
             && tied.0 != from
@@ -192,7 +191,7 @@ impl Levels {
         (at, height)
     }
 
-    /// False where it contradicts what is tied already.
+    /// Relates two levels. False if that contradicts known relations.
     fn tie(&mut self, from: u32, to: u32, growth: i32) -> bool {
         let (a, a_height) = self.find(from);
         let (b, b_height) = self.find(to);
@@ -240,8 +239,7 @@ impl Levels {
     }
 }
 
-/// Whether another function may begin there: where compilers let them begin, behind padding, or with what functions begin
-/// with.
+/// Whether another function may begin there: at an aligned address, after padding, or with a prologue.
 fn leads_to_function(graph: &Graph, edge: &Edge) -> bool {
     if edge.kind == Kind::Likely {
         return false;

@@ -1,13 +1,12 @@
-//! What the instructions themselves say of code that nothing else describes.
+//! Derives rules from the instructions of code without unwind information.
 //!
-//! The C library of Alpine, programs in Pascal, programs whose panics abort, assembly, and code that keeps
-//! frame pointers instead have no unwind information. Functions in such code are followed from their
-//! starts along every branch, and what each instruction does to the stack and frame pointers is added up.
+//! Such code includes musl on Alpine, Pascal programs, programs with aborting panics, assembly, and code that
+//! keeps frame pointers instead. The analysis follows functions from their starts along every branch and
+//! adds up the effect of each instruction on the stack and frame pointers.
 //!
-//! A start is what a symbol says or what is called. What has its address taken, in code or in data, may
-//! also be a place within a function: it is taken for a start where the stack is at a return as it has to
-//! be, or where it cannot be anything else. What is not reached keeps no rule; where the ways through a
-//! function do not agree, what they say of the stack is not believed.
+//! Function starts come from symbols and call targets. An address taken in code or in data may also be inside a
+//! function: it counts as a start only if the stack is balanced at the return, or if nothing else is possible.
+//! Unreached code gets no rule; if paths through a function disagree about the stack, its rule is unsupported.
 
 mod code;
 mod decoded;
@@ -38,13 +37,13 @@ use effect::{Effect, Flow};
 use function::{Function, Functions, follow};
 use state::State;
 
-/// Instructions that are followed in all functions: as many as so much code has.
+/// Maximum number of analyzed instructions per file, enough for the maximum code size.
 const MAX_INSTRUCTIONS: usize = 8 << 20;
 
-/// Less code than this is what the C compiler adds to each program, which runs before and after it.
+/// Up to this much undecoded code is the startup and exit code that the C compiler adds to each program.
 const LITTLE: usize = 512;
 
-/// Addresses and their rules, for code in the gaps between `spans`.
+/// Address ranges and rules of code in the gaps between `spans`.
 pub(crate) fn rules(
     elf: &ElfCode,
     source: &(impl Source + ?Sized),
@@ -70,14 +69,14 @@ pub(crate) fn rules(
     let mut reader = Reader {
         code,
         functions: Functions::new(),
-        wanted: Vec::new(),
+        pending: Vec::new(),
         candidates: BTreeSet::new(),
         unlikely: BTreeSet::new(),
         call_outcomes: HashMap::default(),
         entry: elf.entry,
     };
     for Symbol { start, size } in elf.functions(source) {
-        reader.want(start, size);
+        reader.add_function(start, size);
     }
     reader.start_of_program(elf);
     reader.find_called();
@@ -90,7 +89,7 @@ pub(crate) fn rules(
     reader.rows()
 }
 
-/// Bytes of the file that are loaded at an address.
+/// The bytes of the file loaded at an address.
 fn memory(
     elf: &ElfCode,
     source: &(impl Source + ?Sized),
@@ -113,17 +112,17 @@ fn memory(
 struct Reader<'a> {
     code: Code<'a>,
     functions: Functions,
-    wanted: Vec<u64>,
-    /// Addresses that are taken, and not looked at yet.
+    pending: Vec<u64>,
+    /// Taken addresses that are not analyzed yet.
     candidates: BTreeSet<u64>,
-    /// Those of them from which no return was found.
+    /// Analyzed candidates without a return.
     unlikely: BTreeSet<u64>,
-    /// By function that is called.
+    /// By called function.
     call_outcomes: HashMap<u64, CallOutcomes, RandomState>,
     entry: u64,
 }
 
-/// Calls of a function that it returned from, and such that it cannot have returned from.
+/// The number of calls that returned, and of calls that cannot have returned.
 #[derive(Clone, Copy, Default)]
 struct CallOutcomes {
     returned: u32,
@@ -131,22 +130,22 @@ struct CallOutcomes {
 }
 
 impl Reader<'_> {
-    fn want(&mut self, start: u64, size: u64) {
+    fn add_function(&mut self, start: u64, size: u64) {
         if !self.code.gaps.holds(start) {
             return;
         }
         let end = (size > 0).then(|| start.saturating_add(size));
         let known = self.functions.entry(start).or_insert_with(|| {
-            self.wanted.push(start);
+            self.pending.push(start);
             None
         });
         *known = known.or(end);
     }
 
-    /// The code at the entry gives the C library the address of `main`.
+    /// Finds `main`, whose address the entry code passes to the C library.
     fn start_of_program(&mut self, elf: &ElfCode) {
         const LENGTH: u64 = 64;
-        self.want(elf.entry, 0);
+        self.add_function(elf.entry, 0);
         let Some(segment) = elf.segment_at(elf.entry) else {
             return;
         };
@@ -157,12 +156,12 @@ impl Reader<'_> {
         for instruction in &mut Decoder::with_ip(64, &bytes, self.entry, DecoderOptions::NONE) {
             match (instruction.mnemonic(), Flow::of(&instruction)) {
                 (Mnemonic::Lea, _) if instruction.is_ip_rel_memory_operand() => {
-                    self.want(instruction.ip_rel_memory_address(), 0);
+                    self.add_function(instruction.ip_rel_memory_address(), 0);
                 }
                 (Mnemonic::Mov, _) if instruction.op1_kind() == OpKind::Immediate32to64 => {
-                    self.want(instruction.immediate(1), 0);
+                    self.add_function(instruction.immediate(1), 0);
                 }
-                (_, Flow::Call(Some(target))) => self.want(target, 0),
+                (_, Flow::Call(Some(target))) => self.add_function(target, 0),
                 (Mnemonic::INVALID, _) | (_, Flow::Stop | Flow::Return | Flow::Jump(_)) => break,
                 _ => {}
             }
@@ -178,15 +177,15 @@ impl Reader<'_> {
         follow(&mut self.code, &self.functions, start, state)
     }
 
-    /// Finds all functions that are called by those that are known.
+    /// Finds all functions reachable by calls from known ones.
     fn find_called(&mut self) {
         loop {
-            if let Some(start) = self.wanted.pop() {
+            if let Some(start) = self.pending.pop() {
                 if let Some(function) = self.follow(start) {
                     self.take(start, &function);
                 }
             } else if let Some(start) = self.candidates.pop_first() {
-                // Within a function it is a case of a choice.
+                // Inside a function it is a case of a switch.
                 if self.is_known(start) || self.is_within_symbol(start) || !self.may_begin_at(start)
                 {
                     continue;
@@ -207,11 +206,11 @@ impl Reader<'_> {
         }
     }
 
-    /// Takes those for functions that never return but begin as functions do.
+    /// Accepts candidates without a return if they begin with a prologue.
     fn accept_unlikely(&mut self) {
         while let Some(start) = self.unlikely.pop_first() {
             if !self.is_known(start) && self.begins_like_function(start) {
-                self.want(start, 0);
+                self.add_function(start, 0);
                 self.find_called();
             }
         }
@@ -226,7 +225,7 @@ impl Reader<'_> {
         self.functions.contains_key(&address) || self.code.decoded.holds(&self.code.gaps, address)
     }
 
-    /// Whether compilers would let a function begin there: at an even address, or right behind another.
+    /// Whether compilers would place a function there: at an aligned address, or right after another function.
     fn may_begin_at(&self, address: u64) -> bool {
         const ENDS: [u8; 4] = [0x00, 0x90, 0xc3, 0xcc];
         let before = self.code.gaps.bytes(address.saturating_sub(1)).first();
@@ -247,7 +246,7 @@ impl Reader<'_> {
 
     fn take(&mut self, start: u64, function: &Function) {
         for &called in &function.calls {
-            self.want(called, 0);
+            self.add_function(called, 0);
         }
         self.candidates.extend(
             function
@@ -261,10 +260,10 @@ impl Reader<'_> {
         if !function.returns {
             self.code.never_return.insert(start);
         }
-        for &called in &function.return_to_it {
+        for &called in &function.returning_calls {
             self.call_outcomes.entry(called).or_default().returned += 1;
         }
-        for &called in &function.never_return_to_it {
+        for &called in &function.nonreturning_calls {
             self.call_outcomes.entry(called).or_default().did_not_return += 1;
         }
         self.add_rows(function);
@@ -277,7 +276,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Follows each function again, now that it is known where the others begin.
+    /// Analyzes each function again, now that all function starts are known.
     fn rows(mut self) -> Vec<(u64, u64, Rule)> {
         self.code.decoded.clear();
         self.code.left = MAX_INSTRUCTIONS;
@@ -288,22 +287,22 @@ impl Reader<'_> {
                 self.code.return_.insert(called);
             }
         }
-        self.wanted = self.functions.keys().copied().collect();
-        let mut doubted = Vec::new();
-        while let Some(start) = self.wanted.pop() {
+        self.pending = self.functions.keys().copied().collect();
+        let mut unsupported = Vec::new();
+        while let Some(start) = self.pending.pop() {
             let Some(function) = self.follow(start) else {
                 continue;
             };
             for &called in &function.calls {
-                self.want(called, 0);
+                self.add_function(called, 0);
             }
             self.add_rows(&function);
             let next = self.functions.range(start.saturating_add(1)..).next();
             let end = next.map_or(u64::MAX, |(&next, _)| next);
-            doubted.extend(function.unresolved.iter().map(|&behind| (behind, end)));
+            unsupported.extend(function.unresolved.iter().map(|&behind| (behind, end)));
         }
         let Code { decoded, gaps, .. } = &mut self.code;
-        decoded.doubt(gaps, doubted);
+        decoded.mark_unsupported(gaps, unsupported);
         decoded.rows(gaps)
     }
 }

@@ -1,20 +1,20 @@
-//! Addresses of code that stand in data: of methods in the tables of classes, of what a library calls back.
+//! Code addresses in data, such as vtables and callbacks.
 
 use crate::ElfCode;
 use profcol_elf::{Extent, Segment, Source};
 
 use crate::gaps::Gaps;
 
-/// How much data is looked through.
+/// Maximum amount of data to search.
 const MAX_DATA: u64 = 32 << 20;
 const CHUNK: u64 = 64 << 10;
 const MAX_POINTERS: usize = 1 << 18;
 
-/// The type of a relocation whose last word is an address in the file, in the second of its three words.
+/// `R_X86_64_RELATIVE`, in the second of a relocation's three words; the third is the address.
 const RELATIVE: u64 = 8;
 
-/// Addresses in the gaps, in their order. Where a file can be mapped anywhere its relocations have them, unless these are
-/// so packed that the data has them again. Other numbers are as small there as addresses are.
+/// Addresses in the gaps, sorted. In position-independent files they come from relocations alone, since other numbers
+/// there are as small as addresses; with packed relocations (RELR) the data itself holds them.
 pub fn to_code(elf: &ElfCode, source: &(impl Source + ?Sized), gaps: &Gaps) -> Vec<u64> {
     let first = gaps.as_slice().first().map_or(0, |gap| gap.start);
     let end = gaps.as_slice().last().map_or(0, |gap| gap.end());
@@ -52,7 +52,7 @@ pub fn to_code(elf: &ElfCode, source: &(impl Source + ?Sized), gaps: &Gaps) -> V
     found
 }
 
-/// Offsets and sizes of the parts of a segment that are not code.
+/// Offsets and sizes of the non-code parts of a segment.
 fn data(elf: &ElfCode, segment: &Segment) -> Vec<(u64, u64)> {
     let aligned = |offset: u64, end: u64| {
         let start = offset.next_multiple_of(8);

@@ -1,4 +1,4 @@
-//! Where the caller's registers are, instruction by instruction.
+//! The location of the caller's registers at each instruction.
 
 use profcol_ebpf_common::rule::{Cfa, Rule, SavedFp};
 
@@ -6,14 +6,14 @@ use super::effect::{Base, Effect, MemoryOperand, WORD};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// The stack pointer and this is the CFA.
+    /// CFA = stack pointer + this.
     pub sp: Option<i32>,
-    /// The frame pointer and this is the CFA.
+    /// CFA = frame pointer + this.
     pub fp: Option<i32>,
     pub saved: FpLocation,
-    /// There is no caller.
+    /// The frame has no caller.
     pub outermost: bool,
-    /// The kernel was called, and may have returned in a new thread.
+    /// After a system call, which may have returned in a new thread.
     after_system_call: bool,
 }
 
@@ -21,7 +21,7 @@ pub struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FpLocation {
     InRegister,
-    /// On the stack, this far from the CFA.
+    /// On the stack, at this offset from the CFA.
     At(i32),
     Lost,
 }
@@ -55,12 +55,12 @@ impl State {
         }
     }
 
-    /// Everything is as it was when the function was called.
+    /// Whether the state is that at the call of the function.
     pub fn is_callers(self) -> bool {
         self.sp == Some(WORD) && self.saved == FpLocation::InRegister
     }
 
-    /// What is known where two ways meet.
+    /// The state where two paths meet.
     pub fn join(self, other: Self) -> Self {
         let is_same_end = self.outermost == other.outermost;
         let same = |a: Option<i32>, b| a.filter(|_| a == b && is_same_end);
@@ -76,7 +76,7 @@ impl State {
         }
     }
 
-    /// What holds behind an instruction.
+    /// The state after an instruction.
     pub fn after(mut self, effect: Effect) -> Self {
         match effect {
             Effect::Nothing => {}
@@ -103,7 +103,7 @@ impl State {
                 self.lose_frame_pointer();
                 self.fp = below;
             }
-            // A thread's first frame, in the words of the ABI.
+            // The ABI marks a thread's first frame in this way.
             Effect::ClearFp if self.after_system_call && self.saved == FpLocation::InRegister => {
                 self.outermost = true;
             }
@@ -164,13 +164,13 @@ impl State {
     }
 }
 
-/// No frame is larger than a rule can say, and what fits can be negated.
+/// Whether a rule can encode the offset; such an offset can also be negated.
 fn fits(bytes: &i32) -> bool {
     bytes.unsigned_abs() < 1 << 30
 }
 
 impl Effect {
-    /// How much the stack grows by it, if that is known without its caller.
+    /// The growth of the stack by it, if that does not depend on the state.
     pub fn growth(self) -> Option<i32> {
         let before = State {
             sp: Some(0),

@@ -1,4 +1,4 @@
-//! What aarch64 has that x86-64 has not.
+//! Tests specific to aarch64.
 
 use super::{build, check};
 use crate::tests::image::{CODE, Frames, Image};
@@ -24,10 +24,10 @@ fn leaf() -> Rule {
 }
 
 #[test]
-fn functions_that_sign_their_return_address_are_described_like_others() {
+fn reads_functions_that_sign_their_return_address() {
     // The return address is signed; def_cfa_offset 32; x29 at cfa-32, x30 at cfa-24.
     let body = [0x42, 0x2d, 0x42, 0x0e, 32, 0x9d, 4, 0x9e, 3];
-    // The other key, tags, both, and what nobody knows.
+    // The other key, tags, both, and an unknown letter.
     for letters in [&b"zR"[..], b"zRB", b"zRG", b"zRBG", b"zRQ"] {
         let is_known = !letters.ends_with(b"Q");
         let frames = Frames::aarch64(letters).entry(0x10, 0x20, &body);
@@ -42,24 +42,24 @@ fn functions_that_sign_their_return_address_are_described_like_others() {
 }
 
 #[test]
-fn keys_are_forgotten_in_sound_entries_only() {
+fn removes_keys_only_from_valid_entries() {
     let frames = Frames::aarch64(b"zRB").entry(0x10, 0x20, &[]);
     for length in 0..frames.0.len() {
         let cut = Frames(frames.0[..length].to_vec());
-        // Either refused or without the function; what matters is that it is read at all.
+        // Rejected or without the function; it must not panic.
         if let Ok(table) = build(&image(0x100).eh_frame(&cut)) {
             assert_eq!(table.lookup(CODE + 0x10), Rule::Gap, "{length}");
         }
     }
 }
 
-/// Where a call leads to begins a function, and it ends at the next one.
+/// A function begins at a call target, and ends at the next function.
 #[test]
-fn functions_without_a_frame_are_known_by_their_code() {
+fn detects_leaf_functions_by_their_code() {
     let check_leaf = |instruction: u32, is_leaf: bool| {
         let mut file = image(0x100);
         file.code.fill(0);
-        // bl 0x20; bl 0x40; and what is called.
+        // bl 0x20; bl 0x40; and the called functions.
         let code = [
             (0, 0x9400_0008),
             (4, 0x9400_000f),
@@ -72,7 +72,7 @@ fn functions_without_a_frame_are_known_by_their_code() {
             file.code[at..at + 4].copy_from_slice(&u32::to_le_bytes(word));
         }
         let rule = if is_leaf { leaf() } else { Rule::Gap };
-        let table = build(&file).expect("the file is sound");
+        let table = build(&file).expect("the file is valid");
         let found = [0, 0x20, 0x28, 0x40].map(|at| table.lookup(CODE + at));
         assert_eq!(
             found,
@@ -115,7 +115,7 @@ fn functions_without_a_frame_are_known_by_their_code() {
 }
 
 #[test]
-fn nothing_comes_before_a_coroutine() {
+fn a_coroutine_start_has_no_caller() {
     let start = |code: &[u32]| {
         let mut file = image(0x100);
         let code: Vec<u8> = code.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -130,7 +130,7 @@ fn nothing_comes_before_a_coroutine() {
         let marked = [mark, code[0], code[1], code[2]];
         check(&start(&marked), &[(0x3f, Rule::End), (0x40, leaf())]);
     }
-    // It jumps by another register.
+    // With another register.
     let other = [code[0], 0xb5ff_f9c1, code[2]];
     check(&start(&other), &[(0x3f, Rule::Gap), (0x40, leaf())]);
 }

@@ -1,4 +1,4 @@
-//! A table of Go functions made by hand.
+//! A handmade table of Go functions.
 
 use super::image::{ADDRESS, Image};
 use super::{check, sp};
@@ -8,7 +8,7 @@ const TOP_FRAME: u8 = 1;
 const WRITES_SP: u8 = 2;
 const ASSEMBLY: u8 = 4;
 
-/// Each sixteen bytes long: name, flags, and a stream of deltas.
+/// Name, flags, and a stream of deltas; each function is sixteen bytes long.
 type Function = (&'static str, u8, &'static [u8]);
 
 /// The stack moves by eight bytes at the second byte and back at the tenth.
@@ -46,14 +46,14 @@ fn table(functions: &[Function]) -> Vec<u8> {
     let deltas_at = names_at + names.len() as u64;
     let functab_at = deltas_at + deltas.len() as u64;
     let offsets = [names_at, 0, 0, deltas_at, functab_at];
-    // The address of the code is not written, as by the newest Go.
+    // Without the address of the code, like the newest Go.
     for word in [functions.len() as u64, 0, 0].into_iter().chain(offsets) {
         table.extend(word.to_le_bytes());
     }
     table.extend(names);
     table.extend(deltas);
     table.extend(functab);
-    // Names are read some bytes further than they are long.
+    // Reading a name extends some bytes past its end.
     table.extend([0; 32]);
     table
 }
@@ -62,7 +62,7 @@ fn image() -> Image {
     let mut image = Image::new(0x100);
     let code = &mut image.code;
     code[0x10..0x1b].copy_from_slice(&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05, 0xcd, 3]);
-    // Only this one of the hand-written ones pushes the frame pointer.
+    // The only handwritten function that pushes the frame pointer.
     code[0x30] = 0x55;
     let code = code.clone();
     image.section(".text", ADDRESS, code).section(
@@ -82,7 +82,7 @@ fn image() -> Image {
 }
 
 #[test]
-fn functions_of_go_are_what_their_table_says() {
+fn reads_the_rules_of_go_functions() {
     let saved = SavedFp::At(-16);
     check(
         &image(),
@@ -96,7 +96,7 @@ fn functions_of_go_are_what_their_table_says() {
             (0x18, Rule::SignalFrame),
             (0x20, Rule::End),
             (0x30, sp(8)),
-            // Pushed and not yet moved.
+            // After the push, before the stack moves.
             (0x31, Rule::frame(Cfa::Sp(16), saved, PUSHED)),
             (0x33, Rule::frame(Cfa::Sp(16), saved, PUSHED)),
             (0x34, Rule::OtherStack),

@@ -1,18 +1,18 @@
-//! Small ELF files made by hand.
+//! Small handmade ELF files.
 
 use object::elf::{EM_X86_64, ET_DYN, PF_R, PF_X, PT_LOAD, PT_NOTE, SHF_COMPRESSED};
 
 pub const CODE: u64 = 0x1000;
-/// The code stands here in the file and 0x40_0000 further in memory.
+/// The code's address in memory; its file offset is 0x40_0000 less.
 pub const ADDRESS: u64 = 0x40_1000;
-/// Where `.eh_frame` says it is.
+/// The address of `.eh_frame`.
 const FRAMES: u64 = 0x80_0000;
 
 pub struct Image {
     pub code: Vec<u8>,
     pub machine: u16,
     pub entry: u64,
-    /// Where the code is in memory.
+    /// The code's address in memory.
     pub address: u64,
     pub notes: Vec<u8>,
     sections: Vec<(&'static str, u64, u64, Vec<u8>)>,
@@ -109,7 +109,7 @@ impl Image {
     }
 }
 
-/// Call frame information: a common entry, and entries for ranges of the code.
+/// Call frame information: a CIE, and FDEs for ranges of the code.
 #[derive(Clone)]
 pub struct Frames(pub Vec<u8>);
 
@@ -140,7 +140,7 @@ impl Frames {
         frames
     }
 
-    /// `start` counts from the start of the code.
+    /// `start` is relative to the start of the code.
     pub fn entry(mut self, start: u64, length: u64, instructions: &[u8]) -> Self {
         let mut body = (self.0.len() as u32 + 4).to_le_bytes().to_vec();
         body.extend((ADDRESS + start).to_le_bytes());

@@ -1,4 +1,4 @@
-//! What instructions say, held against what compilers say.
+//! Compares rules derived from instructions with the compiler's unwind information.
 
 use super::image::{ADDRESS, Image};
 use super::{build, check, sp};
@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 struct Compared {
     equal: usize,
     not_understood: usize,
-    /// Address, what the instructions say, and what the compiler says.
+    /// Address, derived rule, and the compiler's rule.
     different: Vec<(u64, Rule, Rule)>,
 }
 
-/// Derives rules for all code of a file as if it had no unwind information, which it has.
+/// Derives rules for all code of a file, ignoring its unwind information.
 fn compare(path: &Path, symbols: bool) -> Compared {
     let source = File::open(path).unwrap();
     let mut elf = ElfCode::read(&source).unwrap();
@@ -28,40 +28,40 @@ fn compare(path: &Path, symbols: bool) -> Compared {
     let mut compared = Compared::default();
     for (start, _, rule) in instructions::rules(&elf, &source, &Spans::default()) {
         let segment = elf.segment_at(start).unwrap();
-        let said = table.lookup(start - segment.address + segment.file_offset);
-        match (rule, said) {
+        let expected = table.lookup(start - segment.address + segment.file_offset);
+        match (rule, expected) {
             (_, Rule::Gap | Rule::Unsupported | Rule::SignalFrame) => {}
             (_, Rule::End) if rule != Rule::End && start > elf.entry && start < elf.entry + 64 => {}
             (Rule::Unsupported, _) => compared.not_understood += 1,
-            _ if is_same(rule, said) => compared.equal += 1,
-            _ => compared.different.push((start, rule, said)),
+            _ if is_same(rule, expected) => compared.equal += 1,
+            _ => compared.different.push((start, rule, expected)),
         }
     }
     compared
 }
 
-/// Whether two rules lead to the same caller. The CFA may be told from either register.
-fn is_same(rule: Rule, said: Rule) -> bool {
+/// Whether two rules lead to the same caller. The CFA may be relative to either register.
+fn is_same(rule: Rule, expected: Rule) -> bool {
     let (
         Rule::Frame { cfa, fp, .. },
         Rule::Frame {
-            cfa: said_cfa,
-            fp: said_fp,
+            cfa: expected_cfa,
+            fp: expected_fp,
             ..
         },
-    ) = (rule, said)
+    ) = (rule, expected)
     else {
-        return rule == said;
+        return rule == expected;
     };
-    let same_cfa = match (cfa, said_cfa) {
+    let same_cfa = match (cfa, expected_cfa) {
         (Cfa::Sp(a), Cfa::Sp(b)) | (Cfa::Fp(a), Cfa::Fp(b)) => a == b,
         _ => true,
     };
-    // Before the register is changed, and once it is loaded again, it holds what its slot holds.
-    same_cfa && (fp == said_fp || [fp, said_fp].contains(&SavedFp::Same))
+    // Before the register changes, and after it is restored, it equals its slot.
+    same_cfa && (fp == expected_fp || [fp, expected_fp].contains(&SavedFp::Same))
 }
 
-#[expect(clippy::print_stdout, reason = "the figures are of interest")]
+#[expect(clippy::print_stdout, reason = "prints statistics")]
 fn check_compiled(path: &Path, symbols: bool) {
     let compared = compare(path, symbols);
     println!(
@@ -70,8 +70,8 @@ fn check_compiled(path: &Path, symbols: bool) {
         compared.not_understood,
         compared.different.len()
     );
-    for (at, rule, said) in compared.different.iter().take(40) {
-        println!("{at:x}: {rule:?}, not {said:?}");
+    for (at, rule, expected) in compared.different.iter().take(40) {
+        println!("{at:x}: {rule:?}, not {expected:?}");
     }
     assert!(compared.equal > 1000);
     assert!(compared.not_understood * 20 < compared.equal);
@@ -83,12 +83,12 @@ fn compiled() -> PathBuf {
 }
 
 #[test]
-fn says_of_compiled_code_what_the_compiler_says() {
+fn matches_the_compiler() {
     check_compiled(&compiled(), true);
 }
 
 #[test]
-fn says_of_compiled_code_without_symbols_what_the_compiler_says() {
+fn matches_the_compiler_without_symbols() {
     check_compiled(&compiled(), false);
 }
 
@@ -97,7 +97,7 @@ const FUNCTION: [u8; 16] = [
     0x55, 0x48, 0x83, 0xec, 0x20, 0xe8, 0xf6, 0xff, 0xff, 0xff, 0x48, 0x83, 0xc4, 0x20, 0x5d, 0xc3,
 ];
 
-/// Code that no compiler makes, and in it `parts` at their offsets.
+/// Code that no compiler generates, with `parts` at their offsets.
 fn image(size: usize, parts: &[(usize, &[u8])]) -> Image {
     let mut image = Image::new(size);
     image.code.fill(0x06);
@@ -108,7 +108,7 @@ fn image(size: usize, parts: &[(usize, &[u8])]) -> Image {
 }
 
 #[test]
-fn finds_functions_by_the_pointers_to_them_in_relocations() {
+fn finds_functions_by_pointers_in_relocations() {
     let words = [ADDRESS + 0x900, 8, ADDRESS + 0x40];
     let relocation: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let saved = SavedFp::At(-16);
@@ -124,7 +124,7 @@ fn finds_functions_by_the_pointers_to_them_in_relocations() {
     check(&image.section(".text", ADDRESS, vec![0; 0x800]), &expected);
 }
 
-/// A program whose first code calls a function, at `FUNCTION_AT`.
+/// A program whose entry code calls a function at `FUNCTION_AT`.
 fn program(size: usize, function: &[u8]) -> Image {
     // call; hlt
     let entry = [0xe8, 0x5b, 0, 0, 0, 0xf4];
@@ -136,11 +136,11 @@ fn program(size: usize, function: &[u8]) -> Image {
 const FUNCTION_AT: usize = 0x80;
 
 #[test]
-fn gives_up_a_function_whose_jumps_have_too_many_cases() {
+fn gives_up_on_a_function_with_too_many_cases() {
     const CASES: u32 = 4096;
     for (jumps, expected) in [(10, sp(8)), (1000, Rule::Gap)] {
         let table = FUNCTION_AT + 16 * jumps;
-        // cmp edi, last; ja to the next choice; jmp *table(,rdi,8)
+        // cmp edi, last; ja to the next switch; jmp *table(,rdi,8)
         let mut code = Vec::new();
         for _ in 0..jumps {
             code.extend([0x81, 0xff]);
@@ -157,9 +157,9 @@ fn gives_up_a_function_whose_jumps_have_too_many_cases() {
     }
 }
 
-/// Each of so many jumps makes doubtful whatever follows.
+/// Each of many jumps makes the code after it unsupported.
 #[test]
-fn looks_once_at_code_that_many_jumps_may_lead_to() {
+fn processes_overlapping_ranges_once() {
     const JUMPS: usize = 20_000;
     // push rax; then: jump over the next, jmp *rax; in the end pop rax; ret
     let mut code = vec![0x50];
@@ -178,7 +178,7 @@ fn looks_once_at_code_that_many_jumps_may_lead_to() {
 
 proptest! {
     #[test]
-    fn any_code_is_survived(
+    fn survives_any_code(
         code in proptest::collection::vec(any::<u8>(), 0..2000),
         pointers in proptest::collection::vec(0u64..4096, 0..20),
     ) {
@@ -186,7 +186,7 @@ proptest! {
         let data: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
         let mut image = image(4096, &[(16, &code), (3000, &data)]);
         image.entry = ADDRESS + 16;
-        let table = build(&image).expect("the file is sound");
+        let table = build(&image).expect("the file is valid");
         prop_assert!(table.rows.len() <= 3 * 4096);
     }
 }

@@ -1,5 +1,4 @@
-//! Real files: each lookup says what a search for that one address says, and no damage to a file
-//! does more than to have it refused.
+//! Real files: each look-up matches gimli's search for that address, and damaged files are at worst rejected.
 
 use crate::rules::Bytes;
 use crate::rules::Facts;
@@ -32,7 +31,7 @@ fn real() -> &'static Real {
     })
 }
 
-/// What gimli finds for one address.
+/// gimli's result for one address.
 fn searched(real: &Real, pc: u64) -> Option<Rule> {
     let eh_frame = real.frames.eh_frame.as_ref()?;
     let mut section = EhFrame::from(Bytes::new(&eh_frame.content, LittleEndian));
@@ -55,7 +54,7 @@ fn searched(real: &Real, pc: u64) -> Option<Rule> {
 }
 
 #[test]
-fn a_page_by_itself_says_what_the_whole_table_says() {
+fn single_pages_match_the_whole_table() {
     let own = std::env::current_exe().expect("this test is a file");
     for path in [Path::new("/bin/sh"), &own] {
         let file = File::open(path).expect("it opens");
@@ -66,7 +65,7 @@ fn a_page_by_itself_says_what_the_whole_table_says() {
         let together = index
             .pages(&file, table.first_page, count)
             .expect("it has unwind information");
-        let (mut said, mut said_by_pages) = (0, 0);
+        let (mut rules, mut rules_by_pages) = (0, 0);
         for number in (0..table.pages.len() as u64).map(|index| table.first_page + index) {
             let page = index
                 .pages(&file, number, 1)
@@ -74,21 +73,24 @@ fn a_page_by_itself_says_what_the_whole_table_says() {
             for offset in number << PAGE_SHIFT..(number + 1) << PAGE_SHIFT {
                 let (by_page, whole) = (page.lookup(offset), table.lookup(offset));
                 assert_eq!(together.lookup(offset), by_page, "at {offset:#x}");
-                // Only whole tables know the entry, and what instructions say.
+                // Only whole tables have the entry rule and rules derived from instructions.
                 assert!(
                     by_page == whole || by_page == Rule::Gap || whole == Rule::End,
                     "{by_page:?}, not {whole:?} at {offset:#x}"
                 );
-                said += usize::from(whole != Rule::Gap);
-                said_by_pages += usize::from(by_page != Rule::Gap);
+                rules += usize::from(whole != Rule::Gap);
+                rules_by_pages += usize::from(by_page != Rule::Gap);
             }
         }
-        assert!(said_by_pages * 100 > said * 98, "{said_by_pages} of {said}");
+        assert!(
+            rules_by_pages * 100 > rules * 98,
+            "{rules_by_pages} of {rules}"
+        );
     }
 }
 
 #[test]
-fn reads_the_image_that_the_kernel_maps() {
+fn reads_the_vdso() {
     use std::os::unix::fs::FileExt;
     let maps = std::fs::read_to_string("/proc/self/maps").expect("proc is mounted");
     let line = maps.lines().find(|line| line.ends_with("[vdso]"));
@@ -112,7 +114,7 @@ fn reads_the_image_that_the_kernel_maps() {
 
 proptest! {
     #[test]
-    fn a_lookup_says_what_a_search_says(at in any::<prop::sample::Index>()) {
+    fn a_lookup_matches_a_search(at in any::<prop::sample::Index>()) {
         let real = real();
         let code = real.elf.segments[0];
         let offset = at.index(code.file_size as usize) as u64;
@@ -122,7 +124,7 @@ proptest! {
     }
 
     #[test]
-    fn damage_is_survived(
+    fn survives_damage(
         cut in any::<Option<prop::sample::Index>>(),
         flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..20),
         head in any::<bool>(),
@@ -132,7 +134,7 @@ proptest! {
             bytes.truncate(cut.index(bytes.len()));
         }
         for (at, byte) in flips {
-            // Most of what matters stands in the first bytes.
+            // The first bytes matter most.
             let limit = if head { bytes.len().min(1024) } else { bytes.len() };
             if limit > 0 {
                 bytes[at.index(limit)] = byte;

@@ -4,27 +4,27 @@ mod image;
 mod instructions;
 mod lookup;
 
-use crate::{ElfCode, Refused, Table, htlhash};
+use crate::{ElfCode, Table, UnwindTableError, htlhash};
 use image::{ADDRESS, CODE, Frames, Image};
 use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, SavedFp};
 use profcol_ebpf_common::table::Page;
 use std::io::Write;
 
-fn build(image: &Image) -> Result<Table, Refused> {
+fn build(image: &Image) -> Result<Table, UnwindTableError> {
     let bytes = image.bytes();
     Table::build(&ElfCode::read(&bytes)?, &bytes)
 }
 
-/// What holds at offsets of the code.
+/// Checks the rules at code offsets.
 #[track_caller]
 fn check(image: &Image, expected: &[(u64, Rule)]) {
-    let table = build(image).expect("the file is sound");
+    let table = build(image).expect("the file is valid");
     for &(offset, rule) in expected {
         assert_eq!(table.lookup(CODE + offset), rule, "at {offset:#x}");
     }
 }
 
-/// What one entry with these instructions says of its last byte.
+/// Checks the rule of the last byte of an entry with these instructions.
 #[track_caller]
 fn check_entry(instructions: &[u8], expected: Rule) {
     let frames = Frames::x86_64().entry(0x10, 0x10, instructions);
@@ -36,7 +36,7 @@ fn sp(offset: i32) -> Rule {
 }
 
 #[test]
-fn says_what_call_frame_information_says() {
+fn converts_call_frame_information() {
     let fp = SavedFp::At(-16);
     let slot = |cfa| Rule::x86_64(cfa, SavedFp::Same);
     for (instructions, expected) in [
@@ -77,7 +77,7 @@ fn says_what_call_frame_information_says() {
             ],
             Rule::Plt { pushed: 11 },
         ),
-        // return address undefined, whatever else is said
+        // return address undefined, which takes precedence
         (&[0x07, 16, 0x0c, 10, 0], Rule::End),
         // return address at cfa-16
         (&[0x90, 2], Rule::Unsupported),
@@ -97,7 +97,7 @@ fn says_what_call_frame_information_says() {
 }
 
 #[test]
-fn keeps_what_came_before_an_instruction_that_is_not_known() {
+fn keeps_the_rows_before_an_unknown_instruction() {
     let frames = Frames::x86_64().entry(0, 0x10, &[0x44, 0x0e, 16, 0x44, 0x3f]);
     check(
         &Image::new(0x100).eh_frame(&frames),
@@ -112,7 +112,7 @@ fn keeps_what_came_before_an_instruction_that_is_not_known() {
 }
 
 #[test]
-fn knows_the_return_from_a_signal_by_its_expressions() {
+fn recognizes_a_signal_return_by_its_expressions() {
     let instructions = |rip: u8| {
         [
             &[0x0f, 4, 0x77, 0xa0, 0x01, 0x06][..],
@@ -137,7 +137,7 @@ fn writes_gaps_and_merges_equal_neighbours() {
         .entry(0x30, 0x10, &[])
         .entry(0x00, 0x10, &[])
         .entry(0x10, 0x10, &[]);
-    let table = build(&Image::new(0x100).eh_frame(&frames)).expect("the file is sound");
+    let table = build(&Image::new(0x100).eh_frame(&frames)).expect("the file is valid");
     let rows: Vec<_> = table
         .rows
         .iter()
@@ -155,7 +155,7 @@ fn writes_gaps_and_merges_equal_neighbours() {
 }
 
 #[test]
-fn the_later_entry_wins_and_the_earlier_returns() {
+fn the_later_entry_wins_and_the_earlier_one_resumes_after_it() {
     let push = |length: u8| [0x0e, length];
     let frames = Frames::x86_64()
         .entry(0x00, 0x40, &[0x44, 0x0e, 16, 0x70, 0x0e, 24])
@@ -183,12 +183,12 @@ fn the_later_entry_wins_and_the_earlier_returns() {
 }
 
 #[test]
-fn each_page_repeats_what_holds_at_its_start() {
+fn each_page_repeats_the_rule_at_its_start() {
     let frames = Frames::x86_64()
         .entry(0x800, 0x1900, &[])
         .entry(0x5000, 0x10, &[]);
     let image = Image::new(0x6000).eh_frame(&frames);
-    let table = build(&image).expect("the file is sound");
+    let table = build(&image).expect("the file is valid");
     assert_eq!(table.first_page, 1);
     let counts: Vec<u32> = table.pages.iter().map(|page| page.count).collect();
     assert_eq!(counts, [1, 1, 2, 0, 0, 2][..].to_vec());
@@ -206,8 +206,8 @@ fn each_page_repeats_what_holds_at_its_start() {
 }
 
 #[test]
-fn debug_frame_speaks_where_eh_frame_is_silent() {
-    // The same entries but for the mark of the common one and the offset to it.
+fn debug_frame_fills_gaps_of_eh_frame() {
+    // The same entries, except for the CIE id and the CIE pointer.
     let debug = |start: u64| {
         let mut bytes = [14u32.to_le_bytes(), [0xff; 4]].concat();
         bytes.extend([1, 0, 1, 0x78, 16, 0x0c, 7, 24, 0x90, 1]);
@@ -248,7 +248,7 @@ fn debug_frame_speaks_where_eh_frame_is_silent() {
 }
 
 #[test]
-fn recognizes_linkage_tables_by_their_code() {
+fn recognizes_plts_by_their_code() {
     let lazy = [
         0xff, 0x35, 0, 0, 0, 0, 0xff, 0x25, 0, 0, 0, 0, 0x0f, 0x1f, 0x40, 0, //
         0xff, 0x25, 0, 0, 0, 0, 0x68, 0, 0, 0, 0, 0xe9, 0, 0, 0, 0,
@@ -290,7 +290,7 @@ fn recognizes_linkage_tables_by_their_code() {
 }
 
 #[test]
-fn knows_the_entry_and_the_return_from_a_signal_without_unwind_information() {
+fn recognizes_entry_and_signal_return_without_unwind_information() {
     let frames = Frames::x86_64().entry(0x30, 0x10, &[]);
     let mut image = Image::new(0x100).eh_frame(&frames);
     image.entry = ADDRESS + 0x10;
@@ -333,7 +333,7 @@ fn code_may_begin_and_end_anywhere_in_memory() {
 }
 
 #[test]
-fn reads_who_the_file_is() {
+fn reads_the_build_id() {
     let mut image = Image::new(0x100);
     for (name, kind, id) in [
         (b"GNU\0", 3u32, b"\x01\x02\x03\x04"),
@@ -347,7 +347,7 @@ fn reads_who_the_file_is() {
         image.notes.extend(id);
         image.notes.resize(image.notes.len().next_multiple_of(4), 0);
     }
-    let elf = ElfCode::read(&image.bytes()).expect("the file is sound");
+    let elf = ElfCode::read(&image.bytes()).expect("the file is valid");
     assert_eq!(elf.build_id.as_deref(), Some(&[1, 2, 3, 4][..]));
     assert_eq!(elf.go_build_id.as_deref(), Some("a/b"));
     assert!(elf.is_go() && elf.position_independent && !elf.dynamic);
@@ -355,7 +355,7 @@ fn reads_who_the_file_is() {
 }
 
 #[test]
-fn refuses_what_it_does_not_know() {
+fn rejects_unsupported_files() {
     let sound = Image::new(0x100).bytes();
     let with = |at: usize, byte: u8| {
         let mut bytes = sound.clone();
@@ -374,10 +374,10 @@ fn refuses_what_it_does_not_know() {
         (with(18, 3), "unsupported"),
         // no executable segment
         (with(68, 4), "unsupported"),
-        // program headers outside of the file
+        // program headers outside the file
         (with(38, 1), "broken"),
     ] {
-        let refused = ElfCode::read(&bytes).expect_err("it is not sound");
+        let refused = ElfCode::read(&bytes).expect_err("it is not valid");
         assert_eq!(refused.reason(), expected, "{refused}");
     }
     let mut frames = Frames::x86_64();

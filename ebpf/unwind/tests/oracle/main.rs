@@ -1,13 +1,12 @@
-//! Tables against what `readelf -wF` says of the same files: each row is equal or refused as
-//! unsupported, never another one.
+//! Compares tables with the output of `readelf -wF`: each row is equal or unsupported, never different.
 
-#![allow(clippy::print_stdout, reason = "figures, and what was skipped")]
+#![allow(clippy::print_stdout, reason = "statistics and skipped tests")]
 
 mod readelf;
 
 use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, SavedFp};
 use profcol_ebpf_common::table::PAGE_SIZE;
-use profcol_ebpf_unwind::{ElfCode, Refused, Table};
+use profcol_ebpf_unwind::{ElfCode, Table, UnwindTableError};
 use profcol_elf::{Machine, Segment};
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
@@ -22,13 +21,13 @@ struct Figures {
     files: u64,
     refused: u64,
     rows: u64,
-    said: u64,
+    oracle: u64,
     unsupported: u64,
     unequal: u64,
-    /// Places in Go's functions that change stacks, begin them or return from signals.
+    /// Positions in Go functions that switch stacks, begin them or return from signals.
     special: u64,
-    /// Rows of ours where readelf says nothing: made from code.
-    made: u64,
+    /// Rows without a readelf row: derived from code.
+    derived: u64,
     bytes: u64,
     rules: HashSet<Rule>,
     time: Duration,
@@ -46,9 +45,9 @@ impl Figures {
     }
 }
 
-fn check(path: &Path, figures: &mut Figures) -> Result<(), Refused> {
+fn check(path: &Path, figures: &mut Figures) -> Result<(), UnwindTableError> {
     let file = match File::open(path) {
-        // A build elsewhere on the machine took it away since the folders were listed.
+        // A build elsewhere on the machine deleted it since the folders were listed.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         file => file.expect("the file opens"),
     };
@@ -74,11 +73,11 @@ fn check(path: &Path, figures: &mut Figures) -> Result<(), Refused> {
         Machine::X86_64 => ("rbp", "rsp"),
         Machine::Aarch64 => ("x29", "sp"),
     };
-    let said = readelf::read(path, fp, sp);
+    let oracle = readelf::read(path, fp, sp);
     if !path.exists() {
         return Ok(());
     }
-    for entry in said.entries() {
+    for entry in oracle.entries() {
         let Some(segment) = elf
             .segments
             .iter()
@@ -96,14 +95,14 @@ fn check(path: &Path, figures: &mut Figures) -> Result<(), Refused> {
                 continue;
             }
             for pc in [row.start, end - 1] {
-                let Some((winner, row)) = said.at(pc) else {
+                let Some((winner, row)) = oracle.at(pc) else {
                     figures.complain(path, pc, "the oracle finds no row");
                     continue;
                 };
-                figures.said += 1;
+                figures.oracle += 1;
                 let ours = table.lookup(pc - segment.address + segment.file_offset);
                 if elf.is_go() && winner.debug {
-                    // Go says nothing of the frame pointer here, nor of changes of the stack.
+                    // Go does not describe the frame pointer here, nor stack switches.
                     match ours {
                         Rule::Frame {
                             cfa: Cfa::Sp(offset),
@@ -120,7 +119,7 @@ fn check(path: &Path, figures: &mut Figures) -> Result<(), Refused> {
                 } else if ours == Rule::Unsupported {
                     figures.unsupported += 1;
                 } else if ours == Rule::End && winner.start == elf.entry {
-                    // Compilers do not know that nobody calls it.
+                    // Compilers do not know that the entry has no caller.
                     figures.special += 1;
                 } else if let Err(theirs) = agree(elf.machine, ours, row, winner.signal) {
                     figures.complain(path, pc, &format!("{ours:?}, but readelf {theirs}"));
@@ -128,16 +127,16 @@ fn check(path: &Path, figures: &mut Figures) -> Result<(), Refused> {
             }
         }
     }
-    no_more_than_is_said(path, &elf, &table, &said, figures);
+    check_additional_rules(path, &elf, &table, &oracle, figures);
     Ok(())
 }
 
-/// Where readelf knows nothing, there is a gap or what was made from the code.
-fn no_more_than_is_said(
+/// Where readelf has no row, there is a gap or a rule derived from code.
+fn check_additional_rules(
     path: &Path,
     elf: &ElfCode,
     table: &Table,
-    said: &readelf::Said,
+    oracle: &readelf::ReadelfOutput,
     figures: &mut Figures,
 ) {
     for (index, page) in table.pages.iter().enumerate() {
@@ -157,13 +156,13 @@ fn no_more_than_is_said(
                 .find(|s| (s.file_offset..s.file_offset + s.file_size).contains(&offset))
             else {
                 if rule != Rule::Gap {
-                    figures.complain(path, offset, "a rule outside of the code");
+                    figures.complain(path, offset, "a rule outside the code");
                 }
                 continue;
             };
             let pc = offset - segment.file_offset + segment.address;
-            if said.at(pc).is_none() && rule != Rule::Gap {
-                figures.made += 1;
+            if oracle.at(pc).is_none() && rule != Rule::Gap {
+                figures.derived += 1;
             }
         }
     }
@@ -174,7 +173,7 @@ fn holds(segment: &Segment, pc: u64) -> bool {
 }
 
 fn agree(machine: Machine, ours: Rule, row: &readelf::Row, signal: bool) -> Result<(), String> {
-    // readelf prints an unset register as undefined once another row of the entry sets it; that of
+    // readelf prints an unset register as undefined if another row of the entry sets it; that of
     // the return address is always set on x86-64.
     let undefined = row.ra.as_deref() == Some("u");
     let link_register = machine == Machine::Aarch64 && undefined;
@@ -206,9 +205,9 @@ fn agree(machine: Machine, ours: Rule, row: &readelf::Row, signal: bool) -> Resu
                 }
                 ReturnAddress::LinkRegister => None,
             };
-            let unset = |said: &Option<String>| said.clone().filter(|said| said != "s");
+            let unset = |rule: &Option<String>| rule.clone().filter(|rule| rule != "s");
             let unset_fp =
-                |said: &Option<String>| unset(said).filter(|said| said != "u" || fp.is_some());
+                |rule: &Option<String>| unset(rule).filter(|rule| rule != "u" || fp.is_some());
             (!undefined || link_register)
                 && !signal
                 && row.sp.as_deref().is_none_or(|sp| sp == "s" || sp == "u")
@@ -241,7 +240,7 @@ fn elves(folder: &Path, found: &mut Vec<PathBuf>) {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return;
     };
-    // What a build makes comes and goes, and what a fuzzer makes is no program.
+    // Skips build artifacts, which come and go, and fuzzer output, which is not a program.
     if folder.join("CACHEDIR.TAG").exists() {
         return;
     }
@@ -264,15 +263,15 @@ fn compare(paths: &[PathBuf]) -> Figures {
         }
     }
     println!(
-        "{} files, {} refused; {} rows ({} made from code), {:.2} bytes each; {} rules; \
+        "{} files, {} refused; {} rows ({} derived from code), {:.2} bytes each; {} rules; \
          {} places compared, {} unsupported, {} special to Go and entries, {} unequal; built in {:?}, {:.1} M rows/s; slowest {:?}",
         figures.files,
         figures.refused,
         figures.rows,
-        figures.made,
+        figures.derived,
         figures.bytes as f64 / figures.rows.max(1) as f64,
         figures.rules.len(),
-        figures.said,
+        figures.oracle,
         figures.unsupported,
         figures.special,
         figures.unequal,
@@ -284,8 +283,8 @@ fn compare(paths: &[PathBuf]) -> Figures {
 }
 
 #[test]
-fn every_row_is_what_readelf_says() {
-    if !readelf_is_there() {
+fn every_row_matches_readelf() {
+    if !readelf_exists() {
         return;
     }
     let mut paths: Vec<PathBuf> = [
@@ -307,29 +306,29 @@ fn every_row_is_what_readelf_says() {
     let figures = compare(&paths);
     assert!(figures.rows > 10_000, "{} rows", figures.rows);
     assert_eq!(figures.complaints, [""; 0]);
-    assert!(figures.unsupported * 100 < figures.said);
+    assert!(figures.unsupported * 100 < figures.oracle);
 }
 
-/// Compiles with a program that may not be there; whether it was.
-/// Tells what is left out, once; in CI that is a failure.
+/// Compiles with a compiler that may be missing; returns whether it exists.
+/// Reports a skipped test, once; fails in CI.
 fn skip(why: &str) -> bool {
-    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    static REPORTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let is_ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
     assert!(!is_ci, "{why}, and CI=true allows no skip");
-    let mut told = TOLD.lock().expect("no test panics with it");
-    if told.insert(why.to_owned()) {
-        // Not by the macros, whose output is shown of failed tests alone.
+    let mut reported = REPORTED.lock().expect("no test panics with it");
+    if reported.insert(why.to_owned()) {
+        // Not with the macros, whose output is only shown for failed tests.
         let _ = writeln!(io::stderr(), "skipped: {why}");
     }
     false
 }
 
-fn readelf_is_there() -> bool {
+fn readelf_exists() -> bool {
     readelf::missing().is_none_or(|why| skip(&why))
 }
 
 #[test]
-fn readelf_tells_its_version() {
+fn parses_the_readelf_version() {
     for (output, expected) in [
         (
             "GNU readelf (GNU Binutils for Debian) 2.40\nCopyright",
@@ -358,8 +357,8 @@ fn compile(command: &mut Command) -> bool {
 }
 
 #[test]
-fn functions_of_go_move_the_stack_as_go_says() {
-    if !readelf_is_there() {
+fn go_stack_deltas_match_go() {
+    if !readelf_exists() {
         return;
     }
     let folder = tempfile::tempdir().expect("there is room");
@@ -388,16 +387,16 @@ fn functions_of_go_move_the_stack_as_go_says() {
         let figures = compare(std::slice::from_ref(&path));
         assert_eq!(figures.complaints, [""; 0]);
         assert!(figures.rows > 5_000 && figures.refused == 0);
-        // A stripped file is known by its table alone.
+        // A stripped file only has Go's table.
         let stripped = !arguments.is_empty() && arguments[0].starts_with("-ldflags");
-        assert_eq!(figures.said == 0, stripped);
-        assert!(figures.special * 50 <= figures.said);
+        assert_eq!(figures.oracle == 0, stripped);
+        assert!(figures.special * 50 <= figures.oracle);
     }
 }
 
 #[test]
-fn linkage_tables_of_every_linker_are_known() {
-    if !readelf_is_there() {
+fn recognizes_plts_of_every_linker() {
+    if !readelf_exists() {
         return;
     }
     let folder = tempfile::tempdir().expect("there is room");
@@ -429,7 +428,7 @@ fn linkage_tables_of_every_linker_are_known() {
         let figures = compare(std::slice::from_ref(&path));
         assert_eq!(figures.complaints, [""; 0], "{linker} {options:?}");
         assert_eq!(figures.unsupported, 0, "{linker} {options:?}");
-        let file = File::open(&path).expect("it was made");
+        let file = File::open(&path).expect("it was derived");
         let table = Table::build(&ElfCode::read(&file).expect("it is one"), &file);
         let rules = table.expect("it has a table").rules;
         assert!(
@@ -448,8 +447,8 @@ fn linker_exists(linker: &str) -> bool {
 
 #[test]
 #[ignore = "minutes; every ELF file below the folders in ORACLE, or of the machine"]
-fn every_row_of_every_file_is_what_readelf_says() {
-    if !readelf_is_there() {
+fn every_row_of_every_file_matches_readelf() {
+    if !readelf_exists() {
         return;
     }
     let folders = std::env::var("ORACLE").unwrap_or_else(|_| "/".to_owned());

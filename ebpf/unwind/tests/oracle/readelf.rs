@@ -1,4 +1,4 @@
-//! What `readelf -wF` says of a file: the oracle's own reading, with nothing shared but the file.
+//! Parses `readelf -wF`: an independent reading of the same file.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 #[derive(Debug)]
 pub struct Entry {
-    /// `.debug_frame` speaks only where `.eh_frame` does not.
+    /// From `.debug_frame`, which only counts where `.eh_frame` has no entry.
     pub debug: bool,
     pub start: u64,
     pub end: u64,
@@ -16,7 +16,7 @@ pub struct Entry {
     pub rows: Vec<Row>,
 }
 
-/// One row, in readelf's words: `rsp+8`, `c-16`, `exp`, `u`.
+/// One row in readelf's notation: `rsp+8`, `c-16`, `exp`, `u`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     pub start: u64,
@@ -26,22 +26,22 @@ pub struct Row {
     pub ra: Option<String>,
 }
 
-/// In the order in which the last one with an address wins.
-pub struct Said {
+/// Ordered so that the last entry with an address wins.
+pub struct ReadelfOutput {
     eh: Vec<Entry>,
     debug: Vec<Entry>,
 }
 
-impl Said {
+impl ReadelfOutput {
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.eh.iter().chain(&self.debug)
     }
 
-    /// The entry that counts at this address.
+    /// The winning entry at this address.
     pub fn at(&self, pc: u64) -> Option<(&Entry, &Row)> {
         let find = |entries: &'_ [Entry]| {
             let behind = entries.partition_point(|entry| entry.start <= pc);
-            // Entries overlap with near neighbours only.
+            // Only nearby entries overlap.
             (behind.saturating_sub(300)..behind)
                 .rev()
                 .find(|&index| entries[index].end > pc)
@@ -55,26 +55,26 @@ impl Said {
     }
 }
 
-/// The first release whose output this was read from; others print frames in other ways.
+/// The oldest release with this output format.
 const OLDEST: (u32, u32) = (2, 40);
 
-/// Why readelf cannot be asked.
+/// The reason why readelf cannot be used, if any.
 pub fn missing() -> Option<String> {
-    let wanted = format!("GNU readelf from {}.{}", OLDEST.0, OLDEST.1);
+    let required = format!("GNU readelf from {}.{}", OLDEST.0, OLDEST.1);
     let Ok(run) = Command::new("readelf").arg("--version").output() else {
-        return Some(format!("no {wanted}"));
+        return Some(format!("no {required}"));
     };
     let output = String::from_utf8_lossy(&run.stdout);
     match version(&output) {
         Some(version) if version >= OLDEST => None,
         _ => Some(format!(
-            "no {wanted}, it is {}",
+            "no {required}, it is {}",
             output.lines().next().unwrap_or("of no version")
         )),
     }
 }
 
-/// `GNU readelf (GNU Binutils for Debian) 2.40` is 2.40, `GNU readelf version 2.43.50-1.el9` 2.43. LLVM's is another program.
+/// `GNU readelf (GNU Binutils for Debian) 2.40` is 2.40, `GNU readelf version 2.43.50-1.el9` 2.43. LLVM's is unsupported.
 pub fn version(output: &str) -> Option<(u32, u32)> {
     let first = output.lines().next()?;
     let last = first
@@ -85,8 +85,8 @@ pub fn version(output: &str) -> Option<(u32, u32)> {
     Some((numbers.next()??, numbers.next()??))
 }
 
-/// `None` where readelf finds nothing to say.
-pub fn read(path: &Path, fp: &str, sp: &str) -> Said {
+/// Runs readelf on a file and parses its output.
+pub fn read(path: &Path, fp: &str, sp: &str) -> ReadelfOutput {
     let mut child = Command::new("readelf")
         .args([
             "--debug-dump=frames-interp",
@@ -100,7 +100,7 @@ pub fn read(path: &Path, fp: &str, sp: &str) -> Said {
         .expect("readelf runs");
     let output = BufReader::new(child.stdout.take().expect("it is piped"));
     let mut entries: Vec<Entry> = Vec::new();
-    // Whether it is a signal's, and the row that holds for entries that say nothing themselves.
+    // By CIE: whether it is a signal frame, and the default row of its FDEs.
     let mut commons: HashMap<String, (bool, Option<Row>)> = HashMap::new();
     let mut common = String::new();
     let mut columns: Vec<String> = Vec::new();
@@ -175,5 +175,5 @@ pub fn read(path: &Path, fp: &str, sp: &str) -> Said {
         .into_iter()
         .map(|(_, entry)| entry)
         .partition(|entry| entry.debug);
-    Said { eh, debug }
+    ReadelfOutput { eh, debug }
 }

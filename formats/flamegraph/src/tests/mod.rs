@@ -13,7 +13,7 @@ fn frame(tree: &mut CallTree, name: &str) -> FrameId {
     tree.frames.add(frame)
 }
 
-/// `stacks` are outermost first, their functions parted by spaces.
+/// `stacks` are outermost first, with functions separated by spaces.
 fn tree(stacks: &[(&str, u64)]) -> CallTree {
     let mut tree = CallTree::default();
     for (stack, value) in stacks {
@@ -43,16 +43,16 @@ fn stacks_are_added_up_and_drawn_by_name() {
 }
 
 #[test]
-fn what_is_cut_is_told_and_leaves_the_totals_as_they_are() {
+fn omitted_nodes_are_reported_and_keep_the_totals() {
     let tree = tree(&[("main a", 50), ("main b x", 2), ("main c", 3), ("other", 1)]);
     let layout = Layout::new(&tree, 3);
     assert_eq!(drawn(&tree, 3), ["0 main 0/55", "1 a 50/50", "1 c 3/3"]);
-    // `b` with `x` in it, and `other`.
+    // `b` with its callee `x`, and `other`.
     assert_eq!(layout.cut, Cut { nodes: 3, value: 3 });
 }
 
 #[test]
-fn nodes_of_the_same_weight_fill_the_room_that_is_left() {
+fn nodes_of_equal_weight_fill_the_remaining_places() {
     let tree = tree(&[
         ("main a x", 1),
         ("main b y", 1),
@@ -67,7 +67,7 @@ fn nodes_of_the_same_weight_fill_the_room_that_is_left() {
 }
 
 #[test]
-fn a_tree_is_a_profile_again() {
+fn a_tree_converts_back_to_a_profile() {
     let tree = tree(&[("main a", 5), ("main", 2)]);
     let source = Source {
         sample_type: SampleType {
@@ -127,7 +127,7 @@ fn a_sandwich_has_callers_and_callees() {
 }
 
 #[test]
-fn a_comparison_has_both_values_and_keeps_what_is_gone() {
+fn a_comparison_has_both_values_and_keeps_functions_of_the_baseline() {
     let mut tree = tree(&[("main a", 5)]);
     let (main, gone) = (frame(&mut tree, "main"), frame(&mut tree, "gone"));
     tree.add_stack([main, gone], Side::Base, 7);
@@ -152,7 +152,7 @@ fn a_comparison_has_both_values_and_keeps_what_is_gone() {
 }
 
 #[test]
-fn hostile_names_stay_text() {
+fn hostile_names_are_escaped() {
     let tree = tree(&[("a;b <script>&\"\n\u{1b}", 2), ("a", 1)]);
     assert_eq!(folded(&tree), "a 1\na:b;<script>&\"   2\n");
     let svg = svg(&tree, &Source::default(), "</text><script>");
@@ -174,7 +174,7 @@ fn speedscope_has_each_stack_with_its_weight() {
 }
 
 #[test]
-fn names_have_a_bound() {
+fn names_are_truncated() {
     let mut table = FrameTable::default();
     let index = table.string(&"x".repeat(1 << 20));
     assert_eq!(table.text(index).len(), 4096);
@@ -193,7 +193,7 @@ fn a_stack_of_any_depth_is_drawn() {
 }
 
 proptest! {
-    /// Whatever the stacks are, nothing is lost or counted twice.
+    /// No value is lost or counted twice.
     #[test]
     fn totals_add_up(stacks in prop::collection::vec((prop::collection::vec(0..6u8, 1..8), 1..100u64), 0..40), max in 1..50usize) {
         let mut tree = CallTree::default();
@@ -219,7 +219,7 @@ proptest! {
 }
 
 #[test]
-fn the_second_level_is_what_the_outermost_functions_call() {
+fn the_second_level_lists_callees_of_the_outermost_functions() {
     let mut tree = tree(&[("main b", 3), ("main a c", 5), ("main", 4), ("other b", 1)]);
     let name = |tree: &CallTree, frame: FrameId| tree.frames.label(frame).to_string();
     let second = tree.second_level();

@@ -1,4 +1,4 @@
-// Joins modules as the build does: in this order, without imports, exports, indentation and lines of comment.
+// Joins modules as the build does: in this order, without imports, exports, indentation and comment lines.
 import { readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';

@@ -21,7 +21,7 @@ test('the build joins the same modules in the same order', () => {
   assert.deepEqual([...list('SHARED'), ...list('STANDALONE')], STANDALONE_MODULES);
 });
 
-test('imports are named, on one line, and of what the module exports', () => {
+test('imports are named, on one line, and exported by the module', () => {
   for (const name of new Set([...PAGE_MODULES, ...STANDALONE_MODULES])) {
     for (const line of readModule(name).split('\n').filter((text) => /^\s*import\b/.test(text))) {
       const match = IMPORT.exec(line);
@@ -44,7 +44,7 @@ test('exports are declarations at the start of a line', () => {
 });
 
 for (const [bundleName, modules] of Object.entries(BUNDLES)) {
-  test(`${bundleName}: a module comes after what it imports`, () => {
+  test(`${bundleName}: a module comes after its imports`, () => {
     modules.forEach((name, place) => {
       for (const line of readModule(name).split('\n')) {
         const match = IMPORT.exec(line);
@@ -73,19 +73,19 @@ for (const [bundleName, modules] of Object.entries(BUNDLES)) {
   });
 }
 
-test('no text goes over several lines: the build drops indentation', () => {
+test('no string spans lines: the build drops indentation', () => {
   for (const name of new Set([...PAGE_MODULES, ...STANDALONE_MODULES])) {
     for (const line of readModule(name).split('\n')) assert.equal((line.match(/`/g)?.length ?? 0) % 2, 0, `${name}: ${line}`);
   }
 });
 
-test('markup is never made from text', () => {
+test('markup is never built from text', () => {
   for (const name of new Set([...PAGE_MODULES, ...STANDALONE_MODULES])) {
     assert.doesNotMatch(readModule(name), /innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\(|setAttribute\('style'/, name);
   }
 });
 
-test('nothing is loaded from elsewhere', () => {
+test('no external resources are loaded', () => {
   for (const name of [...PAGE_MODULES, 'standalone.js', 'style.css', 'page.html', 'standalone.html']) {
     const text = readModule(name).replaceAll('http://www.w3.org/2000/svg', '');
     assert.doesNotMatch(text, /https?:\/\/|@import/, name);

@@ -18,7 +18,7 @@ test('bars have the width of their share and start with their parent', () => {
   assert.equal(rowsBelow(nodes, layout, 4), 2);
 });
 
-test('what is not shown is a bar behind the children', () => {
+test('nodes not shown become a bar after the children', () => {
   const document = documentOf([[['main', 'a'], 25], [['main', 'b'], 25]]);
   document.total = 100;
   document.nodes.total[0] = 75;
@@ -36,7 +36,7 @@ test('a comparison by share gives each side half of the width', () => {
   assert.deepEqual([...absolute.layout.end.subarray(1)], [0.75, 1]);
 });
 
-test('rows are sorted and inside of their parents', () => {
+test('rows are sorted and lie within their parents', () => {
   const { nodes, layout } = layoutOf(randomDocument(20_000, 3));
   for (let row = 0; row < layout.rows; row++) {
     for (let bar = layout.rowStart[row]; bar < layout.rowStart[row + 1]; bar++) {
@@ -50,7 +50,7 @@ test('rows are sorted and inside of their parents', () => {
   }
 });
 
-test('culling shows exactly what can be seen, in at most two steps for each pixel', () => {
+test('culling yields exactly the visible bars, in at most two steps per pixel', () => {
   const { layout } = layoutOf(randomDocument(100_000, 5));
   const random = randomNumbers(9);
   const width = 300;
@@ -80,7 +80,7 @@ test('culling shows exactly what can be seen, in at most two steps for each pixe
   }
 });
 
-test('a place finds its bar', () => {
+test('a position maps to its bar', () => {
   const { layout } = layoutOf(documentOf([[['main', 'a'], 25], [['main', 'c'], 25], [['zzz'], 50]]));
   assert.equal(layout.node[barAt(layout, 1, 0.1)], 1);
   assert.equal(layout.node[barAt(layout, 1, 0.5)], 4);

@@ -16,7 +16,7 @@ test('children are sorted by name, values and subtrees go with them', () => {
   assert.deepEqual([...profile.nodes.end], [6, 2, 6, 4, 6, 6]);
 });
 
-test('the order of the answer does not move a bar', () => {
+test('the order of the response does not move a bar', () => {
   const one = decodeProfile(documentOf(STACKS));
   const other = decodeProfile(documentOf([...STACKS].reverse()));
   assert.deepEqual(namesOf(one), namesOf(other));
@@ -34,7 +34,7 @@ test('a large tree keeps every node and value when it is sorted', () => {
   }
 });
 
-test('what the server cut is not shown, and is no function', () => {
+test('nodes cut by the server are marked as not shown and are not functions', () => {
   const document = documentOf(STACKS);
   document.total = 130;
   document.nodes.total[document.nodes.frame.indexOf(0)] += 7;
@@ -53,7 +53,7 @@ test('a recursive function counts once in its total', () => {
   assert.equal(functions.self[row('g')], 10);
 });
 
-test('the table of the server is taken as it is', () => {
+test('the table of the server is used unchanged', () => {
   const functions = { frame: [1], self: [7], total: [9] };
   const profile = decodeProfile(documentOf(STACKS, { functions, function_count: 12 }));
   assert.deepEqual([...profile.functions.self], [7]);
@@ -61,7 +61,7 @@ test('the table of the server is taken as it is', () => {
   assert.equal(profile.functionCount, 12);
 });
 
-test('a recursion of 100,000 calls needs no stack', () => {
+test('a recursion of 100,000 calls does not overflow the stack', () => {
   const deep = Array.from({ length: 100_000 }, (_, index) => (index % 2 ? 'odd' : 'even'));
   const profile = decodeProfile(documentOf([[deep, 5]]));
   assert.equal(profile.nodes.rows, 100_001);
@@ -105,7 +105,7 @@ test('a comparison keeps both values of each node', () => {
   assert.deepEqual(callees.base_total, [50, 40, 0, 10]);
 });
 
-test('a path finds its node again, and the nearest one when it is gone', () => {
+test('a path finds its node again, or the nearest one if the node no longer exists', () => {
   const one = decodeProfile(documentOf(STACKS));
   const path = pathOf(one.frames, one.nodes, 5);
   assert.deepEqual(path, ['main\tbin', 'read', 'copy']);
@@ -115,7 +115,7 @@ test('a path finds its node again, and the nearest one when it is gone', () => {
   assert.equal(findPath(other.frames, other.nodes, ['nothing']), ROOT);
 });
 
-test('a path tells functions with one name apart by binary and by line', () => {
+test('a path distinguishes functions of the same name by binary and by line', () => {
   const document = documentOf([[['main', 'a'], 1], [['other', 'b'], 2], [['third', 'c'], 3]]);
   const [main, other, third] = ['main', 'other', 'third'].map((name) => document.frames.name.indexOf(document.strings.indexOf(name)));
   document.strings.push('bin2');
@@ -127,18 +127,18 @@ test('a path tells functions with one name apart by binary and by line', () => {
   assert.deepEqual(pathOf(frames, nodes, 6), ['main\tbin2', 'b\tbin']);
 });
 
-test('names that JavaScript knows are names like others', () => {
+test('names of JavaScript properties are ordinary names', () => {
   const profile = decodeProfile(documentOf([[['__proto__', 'constructor', 'toString'], 3], [['hasOwnProperty'], 2]]));
   assert.deepEqual(namesOf(profile), ['all', '__proto__', 'constructor', 'toString', 'hasOwnProperty']);
 });
 
-test('characters that turn text around are made visible', () => {
+test('bidirectional characters are made visible', () => {
   const profile = decodeProfile(documentOf([[['\u202egpj.exe', 'a\u0000b'], 3]]));
   assert.deepEqual(namesOf(profile), ['all', '\\u{202e}gpj.exe', 'a\\u{0}b']);
   assert.equal(profile.frames.rawName(profile.nodes.frame[1]), '\u202egpj.exe');
 });
 
-test('an empty or broken document is an empty profile', () => {
+test('an empty or broken document decodes to an empty profile', () => {
   assert.equal(decodeProfile({}).nodes.count, 1);
   const broken = decodeProfile({ strings: ['a'], frames: { name: [0, 99] }, nodes: { depth: [5, 9], frame: [1, 77], self: [1, 1], total: [2, 1] } });
   assert.deepEqual([...broken.nodes.depth], [0, 1, 2]);

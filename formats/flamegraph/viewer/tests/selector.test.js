@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { addMatcher, applyCompletion, completionAt, formatSelector, parseSelector } from '../selector.js';
 
-test('a selector is parsed and written back', () => {
+test('a selector is parsed and formatted', () => {
   const text = '{comm="nginx",pid!="1",k8s.pod.name=~"a.*",path!~"C:\\\\x\\"y"}';
   const { matchers, error } = parseSelector(text);
   assert.equal(error, null);
@@ -14,13 +14,13 @@ test('a selector is parsed and written back', () => {
   assert.deepEqual(parseSelector('comm = "a" , pid = "2"').matchers.length, 2);
 });
 
-test('what is wrong is said', () => {
+test('errors are reported', () => {
   for (const text of ['{comm', '{comm=', '{comm="a', '{comm=nginx}', '{="a"}', '{comm="a" pid="b"}', '{comm=="a"}', '§']) {
     assert.notEqual(parseSelector(text).error, null, text);
   }
 });
 
-test('a matcher takes the place of an equal one of its label', () => {
+test('a matcher replaces an equality matcher of its label', () => {
   assert.equal(addMatcher('', 'comm', 'a"b'), '{comm="a\\"b"}');
   assert.equal(addMatcher('{comm="x",pid!="1"}', 'comm', 'y'), '{pid!="1",comm="y"}');
 });

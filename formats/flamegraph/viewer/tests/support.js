@@ -1,4 +1,4 @@
-// Profiles for tests: documents as the server sends them.
+// Profiles for tests: documents in the server's format.
 
 // `stacks` are pairs of names (outermost first) and a value, or [names, value, base value].
 export function documentOf(stacks, extra = {}) {
@@ -56,7 +56,7 @@ export function namesOf(profile) {
   return Array.from(profile.nodes.frame, (frame) => profile.frames.nameOf(frame));
 }
 
-// The same numbers in every run.
+// Deterministic pseudorandom numbers.
 export function randomNumbers(seed) {
   let state = seed;
   return () => {

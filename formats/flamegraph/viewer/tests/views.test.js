@@ -25,12 +25,12 @@ test('search finds text in any case, expressions, binaries and files', () => {
   assert.throws(() => compileSearch('/(/'));
 });
 
-test('a match inside of a match counts once', () => {
+test('nested matches count once', () => {
   const { nodes, frames } = decodeProfile(documentOf([[['read', 'read_all', 'x'], 10], [['y'], 5]]));
   assert.equal(matchedTotal(nodes, matchFrames(frames, compileSearch('read'))).total, 10);
 });
 
-test('the table sorts by each column and keeps to the search', () => {
+test('the table sorts by each column and honors the search', () => {
   const { frames, functions } = PROFILE;
   const names = (key, matches = null) => sortRows(frames, functions, { ...key, value: columnValue(PROFILE, true, key.id) }, matches).map((row) => frames.nameOf(functions.frame[row]));
   assert.deepEqual(names({ id: 'self', ascending: false }), ['read_token', 'copy', 'idle', 'main', 'parse', 'read_file']);
@@ -57,7 +57,7 @@ test('the call tree shows open nodes, heaviest first, with places among siblings
   assert.deepEqual(visibleRows(nodes, () => true, shows).map(({ node }) => namesOf(PROFILE)[node]), ['main', 'read_file', 'copy']);
 });
 
-test('an address restores the state and drops what does not fit', () => {
+test('a URL restores the state and drops invalid parts', () => {
   const state = {
     ...DEFAULT_STATE, type: 'cpu', from: 1000, until: 2000, query: '{comm="a&b",x=~"#/é"}', view: 'table', search: '/a+b/', zoom: ['a b', 'c\t1', ''],
     orientation: 'flame', ascending: true, base: 'range', baseFrom: 1, baseUntil: 2,
@@ -79,9 +79,9 @@ function contrast(one, other) {
   return (high + 0.05) / (low + 0.05);
 }
 
-// A stack of frames that are in many binaries and of all kinds.
+// A stack of frames of all kinds in many binaries.
 function manyFrames() {
-  const kinds = ['native', 'kernel', 'jit', 'interpreted', 'inlined', 'marker', 'unheard of'];
+  const kinds = ['native', 'kernel', 'jit', 'interpreted', 'inlined', 'marker', 'unknown kind'];
   const count = 700;
   return { count, kindOf: (frame) => kinds[frame % kinds.length], nameOf: (frame) => `f${frame}`, binaryOf: (frame) => `/usr/lib/lib${frame % 100}.so` };
 }
@@ -101,7 +101,7 @@ for (const theme of [LIGHT, DARK]) {
   });
 }
 
-test('the scale of a comparison goes from gone over unchanged to new', () => {
+test('the scale of a comparison goes from removed via unchanged to new', () => {
   const scale = differenceScale('blue-orange', LIGHT);
   assert.equal(differenceStep(0, 1), 0);
   assert.equal(differenceStep(1, 0), scale.length - 1);
@@ -138,12 +138,12 @@ test('the timeline has round scales', () => {
   assert.equal(highestStep({ series: [{ points: [1, 5] }, { points: [2, 2] }], others: [0, 1, 4] }), 8);
 });
 
-test('how stacks end is told by share', () => {
+test('stack end reasons are shown by share', () => {
   assert.equal(describeEnds({ whole: 3, cut: 1, never: 0 }), 'whole 75.0 %, cut 25.0 %');
   assert.equal(describeEnds(undefined), '');
 });
 
-test('rates of a component are differences between two looks', () => {
+test('rates of a component are differences between two polls', () => {
   const metrics = [
     { name: 'sent', labels: { exporter: 'otlp' }, value: 30 },
     { name: 'sent', labels: { exporter: 'otlp', transport: 'grpc' }, value: 12 },

@@ -1,6 +1,6 @@
-//! Letters in the other case as Go has them: each for one, whatever the language.
+//! Case conversion as in Go: one character for one character, in any language.
 
-/// Where Unicode has one letter for it; titles of Greek letters with an iota below are one.
+/// Converts where Unicode has a single-character upper case, including the titlecase Greek letters with iota subscript.
 pub fn upper(text: &str) -> String {
     if text.is_ascii() {
         return text.to_ascii_uppercase();
@@ -19,7 +19,7 @@ pub fn lower(text: &str) -> String {
     if text.is_ascii() {
         return text.to_ascii_lowercase();
     }
-    // The one letter with a longer lower case begins with its short one.
+    // The only letter with a longer lower case starts with its single-character one.
     let letter = |letter: char| letter.to_lowercase().next().unwrap_or(letter);
     text.chars().map(letter).collect()
 }

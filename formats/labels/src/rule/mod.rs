@@ -1,4 +1,4 @@
-//! One rule of Prometheus' `relabel_config`.
+//! A single rule of Prometheus' `relabel_config`.
 
 mod case;
 mod parts;
@@ -9,48 +9,75 @@ mod template;
 use std::borrow::Cow;
 use std::fmt;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use self::pattern::Pattern;
 use self::template::Template;
 use crate::labels::Labels;
 
-/// A rule as it is written, with Prometheus' defaults.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A rule as configured, with Prometheus' defaults.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(default)]
 pub struct RuleSpec {
+    /// Labels whose values, joined by `separator`, are the input of the rule.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub source_labels: Vec<String>,
+    /// The text between the values.
     pub separator: String,
+    /// A regular expression for the whole input; `.` also matches line breaks. For `labelmap`, `labeldrop` and `labelkeep` it is matched against label names.
     pub regex: String,
+    /// For `hashmod`: the modulus of the hash.
+    #[serde(skip_serializing_if = "is_zero")]
     pub modulus: u64,
+    /// The label to set or, for `keepequal` and `dropequal`, to compare with. For `replace` it may refer to groups of `regex`.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub target_label: String,
+    /// The value that `replace` sets, or the name that `labelmap` renames to; may refer to groups of `regex`.
     pub replacement: String,
+    /// The action.
     pub action: Action,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[schemars(extend("x-ignore-case" = true, "x-unknown" = "unknown relabel action"))]
 pub enum Action {
+    /// Sets `target_label` to `replacement` if `regex` matches.
     #[default]
     Replace,
+    /// Drops targets for which `regex` does not match.
     Keep,
+    /// Drops targets for which `regex` matches.
     Drop,
+    /// Drops targets whose joined values differ from `target_label`.
     KeepEqual,
+    /// Drops targets whose joined values equal `target_label`.
     DropEqual,
+    /// Sets `target_label` to a hash of the joined values, modulo `modulus`.
     HashMod,
+    /// Copies labels with matching names to the names given by `replacement`.
     LabelMap,
+    /// Removes labels with matching names.
     LabelDrop,
+    /// Removes all labels but those with matching names.
     LabelKeep,
+    /// Sets `target_label` to the joined values in lower case.
     Lowercase,
+    /// Sets `target_label` to the joined values in upper case.
     Uppercase,
 }
 
-/// Why a rule is none, in Prometheus' words.
+/// Why a rule is invalid, in Prometheus' words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Invalid {
-    /// The key that is wrong.
+    /// The invalid key.
     pub key: &'static str,
     pub message: String,
 }
 
-/// A rule, ready to be applied.
+/// A compiled rule.
 #[derive(Clone, Debug)]
 pub struct Rule {
     spec: RuleSpec,
@@ -77,6 +104,18 @@ impl Default for RuleSpec {
     }
 }
 
+impl RuleSpec {
+    /// Whether it may drop its target.
+    pub fn may_drop(&self) -> bool {
+        use Action::{Drop, DropEqual, Keep, KeepEqual};
+        matches!(self.action, Drop | DropEqual | Keep | KeepEqual)
+    }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 // === impl Rule ===
 
 impl Rule {
@@ -97,7 +136,7 @@ impl Rule {
         })
     }
 
-    /// Changes the labels; `false` is that their owner is to be dropped.
+    /// Changes the labels; returns `false` to drop their target.
     #[must_use]
     pub fn apply<'a>(&'a self, labels: &mut Labels<'a>) -> bool {
         match self.spec.action {
@@ -133,7 +172,7 @@ impl Rule {
         &self.spec
     }
 
-    /// The label that is set, where that does not depend on what is matched.
+    /// The label that it sets, if that does not depend on the match.
     pub(crate) fn constant_target(&self) -> Option<&str> {
         self.target.is_constant().then_some(&self.spec.target_label)
     }
@@ -178,7 +217,7 @@ impl Rule {
         }
     }
 
-    /// Copies labels to the names that their names are mapped to.
+    /// Copies labels to their mapped names.
     fn map(&self, labels: &mut Labels<'_>) {
         let mut mapped = Vec::new();
         for label in labels.iter() {
@@ -193,7 +232,7 @@ impl Rule {
     }
 }
 
-/// One line, of what is not the default.
+/// One line with the non-default settings.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RuleSpec {
@@ -229,7 +268,7 @@ impl fmt::Display for Rule {
 // === impl RuleSpec ===
 
 impl RuleSpec {
-    /// Prometheus' checks, in its order.
+    /// Prometheus' checks, in Prometheus' order.
     fn validate(&self) -> Result<(), Invalid> {
         use Action::*;
         let action = self.action.name();

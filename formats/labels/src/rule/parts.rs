@@ -1,4 +1,4 @@
-//! Patterns of words with anything between them: `a.*`, `(a|b).+`, `(.+);(.+)`, `(.+)@.+\.service`, `([^-]+)-.*`.
+//! Literals with wildcards between them: `a.*`, `(a|b).+`, `(.+);(.+)`, `(.+)@.+\.service`, `([^-]+)-.*`.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::pattern::{Spans, is_plain};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parts {
-    /// One of these, the first that fits.
+    /// Alternatives; the first match wins.
     starts: Vec<String>,
     start_is_group: bool,
     first: Any,
@@ -14,24 +14,24 @@ pub(super) struct Parts {
     end: String,
 }
 
-/// `.*`, `.+`, `[^x]*`, `[^x]+`, or a group of it.
+/// `.*`, `.+`, `[^x]*`, `[^x]+`, or a group of one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Any {
     least: usize,
     is_group: bool,
-    /// The letter that it is not.
+    /// The excluded character.
     but: Option<char>,
 }
 
-/// Where they are in a text.
-pub(super) struct Found {
+/// The position of the wildcards in a text.
+pub(super) struct Position {
     start: Range<usize>,
     first: Range<usize>,
     second: Option<Range<usize>>,
 }
 
 impl Parts {
-    /// `None` where there is more in the pattern.
+    /// `None` if the pattern contains anything else.
     pub fn of(regex: &str) -> Option<Self> {
         let (starts, start_is_group, rest) = starts(regex);
         let (first, rest) = Any::read(rest)?;
@@ -43,7 +43,7 @@ impl Parts {
             }
             None => (None, middle, rest),
         };
-        // So its end is where that letter is first. Else what is behind would have to be tried from many places.
+        // The wildcard must end at the first excluded character; otherwise the rest would need backtracking.
         let is_sure = match (first.but, &second) {
             (Some(but), Some((middle, _))) => middle.starts_with(but),
             _ => true,
@@ -57,17 +57,17 @@ impl Parts {
         })
     }
 
-    pub fn find(&self, text: &str) -> Option<Found> {
-        let found = |start: &String| self.behind(start, text);
-        self.starts.iter().find_map(found)
+    pub fn find(&self, text: &str) -> Option<Position> {
+        let position = |start: &String| self.behind(start, text);
+        self.starts.iter().find_map(position)
     }
 
-    pub fn groups(&self, found: Found, text: &str) -> Spans {
+    pub fn groups(&self, position: Position, text: &str) -> Spans {
         let second = self.second.as_ref().map(|(_, second)| *second);
         let groups = [
-            self.start_is_group.then_some(found.start),
-            self.first.is_group.then_some(found.first),
-            second.filter(|it| it.is_group).and(found.second),
+            self.start_is_group.then_some(position.start),
+            self.first.is_group.then_some(position.first),
+            second.filter(|it| it.is_group).and(position.second),
         ];
         let mut spans = [Some(0..text.len()), None, None, None];
         for (span, group) in spans[1..].iter_mut().zip(groups.into_iter().flatten()) {
@@ -76,8 +76,8 @@ impl Parts {
         spans
     }
 
-    /// The first of two takes as much as it can.
-    fn behind(&self, start: &str, text: &str) -> Option<Found> {
+    /// The first of two wildcards is greedy.
+    fn behind(&self, start: &str, text: &str) -> Option<Position> {
         let rest = text.strip_prefix(start)?.strip_suffix(&*self.end)?;
         let (first, second) = match &self.second {
             None => (0..rest.len(), None),
@@ -98,7 +98,7 @@ impl Parts {
             }
         };
         let moved = |span: Range<usize>| span.start + start.len()..span.end + start.len();
-        self.first.may_be(&rest[first.clone()]).then(|| Found {
+        self.first.may_be(&rest[first.clone()]).then(|| Position {
             start: 0..start.len(),
             first: moved(first),
             second: second.map(moved),
@@ -133,7 +133,7 @@ impl Any {
             is_group,
             but,
         };
-        // A count behind it means something else.
+        // A repeat count after it changes the meaning.
         (!rest.starts_with(['*', '+', '?', '{'])).then_some((any, rest))
     }
 
@@ -142,7 +142,7 @@ impl Any {
     }
 }
 
-/// Words that a pattern begins with, or a group of them, and what is behind.
+/// The literal or group of literals at the start of a pattern, and the rest.
 fn starts(regex: &str) -> (Vec<String>, bool, &str) {
     if let Some((group, rest)) = regex.strip_prefix('(').and_then(|it| it.split_once(')'))
         && group.chars().all(|c| is_plain(c) || c == '|')
@@ -153,7 +153,7 @@ fn starts(regex: &str) -> (Vec<String>, bool, &str) {
     (vec![start], false, rest)
 }
 
-/// What stands for itself, also behind a backslash.
+/// Leading literal characters, including escaped ones.
 fn words(text: &str) -> (String, &str) {
     let mut words = String::new();
     let mut rest = text;
@@ -169,7 +169,7 @@ fn words(text: &str) -> (String, &str) {
     }
 }
 
-/// Where it is found last.
+/// The last occurrence.
 fn last(text: &str, words: &str) -> Option<usize> {
     match words.as_bytes() {
         [byte] => text.bytes().rposition(|it| it == *byte),

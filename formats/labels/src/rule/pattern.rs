@@ -1,7 +1,7 @@
-//! A regular expression that a whole text has to match.
+//! An anchored regular expression.
 //!
-//! Most of those in use are a few words, or some with anything behind or between them. These are compared,
-//! without a regular expression being run; and of any other the words it begins with are compared first.
+//! Most patterns in use are a few literals, or literals with wildcards after or between them. These are compared
+//! directly, without running a regular expression; any other pattern is first checked for its literal prefix.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -24,26 +24,26 @@ pub struct Pattern {
 enum Shape {
     /// `a|b` or `(a|b)`.
     Words { words: Vec<String>, is_group: bool },
-    /// Words with anything behind, before or between them.
+    /// Literals with wildcards after, before or between them.
     Parts(Parts),
-    /// Anything that begins with this.
+    /// Anything with this prefix.
     Other { start: String },
 }
 
-/// Slots on the stack: more groups are rare.
+/// Number of slots on the stack: few patterns have more groups.
 const FEW: usize = 8;
 
 type Slot = Option<NonMaxUsize>;
 
-/// The whole and its groups.
+/// The whole match and its groups.
 pub(super) type Spans = [Option<Range<usize>>; 4];
 
-/// Whether it stands for itself in a pattern.
+/// Whether the character is a literal in a pattern.
 pub(super) fn is_plain(c: char) -> bool {
     c.is_alphanumeric() || "_/:;,-@%=<> ".contains(c)
 }
 
-/// Where the groups of a pattern matched.
+/// The group positions of a match.
 pub enum Groups {
     Spans(Spans),
     Few([Slot; 2 * FEW]),
@@ -51,9 +51,9 @@ pub enum Groups {
 }
 
 impl Pattern {
-    pub fn new(regex: &str) -> Result<Self, syntax::Refused> {
+    pub fn new(regex: &str) -> Result<Self, syntax::SyntaxError> {
         let anchored = syntax::translated(&format!("^(?s:{regex})$"))?;
-        let compiled = Regex::new(&anchored).map_err(|error| syntax::Refused::of(&error))?;
+        let compiled = Regex::new(&anchored).map_err(|error| syntax::SyntaxError::of(&error))?;
         Ok(Self {
             regex: compiled,
             shape: Shape::of(regex),
@@ -84,7 +84,7 @@ impl Pattern {
         }
     }
 
-    /// Go's `ReplaceAllString`: a pattern with an unpaired bracket may match parts of a text.
+    /// Go's `ReplaceAllString`: a pattern with an unbalanced bracket may match parts of a text.
     pub fn replace_all(&self, text: &str, template: &Template) -> String {
         if let Shape::Words { .. } | Shape::Parts(_) = &self.shape {
             let groups = self.groups(text);
@@ -94,9 +94,9 @@ impl Pattern {
         }
         let mut replaced = String::new();
         let mut end = 0;
-        for found in self.regex.captures_iter(text) {
-            let slots = found.slots().to_vec();
-            let whole = found.get_match().map_or(end..end, |it| it.range());
+        for captures in self.regex.captures_iter(text) {
+            let slots = captures.slots().to_vec();
+            let whole = captures.get_match().map_or(end..end, |it| it.range());
             replaced.push_str(text.get(end..whole.start).unwrap_or_default());
             replaced.push_str(&template.filled(&Cow::Borrowed(text), &Groups::Many(slots)));
             end = whole.end;
@@ -105,7 +105,7 @@ impl Pattern {
         replaced
     }
 
-    /// How many groups there are, the whole included.
+    /// The number of groups, including the whole match.
     pub fn group_count(&self) -> usize {
         self.regex.group_info().group_len(PatternID::ZERO)
     }
@@ -159,7 +159,7 @@ impl Shape {
         }
         let end = regex.find(|c| !is_plain(c)).unwrap_or(regex.len());
         let (start, rest) = regex.split_at(end);
-        // A choice may begin otherwise, and a count belongs to the last letter.
+        // Alternatives may start differently, and a repeat count applies to the last character.
         let start = match rest.chars().next() {
             _ if rest.contains('|') => "",
             Some('*' | '?' | '{' | '+') => start.strip_suffix(|_: char| true).unwrap_or_default(),

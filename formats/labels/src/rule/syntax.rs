@@ -1,8 +1,8 @@
-//! From Go's regular expressions to those of this program's library.
+//! Translates Go regular expressions to the syntax of the regex crate.
 //!
-//! They are nearly the same language. Where they differ, Go's meaning is kept: `\d`, `\w`, `\s` and
-//! `\b` are about ASCII, `{` is a brace where no count follows, a class knows no operators, and what
-//! Go refuses is refused.
+//! The two are nearly the same language. Where they differ, Go's meaning wins: `\d`, `\w`, `\s` and `\b` are
+//! ASCII-only, `{` is a literal unless a repeat count follows, classes have no set operators, and Go's errors stay
+//! errors.
 
 use std::fmt::Write;
 use std::iter::Peekable;
@@ -10,12 +10,12 @@ use std::str::Chars;
 
 use regex_automata::meta::BuildError;
 
-/// Why a text is no regular expression.
+/// Why a regular expression is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Refused(String);
+pub struct SyntaxError(String);
 
-/// Go counts no further.
+/// Go's limit.
 const MAX_REPEATS: u32 = 1000;
 
 struct Translation<'a> {
@@ -23,7 +23,7 @@ struct Translation<'a> {
     out: String,
 }
 
-pub fn translated(pattern: &str) -> Result<String, Refused> {
+pub fn translated(pattern: &str) -> Result<String, SyntaxError> {
     let mut translation = Translation {
         rest: pattern.chars().peekable(),
         out: String::with_capacity(pattern.len() + 8),
@@ -32,16 +32,16 @@ pub fn translated(pattern: &str) -> Result<String, Refused> {
     Ok(translation.out)
 }
 
-impl Refused {
+impl SyntaxError {
     fn new(text: &str) -> Self {
         Self(text.to_owned())
     }
 
-    /// The last line of the library's report; those before it point at places in the translation.
+    /// The last line of the library's error; the lines before it point into the translation.
     pub fn of(error: &BuildError) -> Self {
         let text = match (error.syntax_error(), error.size_limit()) {
             (Some(error), _) => error.to_string(),
-            (_, Some(limit)) => format!("it would take more than {limit} bytes"),
+            (_, Some(limit)) => format!("compiled size exceeds {limit} bytes"),
             _ => error.to_string(),
         };
         let last = text.lines().last().unwrap_or_default();
@@ -50,7 +50,7 @@ impl Refused {
 }
 
 impl Translation<'_> {
-    fn run(&mut self) -> Result<(), Refused> {
+    fn run(&mut self) -> Result<(), SyntaxError> {
         let mut follows_count = false;
         while let Some(c) = self.rest.next() {
             let mut is_count = matches!(c, '*' | '+' | '?');
@@ -71,7 +71,7 @@ impl Translation<'_> {
             }
             if is_count {
                 if follows_count {
-                    return Err(Refused::new("invalid nested repetition operator"));
+                    return Err(SyntaxError::new("invalid nested repetition operator"));
                 }
                 if let Some(lazy) = self.rest.next_if_eq(&'?') {
                     self.out.push(lazy);
@@ -82,8 +82,8 @@ impl Translation<'_> {
         Ok(())
     }
 
-    fn escape(&mut self, in_class: bool) -> Result<(), Refused> {
-        let trailing = || Refused::new("trailing backslash at end of expression");
+    fn escape(&mut self, in_class: bool) -> Result<(), SyntaxError> {
+        let trailing = || SyntaxError::new("trailing backslash at end of expression");
         let c = self.rest.next().ok_or_else(trailing)?;
         let class = match c {
             'd' | 'D' => "0-9",
@@ -110,9 +110,9 @@ impl Translation<'_> {
         Ok(())
     }
 
-    /// What an escape that stands for one character stands for; `c` is behind the backslash.
-    fn character(&mut self, c: char) -> Result<char, Refused> {
-        let refused = || Refused(format!("invalid escape sequence: `\\{c}`"));
+    /// The character that an escape stands for; `c` follows the backslash.
+    fn character(&mut self, c: char) -> Result<char, SyntaxError> {
+        let invalid = || SyntaxError(format!("invalid escape sequence: `\\{c}`"));
         let code = match c {
             'a' => 7,
             'f' => 12,
@@ -120,14 +120,14 @@ impl Translation<'_> {
             'n' => 10,
             'r' => 13,
             'v' => 11,
-            'x' => self.hexadecimal().ok_or_else(refused)?,
+            'x' => self.hexadecimal().ok_or_else(invalid)?,
             '1'..='7'
                 if !self
                     .rest
                     .peek()
                     .is_some_and(|next| matches!(next, '0'..='7')) =>
             {
-                return Err(refused());
+                return Err(invalid());
             }
             '0'..='7' => {
                 let mut code = u32::from(c) - u32::from('0');
@@ -139,9 +139,9 @@ impl Translation<'_> {
                 code
             }
             _ if c.is_ascii() && !c.is_ascii_alphanumeric() => return Ok(c),
-            _ => return Err(refused()),
+            _ => return Err(invalid()),
         };
-        char::from_u32(code).ok_or_else(refused)
+        char::from_u32(code).ok_or_else(invalid)
     }
 
     fn hexadecimal(&mut self) -> Option<u32> {
@@ -165,7 +165,7 @@ impl Translation<'_> {
         }
     }
 
-    /// `L` or `{Greek}`.
+    /// Parses `L` or `{Greek}`.
     fn group_name(&mut self) {
         let first = self.rest.next();
         self.out.extend(first);
@@ -179,8 +179,8 @@ impl Translation<'_> {
         }
     }
 
-    fn class(&mut self) -> Result<(), Refused> {
-        let missing = || Refused::new("missing closing ]");
+    fn class(&mut self) -> Result<(), SyntaxError> {
+        let missing = || SyntaxError::new("missing closing ]");
         self.out.push('[');
         if let Some(not) = self.rest.next_if_eq(&'^') {
             self.out.push(not);
@@ -216,8 +216,8 @@ impl Translation<'_> {
         rest.len() > 1 && rest.starts_with(':') && rest.ends_with(':')
     }
 
-    /// One character of a class, or the range that it begins.
-    fn range(&mut self, first: char) -> Result<(), Refused> {
+    /// A single character of a class, or the range that starts with it.
+    fn range(&mut self, first: char) -> Result<(), SyntaxError> {
         let low = self.class_character(first)?;
         self.literal(low);
         let mut ahead = self.rest.clone();
@@ -227,7 +227,7 @@ impl Translation<'_> {
             let next = self.rest.next().unwrap_or_default();
             let high = self.class_character(next)?;
             if high < low {
-                return Err(Refused(format!(
+                return Err(SyntaxError(format!(
                     "invalid character class range: `{low}-{high}`"
                 )));
             }
@@ -237,10 +237,10 @@ impl Translation<'_> {
         Ok(())
     }
 
-    fn class_character(&mut self, c: char) -> Result<char, Refused> {
+    fn class_character(&mut self, c: char) -> Result<char, SyntaxError> {
         match c {
             '\\' => {
-                let trailing = || Refused::new("trailing backslash at end of expression");
+                let trailing = || SyntaxError::new("trailing backslash at end of expression");
                 let c = self.rest.next().ok_or_else(trailing)?;
                 self.character(c)
             }
@@ -249,7 +249,7 @@ impl Translation<'_> {
     }
 
     /// `(?flags)`, `(?flags:`, `(?P<name>` and `(?<name>`.
-    fn flags(&mut self) -> Result<(), Refused> {
+    fn flags(&mut self) -> Result<(), SyntaxError> {
         self.out.push('(');
         self.out.extend(self.rest.next());
         let mut is_name = false;
@@ -261,7 +261,7 @@ impl Translation<'_> {
             };
             is_name |= c == '<';
             if !is_name && !matches!(c, 'i' | 'm' | 's' | 'U' | '-' | 'P' | ':' | ')') {
-                return Err(Refused(format!(
+                return Err(SyntaxError(format!(
                     "invalid or unsupported Perl syntax: `(?{c}`"
                 )));
             }
@@ -274,7 +274,7 @@ impl Translation<'_> {
         Ok(())
     }
 
-    /// A count in braces, without the first of them, where that is what follows.
+    /// Parses a repeat count in braces, if one follows; the opening brace is already consumed.
     fn count(&mut self) -> Option<String> {
         let mut ahead = self.rest.clone();
         let inner: String = ahead.by_ref().take_while(|&c| c != '}').collect();
@@ -290,7 +290,7 @@ impl Translation<'_> {
         })
     }
 
-    fn check_count(&self, count: &str) -> Result<(), Refused> {
+    fn check_count(&self, count: &str) -> Result<(), SyntaxError> {
         let numbers = count.trim_matches(['{', '}']).split(',');
         for number in numbers.filter(|number| !number.is_empty()) {
             if number
@@ -299,7 +299,7 @@ impl Translation<'_> {
             {
                 continue;
             }
-            return Err(Refused(format!("invalid repeat count: `{count}`")));
+            return Err(SyntaxError(format!("invalid repeat count: `{count}`")));
         }
         Ok(())
     }
@@ -312,6 +312,8 @@ impl Translation<'_> {
     }
 
     fn write(&mut self, text: std::fmt::Arguments<'_>) {
-        self.out.write_fmt(text).expect("a String takes everything");
+        self.out
+            .write_fmt(text)
+            .expect("writing to a String cannot fail");
     }
 }

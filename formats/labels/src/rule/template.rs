@@ -1,4 +1,4 @@
-//! Text with `$1`, `${name}` and `$$` in it, read as Go reads it.
+//! Replacement text with `$1`, `${name}` and `$$`, parsed as in Go.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ enum Part {
 }
 
 impl Template {
-    /// References to groups that `pattern` has not stand for nothing.
+    /// References to groups that do not exist in `pattern` expand to nothing.
     pub fn new(text: &str, pattern: &Pattern) -> Self {
         let mut parts = Vec::new();
         let mut plain = String::new();
@@ -46,7 +46,7 @@ impl Template {
         Self(parts)
     }
 
-    /// Text in which `$` is a letter like any other.
+    /// Text in which `$` has no special meaning.
     pub fn literal(text: &str) -> Self {
         let mut parts = Vec::new();
         push_text(&mut parts, &mut text.to_owned());
@@ -57,7 +57,7 @@ impl Template {
         matches!(&*self.0, [] | [Part::Text(_)])
     }
 
-    /// The text of a constant; empty for any other.
+    /// The text of a constant template; empty otherwise.
     pub fn constant(&self) -> Cow<'_, str> {
         match &*self.0 {
             [Part::Text(text)] => Cow::Borrowed(text),
@@ -65,7 +65,7 @@ impl Template {
         }
     }
 
-    /// With what the groups matched in `source`; borrowed where that is all there is.
+    /// Expands the groups matched in `source`; borrows if the result is a single group or constant.
     pub fn filled<'a>(&'a self, source: &Cow<'a, str>, groups: &Groups) -> Cow<'a, str> {
         let span = |group| groups.span(group).unwrap_or_default();
         match &*self.0 {
@@ -95,7 +95,7 @@ fn push_text(parts: &mut Vec<Part>, text: &mut String) {
     }
 }
 
-/// The name at the start of `text`, with or without braces, and what is behind it.
+/// The name at the start of `text`, with or without braces, and the rest.
 fn reference(text: &str) -> Option<(&str, &str)> {
     let (inner, has_brace) = match text.strip_prefix('{') {
         Some(inner) => (inner, true),

@@ -1,5 +1,5 @@
-//! Relabel rules do what Prometheus' own package does with them: the same labels, the same drops, the
-//! same refusals. The package runs in `prometheus/`, which needs Go.
+//! Compares relabel rules with Prometheus' own package: same labels, same drops, same errors. The package runs in
+//! `prometheus/`, which needs Go.
 
 mod table;
 
@@ -8,6 +8,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use profcol_labels::{Rows, Rule, RuleSpec};
+use profcol_test_skip::skip;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -26,12 +27,12 @@ struct Outcome {
 }
 
 #[test]
-fn does_what_prometheus_does_case_by_case() {
+fn matches_prometheus_on_fixed_cases() {
     compare(&table::cases());
 }
 
 #[test]
-fn does_what_prometheus_does_with_rules_and_labels_at_random() {
+fn matches_prometheus_on_random_cases() {
     let mut random = Random(1);
     let cases: Vec<Case> = (0..5000).map(|_| random.case()).collect();
     compare(&cases);
@@ -43,15 +44,15 @@ fn compare(cases: &[Case]) {
     };
     assert_eq!(expected.len(), cases.len());
     for (case, expected) in cases.iter().zip(expected) {
-        let found = outcome(case);
-        // The reasons why a text is no regular expression are the libraries' own.
-        let both_refuse_regex = [&found, &expected]
+        let actual = outcome(case);
+        // Regex errors are worded differently by the two libraries.
+        let both_refuse_regex = [&actual, &expected]
             .iter()
             .all(|it| it.error.starts_with("error parsing regexp: "));
-        let is_same = both_refuse_regex || found == expected;
+        let is_same = both_refuse_regex || actual == expected;
         assert!(
             is_same,
-            "{:#?}\n{:?}\nprometheus: {expected:?}\nhere: {found:?}",
+            "{:#?}\n{:?}\nprometheus: {expected:?}\nprofcol: {actual:?}",
             case.rules, case.labels
         );
     }
@@ -84,12 +85,12 @@ fn outcome(case: &Case) -> Outcome {
     }
 }
 
-/// What Prometheus makes of them; `None` where there is no Go to ask it with.
+/// Prometheus' results; `None` without Go.
 fn oracle(cases: &[Case]) -> Option<Vec<Outcome>> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/prometheus");
     let go = Command::new("go").arg("version").output();
     if !go.is_ok_and(|go| go.status.success()) {
-        skip("there is no Go to run Prometheus' relabel package with");
+        skip("Go is not installed, cannot run Prometheus' relabel package");
         return None;
     }
     let mut child = Command::new("go")
@@ -98,27 +99,17 @@ fn oracle(cases: &[Case]) -> Option<Vec<Outcome>> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .expect("Go was there a moment ago");
-    let mut input = child.stdin.take().expect("it was piped");
+        .expect("Go is installed");
+    let mut input = child.stdin.take().expect("stdin is piped");
     let text = Value::from_iter(cases.iter().map(Case::json)).to_string();
     let writer = std::thread::spawn(move || input.write_all(text.as_bytes()));
-    let output = child.wait_with_output().expect("it runs");
+    let output = child.wait_with_output().expect("the oracle runs");
     let written = writer.join().expect("does not panic");
     assert!(
         output.status.success() && written.is_ok(),
         "the oracle failed"
     );
     Some(serde_json::from_slice(&output.stdout).expect("the oracle writes JSON"))
-}
-
-/// Tells what is left out and why; in CI that is a failure.
-fn skip(why: &str) {
-    assert!(
-        std::env::var_os("CI").is_none_or(|ci| ci != "true"),
-        "{why}, and CI=true allows no skip"
-    );
-    // Not by the macros, whose output is shown of failed tests alone.
-    let _ = writeln!(std::io::stderr(), "skipped: {why}");
 }
 
 impl Case {
@@ -141,7 +132,7 @@ impl Case {
     }
 }
 
-/// Numbers that look random and are the same in each run.
+/// Deterministic pseudorandom numbers.
 struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! The cases and the words that cases at random are made of.
+//! The fixed cases, and the building blocks of random cases.
 
 use profcol_labels::{Action, RuleSpec};
 
@@ -172,7 +172,7 @@ pub const REGEXES: &[&str] = &[
     r"[a",
 ];
 
-/// A rule for each regular expression with each value, and cases about what is easily missed.
+/// A rule for each combination of regular expression and value, and edge cases.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |rules: &[RuleSpec], labels: &[(&str, &str)]| {
@@ -236,8 +236,8 @@ pub fn cases() -> Vec<Case> {
             }
         }
     }
-    // Which of two that are mapped to one name wins: what was given goes by name, what rules set
-    // comes behind it in the order in which it was first set.
+    // Which of two labels mapped to one name wins: original labels go by name, labels set by rules follow in the order
+    // they were first set.
     let map = |regex: &str| RuleSpec {
         regex: regex.into(),
         replacement: "t".into(),

@@ -1,11 +1,11 @@
-//! Writes a request.
+//! Encodes a request.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
-use profcol_pprof::{LabelSelection, ProfileSet, Refused};
+use profcol_pprof::{AddProfilesError, LabelSelection, ProfileSet};
 use profcol_profile::proto::Writer;
 use profcol_profile::{
     AttributeRef, Function, Idx, Interner, Line, Location, LocationIdx, LocationRef, Mapping,
@@ -18,10 +18,10 @@ use crate::frames::{Frames, GNU_BUILD_ID};
 use crate::runs::Texts;
 use crate::table::Table;
 
-/// Labels of rows: a key for each column, and last that of the name.
+/// The labels of a row: a key for each column, then the key of the name.
 type Labels = Vec<Option<u32>>;
 
-/// What the rows of one file have in common: keys of the types, period, duration and time.
+/// The common part of the rows of a file: keys of the types, period, duration and time.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Kind {
     types: [Option<u32>; 4],
@@ -30,11 +30,11 @@ struct Kind {
     time: i64,
 }
 
-/// The rows of each file of each series.
+/// The rows by series and file.
 type Grouped = IndexMap<Labels, IndexMap<Kind, Vec<usize>, RandomState>, RandomState>;
 
 /// A request with all rows of a table.
-pub fn encode(table: &Table, frames: &Frames<'_>) -> Result<Bytes, Refused> {
+pub fn encode(table: &Table, frames: &Frames<'_>) -> Result<Bytes, AddProfilesError> {
     let grouped = group(table);
     let Files {
         model,
@@ -114,18 +114,18 @@ fn group(table: &Table) -> Grouped {
     grouped
 }
 
-/// What is to be written.
+/// The files of a request.
 struct Files {
-    /// Its only scope has a profile for each file.
+    /// The only scope has one profile per file.
     model: Model,
-    /// How many files each series has.
+    /// The number of files of each series.
     counts: Vec<usize>,
-    /// Whether all addresses are those in the files of the code.
+    /// Whether all addresses are relative to their files.
     is_normalized: bool,
 }
 
 fn files(table: &Table, frames: &Frames<'_>, grouped: &Grouped) -> Files {
-    let mut told = Told {
+    let mut encoder = ProfileEncoder {
         frames,
         rows: Interner::new(),
         stacks: vec![None; frames.model().dictionary.stacks.len()],
@@ -133,7 +133,7 @@ fn files(table: &Table, frames: &Frames<'_>, grouped: &Grouped) -> Files {
     };
     let mut profiles = Vec::new();
     for (kind, rows) in grouped.values().flatten() {
-        profiles.push(Arc::new(told.profile(table, kind, rows)));
+        profiles.push(Arc::new(encoder.profile(table, kind, rows)));
     }
     let resource = ResourceProfiles {
         scopes: vec![ScopeProfiles {
@@ -143,24 +143,24 @@ fn files(table: &Table, frames: &Frames<'_>, grouped: &Grouped) -> Files {
         ..ResourceProfiles::default()
     };
     Files {
-        is_normalized: told.is_normalized,
+        is_normalized: encoder.is_normalized,
         model: Model {
-            dictionary: Arc::new(told.rows.finish()),
+            dictionary: Arc::new(encoder.rows.finish()),
             resources: vec![resource],
         },
         counts: grouped.values().map(IndexMap::len).collect(),
     }
 }
 
-/// What is told of stacks is what the other layouts tell of them.
-struct Told<'a> {
+/// Encodes the same stack information as the other layouts.
+struct ProfileEncoder<'a> {
     frames: &'a Frames<'a>,
     rows: Interner,
     stacks: Vec<Option<StackIdx>>,
     is_normalized: bool,
 }
 
-impl Told<'_> {
+impl ProfileEncoder<'_> {
     fn profile(&mut self, table: &Table, kind: &Kind, rows: &[usize]) -> Profile {
         let mut samples = Samples::default();
         for &row in rows {
@@ -191,16 +191,16 @@ impl Told<'_> {
     }
 
     fn stack(&mut self, stack: StackIdx) -> StackIdx {
-        if let Some(Some(known)) = self.stacks.get(stack.row()) {
-            return *known;
+        if let Some(Some(index)) = self.stacks.get(stack.row()) {
+            return *index;
         }
         let locations = self.frames.model().dictionary.stacks.get(stack).iter();
         let locations: Vec<_> = locations.map(|&location| self.location(location)).collect();
-        let told = self.rows.stack(&locations);
+        let index = self.rows.stack(&locations);
         if let Some(place) = self.stacks.get_mut(stack.row()) {
-            *place = Some(told);
+            *place = Some(index);
         }
-        told
+        index
     }
 
     fn location(&mut self, location: LocationIdx) -> LocationIdx {

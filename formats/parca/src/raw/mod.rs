@@ -1,4 +1,4 @@
-//! The oldest layout, which every server takes: series of pprof files, each with its labels.
+//! The oldest layout, which every server accepts: series of pprof files, each with its labels.
 //!
 //! ```text
 //! WriteRawRequest  { repeated RawProfileSeries series = 2; bool normalized = 3 }
@@ -7,7 +7,7 @@
 //! RawSample        { bytes raw_profile = 1 }
 //! ```
 //!
-//! Parca's server drops the labels of a file's samples, so each set of labels is a series.
+//! Parca's server drops the sample labels of a file, so each label set becomes a series.
 
 mod encode;
 mod read;
@@ -15,7 +15,7 @@ mod read;
 pub use encode::encode;
 pub use read::{BadSeries, Series, limits, read, to_profiles};
 
-/// The label with the name of a profile.
+/// The label that holds the profile name.
 const NAME: &str = "__name__";
 
 mod field {

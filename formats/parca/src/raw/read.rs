@@ -1,4 +1,4 @@
-//! Reads a request, as strictly as Parca's server.
+//! Decodes a request, as strictly as Parca's server.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use profcol_profile::{
 use super::{NAME, field};
 use crate::model::{resource_key, sample_key, sample_value};
 
-/// Profiles with the same labels.
+/// Profiles with a common label set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series<'a> {
-    /// That of `__name__`.
+    /// The value of `__name__`.
     pub name: &'a str,
-    /// All others.
+    /// All other labels.
     pub labels: Vec<(&'a str, &'a str)>,
     pub files: Vec<&'a [u8]>,
 }
 
-/// Why a request is refused.
+/// Why a request is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum BadSeries {
     #[error("malformed request: {0}")]
@@ -32,11 +32,11 @@ pub enum BadSeries {
     NoText,
     #[error("a series has no label {NAME}")]
     NoName,
-    #[error("{name:?} is not a name of a profile: letters, digits, _ and : are possible")]
+    #[error("invalid profile name {name:?}: use letters, digits, _ and :")]
     BadName { name: String },
     #[error("a series has a label without a name")]
     EmptyLabel,
-    #[error("a series has the label {name:?} twice")]
+    #[error("a series has a duplicate label {name:?}")]
     Twice { name: String },
     #[error(transparent)]
     File(#[from] PprofError),
@@ -82,12 +82,12 @@ impl<'a> Series<'a> {
                 unknown => message.skip(unknown, 0)?,
             }
         }
-        let mut known = HashSet::new();
+        let mut names = HashSet::new();
         for (label, _) in &labels {
             if label.is_empty() {
                 return Err(BadSeries::EmptyLabel);
             }
-            if !known.insert(*label) {
+            if !names.insert(*label) {
                 let name = (*label).to_owned();
                 return Err(BadSeries::Twice { name });
             }
@@ -120,19 +120,19 @@ fn read_label(mut label: Reader<'_>) -> Result<(&str, &str), BadSeries> {
     Ok((text(name)?, text(value)?))
 }
 
-/// What the files may take, of at most `most`: what files of their size usually do, and some more, so that
-/// it can be set aside before they are read.
-pub fn limits(series: &[Series<'_>], most: Limits) -> Limits {
-    /// gzip makes files of pprof three to ten times smaller.
+/// The limits of the files, at most `max`: the usual expansion of files of this size and some headroom, so that the
+/// memory can be admitted before reading.
+pub fn limits(series: &[Series<'_>], max: Limits) -> Limits {
+    /// gzip compresses pprof files by a factor of three to ten.
     const USUAL_RATIO: usize = 32;
-    /// No deflate stream expands more than this.
+    /// The highest possible deflate ratio.
     const MAX_RATIO: usize = 1032;
-    /// Samples stand there for each sample type.
+    /// The model stores samples once per sample type.
     const MODEL_RATIO: usize = 8;
     const MIN_MODEL_BYTES: usize = 16 << 20;
     let decompressed = |file: &&[u8]| {
         let length = file.len();
-        // Its last four bytes are the size, if this is honest.
+        // A gzip file ends with its decompressed size, unless forged.
         match (file.starts_with(&[0x1f, 0x8b]), file.last_chunk()) {
             (true, Some(size)) => (u32::from_le_bytes(*size) as usize).clamp(
                 length.saturating_mul(USUAL_RATIO),
@@ -142,21 +142,19 @@ pub fn limits(series: &[Series<'_>], most: Limits) -> Limits {
         }
     };
     let files = series.iter().flat_map(|series| &series.files);
-    let sizes = files
-        .map(decompressed)
-        .map(|size| size.min(most.file_bytes));
+    let sizes = files.map(decompressed).map(|size| size.min(max.file_bytes));
     let (largest, total) = sizes.fold((0, 0_usize), |(largest, total), size| {
         (size.max(largest), total.saturating_add(size))
     });
     let model = total.saturating_mul(MODEL_RATIO).max(MIN_MODEL_BYTES);
     Limits {
         file_bytes: largest,
-        model_bytes: model.min(most.model_bytes),
+        model_bytes: model.min(max.model_bytes),
     }
 }
 
-/// All files in one batch. As in the other layouts, labels become attributes of the resource, but
-/// those of which Parca's agent has one for each sample.
+/// All files as one batch. As in the other layouts, labels become resource attributes, except those that Parca Agent
+/// sets per sample.
 pub fn to_profiles(series: &[Series<'_>], limits: Limits) -> Result<Profiles, BadSeries> {
     let mut batches = Vec::new();
     let mut left = limits;
@@ -188,7 +186,7 @@ pub fn to_profiles(series: &[Series<'_>], limits: Limits) -> Result<Profiles, Ba
                 }
             }
             let batch = Profiles::from_model(model);
-            // All files together may take what one may.
+            // The limit covers all files together.
             left.model_bytes = left.model_bytes.saturating_sub(batch.heap_size());
             batches.push(batch);
         }
@@ -196,7 +194,7 @@ pub fn to_profiles(series: &[Series<'_>], limits: Limits) -> Result<Profiles, Ba
     Ok(Profiles::merge(batches))
 }
 
-/// The rows of the attributes that all samples get.
+/// The attribute rows common to all samples.
 fn own_attributes(model: &mut Model, labels: &[(&str, &str)]) -> Vec<AttributeIdx> {
     let dictionary = Arc::make_mut(&mut model.dictionary);
     let labels = labels.iter();
@@ -241,16 +239,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_written_is_read(model in testkit::models()) {
+        fn written_requests_can_be_read(model in testkit::models()) {
             let table = Table::new(&model, &LabelRules::default());
-            let request = encode(&table, &Frames::new(&model)).expect("it is small");
+            let request = encode(&table, &Frames::new(&model)).expect("small request");
             let series = match read(&request) {
-                // A producer may be a name that a server refuses.
+                // The server may reject the producer as a profile name.
                 Err(BadSeries::BadName { .. }) => return Ok(()),
-                outcome => outcome.expect("it is right"),
+                outcome => outcome.expect("valid"),
             };
             let limits = limits(&series, Limits::default());
-            let profiles = to_profiles(&series, limits).expect("it is right");
+            let profiles = to_profiles(&series, limits).expect("valid");
             let sum = |model: &Model| -> i128 {
                 let samples = model.profiles().flat_map(|profile| profile.samples.iter());
                 samples.flat_map(|sample| sample.values).map(|&value| i128::from(value)).sum()

@@ -1,10 +1,10 @@
-//! The older layout: samples refer to stacks by their ids, and the stacks are a record of their own,
-//! of which a server asks for those that it does not know.
+//! The older layout: samples refer to stacks by id, and the stacks are in a separate record. A server requests the
+//! stacks that it does not know.
 
 mod samples;
 mod stacks;
 
 pub use samples::{encode_samples, read_samples};
 pub use stacks::{
-    Stacks, encode_stacks, encode_stacks_without_columns, encode_wanted, read_wanted,
+    Stacks, encode_stack_request, encode_stacks, encode_stacks_without_columns, read_stack_request,
 };

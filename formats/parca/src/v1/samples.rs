@@ -7,9 +7,10 @@ use arrow_schema::{DataType, Field};
 
 use crate::arrays::int64_runs;
 use crate::columns::Columns;
+use crate::error::RecordError;
 use crate::ipc::{self, NotEncoded};
-use crate::read::{Refused, Samples, StackRefs, check_version};
 use crate::runs::Texts;
+use crate::samples::{Samples, StackRefs, check_version};
 use crate::schema::{LABEL_PREFIX, STACK_ID, Version, always, binary_runs, maybe, runs_of, schema};
 use crate::stack_id::StackIds;
 use crate::table::Table;
@@ -54,7 +55,7 @@ pub fn encode_samples(table: &Table, ids: &mut StackIds<'_>) -> Result<Vec<u8>, 
 }
 
 /// Reads a record of samples, as strictly as Parca's server.
-pub fn read_samples(batch: &RecordBatch) -> Result<Samples, Refused> {
+pub fn read_samples(batch: &RecordBatch) -> Result<Samples, RecordError> {
     check_version(batch.schema_ref(), Version::V1)?;
     let columns = Columns::new(batch);
     let mut labels = Vec::new();

@@ -1,4 +1,4 @@
-//! The record of stacks, and that of the ids that a server asks for.
+//! The stack record, and the record of stack ids that a server requests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,31 +12,31 @@ use profcol_profile::{Idx, Interner, LocationIdx, Mapping, StackIdx};
 
 use crate::arrays::{list, offset, structs};
 use crate::columns::{Column, Columns, Keyed};
+use crate::error::RecordError;
+use crate::frame_row::{FrameRow, LineRow};
 use crate::frames::{Frame, Frames, SourceLine};
 use crate::ipc::{self, NotEncoded};
-use crate::model::{FrameRow, LineRow};
-use crate::read::{Refused, check_version};
 use crate::runs::{Runs, Texts};
+use crate::samples::check_version;
 use crate::schema::{
     STACK_ID, Version, always, binary_runs, dictionary_of, list_of, runs_of, schema,
 };
 use crate::stack_id::StackId;
 
-/// Where the column stands among the fields of a line.
+/// Index of the column number among the fields of a line.
 const COLUMN: usize = 1;
 
-/// What is told of a stack that is not known any more.
+/// The function name of a stack that is no longer known.
 const MISSING: &str = "missing stacktrace";
 
-/// What a server knows of lines.
+/// The fields of a line that the server accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LineLayout {
     WithColumn,
     WithoutColumn,
 }
 
-/// Stacks under their ids. Ids of which no stack is known are answered too: Parca's server refuses
-/// a record that leaves out one that it asked for.
+/// Stacks by id. Unknown ids get a placeholder: Parca's server rejects a record that omits a requested stack.
 pub fn encode_stacks(
     frames: &Frames<'_>,
     stacks: &[(StackId, Option<StackIdx>)],
@@ -44,7 +44,7 @@ pub fn encode_stacks(
     encode(frames, stacks, LineLayout::WithColumn)
 }
 
-/// For Parca before 0.27, which refuses lines with any but the fields that it knows.
+/// For Parca before 0.27, which rejects lines with unknown fields.
 pub fn encode_stacks_without_columns(
     frames: &Frames<'_>,
     stacks: &[(StackId, Option<StackIdx>)],
@@ -91,19 +91,24 @@ fn encode(
     ipc::write(&schema(Version::V1, fields), columns)
 }
 
-/// A record that asks for stacks.
-pub fn encode_wanted<'a>(ids: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<u8>, NotEncoded> {
+/// Encodes a record that requests stacks.
+pub fn encode_stack_request<'a>(
+    ids: impl IntoIterator<Item = &'a [u8]>,
+) -> Result<Vec<u8>, NotEncoded> {
     let ids: BinaryArray = ids.into_iter().map(Some).collect();
     let fields = vec![always(STACK_ID, DataType::Binary)];
     let schema = schema(Version::V1, fields);
     ipc::write(&schema, vec![Arc::new(ids)])
 }
 
-/// The ids of a record that asks for stacks.
-pub fn read_wanted(batch: &RecordBatch) -> Result<Vec<Box<[u8]>>, Refused> {
+/// The ids in a record that requests stacks.
+pub fn read_stack_request(batch: &RecordBatch) -> Result<Vec<Box<[u8]>>, RecordError> {
     if batch.num_columns() != 1 {
-        let reason = format!("{} columns, and not one of ids", batch.num_columns());
-        return Err(Refused::Shape(reason));
+        let reason = format!(
+            "{} columns, expected one column of ids",
+            batch.num_columns()
+        );
+        return Err(RecordError::Shape(reason));
     }
     let ids = Columns::new(batch).column(STACK_ID)?.binary()?;
     Ok(ids.iter().flatten().map(Into::into).collect())
@@ -149,12 +154,12 @@ struct Locations {
     build_ids: Texts,
     line_ends: Vec<usize>,
     lines: Lines,
-    /// By the rows of locations: most frames are in many stacks.
-    known: Vec<Option<EncodedFrame>>,
-    known_lines: Vec<KnownLine>,
+    /// By location row: most frames occur in many stacks.
+    encoded: Vec<Option<EncodedFrame>>,
+    encoded_lines: Vec<EncodedLine>,
 }
 
-/// A frame, its texts as keys of the columns.
+/// A frame with its strings as column keys.
 #[derive(Clone, Copy)]
 struct EncodedFrame {
     address: u64,
@@ -162,15 +167,15 @@ struct EncodedFrame {
     memory: Mapping,
     file: u32,
     build_id: Option<u32>,
-    /// Of the known lines, from the first one up to the second.
+    /// The range of its `encoded_lines`.
     lines: (usize, usize),
-    /// Whether it is known what code it is.
+    /// Whether the code of the frame could be identified.
     is_known: bool,
 }
 
-/// A line, its texts as keys of the columns.
+/// A line with its strings as column keys.
 #[derive(Clone, Copy)]
-struct KnownLine {
+struct EncodedLine {
     line: i64,
     column: u64,
     name: u32,
@@ -183,27 +188,27 @@ impl Locations {
     fn new(frames: &Frames<'_>) -> Self {
         let rows = frames.model().dictionary.locations.rows().len();
         Self {
-            known: vec![None; rows],
+            encoded: vec![None; rows],
             ..Self::default()
         }
     }
 
-    /// Whether it is known what code it is.
+    /// Returns whether the code of the frame could be identified.
     fn add(&mut self, frames: &Frames<'_>, location: LocationIdx) -> bool {
-        let known = match self.known.get(location.row()) {
-            Some(Some(known)) => *known,
+        let encoded = match self.encoded.get(location.row()) {
+            Some(Some(encoded)) => *encoded,
             _ => {
                 let frame = frames.frame(location);
                 let lines: Vec<_> = frames.lines(&frame).collect();
-                let known = self.know(&frame, &lines);
-                if let Some(place) = self.known.get_mut(location.row()) {
-                    *place = Some(known);
+                let encoded = self.encode(&frame, &lines);
+                if let Some(place) = self.encoded.get_mut(location.row()) {
+                    *place = Some(encoded);
                 }
-                known
+                encoded
             }
         };
-        self.push(known);
-        known.is_known
+        self.push(encoded);
+        encoded.is_known
     }
 
     fn add_missing(&mut self) {
@@ -215,37 +220,37 @@ impl Locations {
             name: MISSING,
             ..SourceLine::default()
         };
-        let known = self.know(&frame, &[line]);
-        self.push(known);
+        let encoded = self.encode(&frame, &[line]);
+        self.push(encoded);
     }
 
-    fn know(&mut self, frame: &Frame<'_>, lines: &[SourceLine<'_>]) -> EncodedFrame {
-        let first = self.known_lines.len();
+    fn encode(&mut self, frame: &Frame<'_>, lines: &[SourceLine<'_>]) -> EncodedFrame {
+        let first = self.encoded_lines.len();
         for line in lines {
-            self.known_lines.push(self.lines.know(line));
+            self.encoded_lines.push(self.lines.encode(line));
         }
         EncodedFrame {
             address: frame.address,
             kind: self.kinds.key(frame.kind),
             memory: frame.memory,
-            // Parca's server dies of a record none of whose frames has a file.
+            // Parca's server crashes on a record in which no frame has a file.
             file: self.files.key(frame.file),
             build_id: (!frame.build_id.is_empty()).then(|| self.build_ids.key(frame.build_id)),
-            lines: (first, self.known_lines.len()),
+            lines: (first, self.encoded_lines.len()),
             is_known: frame.is_known,
         }
     }
 
-    fn push(&mut self, known: EncodedFrame) {
-        self.addresses.push(known.address);
-        self.kinds.push_key(Some(known.kind));
-        self.starts.push(known.memory.memory_start);
-        self.limits.push(known.memory.memory_limit);
-        self.offsets.push(known.memory.file_offset);
-        self.files.push_key(Some(known.file));
-        self.build_ids.push_key(known.build_id);
-        let (first, end) = known.lines;
-        for line in self.known_lines.get(first..end).unwrap_or_default() {
+    fn push(&mut self, encoded: EncodedFrame) {
+        self.addresses.push(encoded.address);
+        self.kinds.push_key(Some(encoded.kind));
+        self.starts.push(encoded.memory.memory_start);
+        self.limits.push(encoded.memory.memory_limit);
+        self.offsets.push(encoded.memory.file_offset);
+        self.files.push_key(Some(encoded.file));
+        self.build_ids.push_key(encoded.build_id);
+        let (first, end) = encoded.lines;
+        for line in self.encoded_lines.get(first..end).unwrap_or_default() {
             self.lines.push(*line);
         }
         self.line_ends.push(self.lines.lines.len());
@@ -257,7 +262,7 @@ impl Locations {
             |runs: &Runs<u64>| runs.array(|numbers| Arc::new(UInt64Array::from(numbers.to_vec())));
         let mut ends = vec![0];
         ends.extend(self.line_ends.iter().map(|&end| offset(end)));
-        // A frame without lines has none, rather than an empty list of them.
+        // A frame without lines is null instead of an empty list.
         let has_lines: NullBuffer = ends.windows(2).map(|ends| ends[0] != ends[1]).collect();
         let columns: Vec<ArrayRef> = vec![
             Arc::new(UInt64Array::from(self.addresses)),
@@ -290,8 +295,8 @@ struct Lines {
 }
 
 impl Lines {
-    fn know(&mut self, line: &SourceLine<'_>) -> KnownLine {
-        KnownLine {
+    fn encode(&mut self, line: &SourceLine<'_>) -> EncodedLine {
+        EncodedLine {
             line: line.line,
             column: line.column.try_into().unwrap_or(0),
             name: self.names.key(line.name),
@@ -301,7 +306,7 @@ impl Lines {
         }
     }
 
-    fn push(&mut self, line: KnownLine) {
+    fn push(&mut self, line: EncodedLine) {
         self.lines.push(line.line);
         self.columns.push(line.column);
         self.names.push_key(Some(line.name));
@@ -327,16 +332,16 @@ impl Lines {
     }
 }
 
-/// Stacks that were told, of one record or of several.
+/// Stacks received in one or several records.
 #[derive(Default)]
 pub struct Stacks {
-    records: Vec<Told>,
+    records: Vec<StackRecord>,
     places: HashMap<Box<[u8]>, (usize, usize)>,
 }
 
-/// A record of stacks, read.
-struct Told {
-    /// Where the frames of each stack end; the first entry is where the first one begins.
+/// A decoded stack record.
+struct StackRecord {
+    /// The end of each stack's frames; the first entry is the start of the first stack.
     ends: Vec<i32>,
     has_frames: Vec<bool>,
     frames: FrameColumns,
@@ -365,12 +370,12 @@ struct LineColumns {
 }
 
 impl Stacks {
-    /// Adds the stacks of a record; of two with one id the later one counts.
-    pub fn add(&mut self, batch: &RecordBatch) -> Result<(), Refused> {
+    /// Adds the stacks of a record; a later stack replaces an earlier one of the same id.
+    pub fn add(&mut self, batch: &RecordBatch) -> Result<(), RecordError> {
         check_version(batch.schema_ref(), Version::V1)?;
         if batch.num_columns() != 3 {
-            let reason = format!("{} columns, and not three", batch.num_columns());
-            return Err(Refused::Shape(reason));
+            let reason = format!("{} columns, expected three", batch.num_columns());
+            return Err(RecordError::Shape(reason));
         }
         let columns = Columns::new(batch);
         let ids = columns.column(STACK_ID)?.binary()?;
@@ -383,7 +388,7 @@ impl Stacks {
                 self.places.insert(id.into(), (record, row));
             }
         }
-        self.records.push(Told {
+        self.records.push(StackRecord {
             ends: stacks.value_offsets().to_vec(),
             has_frames: (0..stacks.len()).map(|row| stacks.is_valid(row)).collect(),
             frames,
@@ -395,22 +400,23 @@ impl Stacks {
         self.places.contains_key(id)
     }
 
-    /// The row of a stack in a dictionary; none where it was not told.
+    /// Interns a stack in a dictionary; `None` if it was not received.
     pub fn intern(&self, rows: &mut Interner, id: &[u8]) -> Option<StackIdx> {
         let &(record, row) = self.places.get(id)?;
-        let told = self.records.get(record)?;
-        if told.has_frames.get(row) != Some(&true) {
+        let stacks = self.records.get(record)?;
+        if stacks.has_frames.get(row) != Some(&true) {
             return Some(Idx::UNSET);
         }
-        let (start, end) = (*told.ends.get(row)?, *told.ends.get(row + 1)?);
+        let (start, end) = (*stacks.ends.get(row)?, *stacks.ends.get(row + 1)?);
         let frames = start as usize..end as usize;
-        let locations: Vec<LocationIdx> = frames.map(|row| told.frames.intern(rows, row)).collect();
+        let locations: Vec<LocationIdx> =
+            frames.map(|row| stacks.frames.intern(rows, row)).collect();
         Some(rows.stack(&locations))
     }
 }
 
 impl FrameColumns {
-    fn read(column: Column<'_>) -> Result<Self, Refused> {
+    fn read(column: Column<'_>) -> Result<Self, RecordError> {
         let frames = column.structs()?;
         let runs = |name| frames.column(name)?.runs();
         let lines = frames.column("lines")?.list()?;
@@ -452,7 +458,7 @@ impl FrameColumns {
 }
 
 impl LineColumns {
-    fn read(column: Column<'_>) -> Result<Self, Refused> {
+    fn read(column: Column<'_>) -> Result<Self, RecordError> {
         let lines = column.structs()?;
         let columns = lines.optional("column");
         let columns = columns.map(|columns| columns.uint64().cloned());
@@ -470,7 +476,7 @@ impl LineColumns {
     }
 
     fn line(&self, row: usize) -> LineRow<'_> {
-        // No line is negative, and OTLP refuses one that is.
+        // OTLP rejects negative lines.
         let number = |numbers: &[i64]| numbers.get(row).copied().unwrap_or_default().max(0);
         let column = self
             .columns

@@ -1,4 +1,4 @@
-//! Writes a record.
+//! Encodes a record.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -76,14 +76,14 @@ pub fn encode(
     ipc::write(&schema(Version::V2, fields), columns)
 }
 
-/// Each stack stands once, however many samples have it.
+/// Stores each stack once, however many samples have it.
 fn stack_column(table: &Table, frames: &Frames<'_>) -> ArrayRef {
     let mut locations: IndexSet<LocationIdx> = IndexSet::new();
-    let mut known: HashMap<StackIdx, (i32, i32)> = HashMap::new();
+    let mut encoded: HashMap<StackIdx, (i32, i32)> = HashMap::new();
     let mut items = Vec::new();
     let (mut offsets, mut sizes) = (Vec::new(), Vec::new());
     for &stack in &table.stacks {
-        let &mut (start, size) = known.entry(stack).or_insert_with(|| {
+        let &mut (start, size) = encoded.entry(stack).or_insert_with(|| {
             let start = offset(items.len());
             let stack = frames.model().dictionary.stacks.get(stack);
             for &location in stack {
@@ -130,7 +130,7 @@ impl Locations {
     }
 
     fn finish(self) -> ArrayRef {
-        // A frame without lines has none, rather than an empty list of them.
+        // A frame without lines is null instead of an empty list.
         let has_lines: NullBuffer = self.line_sizes.iter().map(|&size| size != 0).collect();
         let (offsets, sizes) = (self.line_offsets, self.line_sizes);
         let rows = self.addresses.len();
@@ -156,7 +156,7 @@ struct Lines {
     lines: Vec<u64>,
     columns: Vec<u64>,
     functions: Vec<Option<u32>>,
-    known: IndexSet<(Box<str>, Box<str>, i64)>,
+    rows: IndexSet<(Box<str>, Box<str>, i64)>,
 }
 
 impl Lines {
@@ -164,18 +164,18 @@ impl Lines {
         self.lines.push(line.line.try_into().unwrap_or(0));
         self.columns.push(line.column.try_into().unwrap_or(0));
         let function = (line.name.into(), line.file.into(), line.start_line);
-        let (key, _) = self.known.insert_full(function);
+        let (key, _) = self.rows.insert_full(function);
         self.functions.push(Some(offset(key).cast_unsigned()));
     }
 
     fn finish(self) -> ArrayRef {
-        let names = self.known.iter().map(|(name, _, _)| some(name));
+        let names = self.rows.iter().map(|(name, _, _)| some(name));
         let mut files = Texts::default();
-        for (_, file, _) in &self.known {
+        for (_, file, _) in &self.rows {
             files.push(some(file));
         }
         let starts = self
-            .known
+            .rows
             .iter()
             .map(|&(_, _, start)| u64::try_from(start).unwrap_or(0));
         let columns: Vec<ArrayRef> = vec![
@@ -183,7 +183,7 @@ impl Lines {
             files.text(),
             Arc::new(starts.collect::<UInt64Array>()),
         ];
-        let functions = structs(&function_type(), columns, self.known.len());
+        let functions = structs(&function_type(), columns, self.rows.len());
         let rows = self.lines.len();
         let columns: Vec<ArrayRef> = vec![
             Arc::new(UInt64Array::from(self.lines)),

@@ -1,10 +1,10 @@
-//! The newer layout: samples and their stacks are one record.
+//! The newer layout: samples and their stacks in one record.
 
 mod encode;
 mod read;
 
 pub use encode::encode;
-pub use read::{InlineStacks, Interning, read_samples};
+pub use read::{Interning, read_samples};
 
 use std::collections::HashMap;
 
@@ -38,7 +38,7 @@ fn function_type() -> DataType {
     ]))
 }
 
-/// Parca's server demands the extension.
+/// Parca's server requires the extension type.
 fn id_field(name: &str) -> Field {
     let metadata = HashMap::from([
         ("ARROW:extension:name".to_owned(), "arrow.uuid".to_owned()),

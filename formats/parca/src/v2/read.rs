@@ -1,50 +1,23 @@
-//! Reads a record.
+//! Decodes a record.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-use arrow_array::{
-    Array, ArrayRef, FixedSizeBinaryArray, ListViewArray, RecordBatch, StringViewArray,
-    UInt32Array, UInt64Array,
-};
+use arrow_array::{Array, ArrayRef, FixedSizeBinaryArray, ListViewArray, RecordBatch, UInt64Array};
 use profcol_profile::{Idx, Interner, LocationIdx, StackIdx};
 
-use crate::columns::{Column, Columns, Keyed};
-use crate::model::{FrameRow, LineRow};
-use crate::read::{Refused, Samples, StackRefs, check_version};
+use crate::columns::{Column, Columns};
+use crate::error::RecordError;
+use crate::frame_row::{FrameRow, LineRow};
+use crate::samples::{InlineStacks, Lines, Locations, Samples, StackRefs, check_version};
 use crate::schema::{STACK_ID, Version};
 
-/// All stacks of a record together may have so many frames, each stack counted once. They are views of
-/// one list, so that a short record can have any number of long ones.
+/// Limit on the total frames of a record, with each stack counted once. Stacks are views of one list, so that a short
+/// record can have any number of long ones.
 const MAX_FRAMES: usize = 1 << 24;
 
-/// The stacks of the rows of a record.
-pub struct InlineStacks {
-    stacks: ListViewArray,
-    frames: UInt32Array,
-    locations: Locations,
-}
-
-struct Locations {
-    addresses: UInt64Array,
-    kinds: Keyed,
-    files: Keyed,
-    build_ids: Keyed,
-    line_lists: ListViewArray,
-    lines: Lines,
-}
-
-struct Lines {
-    lines: UInt64Array,
-    columns: UInt64Array,
-    functions: UInt32Array,
-    names: StringViewArray,
-    files: Keyed,
-    start_lines: UInt64Array,
-}
-
 /// Reads a record, as strictly as Parca's server.
-pub fn read_samples(batch: &RecordBatch) -> Result<Samples, Refused> {
+pub fn read_samples(batch: &RecordBatch) -> Result<Samples, RecordError> {
     check_version(batch.schema_ref(), Version::V2)?;
     let columns = Columns::new(batch);
     let mut labels = Vec::new();
@@ -55,8 +28,8 @@ pub fn read_samples(batch: &RecordBatch) -> Result<Samples, Refused> {
     }
     let ids: &FixedSizeBinaryArray = columns.column(STACK_ID)?.array("16 bytes")?;
     if ids.value_length() != 16 {
-        let reason = format!("{STACK_ID:?} has {} bytes, and not 16", ids.value_length());
-        return Err(Refused::Shape(reason));
+        let reason = format!("{STACK_ID:?} has {} bytes, expected 16", ids.value_length());
+        return Err(RecordError::Shape(reason));
     }
     let stacks: &ListViewArray = columns.column("stacktrace")?.array("views of lists")?;
     let (frames, locations) = Column::new(stacks.values(), "stacktrace").dictionary()?;
@@ -80,25 +53,25 @@ impl InlineStacks {
     }
 }
 
-/// Puts the stacks of a record into a dictionary, each once.
+/// Interns the stacks of a record.
 pub struct Interning<'a> {
     inline: &'a InlineStacks,
     stacks: HashMap<Range<usize>, StackIdx>,
     locations: HashMap<usize, LocationIdx>,
-    /// Frames and lines.
+    /// Frames and lines by row.
     left: usize,
 }
 
 impl Interning<'_> {
     /// The row of a sample's stack.
-    pub fn stack(&mut self, rows: &mut Interner, sample: usize) -> Result<StackIdx, Refused> {
+    pub fn stack(&mut self, rows: &mut Interner, sample: usize) -> Result<StackIdx, RecordError> {
         let stacks = &self.inline.stacks;
         if sample >= stacks.len() || stacks.is_null(sample) {
             return Ok(Idx::UNSET);
         }
         let view = range(stacks, sample);
-        if let Some(&known) = self.stacks.get(&view) {
-            return Ok(known);
+        if let Some(&stack) = self.stacks.get(&view) {
+            return Ok(stack);
         }
         self.take(view.len())?;
         let frames = &self.inline.frames;
@@ -113,9 +86,9 @@ impl Interning<'_> {
         Ok(stack)
     }
 
-    fn location(&mut self, rows: &mut Interner, row: usize) -> Result<LocationIdx, Refused> {
-        if let Some(&known) = self.locations.get(&row) {
-            return Ok(known);
+    fn location(&mut self, rows: &mut Interner, row: usize) -> Result<LocationIdx, RecordError> {
+        if let Some(&location) = self.locations.get(&row) {
+            return Ok(location);
         }
         let locations = &self.inline.locations;
         let lines = locations.lines_of(row);
@@ -125,17 +98,17 @@ impl Interning<'_> {
         Ok(location)
     }
 
-    fn take(&mut self, frames: usize) -> Result<(), Refused> {
+    fn take(&mut self, frames: usize) -> Result<(), RecordError> {
         let left = self.left.checked_sub(frames);
         self.left = left.ok_or_else(|| {
-            Refused::Shape(format!("the stacks have more than {MAX_FRAMES} frames"))
+            RecordError::Shape(format!("the stacks have more than {MAX_FRAMES} frames"))
         })?;
         Ok(())
     }
 }
 
 impl Locations {
-    fn read(array: &ArrayRef) -> Result<Self, Refused> {
+    fn read(array: &ArrayRef) -> Result<Self, RecordError> {
         let fields = Column::new(array, "stacktrace").structs()?;
         let lists: &ListViewArray = fields.column("lines")?.array("views of lists")?;
         Ok(Self {
@@ -171,7 +144,7 @@ impl Locations {
 }
 
 impl Lines {
-    fn read(array: &ArrayRef) -> Result<Self, Refused> {
+    fn read(array: &ArrayRef) -> Result<Self, RecordError> {
         let fields = Column::new(array, "lines").structs()?;
         let (keys, functions) = fields.column("function")?.dictionary()?;
         let functions = Column::new(functions, "function").structs()?;
@@ -186,8 +159,8 @@ impl Lines {
     }
 
     fn line(&self, row: usize) -> LineRow<'_> {
-        let is_known = row < self.functions.len() && self.functions.is_valid(row);
-        let function = if is_known {
+        let has_function = row < self.functions.len() && self.functions.is_valid(row);
+        let function = if has_function {
             self.functions.value(row) as usize
         } else {
             usize::MAX

@@ -1,4 +1,4 @@
-//! Records as agents send them.
+//! Records in the formats that agents send.
 
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_ipc::{CompressionType, MetadataVersion};
@@ -18,7 +18,7 @@ pub fn encode_v1(model: &Model) -> (Vec<u8>, Vec<u8>) {
     let mut stacks = Vec::new();
     for &stack in &table.stacks {
         let id = ids.id(stack);
-        if stacks.iter().all(|(known, _)| *known != id) {
+        if stacks.iter().all(|(other, _)| *other != id) {
             stacks.push((id, Some(stack)));
         }
     }
@@ -33,15 +33,15 @@ pub fn encode_v2(model: &Model) -> Vec<u8> {
     v2::encode(&table, &frames, &mut ids).expect("can be encoded")
 }
 
-/// A record as agents send it that compress the bodies.
+/// A record with compressed bodies, as some agents send it.
 pub fn compressed(record: &[u8]) -> Vec<u8> {
-    let batch = ipc::read(record, LIMIT).expect("is right");
+    let batch = ipc::read(record, LIMIT).expect("valid");
     let batch = batch.expect("has rows");
     let options = IpcWriteOptions::try_new(8, false, MetadataVersion::V5)
         .and_then(|options| options.try_with_compression(Some(CompressionType::LZ4_FRAME)));
     let schema = batch.schema_ref();
     let writer =
-        StreamWriter::try_new_with_options(Vec::new(), schema, options.expect("is possible"));
+        StreamWriter::try_new_with_options(Vec::new(), schema, options.expect("supported"));
     let mut writer = writer.expect("can be encoded");
     writer.write(&batch).expect("can be encoded");
     writer.into_inner().expect("can be encoded")

@@ -39,7 +39,7 @@ pub fn file() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn samples(locations: Vec<u64>) -> impl Strategy<Value = (Vec<(i64, i64)>, Vec<Sample>)> {
-    // Without the last string, so that no two are of the same type.
+    // Excludes the last string, so that no two types are equal.
     let types = btree_set((0..STRINGS - 1, 0..STRINGS - 1), 1..4).prop_map(Vec::from_iter);
     types.prop_shuffle().prop_flat_map(move |types| {
         let samples = vec(sample(locations.clone(), types.len()), 0..8);
@@ -47,7 +47,7 @@ fn samples(locations: Vec<u64>) -> impl Strategy<Value = (Vec<(i64, i64)>, Vec<S
     })
 }
 
-/// Text that differs, but for the last, which is the second again.
+/// Distinct strings, except for the last one, which repeats the second.
 fn strings() -> impl Strategy<Value = Vec<String>> {
     vec("[a-f0-9/]{0,6}|\\PC{1,3}", STRINGS as usize - 2).prop_map(|texts| {
         let numbered = (10..).zip(texts).map(|(at, text)| format!("{at}{text}"));
@@ -66,7 +66,7 @@ fn value_type((r#type, unit): (i64, i64)) -> ValueType {
     ValueType { r#type, unit }
 }
 
-/// Of memory; not empty, or not set.
+/// A memory range: not empty, or unset.
 fn range() -> impl Strategy<Value = Range<u64>> {
     prop_oneof![
         Just(0..0),
@@ -129,7 +129,7 @@ fn location(id: u64, mappings: Vec<u64>, functions: Vec<u64>) -> impl Strategy<V
 }
 
 fn sample(locations: Vec<u64>, types: usize) -> impl Strategy<Value = Sample> {
-    // A key has one unit, and a number without one is not 0.
+    // A key has a single unit, and a number without a unit is not 0.
     let text = (1..4i64, 1..STRINGS).prop_map(|(key, str)| Label {
         key,
         str,

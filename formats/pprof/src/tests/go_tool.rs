@@ -1,6 +1,5 @@
-//! What Go's own tool says of files written here.
+//! Checks written files with Go's own tool.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -10,11 +9,12 @@ use profcol_profile::{
     Function, Interner, Line, Location, LocationRef, Mapping, MappingRef, Model, Profile, Profiles,
     ResourceProfiles, SampleRef, Samples, ScopeProfiles, Validation, ValueType,
 };
+use profcol_test_skip::skip;
 
-/// A recorded request as a file.
+/// A recorded request, converted to a file.
 fn recorded(name: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/otlp/profiler");
-    let wire = std::fs::read(path.join(name)).expect("was recorded");
+    let wire = std::fs::read(path.join(name)).expect("recording exists");
     let received = Profiles::from_wire(wire.into(), Validation::Reject);
     let model = received
         .unwrap_or_else(|error| panic!("{name}: {error}"))
@@ -24,12 +24,12 @@ fn recorded(name: &str) -> Vec<u8> {
     gzip(&file.expect("the sample types are the same"))
 }
 
-/// Where nothing is named, `pprof` names all of a mapping anew: it must not where we named a part.
+/// `pprof` symbolizes a mapping without any names itself: it must not do so if some are present.
 #[test]
-fn go_tool_keeps_the_names_of_a_mapping_that_is_named_in_part() {
-    let executable = std::env::current_exe().expect("it runs");
-    let executable = executable.to_str().expect("is text");
-    let maps = std::fs::read_to_string("/proc/self/maps").expect("there is /proc");
+fn go_tool_keeps_the_names_of_a_partially_symbolized_mapping() {
+    let executable = std::env::current_exe().expect("the test's own executable");
+    let executable = executable.to_str().expect("valid UTF-8");
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc is mounted");
     let mut own = maps.lines().filter(|line| line.ends_with(executable));
     let start = |line: &str| u64::from_str_radix(line.split('-').next().unwrap_or_default(), 16);
     let base = own.next().and_then(|line| start(line).ok());
@@ -95,7 +95,7 @@ fn go_tool_keeps_the_names_of_a_mapping_that_is_named_in_part() {
             ..ResourceProfiles::default()
         }],
     };
-    let file = write(sets(&model), LabelSelection::default()).expect("is one set");
+    let file = write(sets(&model), LabelSelection::default()).expect("a single set");
     if let Some(text) = pprof(&gzip(&file), &["-top"]) {
         assert!(
             text.contains("<alloc::vec::Vec<u8> as hot::Tr>::go"),
@@ -104,7 +104,7 @@ fn go_tool_keeps_the_names_of_a_mapping_that_is_named_in_part() {
     }
 }
 
-/// A file that goes with the test.
+/// A temporary file.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
@@ -113,7 +113,7 @@ impl Drop for Temporary {
     }
 }
 
-/// A report of Go's own tool; `None` where there is no Go.
+/// A report of Go's own tool; `None` without Go.
 fn pprof(file: &[u8], report: &[&str]) -> Option<String> {
     let name = format!("profcol-{}{}.pb.gz", std::process::id(), report.concat());
     let path = Temporary(std::env::temp_dir().join(name));
@@ -121,20 +121,13 @@ fn pprof(file: &[u8], report: &[&str]) -> Option<String> {
     let mut tool = Command::new("go");
     tool.args(["tool", "pprof"]).args(report).arg(&path.0);
     let Ok(output) = tool.output() else {
-        skip("no go");
+        skip("Go is not installed");
         return None;
     };
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{report:?}: {errors}");
     Some(text)
-}
-
-fn skip(missing: &str) {
-    let is_ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
-    assert!(!is_ci, "{missing}");
-    // Not by the macros, whose output is shown of failed tests alone.
-    let _ = writeln!(std::io::stderr(), "skipped: {missing}");
 }
 
 #[test]
@@ -144,8 +137,8 @@ fn go_tool_reads_functions_mappings_labels_and_units() {
     fn check(text: &str, expected: &[&str]) {
         for expected in expected {
             let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-            let found = text.lines().any(|line| squeezed(line).contains(expected));
-            assert!(found, "{expected} is not in\n{text}");
+            let is_present = text.lines().any(|line| squeezed(line).contains(expected));
+            assert!(is_present, "{expected} is not in\n{text}");
         }
     }
     let check = |report: &str, expected: &[&str]| {

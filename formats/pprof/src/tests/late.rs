@@ -1,4 +1,4 @@
-//! Lines that are set later make the file that they would have made at once.
+//! Setting lines later yields the same file as adding them at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::oracle::{Meaning, meaning};
 use crate::{Builder, LabelSelection, UnnamedLocation, sets};
 use profcol_profile::{Line, LocationIdx, LocationRef, Locations, Model, NamedLine};
 
-/// The same with an address of its own for each location, and a copy in which no location has lines.
+/// The model with a distinct address for each location, and a copy without lines.
 fn with_and_without_lines(model: &Model) -> [Model; 2] {
     [true, false].map(|has_lines| {
         let mut dictionary = (*model.dictionary).clone();
@@ -46,7 +46,7 @@ fn lines_of(model: &Model, location: LocationIdx) -> Vec<NamedLine<'_>> {
     named.collect()
 }
 
-/// The file of the sets at `number` of these models, the lines of `named` being set at the end.
+/// The file of the sets at `number` of these models, with the lines of `named` set at the end.
 fn added(named: &Model, parts: &[&Model], number: usize) -> Meaning {
     let mut builder = Builder::new(LabelSelection::default());
     let mut unnamed: HashMap<UnnamedLocation, LocationIdx> = HashMap::new();
@@ -55,7 +55,9 @@ fn added(named: &Model, parts: &[&Model], number: usize) -> Meaning {
         let mut note = |location, id| {
             unnamed.insert(id, location);
         };
-        builder.add_and_tell(&set, &mut note).expect("is one set");
+        builder
+            .add_with_unnamed(&set, &mut note)
+            .expect("a single set");
     }
     builder.set_lines(|id| {
         let lines = lines_of(named, *unnamed.get(&id)?);
@@ -68,7 +70,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn lines_that_are_set_later_make_the_same_file(model in profcol_profile::testkit::models()) {
+    fn setting_lines_later_yields_the_same_file(model in profcol_profile::testkit::models()) {
         let [named, bare] = with_and_without_lines(&model);
         for number in 0..sets(&named).count() {
             let once = added(&named, &[&named], number);

@@ -11,7 +11,7 @@ use super::{LabelSelection, Limits, ProfileSet, gzip, read, sets, write};
 use oracle::{Meaning, meaning};
 use profcol_profile::{Model, Profiles, Validation};
 
-/// What the file says that all of `model` makes.
+/// The meaning of the file written from `model`.
 fn written(model: &Model, labels: LabelSelection) -> Meaning {
     meaning(&write(sets(model), labels).expect("the sample types are the same"))
 }
@@ -21,20 +21,20 @@ proptest! {
 
     #[test]
     fn writes_what_it_read(file in arbitrary::file()) {
-        let model = read(&gzip(&file), Limits::default()).expect("is valid");
+        let model = read(&gzip(&file), Limits::default()).expect("valid");
         prop_assert_eq!(sets(&model).count(), 1);
         prop_assert_eq!(written(&model, LabelSelection::default()), meaning(&file));
 
         let otlp = Profiles::from_model(model).to_wire();
         let valid = Profiles::from_wire(otlp, Validation::Reject).map(drop);
-        prop_assert!(valid.is_ok(), "{}", valid.expect_err("was checked"));
+        prop_assert!(valid.is_ok(), "{}", valid.expect_err("checked above"));
     }
 
     #[test]
-    fn writes_any_model_so_that_it_can_be_read(model in profcol_profile::testkit::models()) {
+    fn any_model_can_be_written_and_read_back(model in profcol_profile::testkit::models()) {
         for set in sets(&model) {
-            let file = write([set.clone()], LabelSelection::default()).expect("is one set");
-            let read = read(&file, Limits::default()).expect("was written here");
+            let file = write([set.clone()], LabelSelection::default()).expect("a single set");
+            let read = read(&file, Limits::default()).expect("written above");
             prop_assert_eq!(written(&read, LabelSelection::default()), meaning(&file));
             let samples = set.profiles[0].samples.len();
             prop_assert!(read.sample_count() <= samples * set.profiles.len());

@@ -1,4 +1,4 @@
-//! An independent reader and writer of pprof, and what a file says whatever its ids and order.
+//! An independent pprof reader and writer, and the meaning of a file independent of its ids and order.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -130,7 +130,7 @@ pub struct Function {
     pub start_line: i64,
 }
 
-/// What a file says: no ids, no order but where it matters, equal samples added up.
+/// The meaning of a file: no ids, order only where it matters, equal samples merged.
 #[derive(Debug, Default, PartialEq)]
 pub struct Meaning {
     pub sample_types: Vec<(String, String)>,
@@ -143,7 +143,7 @@ pub struct Meaning {
     pub keep_frames: String,
     pub doc_url: String,
     pub default_sample_type: String,
-    /// What tools call the file that was profiled.
+    /// The program name that tools show.
     pub first_mapping: Option<String>,
 }
 
@@ -176,7 +176,7 @@ pub struct Place {
 /// Key, text, number and unit, sorted.
 pub type Labels = Vec<(String, String, i64, String)>;
 
-/// Reads a file as pprof's own tools would, panicking where they refuse it.
+/// Reads a file as pprof's own tools would, panicking where they return an error.
 pub fn meaning(file: &[u8]) -> Meaning {
     let file = Profile::decode(file).expect("is protobuf");
     assert_eq!(file.string_table[0], "");

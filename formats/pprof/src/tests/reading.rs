@@ -79,7 +79,7 @@ fn model(file: &Profile) -> Model {
     read(&file.encode_to_vec(), Limits::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The only profile's sample types, or those of all.
+/// The sample types of all profiles.
 fn kinds(model: &Model) -> Vec<&str> {
     let strings = &model.dictionary.strings;
     let types = model.profiles().filter_map(|profile| profile.sample_type);
@@ -98,8 +98,8 @@ fn scope_attributes(model: &Model) -> Vec<KeyValue> {
 /// Key, value and unit of the attributes of the first sample.
 fn sample_attributes(model: &Model) -> Vec<(&str, &Value, &str)> {
     let tables = &model.dictionary;
-    let profile = model.profiles().next().expect("there is a profile");
-    let sample = profile.samples.get(0).expect("there is a sample");
+    let profile = model.profiles().next().expect("has a profile");
+    let sample = profile.samples.get(0).expect("has a sample");
     let rows = sample
         .attributes
         .iter()
@@ -115,7 +115,7 @@ fn sample_attributes(model: &Model) -> Vec<(&str, &Value, &str)> {
 }
 
 #[test]
-fn makes_a_profile_of_each_sample_type_the_default_first() {
+fn reads_a_profile_per_sample_type_the_default_first() {
     #[track_caller]
     fn check(default_sample_type: i64, kinds_expected: &[&str], attributes: &[KeyValue]) {
         let model = model(&Profile {
@@ -133,7 +133,7 @@ fn makes_a_profile_of_each_sample_type_the_default_first() {
     check(0, &["cpu", "samples"], std::slice::from_ref(&swapped));
     check(3, &["cpu", "samples"], &[swapped.clone(), default("cpu")]);
     check(1, &["samples", "cpu"], &[default("samples")]);
-    // Not one of the sample types.
+    // An unknown sample type.
     check(5, &["cpu", "samples"], &[swapped, default("main")]);
 }
 
@@ -178,7 +178,7 @@ fn reads_labels_as_attributes() {
 }
 
 #[test]
-fn knows_build_ids_by_their_form() {
+fn recognizes_build_ids_by_their_form() {
     #[track_caller]
     fn check(build_id: &str, key: Option<&str>) {
         let mut file = file();
@@ -189,14 +189,14 @@ fn knows_build_ids_by_their_form() {
         let rows = attributes
             .iter()
             .filter_map(|row| tables.attributes.get(*row));
-        let found = rows.filter(|row| row.value.as_str().is_some()).map(|row| {
+        let build_ids = rows.filter(|row| row.value.as_str().is_some()).map(|row| {
             (
                 tables.strings.get(row.key),
                 row.value.as_str().unwrap_or(""),
             )
         });
         assert_eq!(
-            found.collect::<Vec<_>>(),
+            build_ids.collect::<Vec<_>>(),
             Vec::from_iter(key.map(|key| (key, build_id)))
         );
     }
@@ -211,7 +211,7 @@ fn knows_build_ids_by_their_form() {
 }
 
 #[test]
-fn refuses_what_pprof_refuses() {
+fn rejects_what_pprof_rejects() {
     #[track_caller]
     fn check(change: fn(&mut Profile), expected: &str) {
         let mut file = file();
@@ -229,11 +229,11 @@ fn refuses_what_pprof_refuses() {
     );
     check(
         |file| file.sample[0].value.push(1),
-        "sample 0: there are 3 values for 2 sample types",
+        "sample 0: 3 values for 2 sample types",
     );
     check(
         |file| file.sample_type.clear(),
-        "sample 0: there are 2 values for 0 sample types",
+        "sample 0: 2 values for 0 sample types",
     );
     check(
         |file| file.sample[0].label[0].key = 99,
@@ -247,10 +247,7 @@ fn refuses_what_pprof_refuses() {
         |file| file.location[0].line[1].function_id = 9,
         "location 0: function 9 is not in the file",
     );
-    check(
-        |file| file.location[0].id = 0,
-        "location 0: the id is missing",
-    );
+    check(|file| file.location[0].id = 0, "location 0: missing id");
     check(|file| file.function[1].id = 1, "function 1: duplicate id 1");
     check(
         |file| file.mapping.push(file.mapping[0].clone()),
@@ -269,7 +266,7 @@ fn refuses_what_pprof_refuses() {
     let error = read(&twice, Limits::default()).expect_err("two files");
     assert_eq!(
         error.to_string(),
-        "malformed profile: two profiles are joined into one file"
+        "malformed profile: the file contains two concatenated profiles"
     );
 }
 
@@ -296,7 +293,7 @@ fn reads_what_pprof_reads() {
         Some(0)
     );
 
-    // Lists of numbers that are not packed, and text that is not UTF-8.
+    // Unpacked repeated numbers, and invalid UTF-8.
     let unpacked = [
         0x0a, 0, // sample type
         0x12, 6, 8, 1, 8, 1, 16, 5, // sample: locations 1 and 1, value 5
@@ -304,8 +301,8 @@ fn reads_what_pprof_reads() {
         0x2a, 4, 8, 1, 16, 1, // function 1, named by string 1
         0x32, 0, 0x32, 2, b'a', 0xff, // strings
     ];
-    let model = read(&unpacked, Limits::default()).expect("is valid");
-    let profile = model.profiles().next().expect("there is a profile");
+    let model = read(&unpacked, Limits::default()).expect("valid");
+    let profile = model.profiles().next().expect("has a profile");
     assert_eq!(
         profile.samples.get(0).map(|sample| sample.values),
         Some(&[5][..])
@@ -315,7 +312,7 @@ fn reads_what_pprof_reads() {
 }
 
 #[test]
-fn reads_files_of_nothing() {
+fn reads_empty_files() {
     let empty = model(&Profile::default());
     assert_eq!(empty.profiles().count(), 0);
     let without_samples = model(&Profile {
@@ -344,14 +341,14 @@ fn stays_within_limits() {
     check(&gzip(&plain)[..20], limits, "failed to decompress");
     assert!(read(&gzip(&plain), limits).is_ok());
 
-    let too_much = "takes more than 100000 bytes of memory";
+    let too_much = "exceeds the memory limit of 100000 bytes";
     let types = Profile {
         sample_type: vec![ValueType::default(); 2_000],
         sample: Vec::new(),
         ..file.clone()
     };
     check(&types.encode_to_vec(), limits, too_much);
-    // Each label stands in the columns of each sample type.
+    // Each sample type stores the labels in its own columns.
     let mut labels = Profile {
         sample_type: vec![ValueType::default(); 100],
         ..file.clone()
@@ -365,18 +362,22 @@ fn stays_within_limits() {
         })
         .collect();
     check(&labels.encode_to_vec(), limits, too_much);
-    // The same long text in many values.
+    // The same long string in many values.
     let mut texts = file;
     texts.string_table[9] = "x".repeat(2_000);
     texts.comment = vec![9; 200];
     check(&texts.encode_to_vec(), limits, too_much);
-    // What is small in the file only: sample types, strings, comments, lines.
+    // Rows that are small only in the file: sample types, strings, comments, lines.
     let tight = Limits {
         model_bytes: 50_000,
         ..limits
     };
     for row in [[0x0a, 0], [0x32, 0], [0x68, 0]] {
-        check(&row.repeat(5_000), tight, "takes more than 50000 bytes");
+        check(
+            &row.repeat(5_000),
+            tight,
+            "exceeds the memory limit of 50000 bytes",
+        );
     }
     let lines = Profile {
         location: vec![Location {
@@ -390,7 +391,7 @@ fn stays_within_limits() {
 }
 
 #[test]
-fn tells_errors_of_its_own_apart() {
+fn distinguishes_its_own_errors() {
     assert!(matches!(
         read(b"\x1f\x8b", Limits::default()),
         Err(PprofError::Gzip(_))

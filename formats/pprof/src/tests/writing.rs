@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::oracle::{Labels, Meaning, meaning};
 use super::{ProfileSet, sets, write, written};
-use crate::{Builder, Keys, LabelSelection, Options, Refused};
+use crate::{AddProfilesError, Builder, Keys, LabelSelection, Options};
 use profcol_profile::{
     Attribute, AttributeIdx, Dictionary, Function, KeyValue, Line, Link, Location, LocationRef,
     Mapping, MappingRef, Model, Profile, Resource, ResourceProfiles, SampleRef, Samples,
@@ -102,7 +102,7 @@ fn number(key: &str, value: i64, unit: &str) -> (String, String, i64, String) {
 }
 
 #[test]
-fn adds_up_what_samples_observed() {
+fn adds_up_sample_values() {
     #[track_caller]
     fn check(samples: &[(&[i64], &[u64])], expected: i64) {
         let mut batch = Batch::default();
@@ -148,7 +148,7 @@ fn turns_attributes_into_labels() {
     check(5, "bytes", &[("", 5, "bytes")]);
     check(0, "bytes", &[("", 0, "bytes")]);
     check(-1, "", &[("", -1, "")]);
-    // As a number without a unit it would be nothing that readers could tell from no label.
+    // Readers could not distinguish the number 0 without a unit from a missing label.
     check(0, "", &[("0", 0, "")]);
     check(true, "", &[("true", 0, "")]);
     check(Value::Double(0.5), "", &[("0.5", 0, "")]);
@@ -169,7 +169,7 @@ fn turns_attributes_into_labels() {
     );
 }
 
-/// A batch in which the resource, the profile, the sample and the link have something to say.
+/// A batch with attributes on the resource, the profile, the sample and the link.
 fn labelled() -> Model {
     let mut batch = Batch::default();
     batch.resource.attributes = vec![KeyValue::new("pid", 7), KeyValue::new("who", "resource")];
@@ -193,7 +193,7 @@ fn labelled() -> Model {
 }
 
 #[test]
-fn takes_the_most_specific_of_the_selected_labels() {
+fn the_most_specific_selected_label_wins() {
     #[track_caller]
     fn check(labels: LabelSelection, expected: &[(&[Labels], i64)]) {
         let meaning = written(&labelled(), labels);
@@ -206,10 +206,10 @@ fn takes_the_most_specific_of_the_selected_labels() {
         }
         expected.sort();
         let rows = rows(&meaning).into_iter();
-        let found: Vec<_> = rows
+        let labels: Vec<_> = rows
             .map(|(_, labels, values)| (labels.clone(), values[0]))
             .collect();
-        assert_eq!(found, expected);
+        assert_eq!(labels, expected);
         assert_eq!(meaning.comments, ["not a label"]);
     }
     let trace = vec![
@@ -262,7 +262,7 @@ fn takes_the_most_specific_of_the_selected_labels() {
 }
 
 #[test]
-fn a_service_that_nobody_named_is_no_label() {
+fn an_unnamed_service_does_not_become_a_label() {
     #[track_caller]
     fn check(name: &str, expected: &[Labels]) {
         let mut batch = Batch::default();
@@ -278,7 +278,7 @@ fn a_service_that_nobody_named_is_no_label() {
 }
 
 #[test]
-fn says_that_a_mapping_is_symbolized_if_one_of_its_locations_is() {
+fn marks_a_mapping_as_symbolized_if_one_location_is() {
     #[track_caller]
     fn check(lines: &[&[(&str, i64)]], attributes: &[(&str, bool)], expected: [bool; 4]) {
         let mut batch = Batch::default();
@@ -342,7 +342,7 @@ fn says_that_a_mapping_is_symbolized_if_one_of_its_locations_is() {
     );
 }
 
-/// A sample in each of these files, in the process of this executable.
+/// One sample per file, in a process of this executable.
 fn process(executable: &[(&str, &str)], files: &[&str]) -> Model {
     let mut batch = Batch::default();
     let attributes = executable.iter();
@@ -375,7 +375,7 @@ fn process(executable: &[(&str, &str)], files: &[&str]) -> Model {
 }
 
 #[test]
-fn the_first_mapping_is_the_executable_of_all_samples_or_says_that_there_are_several() {
+fn the_first_mapping_is_the_common_executable_or_a_placeholder() {
     const PATH: &str = "process.executable.path";
     const NAME: &str = "process.executable.name";
     const FILES: &[&str] = &["vmlinux", "/lib/libc.so.6", "/bin/a", "/bin/b"];
@@ -384,11 +384,11 @@ fn the_first_mapping_is_the_executable_of_all_samples_or_says_that_there_are_sev
         let file = write(models.iter().flat_map(sets), LabelSelection::default());
         let meaning = meaning(&file.expect("the sample types are the same"));
         assert_eq!(meaning.first_mapping.as_deref(), Some(expected));
-        // Each location has the mapping that it had.
+        // Each location keeps its mapping.
         for (frames, _) in meaning.samples.into_keys() {
             let files = frames.into_iter().map(|frame| frame.mapping);
             let files: Vec<_> = files
-                .map(|file| file.expect("it has one").filename)
+                .map(|file| file.expect("has a mapping").filename)
                 .collect();
             assert_eq!(files, FILES);
         }
@@ -404,12 +404,12 @@ fn the_first_mapping_is_the_executable_of_all_samples_or_says_that_there_are_sev
         "[multiple executables]",
     );
     check(&[a(), process(&[], FILES)], "[multiple executables]");
-    // Where nobody says which, it is the first as before.
+    // Without an executable the first mapping stays first.
     check(&[process(&[], FILES)], "vmlinux");
 }
 
 #[test]
-fn writes_what_counted_samples_stand_for() {
+fn writes_the_period_weight_of_counted_samples() {
     #[track_caller]
     fn check(change: fn(&mut Batch), expected: &[(&str, &str)], values: &[i64], default: &str) {
         let mut batch = Batch::default();
@@ -427,7 +427,7 @@ fn writes_what_counted_samples_stand_for() {
             ..Options::default()
         };
         let model = batch.model();
-        let meaning = meaning(&write(sets(&model), options).expect("is one set"));
+        let meaning = meaning(&write(sets(&model), options).expect("a single set"));
         let types = meaning.sample_types.iter();
         let types: Vec<_> = types.map(|(kind, unit)| (&**kind, &**unit)).collect();
         assert_eq!(types, expected);
@@ -451,7 +451,7 @@ fn writes_what_counted_samples_stand_for() {
         &[3],
         "",
     );
-    // Of anything else the period is no measure: of objects it is the bytes between them.
+    // The period only weighs samples of its own unit: for allocations it is the bytes between objects.
     check(
         |batch| {
             let kind = batch.tables.strings.push("inuse_objects");
@@ -461,7 +461,7 @@ fn writes_what_counted_samples_stand_for() {
         &[3],
         "",
     );
-    // Whoever measured the time knows better.
+    // Measured time takes precedence.
     check(
         |batch| {
             let measured = batch.profile("cpu", &[sample(1.into(), &[7], &[])]).clone();
@@ -499,7 +499,7 @@ fn gives_every_line_a_function() {
     });
     let stack = batch.tables.stacks.push(&[location]);
     batch.profile("samples", &[sample(stack, &[1], &[])]);
-    // Reading the meaning looks the functions up.
+    // Computing the meaning looks up the functions.
     let meaning = written(&batch.model(), LabelSelection::default());
     let ((frames, _), _) = meaning.samples.first_key_value().expect("one sample");
     assert_eq!(frames[0].lines.len(), 1);
@@ -510,7 +510,7 @@ fn gives_every_line_a_function() {
 }
 
 #[test]
-fn puts_profiles_together_that_line_up() {
+fn groups_profiles_that_line_up() {
     #[track_caller]
     fn check(change: fn(&mut Profile), expected: &[&[&str]]) {
         let mut batch = Batch::default();
@@ -520,10 +520,10 @@ fn puts_profiles_together_that_line_up() {
         batch.profile("b", &samples);
         change(batch.profile("c", &samples));
         let model = batch.model();
-        let found: Vec<Vec<&str>> = sets(&model)
+        let groups: Vec<Vec<&str>> = sets(&model)
             .map(|set| set.sample_types().map(|(kind, _)| kind).collect())
             .collect();
-        assert_eq!(found, expected);
+        assert_eq!(groups, expected);
     }
     check(|_| {}, &[&["a", "b", "c"]]);
     let apart: &[&[&str]] = &[&["a", "b"], &["c"]];
@@ -565,10 +565,10 @@ fn shows_the_first_profile_of_a_native_batch_by_default() {
 }
 
 #[test]
-fn adds_batches_up() {
+fn adds_up_batches() {
     let batch = |function: &str, value, time, extra: &str| {
         let mut batch = Batch::default();
-        // So that rows differ from batch to batch.
+        // Makes the rows differ between batches.
         batch.tables.strings.push(extra);
         batch.stack(extra);
         let comment = batch.attribute("pprof.profile.comment", extra, "");
@@ -590,16 +590,16 @@ fn adds_batches_up() {
         ("f", 1_000, 0, "z"),
     ] {
         let model = batch(function, value, time, extra);
-        let set = ProfileSet::single(&model, 0, 0, 0).expect("is there");
-        builder.add(&set).expect("is of the same type");
+        let set = ProfileSet::single(&model, 0, 0, 0).expect("present");
+        builder.add(&set).expect("same type");
     }
     assert_eq!(builder.sample_count(), 2);
     let before = builder.heap_size();
     let model = batch("f", 1, 200, "x");
     builder
-        .add(&ProfileSet::single(&model, 0, 0, 0).expect("is there"))
-        .expect("is of the same type");
-    assert_eq!(builder.heap_size(), before, "nothing new");
+        .add(&ProfileSet::single(&model, 0, 0, 0).expect("present"))
+        .expect("same type");
+    assert_eq!(builder.heap_size(), before, "no new rows");
 
     let meaning = meaning(&builder.finish());
     assert_eq!(
@@ -612,7 +612,7 @@ fn adds_batches_up() {
 }
 
 #[test]
-fn refuses_other_types() {
+fn rejects_other_types() {
     let model = |kind: &str, period: &str| {
         let mut batch = Batch::default();
         let period_type = ValueType {
@@ -625,20 +625,20 @@ fn refuses_other_types() {
     };
     let mut builder = Builder::default();
     let mut add = |model: &Model| {
-        let set = sets(model).next().expect("is there");
+        let set = sets(model).next().expect("present");
         builder.add(&set)
     };
     assert_eq!(add(&model("a", "cpu")), Ok(()));
     assert_eq!(
         add(&model("b", "cpu")),
-        Err(Refused::SampleTypes {
+        Err(AddProfilesError::SampleTypes {
             found: "b/count".to_owned(),
             expected: "a/count".to_owned()
         })
     );
     assert_eq!(
         add(&model("a", "wall")),
-        Err(Refused::PeriodType {
+        Err(AddProfilesError::PeriodType {
             found: "wall/ns".to_owned(),
             expected: "cpu/ns".to_owned()
         })

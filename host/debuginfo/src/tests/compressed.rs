@@ -1,4 +1,4 @@
-//! Sections that are compressed on their way.
+//! Sections compressed while they are read.
 
 use std::cell::Cell;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use profcol_elf::{Elf, LE, SectionHeader, Source};
 
 const MAX_BYTES: u64 = u64::MAX;
 
-/// Of some length, and compressible.
+/// Compressible text of the given length.
 fn text(seed: u8, length: usize) -> Vec<u8> {
     let words = (0_u32..).flat_map(|number| (number * u32::from(seed) % 509).to_le_bytes());
     words.take(length).collect()
@@ -58,21 +58,21 @@ fn extract(plan: Plan, file: &[u8]) -> Vec<u8> {
     let mut extracted = Vec::new();
     let mut extraction = Extraction::of(plan, file);
     extraction.read_to_end(&mut extracted).unwrap();
-    assert_eq!(extracted.len() as u64, size, "the size was known before");
+    assert_eq!(extracted.len() as u64, size, "matches the planned size");
     extracted
 }
 
-/// What a reader of the section gets, and whether it is compressed.
+/// The decompressed section, and whether it is compressed.
 fn content(file: &[u8], name: &str) -> Option<(Vec<u8>, bool)> {
     let elf = Elf::read(file).unwrap();
     let section = elf.find(name.as_bytes())?;
-    let found = elf.content(file, "a section", section, MAX_BYTES).unwrap();
+    let bytes = elf.content(file, "a section", section, MAX_BYTES).unwrap();
     if section.sh_flags.get(LE) & u64::from(SHF_COMPRESSED) == 0 {
-        return Some((found, false));
+        return Some((bytes, false));
     }
     assert_eq!(section.sh_addralign.get(LE), 8);
     assert_eq!(section.sh_offset.get(LE) % 8, 0);
-    let (header, stream) = pod::from_bytes::<CompressionHeader64<LittleEndian>>(&found).unwrap();
+    let (header, stream) = pod::from_bytes::<CompressionHeader64<LittleEndian>>(&bytes).unwrap();
     assert_eq!(header.ch_type.get(LE), ELFCOMPRESS_ZLIB);
     let mut plain = Vec::new();
     ZlibDecoder::new(stream).read_to_end(&mut plain).unwrap();
@@ -81,7 +81,7 @@ fn content(file: &[u8], name: &str) -> Option<(Vec<u8>, bool)> {
 }
 
 #[test]
-fn dwarf_is_compressed_where_that_makes_it_smaller() {
+fn dwarf_is_compressed_if_that_makes_it_smaller() {
     let file = file();
     let extracted = extract(compressed(&file, Dwarf::All), &file);
     assert!(extracted.len() < file.len() / 2, "{}", extracted.len());
@@ -105,7 +105,7 @@ fn dwarf_is_compressed_where_that_makes_it_smaller() {
 }
 
 #[test]
-fn what_no_line_is_found_by_goes_first() {
+fn dwarf_not_needed_for_lines_is_dropped_first() {
     let file = file();
     let plan = Plan::keeping(&file[..], Dwarf::Lines).unwrap();
     assert!(plan.contents().dwarf && plan.contents().all_symbols);
@@ -126,7 +126,7 @@ fn what_no_line_is_found_by_goes_first() {
 }
 
 #[test]
-fn without_dwarf_symbols_are_left_and_can_be_compressed() {
+fn without_dwarf_symbols_remain_and_can_be_compressed() {
     let file = file();
     let plan = Plan::keeping(&file[..], Dwarf::None).unwrap();
     assert!(!plan.contents().dwarf && plan.contents().all_symbols);
@@ -142,25 +142,25 @@ fn without_dwarf_symbols_are_left_and_can_be_compressed() {
 }
 
 #[test]
-fn any_way_of_reading_gives_the_same_bytes() {
+fn any_read_size_yields_the_same_bytes() {
     let file = file();
     let expected = extract(compressed(&file, Dwarf::All), &file);
     for step in [1, 7, 4096, 65_536, 100_000] {
         let mut extraction = Extraction::of(compressed(&file, Dwarf::All), &file[..]);
-        let mut found = Vec::new();
+        let mut output = Vec::new();
         let mut buffer = vec![0; step];
         loop {
             match extraction.read(&mut buffer).unwrap() {
                 0 => break,
-                read => found.extend_from_slice(&buffer[..read]),
+                read => output.extend_from_slice(&buffer[..read]),
             }
         }
-        assert!(found == expected, "{step} bytes at a time");
+        assert!(output == expected, "{step} bytes at a time");
     }
 }
 
 #[test]
-fn what_would_be_too_large_is_given_up() {
+fn stops_when_the_limit_is_exceeded() {
     let file = file();
     let size = compressed(&file, Dwarf::All).size();
     let plan = |limit| Plan::compressed(&file[..], Dwarf::All, limit, &|| true).unwrap();
@@ -172,7 +172,7 @@ fn what_would_be_too_large_is_given_up() {
 }
 
 #[test]
-fn sections_that_share_bytes_are_not_compressed_again_and_again() {
+fn overlapping_sections_are_not_compressed() {
     let mut image = Image::new().section(".debug_info", SHT_PROGBITS, &text(3, 100_000));
     let first = *image.sections.last().unwrap();
     for _ in 0..100 {
@@ -189,7 +189,7 @@ fn sections_that_share_bytes_are_not_compressed_again_and_again() {
     assert!(!content(&extract(plan, &file), ".debug_info").unwrap().1);
 }
 
-/// Other bytes after some reads.
+/// A source that returns other bytes after some reads.
 struct Changing {
     before: Vec<u8>,
     after: Vec<u8>,
@@ -211,7 +211,7 @@ impl Source for Changing {
 }
 
 #[test]
-fn a_file_that_changes_in_between_is_no_extract() {
+fn a_file_that_changes_in_between_is_an_error() {
     let before = file();
     let section: SectionHeader = {
         let elf = Elf::read(&before[..]).unwrap();
@@ -235,7 +235,7 @@ fn a_file_that_changes_in_between_is_no_extract() {
     }
 }
 
-/// Reads as Parca's server does: by Go's library.
+/// Reads the output with Go's library, as Parca's server does.
 const GO: &str = r#"
 package main
 
@@ -295,7 +295,7 @@ func main() {
 "#;
 
 #[test]
-fn the_library_of_parca_s_server_reads_it() {
+fn go_library_of_parcas_server_reads_the_output() {
     let folder = tempfile::tempdir().unwrap();
     let Some(reader) = build(folder.path(), "main.go", GO, "go", &["build"]) else {
         return;

@@ -1,4 +1,4 @@
-//! What is kept of sound files, and how damaged ones are refused.
+//! What is kept of valid files, and how damaged ones are rejected.
 
 use object::elf::*;
 
@@ -7,7 +7,7 @@ use super::strip;
 use crate::{Contents, Plan};
 use profcol_elf::{Elf, LE, SectionHeader, Source, build_id, has_data};
 
-/// Names of sections, and their content where it is kept.
+/// Section names, and contents if kept.
 fn sections(file: &[u8]) -> Vec<(String, Option<Vec<u8>>)> {
     let elf = Elf::read(file).unwrap();
     let read = |section: &SectionHeader| {
@@ -19,7 +19,7 @@ fn sections(file: &[u8]) -> Vec<(String, Option<Vec<u8>>)> {
 }
 
 #[test]
-fn keeps_what_names_code_and_the_size_of_what_it_drops() {
+fn keeps_symbol_information_and_the_size_of_dropped_sections() {
     let file = Image::usual()
         .section(".debug_info", SHT_PROGBITS, b"dwarf")
         .section(".debug_line", SHT_PROGBITS, b"packed")
@@ -73,7 +73,7 @@ fn segments_keep_their_addresses_and_notes_their_bytes() {
 }
 
 #[test]
-fn says_what_a_file_is_good_for() {
+fn reports_the_contents_of_a_file() {
     let check = |name: &str, kind, expected: Option<Contents>| {
         let file = Image::new()
             .section(".text", SHT_PROGBITS, &[0x90; 500])
@@ -114,7 +114,7 @@ fn says_what_a_file_is_good_for() {
 }
 
 #[test]
-fn numbers_of_sections_may_stand_in_the_first_one() {
+fn section_counts_may_be_in_the_first_section_header() {
     let mut image = Image::usual();
     let count = image.sections.len() as u64 + 1;
     image.sections[0].sh_size.set(LE, count);
@@ -136,7 +136,7 @@ fn refused(file: &[u8], reason: &str, says: &str) {
 }
 
 #[test]
-fn says_why_a_file_is_refused() {
+fn reports_why_a_file_is_rejected() {
     let usual = || Image::usual().bytes();
     let changed = |at: usize, bytes: &[u8]| {
         let mut file = usual();
@@ -144,19 +144,19 @@ fn says_why_a_file_is_refused() {
         file
     };
     let far = &u64::MAX.to_le_bytes()[..];
-    refused(&[], "unsupported", "shorter");
-    refused(b"#!/bin/sh", "unsupported", "shorter");
+    refused(&[], "unsupported", "magic");
+    refused(b"#!/bin/sh", "unsupported", "magic");
     refused(&[b'#'; 100], "unsupported", "magic");
     refused(&changed(4, &[1]), "unsupported", "64-bit");
     refused(&changed(5, &[2]), "unsupported", "little-endian");
     refused(&changed(18, &[8]), "unsupported", "x86-64");
-    refused(&changed(54, &[32]), "unsupported", "program headers");
-    refused(&changed(58, &[40]), "unsupported", "section headers");
+    refused(&changed(54, &[32]), "unsupported", "program header");
+    refused(&changed(58, &[40]), "unsupported", "section header");
     refused(&changed(32, far), "broken", "the program headers at 0xffff");
     refused(&changed(40, far), "broken", "the section headers at 0xffff");
     refused(&changed(40, &[0; 8]), "no_names", "no DWARF");
-    refused(&changed(62, &[200]), "unsupported", "no names");
-    refused(&changed(60, &[255, 255]), "broken", "ends outside");
+    refused(&changed(62, &[200]), "unsupported", "no section names");
+    refused(&changed(60, &[255, 255]), "broken", "extends beyond");
     refused(&usual()[..700], "broken", "the section headers at");
     let beyond = Image::usual().with(|section| section.sh_offset.set(LE, 1 << 40));
     refused(&beyond.bytes(), "broken", "a section at 0x10000000000");
@@ -164,7 +164,7 @@ fn says_why_a_file_is_refused() {
     refused(&long.bytes(), "broken", "a section at");
 }
 
-/// Says that it has that many zero bytes behind what there is.
+/// A file that claims to have this many zero bytes after its actual ones.
 struct Padded(Vec<u8>, u64);
 
 impl Source for Padded {
@@ -174,17 +174,17 @@ impl Source for Padded {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
         let start = self.0.len().min(offset as usize);
-        let known = &self.0[start..];
-        let known = &known[..known.len().min(buffer.len())];
-        let (begin, rest) = buffer.split_at_mut(known.len());
-        begin.copy_from_slice(known);
+        let actual = &self.0[start..];
+        let actual = &actual[..actual.len().min(buffer.len())];
+        let (begin, rest) = buffer.split_at_mut(actual.len());
+        begin.copy_from_slice(actual);
         rest.fill(0);
         Ok(())
     }
 }
 
 #[test]
-fn tables_of_any_size_take_bounded_memory() {
+fn large_tables_take_bounded_memory() {
     let mut image = Image::usual();
     image.sections[0].sh_size.set(LE, 1 << 30);
     let mut file = image.bytes();
@@ -194,7 +194,7 @@ fn tables_of_any_size_take_bounded_memory() {
 }
 
 #[test]
-fn sections_that_overlap_are_kept_once() {
+fn overlapping_sections_are_kept_once() {
     let mut image = Image::usual().section(".debug_info", SHT_PROGBITS, &[5; 5000]);
     let section = *image.sections.last().unwrap();
     for number in 0..60_000_u64 {
@@ -211,7 +211,7 @@ fn sections_that_overlap_are_kept_once() {
 }
 
 #[test]
-fn a_note_segment_outside_of_the_file_does_not_matter() {
+fn a_note_segment_outside_of_the_file_is_ignored() {
     let mut image = Image::usual();
     image.programs.push(program(PT_NOTE, u64::MAX, u64::MAX));
     let elf = strip(&image.bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! Small ELF files made by hand.
+//! Small handmade ELF files.
 
 use object::elf::{
     ELFCLASS64, ELFDATA2LSB, ELFMAG, EM_X86_64, ET_DYN, FileHeader64, Ident, PT_LOAD, PT_NOTE,
@@ -20,7 +20,7 @@ pub struct Image {
     contents: Vec<u8>,
 }
 
-/// Behind the header and the program headers.
+/// After the ELF header and the program headers.
 const CONTENTS: u64 = 64 + 3 * 56;
 
 pub fn program(kind: u32, offset: u64, size: u64) -> ProgramHeader {
@@ -83,7 +83,7 @@ impl Image {
         }
     }
 
-    /// With code, symbols and a note.
+    /// A file with code, symbols and a note.
     pub fn usual() -> Self {
         let mut image = Self::new()
             .section(".text", SHT_PROGBITS, &[0x90; 500])
@@ -114,7 +114,7 @@ impl Image {
         self
     }
 
-    /// Changes the section that was added last.
+    /// Changes the section added last.
     pub fn with(mut self, change: impl FnOnce(&mut SectionHeader)) -> Self {
         change(self.sections.last_mut().unwrap());
         self

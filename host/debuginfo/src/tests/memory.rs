@@ -15,7 +15,7 @@ const PATH: &str = "PROFCOL_TEST_LARGE_FILE";
 const LARGE: u64 = 2 << 30;
 const MAX_BYTES: u64 = 16 << 20;
 
-/// Runs in a process of its own, so that no other test's memory is counted.
+/// Runs in a separate process, so that the memory of other tests does not count.
 #[test]
 fn child() {
     let Some(path) = std::env::var_os(PATH) else {
@@ -46,13 +46,13 @@ fn peak() -> u64 {
 }
 
 #[test]
-fn two_gigabytes_take_less_than_sixteen_megabytes() {
+fn two_gigabytes_need_less_than_sixteen_megabytes() {
     let image = Image::new()
         .section(".symtab", SHT_SYMTAB, &[0; 48])
         .section(".debug_info", SHT_PROGBITS, &[0; 8])
         .with(|section| section.sh_size.set(LE, LARGE));
     let small = image.bytes();
-    // Its tables go behind the zeros, of which no disk has to hold any.
+    // The tables follow the zeros, which are a hole in the file.
     let (header, _) = object::pod::from_bytes::<Header>(&small).unwrap();
     let sections_at = header.e_shoff.get(LE) as usize;
     let mut sections: Vec<SectionHeader> = {
@@ -81,9 +81,9 @@ fn two_gigabytes_take_less_than_sixteen_megabytes() {
         .env(PATH, file.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&child.stdout);
+    let output = String::from_utf8_lossy(&child.stdout);
     assert!(
-        child.status.success() && said.contains("1 passed"),
-        "{said}"
+        child.status.success() && output.contains("1 passed"),
+        "{output}"
     );
 }

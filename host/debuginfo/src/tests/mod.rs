@@ -1,4 +1,4 @@
-//! Hand-made files of every kind of damage, and real ones that have to keep their names.
+//! Handmade files with every kind of damage, and real files that must keep their symbols.
 
 mod compressed;
 mod hostile;
@@ -9,14 +9,14 @@ mod real;
 
 use std::io::Read;
 
-use crate::{Extraction, Plan, Refused};
+use crate::{ExtractError, Extraction, Plan};
 
-fn strip(file: &[u8]) -> Result<Vec<u8>, Refused> {
+fn strip(file: &[u8]) -> Result<Vec<u8>, ExtractError> {
     let extraction = Extraction::of(Plan::strip(file)?, file);
     let size = extraction.size();
     let mut stripped = Vec::new();
     let mut extraction = extraction;
     extraction.read_to_end(&mut stripped).unwrap();
-    assert_eq!(stripped.len() as u64, size, "the size was known before");
+    assert_eq!(stripped.len() as u64, size, "matches the planned size");
     Ok(stripped)
 }

@@ -1,6 +1,6 @@
-//! Real programs, built by the compilers that are there.
+//! Real programs, built with the compilers installed.
 
-use std::io::Write;
+use profcol_test_skip::skip;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -49,15 +49,7 @@ func main() {
 }
 "#;
 
-/// Tells that something could not be tested; in CI that is a failure.
-pub fn skip(missing: &str) {
-    let is_ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
-    assert!(!is_ci, "{missing}");
-    // Not by the macros, whose output is shown of failed tests alone.
-    let _ = writeln!(std::io::stderr(), "skipped: {missing}");
-}
-
-/// A program of C++ with inlined functions.
+/// A C++ program with inlined functions.
 pub fn cpp(folder: &Path, options: &[&str]) -> Option<PathBuf> {
     build(
         folder,
@@ -86,8 +78,8 @@ pub fn build(
     building.args(options).arg("-o").arg(&program).arg(&path);
     match building.output() {
         Ok(built) => {
-            let said = String::from_utf8_lossy(&built.stderr);
-            assert!(built.status.success(), "{building:?}: {said}");
+            let stderr = String::from_utf8_lossy(&built.stderr);
+            assert!(built.status.success(), "{building:?}: {stderr}");
             Some(program)
         }
         Err(error) => {
@@ -101,8 +93,8 @@ pub fn run(program: &str, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
     match command.args(arguments).output() {
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{command:?}: {said}");
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{command:?}: {stderr}");
             Some(String::from_utf8(output.stdout).unwrap())
         }
         Err(error) => {

@@ -1,4 +1,4 @@
-//! What is taken out of real programs names their code as the programs themselves do.
+//! The output for real programs resolves the same symbols as the programs themselves.
 
 use std::cell::Cell;
 use std::fs::{self, File};
@@ -8,11 +8,13 @@ use std::process::{Command, Stdio};
 
 use object::elf::{SHT_PROGBITS, SHT_SYMTAB};
 
-use super::program::{cpp, go, run, skip};
-use crate::{Elsewhere, Places, Plan, separate};
+use profcol_test_skip::skip;
+
+use super::program::{cpp, go, run};
+use crate::{ExternalDwarf, Places, Plan, separate};
 use profcol_elf::{Elf, LE};
 
-/// Thousands of addresses all over the code.
+/// Thousands of addresses spread over the code.
 fn addresses(program: &Path) -> Vec<u64> {
     let file = File::open(program).unwrap();
     let elf = Elf::read(&file).unwrap();
@@ -22,8 +24,8 @@ fn addresses(program: &Path) -> Vec<u64> {
     (start..start + size).step_by(step).collect()
 }
 
-/// Any release does: what it says of a program is compared with what it says itself of what is taken out. Distributions have
-/// its release in its name.
+/// Any release works, because its output for the program is compared with its output for the extracted file.
+/// Distributions append the release to the name.
 const SYMBOLIZERS: [&str; 3] = [
     "llvm-symbolizer-22",
     "llvm-symbolizer",
@@ -39,14 +41,14 @@ fn symbolize(file: &Path, addresses: &[u64]) -> Option<String> {
         streams.spawn().ok()
     };
     let Some(mut symbolizer) = SYMBOLIZERS.iter().find_map(start) else {
-        skip("there is no llvm-symbolizer");
+        skip("llvm-symbolizer is not installed");
         return None;
     };
     let mut input = symbolizer.stdin.take().unwrap();
-    let asked: String = addresses.iter().map(|at| format!("{at:#x}\n")).collect();
-    let asking = std::thread::spawn(move || input.write_all(asked.as_bytes()));
+    let queries: String = addresses.iter().map(|at| format!("{at:#x}\n")).collect();
+    let writing = std::thread::spawn(move || input.write_all(queries.as_bytes()));
     let output = symbolizer.wait_with_output().unwrap();
-    asking.join().unwrap().unwrap();
+    writing.join().unwrap().unwrap();
     Some(String::from_utf8(output.stdout).unwrap())
 }
 
@@ -66,7 +68,7 @@ fn check(program: &Path, debug: &Path, says: &[&str]) {
     let stripped = folder.path().join("stripped");
     extract(debug, &stripped);
     let addresses = addresses(program);
-    let (Some(expected), Some(found)) = (
+    let (Some(expected), Some(actual)) = (
         symbolize(program, &addresses),
         symbolize(&stripped, &addresses),
     ) else {
@@ -75,20 +77,24 @@ fn check(program: &Path, debug: &Path, says: &[&str]) {
     for name in says {
         assert!(expected.contains(name), "{name}:\n{expected}");
     }
-    assert!(expected == found, "{}", first_difference(&expected, &found));
-    if let Some(said) = run("readelf", &["-WSlns", stripped.to_str().unwrap()]) {
-        assert!(!said.contains("Warning"), "{said}");
+    assert!(
+        expected == actual,
+        "{}",
+        first_difference(&expected, &actual)
+    );
+    if let Some(sections) = run("readelf", &["-WSlns", stripped.to_str().unwrap()]) {
+        assert!(!sections.contains("Warning"), "{sections}");
     }
 }
 
-fn first_difference(expected: &str, found: &str) -> String {
-    let mut lines = expected.lines().zip(found.lines());
-    let different = lines.find(|(expected, found)| expected != found);
+fn first_difference(expected: &str, actual: &str) -> String {
+    let mut lines = expected.lines().zip(actual.lines());
+    let different = lines.find(|(expected, actual)| expected != actual);
     format!("{different:?}")
 }
 
 #[test]
-fn names_of_cpp_stay_with_inlined_frames() {
+fn cpp_symbols_and_inlined_frames_are_kept() {
     for (options, says) in [
         (&["-g"][..], &["innermost", "middle", "Outer::sum"][..]),
         (&["-g", "-gz"], &["innermost", "middle", "Outer::sum"]),
@@ -103,7 +109,7 @@ fn names_of_cpp_stay_with_inlined_frames() {
 }
 
 #[test]
-fn names_of_go_stay() {
+fn go_symbols_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     if let Some(program) = go(folder.path()) {
         check(&program, &program, &["main.main"]);
@@ -111,12 +117,12 @@ fn names_of_go_stay() {
 }
 
 #[test]
-fn names_of_rust_stay() {
+fn rust_symbols_are_kept() {
     let program = std::env::current_exe().unwrap();
     check(&program, &program, &["profcol_debuginfo::tests"]);
 }
 
-/// Compresses its debug sections so, if that is asked for.
+/// Compresses its debug sections with the given method, if any.
 fn compress(program: &Path, how: &str) -> Option<()> {
     if !how.is_empty() {
         let how = format!("--compress-debug-sections={how}");
@@ -126,7 +132,7 @@ fn compress(program: &Path, how: &str) -> Option<()> {
 }
 
 #[test]
-fn of_split_dwarf_the_symbols_are_left() {
+fn split_dwarf_is_replaced_by_symbols() {
     for version in ["-gdwarf-4", "-gdwarf-5"] {
         for how in ["", "zlib-gnu", "zlib-gabi", "zstd"] {
             let folder = tempfile::tempdir().unwrap();
@@ -140,18 +146,18 @@ fn of_split_dwarf_the_symbols_are_left() {
             };
             check_is(&["-g", version], None);
             let split = ["-g", "-gsplit-dwarf", version];
-            let Some(program) = check_is(&split, Some(Elsewhere::Split)) else {
+            let Some(program) = check_is(&split, Some(ExternalDwarf::Split)) else {
                 return;
             };
             let stripped = folder.path().join("stripped");
             extract(&program, &stripped);
-            // Where the .dwo file is not.
+            // In a folder without the .dwo file.
             fs::remove_file(folder.path().join("program-main.dwo")).unwrap();
-            let Some(found) = symbolize(&stripped, &addresses(&program)) else {
+            let Some(frames) = symbolize(&stripped, &addresses(&program)) else {
                 return;
             };
-            assert!(found.contains("Outer::sum"), "{found}");
-            assert!(!found.contains("innermost"), "{found}");
+            assert!(frames.contains("Outer::sum"), "{frames}");
+            assert!(!frames.contains("innermost"), "{frames}");
             let sections = run("readelf", &["-WS", stripped.to_str().unwrap()]).unwrap();
             let dwarf = sections.lines().filter(|line| line.contains("debug_"));
             assert!(
@@ -164,7 +170,7 @@ fn of_split_dwarf_the_symbols_are_left() {
 }
 
 #[test]
-fn dwarf_in_common_with_other_files_gives_way_to_symbols() {
+fn dwarf_shared_with_other_files_is_replaced_by_symbols() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = cpp(folder.path(), &["-g"]) else {
         return;
@@ -177,9 +183,9 @@ fn dwarf_in_common_with_other_files_gives_way_to_symbols() {
         return;
     }
     let plan = || Plan::strip(&File::open(&program).unwrap()).unwrap();
-    assert_eq!(plan().elsewhere(), Some(Elsewhere::Common));
+    assert_eq!(plan().elsewhere(), Some(ExternalDwarf::Common));
     assert!(!plan().contents().dwarf && plan().contents().all_symbols);
-    // Where there are none it is better than nothing.
+    // Without symbols it is better than nothing.
     let mut bytes = fs::read(&program).unwrap();
     let elf = Elf::read(&bytes[..]).unwrap();
     let symbols = elf
@@ -195,7 +201,7 @@ fn dwarf_in_common_with_other_files_gives_way_to_symbols() {
 }
 
 #[test]
-fn a_checksum_of_a_large_file_ends_when_it_is_told_to() {
+fn a_checksum_of_a_large_file_can_be_cancelled() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = cpp(folder.path(), &["-Wl,--build-id=none"]) else {
         return;
@@ -207,10 +213,10 @@ fn a_checksum_of_a_large_file_ends_when_it_is_told_to() {
         return;
     }
     let look = |most: u32| {
-        let asked = Cell::new(0);
+        let checks = Cell::new(0);
         let goes_on = || {
-            asked.set(asked.get() + 1);
-            asked.get() <= most
+            checks.set(checks.get() + 1);
+            checks.get() <= most
         };
         let places = Places {
             roots: &[folder.path().into()],
@@ -218,18 +224,18 @@ fn a_checksum_of_a_large_file_ends_when_it_is_told_to() {
             directories: &[],
             goes_on: &goes_on,
         };
-        let found = separate(&File::open(&program).unwrap(), &places);
-        (found.is_some(), asked.get())
+        let debug_file = separate(&File::open(&program).unwrap(), &places);
+        (debug_file.is_some(), checks.get())
     };
-    assert_eq!(look(u32::MAX), (true, 1), "it is small");
-    // An executable may have anything behind its end.
+    assert_eq!(look(u32::MAX), (true, 1), "small file");
+    // An executable may have any data after its end.
     let longer = File::options().write(true).open(&debug).unwrap();
     longer.set_len(1 << 40).unwrap();
-    assert_eq!(look(3), (false, 4), "hours before the end");
+    assert_eq!(look(3), (false, 4), "stops long before the end");
 }
 
 #[test]
-fn dwarf_of_a_stripped_program_is_found_beside_it() {
+fn finds_the_debug_file_beside_a_stripped_program() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = cpp(folder.path(), &["-g"]) else {
         return;
@@ -260,7 +266,7 @@ fn dwarf_of_a_stripped_program_is_found_beside_it() {
             directories: &["/debug".into()],
             goes_on: &|| true,
         };
-        separate(&File::open(&program).unwrap(), &places).map(|found| found.path)
+        separate(&File::open(&program).unwrap(), &places).map(|it| it.path)
     };
     let check_at = |place: &str| {
         let to = folder.path().join(place);
@@ -277,5 +283,5 @@ fn dwarf_of_a_stripped_program_is_found_beside_it() {
     let other_folder = tempfile::tempdir().unwrap();
     let other = cpp(other_folder.path(), &["-g", "-DNDEBUG", "-O1"]).unwrap();
     fs::copy(other, &debug).unwrap();
-    assert_eq!(look(), None, "it is of another version");
+    assert_eq!(look(), None, "another version");
 }

@@ -1,4 +1,4 @@
-//! What the DWARF of a file shares with that of others: `dwz` put it into a file of its own.
+//! The DWARF shared by several files, which `dwz` moved to a file of its own.
 
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ use crate::companions::Companions;
 use crate::image::Image;
 use crate::view::View;
 
-/// Its units, to which entries of the other file refer.
+/// Its units, which entries of the other file refer to.
 pub struct Common {
     pub dwarf: Dwarf<View>,
     sections: Sections,
@@ -22,7 +22,7 @@ pub struct Common {
 }
 
 impl Common {
-    /// `None` where there is none, or it is not found.
+    /// `None` if there is none, or it was not found.
     pub fn read(image: &Image, companions: &dyn Companions) -> Result<Option<Self>, ElfError> {
         let Some(link) = CommonLink::of(image.source(), &image.elf) else {
             return Ok(None);
@@ -41,7 +41,7 @@ impl Common {
         }))
     }
 
-    /// The same once more, for values that refer to its strings.
+    /// A second instance for attribute values that refer to its strings.
     pub fn strings(&self) -> Dwarf<View> {
         self.sections.dwarf()
     }
@@ -50,7 +50,7 @@ impl Common {
         self.units.get(&self.dwarf, &self.index, number)
     }
 
-    /// The unit that has this place of it, and where in it.
+    /// The unit that contains this offset, and the offset within it.
     pub fn unit_with(&self, offset: DebugInfoOffset<usize>) -> Option<(u32, usize)> {
         self.index.unit_with(offset.0)
     }

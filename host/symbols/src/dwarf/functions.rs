@@ -1,4 +1,4 @@
-//! Where the functions of a unit are.
+//! The address ranges of a unit's functions.
 
 use gimli::{Dwarf, Unit};
 
@@ -6,10 +6,10 @@ use super::ranges::Bounds;
 use crate::near::Near;
 use crate::view::View;
 
-/// Of one unit; whole programs that were optimised when they were linked have a few hundred thousand.
+/// Per unit; whole programs with link-time optimization have a few hundred thousand.
 const MAX_FUNCTIONS: usize = 2 << 20;
 
-/// Ranges by address, each with the place of its function's entry in the unit.
+/// Ranges sorted by address, each with the offset of its function's entry in the unit.
 #[derive(Default)]
 pub struct Functions {
     rows: Vec<(u64, u64, usize)>,
@@ -17,7 +17,7 @@ pub struct Functions {
 }
 
 impl Functions {
-    /// As far as the unit can be read.
+    /// Reads as much of the unit as possible.
     pub fn read(dwarf: &Dwarf<View>, unit: &Unit<View>) -> Self {
         let mut functions = Self::default();
         let _damage = functions.gather(dwarf, unit);
@@ -49,16 +49,16 @@ impl Functions {
         Ok(())
     }
 
-    /// The entry of the function with this address.
+    /// The entry of the function that contains this address.
     pub fn find(&self, address: u64) -> Option<usize> {
         let after = self
             .near
             .partition_point(&self.rows, |(begin, ..)| *begin <= address);
         let before = self.rows.get(..after)?.iter().rev();
-        // Functions do not overlap; identical ones that were folded into one do.
+        // Functions do not overlap, except for identical functions that the linker folded.
         let mut near = before.take(8);
-        let found = near.find(|(_, end, _)| *end > address);
-        found.map(|&(_, _, entry)| entry)
+        let range = near.find(|(_, end, _)| *end > address);
+        range.map(|&(_, _, entry)| entry)
     }
 
     pub fn weight(&self) -> usize {

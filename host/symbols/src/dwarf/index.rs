@@ -1,4 +1,4 @@
-//! Which unit an address is in.
+//! Maps addresses to units.
 
 use gimli::{
     AttributeValue, DebugAddrBase, DebugInfoOffset, DebugRngListsBase, Dwarf, Section as _,
@@ -9,19 +9,19 @@ use super::ranges::{Bounds, Ranges};
 use super::unit::HEADER_READS;
 use crate::view::View;
 
-/// A browser has some fifty thousand.
+/// A browser has about fifty thousand.
 const MAX_UNITS: usize = 1 << 20;
-/// Of all units together.
+/// In all units together.
 const MAX_RANGES: usize = 2 << 20;
 
 pub struct Index {
-    /// Where each unit begins in `.debug_info`, in that order.
+    /// The start of each unit in `.debug_info`, ascending.
     units: Vec<usize>,
     ranges: Ranges,
 }
 
 impl Index {
-    /// Of all units, up to the first whose header is broken.
+    /// Reads all units up to the first damaged header.
     pub fn read(dwarf: &Dwarf<View>) -> Self {
         let mut units = Vec::new();
         let mut ranges = Vec::new();
@@ -60,7 +60,7 @@ impl Index {
             .map(|&offset| DebugInfoOffset(offset))
     }
 
-    /// The unit that has this place of `.debug_info`, and where in it.
+    /// The unit that contains this offset of `.debug_info`, and the offset within it.
     pub fn unit_with(&self, offset: usize) -> Option<(u32, usize)> {
         let after = self.units.partition_point(|&start| start <= offset);
         let number = after.checked_sub(1)?;
@@ -73,7 +73,7 @@ impl Index {
     }
 }
 
-/// Of the root alone: the headers of line programs, which a whole unit includes, are long.
+/// Reads the root entry only: a complete unit would include the long header of its line program.
 fn add_ranges(dwarf: &Dwarf<View>, header: UnitHeader<View>, add: impl FnMut(u64, u64)) {
     let Ok(abbreviations) = dwarf.abbreviations(&header) else {
         return;

@@ -1,4 +1,4 @@
-//! Which line of which file the code at an address comes from.
+//! Maps addresses to source files and lines.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use gimli::{
 use crate::near::Near;
 use crate::view::View;
 
-/// Rows of one unit: those of whole programs that were optimised when they were linked.
+/// Rows per unit; the most are in programs with link-time optimization.
 const MAX_ROWS: usize = 4 << 20;
-/// Bytes of one unit's program: with less than eight for each row the rows end first.
+/// Bytes of a unit's program: at less than eight per row, the row limit is reached first.
 const MAX_PROGRAM: usize = 32 << 20;
-/// Files of one unit.
+/// Files per unit.
 const MAX_FILES: u64 = 1 << 16;
 
 #[derive(Default)]
 pub struct Lines {
-    /// Each holds up to the next.
+    /// Each row extends to the next.
     rows: Vec<Row>,
     near: Near,
     files: Vec<Arc<str>>,
@@ -28,7 +28,7 @@ pub struct Lines {
 #[derive(Clone, Copy)]
 struct Row {
     address: u64,
-    /// [`NOTHING`] where a sequence ends.
+    /// [`NOTHING`] at the end of a sequence.
     file: u32,
     line: u32,
     column: u32,
@@ -37,20 +37,20 @@ struct Row {
 const NOTHING: u32 = u32::MAX;
 
 #[derive(Clone, Debug, Default)]
-pub struct Place {
+pub struct SourcePosition {
     pub file: Arc<str>,
     pub line: u32,
     pub column: u32,
 }
 
 impl Lines {
-    /// As far as the unit's program can be read.
+    /// Reads as much of the unit's program as possible.
     pub fn read(dwarf: &Dwarf<View>, unit: &Unit<View>) -> Self {
         let mut lines = Self::default();
         if let Some(program) = &unit.line_program {
             let header = program.header();
             lines.files = files(dwarf, unit, header);
-            // It is run over from end to end: in one piece that is much faster than through blocks.
+            // The program is read sequentially: as one piece this is much faster than in blocks.
             if let Some(bytes) = whole(dwarf, header) {
                 let _damage = lines.gather(&bytes, header.address_size());
             }
@@ -63,7 +63,7 @@ impl Lines {
         let program = DebugLine::from(EndianSlice::new(program, LittleEndian));
         let program = program.program(DebugLineOffset(0), address_size, None, None)?;
         let mut rows = program.rows();
-        // Sequences come in any order, and those of functions that the linker dropped with the others.
+        // Sequences are unordered and include those of functions dropped by the linker.
         let mut sequences: Vec<(u64, u64, std::ops::Range<usize>)> = Vec::new();
         let mut all: Vec<Row> = Vec::new();
         let mut start = 0;
@@ -91,7 +91,7 @@ impl Lines {
                 },
             };
             match all.get_mut(start..).and_then(<[Row]>::last_mut) {
-                // Of rows at one address the last counts.
+                // The last row at an address wins.
                 Some(last) if last.address == address => *last = new,
                 _ => all.push(new),
             }
@@ -118,13 +118,13 @@ impl Lines {
         Ok(())
     }
 
-    pub fn find(&self, address: u64) -> Option<Place> {
-        // Where one sequence ends another may begin.
+    pub fn find(&self, address: u64) -> Option<SourcePosition> {
+        // Another sequence may start where one ends.
         let after = self
             .near
             .partition_point(&self.rows, |row| row.address <= address);
         let row = self.rows.get(after.checked_sub(1)?)?;
-        (row.file != NOTHING).then(|| Place {
+        (row.file != NOTHING).then(|| SourcePosition {
             file: self
                 .files
                 .get(row.file as usize)
@@ -135,7 +135,7 @@ impl Lines {
         })
     }
 
-    /// The path of a file by the number that entries have for it.
+    /// The path of a file by its number in the entries.
     pub fn file(&self, number: u64) -> Arc<str> {
         let place = usize::try_from(number).ok();
         place
@@ -150,7 +150,7 @@ impl Lines {
     }
 }
 
-/// A program with its header, as it stands in the file.
+/// The program with its header, as stored in the file.
 fn whole(dwarf: &Dwarf<View>, header: &LineProgramHeader<View>) -> Option<Vec<u8>> {
     let length = match header.format() {
         Format::Dwarf32 => 4,
@@ -165,7 +165,7 @@ fn clamp(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// By their numbers: these count from 1 up to version 4, where 0 is the unit's own file.
+/// Indexed by file number: up to version 4 they start at 1, and 0 is the unit's own file.
 fn files(
     dwarf: &Dwarf<View>,
     unit: &Unit<View>,
@@ -179,12 +179,12 @@ fn files(
         .unwrap_or_default();
     let directories: Vec<Option<String>> = (0..=MAX_FILES)
         .map_while(|number| {
-            let found = header.directory(number);
-            // Up to version 4 the first is the unit's own, and not in the table.
-            if found.is_none() && number > 0 {
+            let directory = header.directory(number);
+            // Up to version 4 directory 0 is the compilation directory, which is not in the table.
+            if directory.is_none() && number > 0 {
                 return None;
             }
-            Some(found.and_then(text))
+            Some(directory.and_then(text))
         })
         .collect();
     let mut files = Vec::new();
@@ -199,7 +199,7 @@ fn files(
         };
         let directory = usize::try_from(file.directory_index()).ok();
         let directory = directory.and_then(|it| directories.get(it)?.as_deref());
-        // The first is where the unit was compiled, once more.
+        // The first entry repeats the compilation directory.
         let directory = directory.filter(|directory| *directory != base);
         let name = text(file.path_name()).unwrap_or_default();
         files.push(join(&base, directory.unwrap_or_default(), &name).into());
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_joined_unless_they_are_whole() {
+    fn relative_paths_are_joined() {
         assert_eq!(join("/src", "lib", "a.c"), "/src/lib/a.c");
         assert_eq!(join("/src/", "", "a.c"), "/src/a.c");
         assert_eq!(join("/src", "/usr/include", "a.h"), "/usr/include/a.h");

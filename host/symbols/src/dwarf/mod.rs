@@ -1,8 +1,8 @@
-//! DWARF: the functions, inlined ones included, and the line of an address.
+//! DWARF: the functions, including inlined ones, and the line of an address.
 //!
-//! Units are found by the ranges of their roots. Of a unit that is asked for, functions and lines
-//! become sorted tables; of a function that is asked for, its scopes. Names are read last. Nothing
-//! here calls itself: nesting as deep as a file likes costs no stack.
+//! Units are found by the ranges of their root entries. The functions and lines of a unit are turned into sorted tables
+//! on first use, the scopes of a function likewise. Names are read last. Nothing here recurses: deeply nested input
+//! uses no stack.
 
 mod common;
 mod functions;
@@ -32,14 +32,13 @@ use crate::companions::Companions;
 use crate::image::Image;
 use crate::view::{Fuel, View};
 
-/// Reads that the index of all units may take: those of a browser take some ten million.
+/// Reads allowed for the index of all units: a browser needs about ten million.
 const INDEX_READS: u64 = 400_000_000;
-/// Reads that may be saved up for one address: a unit of half a gigabyte, as link-time optimisation
-/// makes them.
+/// Maximum credit of reads for one address: a unit of half a gigabyte, as link-time optimization produces.
 const MAX_READS: u64 = 400_000_000;
-/// And those that each address is good for: a usual unit, some milliseconds.
+/// Reads that each address adds to the credit: a typical unit, a few milliseconds.
 const READS: u64 = 4_000_000;
-/// Frames at one address.
+/// Frames per address.
 const MAX_FRAMES: usize = 256;
 
 pub struct DebugInfo {
@@ -49,12 +48,12 @@ pub struct DebugInfo {
     index: Index,
     units: Units,
     common: Option<Common>,
-    /// Reads that were saved up.
+    /// Accumulated reads.
     credit: u64,
 }
 
 impl DebugInfo {
-    /// `None` where there is none.
+    /// `None` if the file has none.
     pub fn read(image: &Image, companions: &Rc<dyn Companions>) -> Result<Option<Self>, ElfError> {
         let sections = Sections::read(image)?;
         if gimli::Reader::is_empty(&sections.view(SectionId::DebugInfo)) {
@@ -62,7 +61,7 @@ impl DebugInfo {
         }
         let mut dwarf = sections.dwarf();
         image.fuel.fill(INDEX_READS);
-        // What is shared is little, and what is damaged is done without.
+        // The common part is small; if it is damaged, continue without it.
         let common = Common::read(image, &**companions).ok().flatten();
         if let Some(common) = &common {
             dwarf.set_sup(common.strings());
@@ -82,14 +81,14 @@ impl DebugInfo {
         Ok(Some(debug))
     }
 
-    /// Adds the frames at an address, the innermost first; false where nothing is known of it.
+    /// Adds the frames at an address, innermost first; returns `false` if there are none.
     pub fn find(&mut self, address: u64, frames: &mut Vec<Frame>) -> bool {
         self.credit = MAX_READS.min(self.credit + READS);
         self.fuel.fill(self.credit);
         let is_found = self.look_up(address, frames);
         self.credit = self.fuel.left();
         if self.is_exhausted() {
-            // Tables that are not complete would say that nothing is there.
+            // Incomplete tables would hide functions.
             self.units.forget_all();
             if let Some(common) = &mut self.common {
                 common.forget_all();
@@ -110,7 +109,7 @@ impl DebugInfo {
             }
             only_line = only_line.or_else(|| unit.lines(&self.dwarf).find(address));
         }
-        // Assembly has lines without functions.
+        // Assembly has lines but no functions.
         if let Some(line) = only_line {
             frames.push(Frame {
                 file: line.file,
@@ -148,8 +147,8 @@ impl DebugInfo {
     }
 
     fn name(&mut self, number: u32, unit: &Unit, entry: usize) -> Name {
-        if let Some(known) = unit.name(entry) {
-            return known;
+        if let Some(name) = unit.name(entry) {
+            return name;
         }
         let mut files = Files {
             dwarf: &self.dwarf,
@@ -158,25 +157,25 @@ impl DebugInfo {
             common: self.common.as_mut(),
         };
         let name = files.name(number, entry);
-        // What was given up would be taken for all there is.
+        // Do not cache an incomplete name.
         if !self.is_exhausted() {
             unit.note_name(entry, name.clone());
         }
         name
     }
 
-    /// Whether so much had to be read for the last address that it was given up.
+    /// Whether the last lookup was aborted because it needed too many reads.
     pub fn is_exhausted(&self) -> bool {
         self.fuel.left() == 0
     }
 
-    /// About how many bytes it holds.
+    /// Estimated memory use.
     pub fn weight(&self) -> usize {
         let common = self.common.as_ref().map_or(0, Common::weight);
         self.sections.weight() + self.index.weight() + self.units.weight() + common
     }
 
-    /// Gives up the unit that was not asked for the longest; false where there is none.
+    /// Evicts the least recently used unit; returns `false` if there is none.
     pub fn forget_oldest(&mut self) -> bool {
         let common = self.common.as_mut();
         self.units.forget_oldest() || common.is_some_and(Common::forget_oldest)

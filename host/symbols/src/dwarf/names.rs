@@ -1,4 +1,4 @@
-//! The name of a function, which may stand at another entry than its code, and in another file.
+//! The name of a function, which may be in another entry than its code, and in another file.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use super::index::Index;
 use super::unit::{Unit, Units};
 use crate::view::View;
 
-/// From an inlined call over its origin and its declaration to where it is declared takes three.
+/// From an inlined call via its origin and declaration to the name takes three steps.
 const MAX_STEPS: usize = 16;
 
 #[derive(Clone, Debug, Default)]
 pub struct Name {
-    /// As the linker sees it, where that is written; empty where there is none.
+    /// The linkage name if there is one; empty without any name.
     pub text: Arc<str>,
-    /// Where the function is declared.
+    /// The line of the declaration.
     pub line: u32,
 }
 
-/// What entries may refer to.
+/// What entries can refer to.
 pub struct Files<'a> {
     pub dwarf: &'a Dwarf<View>,
     pub index: &'a Index,
@@ -29,7 +29,7 @@ pub struct Files<'a> {
     pub common: Option<&'a mut Common>,
 }
 
-/// An entry of a unit.
+/// The position of an entry.
 #[derive(Clone, Copy)]
 struct DieRef {
     is_common: bool,
@@ -38,9 +38,9 @@ struct DieRef {
 }
 
 impl Files<'_> {
-    /// Of the function of this entry in that unit.
+    /// The name of the function with this entry.
     pub fn name(&mut self, unit: u32, entry: usize) -> Name {
-        let mut found = Name::default();
+        let mut name = Name::default();
         let mut at = Some(DieRef {
             is_common: false,
             unit,
@@ -75,11 +75,11 @@ impl Files<'_> {
                         linkage = text(attribute.value());
                     }
                     gimli::DW_AT_name => plain = text(attribute.value()),
-                    gimli::DW_AT_decl_line if found.line == 0 => {
+                    gimli::DW_AT_decl_line if name.line == 0 => {
                         let line = attribute
                             .udata_value()
                             .and_then(|it| u32::try_from(it).ok());
-                        found.line = line.unwrap_or(0);
+                        name.line = line.unwrap_or(0);
                     }
                     gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => {
                         at = self.referred(place, &held, attribute.value());
@@ -88,14 +88,14 @@ impl Files<'_> {
                 }
             }
             if let Some(linkage) = linkage {
-                found.text = linkage;
+                name.text = linkage;
                 break;
             }
-            if found.text.is_empty() {
-                found.text = plain.unwrap_or_default();
+            if name.text.is_empty() {
+                name.text = plain.unwrap_or_default();
             }
         }
-        found
+        name
     }
 
     fn unit(&mut self, place: DieRef) -> Option<Rc<Unit>> {
@@ -112,7 +112,7 @@ impl Files<'_> {
         }
     }
 
-    /// What a value of an entry there refers to.
+    /// The entry that an attribute value refers to.
     fn referred(&self, from: DieRef, held: &Unit, value: AttributeValue<View>) -> Option<DieRef> {
         let common = self.common.as_deref();
         match value {

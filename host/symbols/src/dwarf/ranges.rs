@@ -1,14 +1,14 @@
-//! Which addresses an entry is about.
+//! The address ranges of entries.
 
 use gimli::{AttributeValue, Dwarf, Unit};
 
 use crate::near::Near;
 use crate::view::View;
 
-/// Ranges of one entry.
+/// Ranges per entry.
 const MAX_RANGES: usize = 1 << 16;
 
-/// The attributes of an entry that tell its ranges.
+/// The attributes that define an entry's ranges.
 #[derive(Default)]
 pub struct Bounds {
     pub low: Option<AttributeValue<View>>,
@@ -26,10 +26,10 @@ impl Bounds {
         }
     }
 
-    /// Calls `add` with each range; what is damaged ends them.
+    /// Calls `add` for each range, up to the first damaged one.
     pub fn each(self, dwarf: &Dwarf<View>, unit: &Unit<View>, mut add: impl FnMut(u64, u64)) {
         let mut add = |begin: u64, end: u64| {
-            // What linkers drop they leave at address 0.
+            // Linkers leave dropped code at address 0.
             if begin != 0 && begin < end && !unit.header.is_tombstone_address(begin) {
                 add(begin, end);
             }
@@ -58,7 +58,7 @@ impl Bounds {
     }
 }
 
-/// Ranges by address, of which some may hold others.
+/// Ranges sorted by address; they may be nested.
 pub struct Ranges {
     rows: Vec<Range>,
     near: Near,
@@ -67,7 +67,7 @@ pub struct Ranges {
 struct Range {
     begin: u64,
     end: u64,
-    /// The furthest end of all rows up to this one.
+    /// The highest end of all rows up to this one.
     furthest: u64,
     unit: u32,
 }
@@ -92,7 +92,7 @@ impl Ranges {
         }
     }
 
-    /// The units that have this address, the one that begins last first.
+    /// The units that contain this address, the one with the highest start first.
     pub fn at(&self, address: u64) -> impl Iterator<Item = u32> {
         let after = self
             .near

@@ -1,7 +1,7 @@
-//! What is inlined where in a function.
+//! The inlined calls of a function.
 //!
-//! Scopes are nested ranges. They become segments that follow each other, each with its innermost
-//! scope, so that a lookup is a search; overlapping ones, which only damage makes, do no harm.
+//! Scopes are nested ranges. They are flattened to consecutive segments, each with its innermost scope, so that a
+//! lookup is a binary search; overlapping scopes, which only occur in damaged files, are harmless.
 
 use std::collections::BinaryHeap;
 
@@ -10,28 +10,28 @@ use gimli::{AttributeValue, Dwarf, Unit, UnitOffset};
 use super::ranges::Bounds;
 use crate::view::View;
 
-/// Of one function, and ranges of all of them.
+/// Scopes per function, and ranges of all its scopes.
 const MAX_SCOPES: usize = 1 << 20;
 
 #[derive(Default)]
 pub struct Scopes {
     scopes: Vec<Scope>,
-    /// Where each segment begins, and its scope.
+    /// The start of each segment and its scope.
     segments: Vec<(u64, u32)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scope {
-    /// Its entry, which leads to its name.
+    /// The entry that provides the name.
     pub entry: usize,
-    /// Where the scope around it calls it.
+    /// The call site in the parent scope.
     pub call_file: u64,
     pub call_line: u32,
     pub call_column: u32,
     parent: Option<u32>,
 }
 
-/// A range of a scope that is so deep inside of others.
+/// A range of a scope with its nesting depth.
 struct Nested {
     begin: u64,
     end: u64,
@@ -40,7 +40,7 @@ struct Nested {
 }
 
 impl Scopes {
-    /// As far as the function's entry can be read.
+    /// Reads as much of the function's entry as possible.
     pub fn read(dwarf: &Dwarf<View>, unit: &Unit<View>, function: usize) -> Self {
         let mut scopes = Self {
             scopes: vec![Scope {
@@ -67,9 +67,9 @@ impl Scopes {
             return Ok(());
         };
         entries.skip_attributes(root.attributes())?;
-        // The inlined functions around the entry, by how deep they are.
+        // The enclosing inlined functions by depth.
         let mut around: Vec<(isize, u32)> = Vec::new();
-        // Another function's entries, up to this depth, are not of this one.
+        // Entries below this depth belong to a nested function.
         let mut foreign: Option<isize> = None;
         while !entries.is_empty() && entries.next_depth() > 0 && self.scopes.len() < MAX_SCOPES {
             let depth = entries.next_depth();
@@ -131,13 +131,13 @@ impl Scopes {
         Ok(())
     }
 
-    /// The scopes at an address, the innermost first; the last is the function itself.
+    /// The scopes at an address, innermost first; the last is the function itself.
     pub fn at(&self, address: u64) -> impl Iterator<Item = Scope> {
         let after = self
             .segments
             .partition_point(|(begin, _)| *begin <= address);
-        let found = after.checked_sub(1).and_then(|it| self.segments.get(it));
-        let mut next = Some(found.map_or(0, |(_, scope)| *scope));
+        let segment = after.checked_sub(1).and_then(|it| self.segments.get(it));
+        let mut next = Some(segment.map_or(0, |(_, scope)| *scope));
         std::iter::from_fn(move || {
             let scope = *self.scopes.get(next? as usize)?;
             next = scope.parent;
@@ -151,7 +151,7 @@ impl Scopes {
     }
 }
 
-/// Where the innermost scope changes.
+/// The addresses where the innermost scope changes.
 fn segments(mut nested: Vec<Nested>) -> Vec<(u64, u32)> {
     nested.sort_unstable_by_key(|range| (range.begin, range.depth, range.scope));
     let mut sweep = Sweep::default();
@@ -167,13 +167,13 @@ fn segments(mut nested: Vec<Nested>) -> Vec<(u64, u32)> {
 
 #[derive(Default)]
 struct Sweep {
-    /// Depth, scope and end of the ranges that are open, the deepest on top.
+    /// Depth, scope and end of the open ranges, deepest on top.
     open: BinaryHeap<(u32, u32, u64)>,
     segments: Vec<(u64, u32)>,
 }
 
 impl Sweep {
-    /// From here on the deepest of those that are open is the innermost.
+    /// From here on the deepest open range is the innermost scope.
     fn set(&mut self, at: u64) {
         let scope = self.open.peek().map_or(0, |&(_, scope, _)| scope);
         match self.segments.last_mut() {
@@ -187,7 +187,7 @@ impl Sweep {
         while let Some(&(_, _, end)) = self.open.peek()
             && end <= limit
         {
-            // What ended before it is nothing to go back to.
+            // Ranges that ended earlier cannot become the innermost again.
             while self.open.peek().is_some_and(|&(_, _, it)| it <= end) {
                 self.open.pop();
             }

@@ -1,4 +1,4 @@
-//! The sections of a file that DWARF is read from.
+//! The DWARF sections of a file.
 
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -16,16 +16,15 @@ pub struct Sections {
 
 impl Sections {
     pub fn read(image: &Image) -> Result<Self, ElfError> {
-        Self::named(image, WANTED, |id| Some(id.name()))
+        Self::named(image, REQUIRED, |id| Some(id.name()))
     }
 
-    /// Those of a `.dwo` file, but for the one with its units.
+    /// The sections of a `.dwo` file, except for the one with its units.
     pub fn read_split(image: &Image) -> Result<Self, ElfError> {
-        Self::named(image, WANTED_SPLIT, SectionId::dwo_name)
+        Self::named(image, REQUIRED_SPLIT, SectionId::dwo_name)
     }
 
-    /// The sections with units of a `.dwo` file, in the order in which their owner is likely there:
-    /// compilers write one for each type first.
+    /// The unit sections of a `.dwo` file, most likely one first: compilers write one per type before it.
     pub fn units_of_split(image: &Image) -> impl Iterator<Item = &SectionHeader> {
         let name = SectionId::DebugInfo.dwo_name().unwrap_or_default();
         let sections = image.elf.sections.iter().rev();
@@ -37,19 +36,19 @@ impl Sections {
         self.held.push((id, section));
     }
 
-    /// Those of a package of such files.
+    /// The sections of a package.
     pub fn read_package(image: &Image) -> Result<Self, ElfError> {
-        let wanted = [WANTED_SPLIT, WANTED_PACKAGE].concat();
-        Self::named(image, &wanted, SectionId::dwo_name)
+        let required = [REQUIRED_SPLIT, REQUIRED_PACKAGE].concat();
+        Self::named(image, &required, SectionId::dwo_name)
     }
 
     fn named(
         image: &Image,
-        wanted: &[SectionId],
+        required: &[SectionId],
         name: impl Fn(SectionId) -> Option<&'static str>,
     ) -> Result<Self, ElfError> {
         let mut held = Vec::new();
-        for &id in wanted {
+        for &id in required {
             if let Some(name) = name(id) {
                 held.push((id, image.dwarf_section(name)?));
             }
@@ -63,10 +62,10 @@ impl Sections {
         dwarf
     }
 
-    /// Empty where it is not wanted or not there.
+    /// Empty if the section is not needed or missing.
     pub fn view(&self, id: SectionId) -> View {
-        let found = self.held.iter().find(|(it, _)| *it == id);
-        found.map_or(&self.none, |(_, section)| section).view()
+        let section = self.held.iter().find(|(it, _)| *it == id);
+        section.map_or(&self.none, |(_, section)| section).view()
     }
 
     pub fn weight(&self) -> usize {
@@ -80,7 +79,7 @@ impl Sections {
     }
 }
 
-const WANTED: &[SectionId] = &[
+const REQUIRED: &[SectionId] = &[
     SectionId::DebugInfo,
     SectionId::DebugAbbrev,
     SectionId::DebugAddr,
@@ -93,7 +92,7 @@ const WANTED: &[SectionId] = &[
 ];
 
 /// Addresses and lines stay in the executable.
-const WANTED_SPLIT: &[SectionId] = &[
+const REQUIRED_SPLIT: &[SectionId] = &[
     SectionId::DebugAbbrev,
     SectionId::DebugLine,
     SectionId::DebugRngLists,
@@ -101,8 +100,8 @@ const WANTED_SPLIT: &[SectionId] = &[
     SectionId::DebugStrOffsets,
 ];
 
-/// A package has an index, which is right only if everything is there that it speaks of.
-const WANTED_PACKAGE: &[SectionId] = &[
+/// The index of a package is only valid if all sections that it covers are present.
+const REQUIRED_PACKAGE: &[SectionId] = &[
     SectionId::DebugInfo,
     SectionId::DebugCuIndex,
     SectionId::DebugLoc,

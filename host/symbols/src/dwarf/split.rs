@@ -1,5 +1,5 @@
-//! Units of which the linker saw no more than a skeleton: addresses and lines. The compiler wrote the
-//! rest into a `.dwo` file, which may be packed with others into a `.dwp`.
+//! Units whose skeleton is in the executable: addresses and lines. The compiler wrote the rest to a `.dwo` file, which
+//! may be packed into a `.dwp`.
 
 use std::cell::OnceCell;
 use std::ffi::OsString;
@@ -14,26 +14,26 @@ use crate::companions::Companions;
 use crate::image::Image;
 use crate::view::{Fuel, View};
 
-/// Files that are held open; each worker holds those of several executables.
+/// Limit of open files; each worker holds those of several executables.
 pub const MAX_OPEN: usize = 16;
-/// Units of one file that are looked at for the right one: beside it are types.
+/// Limit of units searched in a file, which also contains type units.
 const MAX_UNITS: usize = 4096;
 
 /// The rest of a unit.
 pub struct Split {
     pub dwarf: Dwarf<View>,
     pub unit: Unit<View>,
-    /// None where the sections are those of a package.
+    /// `None` if the sections are those of a package.
     sections: Option<Sections>,
 }
 
 impl Split {
-    /// What it holds beside its unit.
+    /// Memory beyond that of the unit.
     pub fn weight(&self) -> usize {
         self.sections.as_ref().map_or(0, Sections::weight)
     }
 
-    /// Whether a file is held open for it.
+    /// Whether it holds an open file.
     pub fn is_file(&self) -> bool {
         self.sections.is_some()
     }
@@ -59,7 +59,7 @@ struct Package {
 }
 
 impl SplitFiles {
-    /// Of the file with the skeletons.
+    /// `image` is the file with the skeletons.
     pub fn new(image: &Image, companions: Rc<dyn Companions>) -> Self {
         Self {
             fuel: image.fuel.clone(),
@@ -69,7 +69,7 @@ impl SplitFiles {
         }
     }
 
-    /// `None` where the unit is whole, or its rest is not found.
+    /// `None` if the unit is complete, or if the rest was not found.
     pub fn find(&self, dwarf: &Dwarf<View>, skeleton: &Unit<View>) -> Option<Split> {
         let id = skeleton.dwo_id?;
         let package = self.package.get_or_init(|| self.open_package());
@@ -109,7 +109,7 @@ impl SplitFiles {
         let compiled_in = skeleton.comp_dir.clone().map(AttributeValue::String);
         let compiled_in = compiled_in.and_then(path).unwrap_or_default();
         let source = self.companions.split(&compiled_in, &name)?;
-        // Each of those that are open may take its part.
+        // Every open file gets an equal share.
         let most = self.max_unpacked / MAX_OPEN as u64;
         let image = Image::sharing(self.fuel.clone(), source, most).ok()?;
         let mut sections = Sections::read_split(&image).ok()?;
@@ -141,7 +141,7 @@ impl Package {
     }
 }
 
-/// The unit with this id, with what only its skeleton says.
+/// The unit with this id, completed with the attributes of its skeleton.
 fn unit_with(id: DwoId, rest: &Dwarf<View>, skeleton: &Unit<View>) -> Option<Unit<View>> {
     let mut headers = rest.units();
     for _ in 0..MAX_UNITS {
@@ -149,8 +149,8 @@ fn unit_with(id: DwoId, rest: &Dwarf<View>, skeleton: &Unit<View>) -> Option<Uni
         if let gimli::UnitType::SplitType { .. } | gimli::UnitType::Type { .. } = header.type_() {
             continue;
         }
-        if let gimli::UnitType::SplitCompilation(found) = header.type_()
-            && found != id
+        if let gimli::UnitType::SplitCompilation(unit_id) = header.type_()
+            && unit_id != id
         {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The units that were asked for last, with what was made of them.
+//! The recently used units with the tables derived from them.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -15,18 +15,18 @@ use super::scopes::Scopes;
 use super::split::{MAX_OPEN, Split, SplitFiles};
 use crate::view::View;
 
-/// What an abbreviation, which is most of what a unit holds, has in memory for each byte in the file.
+/// Memory per byte of abbreviations in the file; these are most of a unit's memory.
 const BYTES_PER_READ: u64 = 12;
 
-/// Reads that the abbreviations of a unit and the header of its lines may take: they become memory.
-/// The longest seen take a hundred thousand.
+/// Reads allowed for a unit's abbreviations and line header, because they stay in memory. The largest seen need a
+/// hundred thousand.
 pub const HEADER_READS: u64 = 2_000_000;
 
 #[derive(Default)]
 pub struct Units {
     held: HashMap<u32, Rc<Unit>, RandomState>,
     clock: u64,
-    /// None where all units are whole.
+    /// `None` if no unit is split.
     splits: Option<SplitFiles>,
 }
 
@@ -35,13 +35,13 @@ pub struct Unit {
     split: Option<Split>,
     functions: OnceCell<Functions>,
     lines: OnceCell<Lines>,
-    /// Of functions, by their entries.
+    /// Scopes of functions by entry.
     scopes: RefCell<HashMap<usize, Rc<Scopes>, RandomState>>,
-    /// Of functions, and of calls that were inlined, by their entries.
+    /// Names of functions and inlined calls by entry.
     names: RefCell<HashMap<usize, Name, RandomState>>,
-    /// Without what was made once for all.
+    /// Excludes the tables built on first use.
     weight: Cell<usize>,
-    asked: Cell<u64>,
+    last_used: Cell<u64>,
 }
 
 impl Units {
@@ -55,7 +55,7 @@ impl Units {
     pub fn get(&mut self, dwarf: &Dwarf<View>, index: &Index, number: u32) -> Option<Rc<Unit>> {
         self.clock += 1;
         if let Some(unit) = self.held.get(&number) {
-            unit.asked.set(self.clock);
+            unit.last_used.set(self.clock);
             return Some(Rc::clone(unit));
         }
         let fuel = dwarf.debug_info.reader().fuel();
@@ -79,7 +79,7 @@ impl Units {
             scopes: RefCell::default(),
             names: RefCell::default(),
             weight: Cell::new(size_of::<Unit>() + (reads * BYTES_PER_READ) as usize),
-            asked: Cell::new(self.clock),
+            last_used: Cell::new(self.clock),
         });
         self.held.insert(number, Rc::clone(&unit));
         Some(unit)
@@ -109,7 +109,7 @@ impl Units {
 
     fn forget_oldest_that(&mut self, may_go: impl Fn(&Unit) -> bool) -> bool {
         let those = self.held.iter().filter(|(_, unit)| may_go(unit));
-        let oldest = those.min_by_key(|(_, unit)| unit.asked.get());
+        let oldest = those.min_by_key(|(_, unit)| unit.last_used.get());
         let Some(number) = oldest.map(|(&number, _)| number) else {
             return false;
         };
@@ -117,7 +117,7 @@ impl Units {
         true
     }
 
-    /// Before another file is held open.
+    /// Makes room for another open file.
     fn close_one_of_too_many(&mut self) {
         if self.held.values().filter(|unit| unit.is_file()).count() >= MAX_OPEN {
             self.forget_oldest_that(Unit::is_file);
@@ -126,7 +126,7 @@ impl Units {
 }
 
 impl Unit {
-    /// The entries with its code, which may stand in another file than its lines.
+    /// The unit that describes the code, which may be in another file than its lines.
     pub fn code<'u>(&'u self, dwarf: &'u Dwarf<View>) -> (&'u Dwarf<View>, &'u gimli::Unit<View>) {
         match &self.split {
             Some(split) => (&split.dwarf, &split.unit),
@@ -134,7 +134,7 @@ impl Unit {
         }
     }
 
-    /// Whether the linker saw only a skeleton of it.
+    /// Whether the executable only has its skeleton.
     pub fn is_split(&self) -> bool {
         self.split.is_some()
     }
@@ -155,8 +155,8 @@ impl Unit {
     }
 
     pub fn scopes(&self, dwarf: &Dwarf<View>, function: usize) -> Rc<Scopes> {
-        if let Some(known) = self.scopes.borrow().get(&function) {
-            return Rc::clone(known);
+        if let Some(scopes) = self.scopes.borrow().get(&function) {
+            return Rc::clone(scopes);
         }
         let (dwarf, unit) = self.code(dwarf);
         let scopes = Rc::new(Scopes::read(dwarf, unit, function));
@@ -167,12 +167,12 @@ impl Unit {
         scopes
     }
 
-    /// The name of this entry, if it was noted.
+    /// The cached name of an entry.
     pub fn name(&self, entry: usize) -> Option<Name> {
         self.names.borrow().get(&entry).cloned()
     }
 
-    /// Reading a name again takes more than all the rest of a lookup.
+    /// Reading a name again would cost more than the rest of a lookup.
     pub fn note_name(&self, entry: usize, name: Name) {
         self.grow(size_of::<(usize, Name)>() + 2 * size_of::<usize>() + name.text.len());
         self.names.borrow_mut().insert(entry, name);

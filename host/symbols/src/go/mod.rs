@@ -1,4 +1,4 @@
-//! `.gopclntab`, Go's table of functions and lines, which is in stripped programs too.
+//! `.gopclntab`, Go's table of functions and lines, which is also in stripped programs.
 //!
 //! ```text
 //! header     magic, quantum, number of functions, address of the code, offsets of the parts
@@ -8,9 +8,9 @@
 //! cutab      of each unit, where the names of its files are
 //! ```
 //!
-//! What is inlined where stands beside the table, since version 1.18 as it is read here: of each function
-//! a stream that says which of its calls an address is in, and of each call the name and an
-//! address with the line where it is called. Without it the function around has the line.
+//! The inlined calls are stored outside of the table, in a format read here since Go 1.18: each function has a stream
+//! that maps addresses to its inlined calls, and each call has a name and an address whose line is the call site.
+//! Without it the outer function gets the line.
 
 mod module;
 
@@ -25,13 +25,13 @@ use crate::Frame;
 use crate::image::Image;
 use crate::view::{Fuel, Section, View};
 
-/// Reads that one address may take.
+/// Reads allowed per address.
 const READS: u64 = 1 << 20;
-/// By how much the code of a program without C may end before its section.
+/// How far the code of a program without C code may end before its section.
 const PADDING: u64 = 256;
-/// Calls that are inlined in each other.
+/// Nesting depth of inlined calls.
 const MAX_FRAMES: usize = 256;
-/// Of the streams of a function, the one with its inlined calls; and of its data, that about them.
+/// Indices of a function's stream and data about inlined calls.
 const INLINED_STREAM: u64 = 2;
 const INLINED_DATA: u64 = 3;
 
@@ -44,25 +44,25 @@ pub struct GoTable {
     inlined: Option<Inlined>,
 }
 
-/// A section, and from where in it on functions have their calls.
+/// A section, and where the functions' calls start in it.
 struct Inlined {
     section: Rc<Section>,
     start: u64,
 }
 
-/// A function with the streams of its code.
+/// A function with its streams.
 struct Function {
     record: u64,
     start_line: u32,
     files: u64,
     lines: u64,
     unit: u64,
-    /// The stream, and where the calls are.
+    /// The stream, and the offset of the calls.
     calls: Option<(u64, u64)>,
 }
 
 impl GoTable {
-    /// `None` where there is none, or it is not of a version that is known.
+    /// `None` if there is none, or of an unknown version.
     pub fn read(image: &Image) -> Result<Option<Self>, ElfError> {
         let mut names = Pclntab::SECTIONS.iter();
         let Some(header) = names.find_map(|name| image.elf.find(name.as_bytes())) else {
@@ -101,8 +101,8 @@ impl GoTable {
         Some(table)
     }
 
-    /// Newer versions do not write it, and position-independent programs get it when they start.
-    /// It is where the section begins, unless C code is in front.
+    /// Newer versions do not store it, and position-independent programs compute it at start. It is the start of the
+    /// section, unless C code comes first.
     fn start_of_code(&self, image: &Image) -> Option<u64> {
         let section = image.elf.find(b".text")?;
         let (end, _) = self.entry(self.header.functions)?;
@@ -110,7 +110,7 @@ impl GoTable {
         (rest < PADDING).then(|| section.sh_addr.get(LE))
     }
 
-    /// The frames at an address, the innermost first; empty where it is not known.
+    /// The frames at an address, innermost first; empty if unknown.
     pub fn find(&self, address: u64) -> Vec<Frame> {
         self.fuel.fill(READS);
         self.frames(address).unwrap_or_default()
@@ -127,7 +127,7 @@ impl GoTable {
             }
         }
         let (start, record) = self.entry(low.checked_sub(1)?)?;
-        // Behind the last function stands its end.
+        // The entry after the last function is the end of its code.
         if low == self.header.functions && self.entry(self.header.functions)?.0 <= target {
             return None;
         }
@@ -160,7 +160,7 @@ impl GoTable {
             PclntabVersion::Go1_20 => (field(8).unwrap_or(0), 9),
             PclntabVersion::Go1_16 | PclntabVersion::Go1_18 => (0, 8),
         };
-        // Behind the record, streams and data of each kind; the last of its bytes counts the data.
+        // The record is followed by its streams and data; its last byte is the number of data items.
         let calls = || {
             self.inlined.as_ref()?;
             let (streams, data) = (u64::from(field(6)?), field(last)? >> 24);
@@ -180,7 +180,7 @@ impl GoTable {
     }
 
     fn frame(&self, function: &Function, name: String, start_line: u32, at: u64) -> Option<Frame> {
-        // Behind the end of its code is padding, up to the next function.
+        // A function's code is followed by padding, up to the next function.
         let line = u32::try_from(self.value(function.lines, at)?).ok();
         let file = self.value(function.files, at).and_then(|file| {
             let place = function.unit.checked_add(u64::try_from(file).ok()?)?;
@@ -196,13 +196,13 @@ impl GoTable {
         })
     }
 
-    /// The innermost inlined call there: its name, where it is declared, and an address with the line of
-    /// the call.
+    /// The innermost inlined call at an address: its name, its declaration line, and an address whose line is the call
+    /// site.
     fn inlined_call(&self, function: &Function, at: u64) -> Option<(String, u32, u64)> {
         let (stream, calls) = function.calls?;
         let number = u64::try_from(self.value(stream, at)?).ok()?;
         let inlined = self.inlined.as_ref()?;
-        // Before version 1.20 the call's own file and line are in front of its name.
+        // Before version 1.20 the call's file and line precede its name.
         let (size, name) = match self.header.version {
             PclntabVersion::Go1_20 => (16, 4),
             PclntabVersion::Go1_16 | PclntabVersion::Go1_18 => (20, 12),
@@ -222,7 +222,7 @@ impl GoTable {
         Some((name, start_line, called_at.into()))
     }
 
-    /// Start of a function, counted from the code, and offset of its record.
+    /// Start of a function relative to the code, and offset of its record.
     fn entry(&self, number: u64) -> Option<(u64, u64)> {
         let is_last = number == self.header.functions;
         match self.header.version {
@@ -247,9 +247,9 @@ impl GoTable {
         }
     }
 
-    /// What a stream says of an address so far behind the function's start.
+    /// The value of a stream at this offset from the function's start.
     fn value(&self, stream: u64, target: u64) -> Option<i32> {
-        // At the start of the part stands a zero, for functions that have none.
+        // The part starts with a zero, for functions without this stream.
         let mut stream = self.at(self.header.pctab, Some(stream).filter(|&it| it > 0)?)?;
         let (mut value, mut at) = (-1i32, 0u64);
         loop {
@@ -294,16 +294,16 @@ impl GoTable {
 }
 
 impl Inlined {
-    /// In the section that has this address.
+    /// In the section that contains this address.
     fn find(image: &Image, address: u64) -> Option<Self> {
         let mut sections = image.elf.sections.iter();
-        let found = sections.find(|it| {
+        let header = sections.find(|it| {
             let start = address.wrapping_sub(it.sh_addr.get(LE));
             has_data(it) && it.sh_addr.get(LE) > 0 && start < it.sh_size.get(LE)
         })?;
         Some(Self {
-            section: image.section(found).ok()?,
-            start: address - found.sh_addr.get(LE),
+            section: image.section(header).ok()?,
+            start: address - header.sh_addr.get(LE),
         })
     }
 }

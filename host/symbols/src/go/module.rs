@@ -1,7 +1,7 @@
-//! What Go's runtime knows of the program: the words of `runtime.moduledata`, which the linker filled in.
+//! The words of `runtime.moduledata`, which the linker fills in.
 //!
-//! The table of functions says neither where the code begins nor where it is told what is inlined. In
-//! position-independent programs the words stand in relocations, and are added to where it is loaded.
+//! The function table contains neither the start of the code nor the location of the inlining data. In
+//! position-independent programs the words are in relocations, relative to the load address.
 
 use gimli::Reader;
 use object::elf::{Rela64, SHF_WRITE, SHT_RELA};
@@ -10,30 +10,30 @@ use profcol_elf::{LE, SectionHeader, has_data};
 
 use crate::image::Image;
 
-/// Those of versions since 1.18, as far as the last one that is of use: what is behind it differs.
+/// The layout since Go 1.18, up to the last word needed here: the rest differs between versions.
 const WORDS: usize = 41;
 const TABLE: usize = 0;
 const NAMES: usize = 1;
 const TEXT: usize = 22;
 pub const INLINED_1_18: usize = 38;
 pub const INLINED_1_20: usize = 40;
-/// What is read at once.
+/// Read size.
 const PIECE: usize = 16 << 10;
-/// Data and relocations that are searched.
+/// Limit of data and relocations searched.
 const MAX_BYTES: usize = 64 << 20;
-/// Places that look like it.
+/// Limit of candidates.
 const MAX_LIKE: usize = 8;
 
 pub struct Module {
-    /// Where the code begins.
+    /// Start of the code.
     pub text: u64,
-    /// Where functions say what is inlined in them.
+    /// Start of the functions' inlining data.
     pub inlined: u64,
 }
 
 impl Module {
-    /// Of the program with its table, and the names in it, at these addresses; which word is that for what is
-    /// inlined depends on the version.
+    /// Finds it by the addresses of the function table and its names; the index of the inlining word depends on the
+    /// version.
     pub fn find(image: &Image, table: u64, names: u64, inlined: usize) -> Option<Self> {
         let words = written(image, table, names).or_else(|| relocated(image, table, names))?;
         Some(Self {
@@ -72,7 +72,7 @@ fn written(image: &Image, table: u64, names: u64) -> Option<Words> {
                 }
                 return Some(words);
             }
-            // The second word may be behind the end of what was read.
+            // The second word may be after the end of the piece.
             view.skip(piece.len().saturating_sub(8).max(8)).ok()?;
         }
     }
@@ -94,11 +94,11 @@ fn relocated(image: &Image, table: u64, names: u64) -> Option<Words> {
             }
         }
     })?;
-    let mut found = like.into_iter().map(|(_, words)| words);
-    found.find(|words| words[TABLE] == table && words[NAMES] == names)
+    let mut candidates = like.into_iter().map(|(_, words)| words);
+    candidates.find(|words| words[TABLE] == table && words[NAMES] == names)
 }
 
-/// Calls `note` with the place and the value of each.
+/// Calls `note` with the address and value of each relocation.
 fn each_relocation(image: &Image, mut note: impl FnMut(u64, u64)) -> Option<()> {
     type Relocation = Rela64<LittleEndian>;
     let mut left = MAX_BYTES;

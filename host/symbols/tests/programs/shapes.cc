@@ -1,4 +1,4 @@
-// Inlined calls in several depths, templates, lambdas, local classes, exceptions, cold parts.
+// Nested inlined calls, templates, lambdas, local classes, exceptions, cold parts.
 #include <algorithm>
 #include <functional>
 #include <map>

@@ -1,9 +1,8 @@
-//! Replaces each `${…}` in the values of a tree.
+//! Expands each `${…}` in the values of a tree.
 //!
-//! The innermost reference goes first, results are expanded again, and `$$` stands for `$` once
-//! nothing is left to expand. A value that is wholly one reference takes the YAML type of what it
-//! leads to and also remembers the text; a reference amid other text is always replaced by the
-//! text. Keys are never touched.
+//! The innermost reference is expanded first, results are expanded again, and finally `$$` becomes `$`. A value that is
+//! one whole reference takes the YAML type of its expansion and also keeps the text; a reference within other text is
+//! replaced by text. Keys are not expanded.
 
 use std::sync::Arc;
 
@@ -13,10 +12,10 @@ use crate::problem::{Problem, Problems};
 use crate::sources::MAX_TOTAL_BYTES;
 use crate::yaml;
 
-/// How many replacements one value may take; a variable that leads back to itself takes them all.
+/// Maximum number of replacements per value; self-referencing variables reach it.
 const MAX_ROUNDS: usize = 1000;
 
-/// Expands the whole tree. A value that cannot be expanded is a problem and becomes null.
+/// Expands the whole tree. A value that cannot be expanded is reported and becomes null.
 pub(super) fn expand(root: Node, reader: &mut Reader<'_>, problems: &mut Problems) -> Node {
     let mut expander = Expander {
         reader,
@@ -24,7 +23,7 @@ pub(super) fn expand(root: Node, reader: &mut Reader<'_>, problems: &mut Problem
     };
     expander.node(
         root,
-        Place {
+        Nesting {
             depth: 0,
             rounds: 0,
         },
@@ -37,8 +36,8 @@ struct Expander<'r, 'w> {
     spliced: Spliced,
 }
 
-/// Bytes of text made by replacing, which could otherwise double with every round. What is only
-/// made for the text beside a value counts apart, so that it can never be why a value is refused.
+/// Bytes produced by replacements, which could otherwise double with every round. The text kept beside a value is
+/// counted separately, so that it cannot cause a value to be refused.
 #[derive(Default)]
 struct Spliced {
     values: usize,
@@ -46,22 +45,22 @@ struct Spliced {
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct Nesting {
     depth: usize,
-    /// Replacements made on the way to here.
+    /// Replacements made so far.
     rounds: usize,
 }
 
 enum Expanded {
     Text(String, Location),
-    /// Not text: what a value that was wholly one reference led to, and its text.
-    Data(Node, Arc<str>, Place),
+    /// The typed expansion of a value that was one whole reference, and its text.
+    Data(Node, Arc<str>, Nesting),
 }
 
 impl Expander<'_, '_> {
-    fn node(&mut self, node: Node, place: Place, problems: &mut Problems) -> Node {
+    fn node(&mut self, node: Node, place: Nesting, problems: &mut Problems) -> Node {
         let at = node.at;
-        let inner = Place {
+        let inner = Nesting {
             depth: place.depth + 1,
             ..place
         };
@@ -96,13 +95,12 @@ impl Expander<'_, '_> {
         }
     }
 
-    /// A value that came wholly from a reference: expanded itself, with the text beside it for
-    /// fields that hold text.
-    fn data(&mut self, data: Node, raw: &str, place: Place, problems: &mut Problems) -> Node {
+    /// Expands a value that came from one whole reference, and keeps its text for string fields.
+    fn data(&mut self, data: Node, raw: &str, place: Nesting, problems: &mut Problems) -> Node {
         let at = data.at;
         let mut node = self.node(data, place, problems);
-        // The text may hold what cannot be expanded, such as a reference in a comment. Then there
-        // is just no text, and nothing that was met on the way is worth a note.
+        // The text may contain something that cannot be expanded, such as a reference in a comment. Then no text is
+        // kept, and notes made on the way are discarded.
         let notes = self.reader.notes.len();
         std::mem::swap(&mut self.spliced.values, &mut self.spliced.beside);
         let text = self.text(raw.to_owned(), at, place);
@@ -119,7 +117,7 @@ impl Expander<'_, '_> {
         &mut self,
         mut text: String,
         mut at: Location,
-        place: Place,
+        place: Nesting,
     ) -> Result<Expanded, Problem> {
         let mut rounds = place.rounds;
         while let Some(reference) = find(&text) {
@@ -143,7 +141,11 @@ impl Expander<'_, '_> {
                     source: found.source,
                 };
                 if let Some(data) = self.typed(&found, place)? {
-                    return Ok(Expanded::Data(data, found.text, Place { rounds, ..place }));
+                    return Ok(Expanded::Data(
+                        data,
+                        found.text,
+                        Nesting { rounds, ..place },
+                    ));
                 }
                 self.splice(found.text.len(), here)?;
                 text = found.text.as_ref().to_owned();
@@ -156,8 +158,8 @@ impl Expander<'_, '_> {
         Ok(Expanded::Text(text, at))
     }
 
-    /// What a text means as YAML, unless it means text or is not YAML at all: then it stands for itself.
-    fn typed(&mut self, found: &Retrieved, place: Place) -> Result<Option<Node>, Problem> {
+    /// Parses text as YAML; `None` if it is a string or not valid YAML.
+    fn typed(&mut self, found: &Retrieved, place: Nesting) -> Result<Option<Node>, Problem> {
         let budget = &mut self.reader.budget;
         match yaml::parse_within(&found.text, found.source, place.depth, budget) {
             Ok(node) if matches!(node.value, Value::Str(_)) => Ok(None),
@@ -185,7 +187,7 @@ impl Expander<'_, '_> {
         Ok(())
     }
 
-    /// The place of the reference itself where it stands on the first line of its value as written.
+    /// The location of the reference itself, if it is on the first line of the value as written.
     fn narrow(&self, at: Location, written: &str) -> Location {
         let Some(line) = self.reader.sources().line(at) else {
             return at;
@@ -213,8 +215,8 @@ impl Expander<'_, '_> {
     }
 }
 
-/// The first reference that has no other inside it. An escaped one (an odd number of `$` before it)
-/// ends the search: what surrounds an escape is literal as well.
+/// The first reference without a nested one. An escaped one (an odd number of `$` before it) ends the search: what
+/// surrounds an escape is literal as well.
 fn find(text: &str) -> Option<(usize, usize)> {
     let mut from = 0;
     loop {

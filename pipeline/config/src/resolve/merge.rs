@@ -1,10 +1,10 @@
-//! Several configurations into one: maps join key by key, everything else is replaced. A null written out replaces too,
-//! so that `processors:` in a later file wipes what an earlier one put there, and `processors: {}` does not.
+//! Merges configurations: maps are merged key by key, everything else is replaced. An explicit null replaces too, so
+//! that `processors:` in a later file clears the section, and `processors: {}` does not.
 
 use crate::node::{Entry, Location, MAX_DEPTH, Map, Node, Value};
 use crate::problem::Problem;
 
-/// `over` laid on top of `base`.
+/// Merges `over` into `base`.
 pub(super) fn merge(base: Node, over: Node) -> Node {
     match (base.value, over.value) {
         (Value::Map(mut entries), Value::Map(newer)) => {
@@ -32,7 +32,7 @@ fn lay(entries: &mut Map, key: String, newer: Entry) {
     }
 }
 
-/// Reads `a::b: v` as `a: {b: v}`, in any map (not inside lists). What the same document says twice that way joins.
+/// Expands `a::b: v` to `a: {b: v}` in any map (not inside lists). Duplicates within a document are merged.
 pub(super) fn nest(node: Node) -> Result<Node, Problem> {
     nest_within(node, 0)
 }
@@ -44,7 +44,7 @@ fn nest_within(node: Node, depth: usize) -> Result<Node, Problem> {
     let mut nested = Map::with_capacity(entries.len());
     for (key, Entry { key_at, node }) in entries {
         let parts: Vec<&str> = key.split("::").collect();
-        // An IPv6 address is a name like any other.
+        // An IPv6 address is not a path.
         let parts = if parts.iter().any(|part| part.is_empty()) {
             vec![key.as_str()]
         } else {

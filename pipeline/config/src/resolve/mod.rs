@@ -1,8 +1,8 @@
-//! From `--config` and `--set` to one tree.
+//! Resolves `--config` and `--set` to one tree.
 //!
-//! Each source is a URI (`file:`, `env:`, `yaml:`, `http:`, `https:`, or a bare path). All are read
-//! and merged left to right, then every `${…}` in a value is replaced. What the texts hold stays
-//! known, so that a problem in a variable's text shows that text and the place that asked for it.
+//! Each source is a URI (`file:`, `env:`, `yaml:`, `http:`, `https:`, or a bare path). All are read and merged left to
+//! right, then every `${…}` in a value is expanded. Source texts are kept, so that a problem in a variable's value
+//! shows that value and the reference to it.
 
 mod expand;
 mod merge;
@@ -18,7 +18,7 @@ use crate::sources::Sources;
 pub use providers::{ConfigProviders, SystemProviders};
 pub use retrieve::SCHEMES;
 
-/// What the user named on the command line.
+/// The configuration flags of the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Input {
     /// The values of `--config`, in order.
@@ -27,19 +27,19 @@ pub struct Input {
     pub sets: Vec<String>,
 }
 
-/// A configuration that was read, merged and expanded, not yet checked.
+/// A configuration after reading, merging and expansion, before checking.
 #[derive(Debug)]
 pub struct Resolved {
     pub root: Node,
     pub sources: Sources,
     /// For the log.
     pub notes: Vec<Note>,
-    /// What keeps the texts of references from being YAML. They are plain text then, which is an
-    /// answer only where something else is expected: see [`Problems::explain`].
+    /// YAML errors in the text of references, which is then treated as a plain string. Shown only where another type is
+    /// expected: see [`Problems::explain`].
     pub broken: Vec<Problem>,
 }
 
-/// Something the user should know that is no mistake.
+/// A notice or warning for the user.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Note {
     pub level: NoteLevel,
@@ -53,7 +53,7 @@ pub enum NoteLevel {
     Info,
 }
 
-/// Why a configuration could not be read. Displays as the whole report.
+/// Why a configuration could not be read. Displays the full report.
 #[derive(Debug)]
 pub struct Unresolved {
     pub problems: Problems,
@@ -75,7 +75,7 @@ pub fn resolve(input: &Input, providers: &dyn ConfigProviders) -> Result<Resolve
     if input.configs.is_empty() {
         problems.push(
             Problem::new("at least one config flag must be provided")
-                .help("name a file with `--config gateway.yaml`"),
+                .help("pass a file with `--config gateway.yaml`"),
         );
     }
     let configs = input
@@ -115,13 +115,13 @@ pub fn resolve(input: &Input, providers: &dyn ConfigProviders) -> Result<Resolve
     }
 }
 
-/// Reads bytes nobody vouches for as a configuration would be read, with no variable set and no
-/// other source in reach. For fuzzing: whatever the bytes are, this returns.
+/// Reads untrusted bytes as a configuration, without access to variables and other sources. For fuzzing: must return
+/// for any input.
 pub fn parse_untrusted(bytes: &[u8]) -> Result<Resolved, Unresolved> {
     struct Nothing<'a>(&'a [u8]);
     impl ConfigProviders for Nothing<'_> {
         fn env(&self, name: &str) -> Result<Option<String>, String> {
-            // One that leads back to the text, so that nested and recursive expansion is reached as well.
+            // A self-reference, so that fuzzing reaches nested and recursive expansion.
             Ok((name == "SELF").then(|| String::from_utf8_lossy(self.0).into_owned()))
         }
         fn read(&self, path: &str) -> Result<Vec<u8>, String> {

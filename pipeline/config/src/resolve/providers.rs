@@ -1,22 +1,22 @@
-//! Where configuration texts come from: the process's environment, files, and the network.
+//! Sources of configuration text: environment, files and network.
 
 use std::io::Read;
 
 use crate::sources::MAX_TEXT_BYTES;
 
-/// What `${…}` and `--config` may reach. Tests and fuzzers bring their own.
+/// Access to the sources of `${…}` and `--config`. Tests and fuzzers provide their own.
 pub trait ConfigProviders {
     /// The value of an environment variable, if it is set.
     fn env(&self, name: &str) -> Result<Option<String>, String>;
-    /// The contents of a file. More than [`MAX_TEXT_BYTES`] need not be read to the end.
+    /// The contents of a file. May stop reading beyond [`MAX_TEXT_BYTES`].
     fn read(&self, path: &str) -> Result<Vec<u8>, String>;
-    /// The body at an `http:` or `https:` address.
+    /// The body at an `http:` or `https:` URL.
     fn fetch(&self, url: &str) -> Result<Vec<u8>, String>;
 }
 
 type Fetch = dyn Fn(&str) -> Result<Vec<u8>, String> + Send + Sync;
 
-/// This process's environment and files. Downloads need a client, which is the caller's to bring.
+/// This process's environment and files. The caller provides the download client.
 #[derive(Default)]
 pub struct SystemProviders {
     fetch: Option<Box<Fetch>>,
@@ -46,7 +46,7 @@ impl ConfigProviders for SystemProviders {
         let open = |error| format!("open {path}: {}", plain(&error));
         let file = std::fs::File::open(path).map_err(open)?;
         let mut bytes = Vec::new();
-        // One byte more than allowed tells the caller that there is too much.
+        // One byte beyond the limit signals the caller that the file is too large.
         let limit = MAX_TEXT_BYTES as u64 + 1;
         match file.take(limit).read_to_end(&mut bytes) {
             Ok(_) => Ok(bytes),
@@ -62,7 +62,7 @@ impl ConfigProviders for SystemProviders {
     }
 }
 
-/// The operating system's words as users of other tools know them, without Rust's `(os error 2)`.
+/// The operating system's message without Rust's `(os error 2)`.
 fn plain(error: &std::io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);

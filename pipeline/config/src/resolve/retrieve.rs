@@ -11,22 +11,21 @@ use crate::sources::{SourceId, SourceLimitError, Sources};
 use crate::suggest::did_you_mean;
 use crate::yaml::{self, Budget};
 
-/// Where configurations and `${…}` may come from.
+/// Supported URI schemes.
 pub const SCHEMES: [&str; 5] = ["env", "file", "http", "https", "yaml"];
 
 pub(super) struct Reader<'w> {
     providers: &'w dyn ConfigProviders,
     sources: Sources,
     pub(super) notes: Vec<Note>,
-    /// Why texts of references are no YAML, which makes plain text of them.
+    /// YAML errors in the text of references, which are then plain strings.
     broken: Vec<Problem>,
     pub(super) budget: Budget,
-    /// What was read already: each file and address is asked once, and a variable is one text
-    /// however often it is used.
+    /// Cache: each file, URL and variable is read once.
     read: HashMap<String, Arc<str>>,
 }
 
-/// The text that a URI led to.
+/// The text behind a URI.
 pub(super) struct Retrieved {
     pub(super) source: SourceId,
     pub(super) text: Arc<str>,
@@ -59,7 +58,7 @@ impl<'w> Reader<'w> {
         }
     }
 
-    /// What one `--config` names. A path needs no scheme.
+    /// Reads one `--config`. A path needs no scheme.
     pub(super) fn config(&mut self, text: &str) -> Result<Node, Problem> {
         let is_drive =
             text.starts_with(|c: char| c.is_ascii_alphabetic()) && text[1..].starts_with(':');
@@ -82,7 +81,7 @@ impl<'w> Reader<'w> {
         self.document(&read)
     }
 
-    /// What one `--set` says: `a.b=v` is the document `a::b: v`.
+    /// Parses one `--set`: `a.b=v` is the document `a::b: v`.
     pub(super) fn set(&mut self, text: &str) -> Result<Node, Problem> {
         let Some((key, value)) = text.split_once('=') else {
             return Err(Problem::new(format!("--set {text:?}: missing equal sign"))
@@ -94,7 +93,7 @@ impl<'w> Reader<'w> {
         self.document(&read)
     }
 
-    /// What a `${…}` at `at` names, given without the brackets.
+    /// Reads the source of a `${…}` at `at`, given without the brackets.
     pub(super) fn reference(&mut self, text: &str, at: Location) -> Result<Retrieved, Problem> {
         let with_default_scheme;
         let text = if text.contains(':') {
@@ -214,14 +213,14 @@ impl<'w> Reader<'w> {
         self.keep(format!("env:{name}"), text, used_at)
     }
 
-    /// Each thing is noted once, however often it is used.
+    /// Adds a note once per message.
     fn note(&mut self, level: NoteLevel, message: String, at: Option<Location>) {
         if !self.notes.iter().any(|note| note.message == message) {
             self.notes.push(Note { level, message, at });
         }
     }
 
-    /// The text under `scheme:body`, read by `read` the first time.
+    /// The text of `scheme:body`, read by `read` on first use.
     fn once(
         &mut self,
         scheme: &str,
@@ -294,7 +293,7 @@ fn is_variable_name(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// For display as a name.
+/// Shortens text for use as a source name.
 fn shorten(text: &str) -> String {
     const MAX_LEN: usize = 60;
     let line = text.lines().next().unwrap_or_default();

@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use super::*;
 use crate::{Config, load, print};
 
-/// A world of a few variables and files.
+/// Providers with a few variables and files.
 #[derive(Default)]
-struct Small {
+struct FakeProviders {
     env: HashMap<String, String>,
     files: HashMap<String, String>,
 }
 
-impl ConfigProviders for Small {
+impl ConfigProviders for FakeProviders {
     fn env(&self, name: &str) -> Result<Option<String>, String> {
         Ok(self.env.get(name).cloned())
     }
@@ -35,14 +35,14 @@ impl ConfigProviders for Small {
     }
 }
 
-fn small(env: &[(&str, &str)], files: &[(&str, &str)]) -> Small {
+fn small(env: &[(&str, &str)], files: &[(&str, &str)]) -> FakeProviders {
     let owned = |pairs: &[(&str, &str)]| {
         pairs
             .iter()
             .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
             .collect()
     };
-    Small {
+    FakeProviders {
         env: owned(env),
         files: owned(files),
     }
@@ -56,18 +56,22 @@ fn input(configs: &[&str], sets: &[&str]) -> Input {
     }
 }
 
-fn read(configs: &[&str], sets: &[&str], providers: &Small) -> Result<Resolved, Unresolved> {
+fn read(
+    configs: &[&str],
+    sets: &[&str],
+    providers: &FakeProviders,
+) -> Result<Resolved, Unresolved> {
     resolve(&input(configs, sets), providers)
 }
 
 #[track_caller]
 fn merged(configs: &[&str], sets: &[&str], expected: &str) {
-    let resolved = read(configs, sets, &Small::default()).unwrap_or_else(|e| panic!("{e}"));
+    let resolved = read(configs, sets, &FakeProviders::default()).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(resolved.root.to_json().to_string(), expected);
 }
 
 #[track_caller]
-fn refused(configs: &[&str], sets: &[&str], providers: &Small, expected: &str) {
+fn refused(configs: &[&str], sets: &[&str], providers: &FakeProviders, expected: &str) {
     let unresolved = read(configs, sets, providers).expect_err("refused");
     assert_eq!(unresolved.problems.to_string(), expected);
 }
@@ -85,8 +89,8 @@ struct Fields {
 
 impl Config for Fields {}
 
-/// What a field becomes as print-config shows it, or the problem.
-fn field(kind: &str, value: &str, providers: &Small) -> String {
+/// The field as print-config shows it, or the problem.
+fn field(kind: &str, value: &str, providers: &FakeProviders) -> String {
     let config = format!("yaml:{kind}: {value}");
     let resolved = match read(&[&config], &[], providers) {
         Ok(resolved) => resolved,
@@ -103,7 +107,7 @@ fn field(kind: &str, value: &str, providers: &Small) -> String {
     match load::<Fields>(&resolved.root, &mut problems) {
         Some(fields) => {
             let json = serde_json::to_value(fields).expect("fields are plain");
-            let printed = print::to_yaml(json.get(kind).expect("the field is there"));
+            let printed = print::to_yaml(json.get(kind).expect("the field exists"));
             printed.strip_suffix('\n').unwrap_or(&printed).to_owned()
         }
         None => {
@@ -137,7 +141,7 @@ fn expands_as_a_real_collector_did() {
         .lines()
         .filter(|line| line.starts_with("| `"))
         .collect();
-    assert!(rows.len() > 25, "the table was not understood");
+    assert!(rows.len() > 25, "failed to parse the table");
     for row in rows {
         let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
         let [value, env, expected] = cells.as_slice() else {
@@ -168,7 +172,7 @@ fn expands_as_a_real_collector_did() {
     }
 }
 
-/// Each row holds directly and with one variable more on the way.
+/// Each row is tested directly and through one more variable.
 #[test]
 fn an_expanded_value_has_a_type_and_a_text() {
     let env_name = "environment variable \"hello.world\" has invalid name: must match regex ^[a-zA-Z_][a-zA-Z0-9_]*$";
@@ -251,7 +255,7 @@ fn an_expanded_value_has_a_type_and_a_text() {
 }
 
 #[test]
-fn a_reference_in_a_comment_of_an_included_file_is_no_mistake() {
+fn ignores_references_in_comments_of_included_files() {
     let providers = small(&[], &[("f.yaml", "# ${env:bad.name} ${env:UNSET}\na: b\n")]);
     let resolved =
         read(&["yaml:map: ${file:f.yaml}"], &[], &providers).unwrap_or_else(|e| panic!("{e}"));
@@ -268,12 +272,12 @@ fn notes_unset_and_empty_variables_once() {
         &providers,
     );
     let notes = resolved.unwrap_or_else(|e| panic!("{e}")).notes;
-    let said: Vec<_> = notes
+    let messages: Vec<_> = notes
         .iter()
         .map(|note| (note.level, note.message.as_str()))
         .collect();
     assert_eq!(
-        said,
+        messages,
         [
             (
                 NoteLevel::Warning,
@@ -315,7 +319,7 @@ fn later_configurations_win() {
 }
 
 #[test]
-fn set_comes_last() {
+fn set_overrides_files() {
     merged(
         &["yaml:{processors: {batch: {timeout: 1s, size: 5}}}"],
         &["processors.batch.timeout=2s", " a = [1, 2]", "b=x=y"],
@@ -324,7 +328,7 @@ fn set_comes_last() {
     refused(
         &["yaml:a: 1"],
         &["a"],
-        &Small::default(),
+        &FakeProviders::default(),
         "--set \"a\": missing equal sign",
     );
 }
@@ -351,7 +355,7 @@ fn reads_every_kind_of_source() {
 }
 
 #[test]
-fn says_why_a_source_cannot_be_read() {
+fn reports_unreadable_sources() {
     let providers = small(
         &[],
         &[
@@ -413,19 +417,25 @@ fn says_why_a_source_cannot_be_read() {
 }
 
 #[test]
-fn the_host_reads_files_up_to_a_size() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+fn files_have_a_size_limit() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
     let path = folder.path().join("x.yaml");
     let uri = path.to_string_lossy().into_owned();
     let host = SystemProviders::default();
     let at_host = |uri: &str| resolve(&input(&[uri], &[]), &host);
-    let error = at_host(&uri).expect_err("not there").problems.to_string();
+    let error = at_host(&uri)
+        .expect_err("missing file")
+        .problems
+        .to_string();
     assert_eq!(
         error,
         format!("unable to read the file file:{uri}: open {uri}: no such file or directory")
     );
     let there = folder.path().to_string_lossy().into_owned();
-    let error = at_host(&there).expect_err("a folder").problems.to_string();
+    let error = at_host(&there)
+        .expect_err("a directory")
+        .problems
+        .to_string();
     assert_eq!(
         error,
         format!("unable to read the file file:{there}: read {there}: is a directory")
@@ -449,7 +459,7 @@ fn the_host_reads_files_up_to_a_size() {
 }
 
 #[test]
-fn a_problem_in_expanded_text_shows_that_text_and_who_asked_for_it() {
+fn a_problem_in_expanded_text_shows_the_text_and_its_reference() {
     let providers = small(&[("N", "many")], &[("t.yaml", "bool: maybe\nmap: {}\n")]);
     let resolved = read(&["yaml:{int: '${env:N}', list: [1]}"], &[], &providers)
         .unwrap_or_else(|e| panic!("{e}"));
@@ -469,12 +479,12 @@ fn a_problem_in_expanded_text_shows_that_text_and_who_asked_for_it() {
          \x20 |\n\
          1 | {int: '${env:N}', list: [1]}\n\
          \x20 |                          ^\n\
-         \x20 = help: put it in quotes to make it text"
+         \x20 = help: quote it to make it a string"
     );
 }
 
 #[test]
-fn bombs_are_refused() {
+fn rejects_expansion_bombs() {
     let mut env: Vec<(String, String)> = (0..40)
         .map(|i| (format!("A{i}"), format!("${{A{0}}}${{A{0}}}", i + 1)))
         .collect();
@@ -486,7 +496,7 @@ fn bombs_are_refused() {
     }));
     env.push(("SELF".to_owned(), "[\"${SELF}\"]".to_owned()));
     env.push(("GROW".to_owned(), "x${GROW}${GROW}".to_owned()));
-    let providers = Small {
+    let providers = FakeProviders {
         env: env.into_iter().collect(),
         files: HashMap::new(),
     };
@@ -510,8 +520,8 @@ fn bombs_are_refused() {
     }
 }
 
-/// Bytes that once upset, or could upset, a reader: each must end in a tree or in problems, never
-/// in a panic, an overflowing stack or minutes of work.
+/// Inputs that broke, or could break, a parser: each must yield a tree or problems, never a panic, stack overflow or
+/// minutes of work.
 #[test]
 fn hostile_bytes_end_in_a_result() {
     const MANY: usize = 10 << 20;
@@ -638,7 +648,7 @@ fn merges_as_a_real_collector_did() {
 }
 
 #[test]
-fn refuses_texts_that_a_real_collector_refused() {
+fn rejects_what_a_real_collector_rejected() {
     for (name, expected) in [
         (
             "bad-duplicate-key",

@@ -1,9 +1,8 @@
-//! Holds a tree to a schema and says everything that is wrong with it at once.
+//! Checks a tree against a schema and reports all problems at once.
 //!
-//! What comes out is the tree made canonical, so that plain serde can read it: nulls that keep a
-//! default are gone, words have their canonical case, expanded scalars are text where the field
-//! holds text, `a,b` is a list where a list is due. Because unknown keys are found here,
-//! configuration types may use `#[serde(flatten)]` and need no `deny_unknown_fields`.
+//! Returns the canonical tree for plain serde: nulls that mean the default are removed, enum values have canonical
+//! case, expanded scalars are text for string fields, and `a,b` is a list for list fields. As unknown keys are reported
+//! here, configuration types may use `#[serde(flatten)]` and need no `deny_unknown_fields`.
 
 use serde_json::Value as Json;
 
@@ -15,11 +14,11 @@ use crate::suggest::did_you_mean;
 use crate::values::{ComponentId, Duration, IdError, PipelineId};
 use crate::yaml::scalar::resolve;
 
-/// Lists of valid keys or values are only shown up to this length.
+/// Longer lists of valid keys or values are not shown.
 const MAX_LISTED: usize = 12;
 
-/// Checks `node` against `schema`; the problems are added under the current scope of `problems`. A
-/// null node is a section with nothing in it.
+/// Checks `node` against `schema` and adds problems under the current scope of `problems`. A null node is an empty
+/// section.
 pub fn check(node: &Node, schema: &Json, problems: &mut Problems) -> Node {
     let empty;
     let node = if node.is_null() {
@@ -168,7 +167,7 @@ impl<'s> Checker<'s, '_> {
             };
             if let Some(first) = checked.insert(name.to_owned(), entry) {
                 let problem =
-                    Problem::new(format!("{name:?} is set twice, under two spellings")).at(*key_at);
+                    Problem::new(format!("{name:?} is set twice, by two spellings")).at(*key_at);
                 self.problems
                     .push(problem.related(first.key_at, "set here"));
             }
@@ -182,7 +181,7 @@ impl<'s> Checker<'s, '_> {
             .filter_map(Json::as_str)
             .filter(|name| !checked.contains_key(*name))
         {
-            // A key that was there but wrong has its own problem.
+            // A present but invalid key has its own problem.
             if map.get(name).is_none_or(|entry| entry.node.is_null()) {
                 self.problems
                     .push(Problem::new(format!("missing required key {name:?}")).at(node.at));
@@ -191,7 +190,7 @@ impl<'s> Checker<'s, '_> {
         Node::new(Value::Map(checked), node.at)
     }
 
-    /// The value of a key that the type knows. None leaves the default.
+    /// Checks the value of a known key. `None` keeps the default.
     fn property(&mut self, node: &Node, schema: &'s Json) -> Option<Node> {
         if !node.is_null() {
             return Some(self.value(node, schema));
@@ -204,12 +203,12 @@ impl<'s> Checker<'s, '_> {
         if marked(schema) || marked(follow(self.root, schema)) {
             return Some(self.value(&Node::new(Value::Map(Map::new()), node.at), schema));
         }
-        // An unset variable is empty text for a field that holds text, as if it were set and empty.
+        // For string fields an unset variable is empty text, as if set and empty.
         let types = Types::of(self.root, follow(self.root, schema));
         (types.string && !types.null && node.raw.is_some()).then(|| self.value(node, schema))
     }
 
-    /// The value of a key that the user chose.
+    /// Checks the value of a user-defined key.
     fn free_value(&mut self, node: &Node, schema: &'s Json) -> Node {
         let types = Types::of(self.root, follow(self.root, schema));
         let value = match node.value {
@@ -221,7 +220,7 @@ impl<'s> Checker<'s, '_> {
         self.value(&Node::new(value, node.at), schema)
     }
 
-    /// The values of an enum without contents.
+    /// The values of an enum without data.
     fn words(&self, schema: &'s Json) -> Option<Vec<&'s str>> {
         if let Some(word) = schema.get("const") {
             return word.as_str().map(|word| vec![word]);
@@ -268,7 +267,7 @@ impl<'s> Checker<'s, '_> {
                 .and_then(Json::as_str)
                 .unwrap_or("unknown value");
             let problem = Problem::new(format!("{what} {text:?}")).at(node.at);
-            // Nothing at all is a word too, for "as if not set".
+            // The empty value means "not set"; do not list it.
             let words = words.iter().filter(|word| !word.is_empty());
             let words: Vec<String> = words.map(|word| shown(word, ignore_case)).collect();
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -278,7 +277,7 @@ impl<'s> Checker<'s, '_> {
         Node::new(Value::Str(canonical.unwrap_or(text).to_owned()), node.at)
     }
 
-    /// Of several alternatives the one that fits best: by kind of value first, then by the number of problems.
+    /// Picks the best of several alternatives: by kind of value first, then by number of problems.
     fn choose(&mut self, node: &Node, options: &'s [Json]) -> Node {
         let fits =
             |option: &&Json, lenient: bool| Types::of_any(self.root, option).fits(node, lenient);
@@ -337,10 +336,10 @@ impl<'s> Checker<'s, '_> {
         let mut problem = Problem::new(message).at(node.at);
         match &node.value {
             Value::Str(text) if expected.takes_number_or_bool(&resolve(text)) => {
-                problem = problem.help("leave the quotes out");
+                problem = problem.help("remove the quotes");
             }
             Value::Bool(_) | Value::Int(_) | Value::Float(_) if expected.string => {
-                problem = problem.help("put it in quotes to make it text");
+                problem = problem.help("quote it to make it a string");
             }
             _ => {}
         }
@@ -355,7 +354,7 @@ impl<'s> Checker<'s, '_> {
     }
 }
 
-/// A word as users write it: where case does not matter, in lower case.
+/// An enum value as shown to users: lower case if case is ignored.
 pub(super) fn shown(word: &str, ignore_case: bool) -> String {
     match ignore_case {
         true => word.to_ascii_lowercase(),
@@ -366,12 +365,12 @@ pub(super) fn shown(word: &str, ignore_case: bool) -> String {
 fn unknown_key(key: &str, names: Vec<&str>) -> Problem {
     let problem = Problem::new(format!("has invalid keys: {key}"));
     if names.is_empty() {
-        return problem.help("it takes no keys");
+        return problem.help("this section has no keys");
     }
     advise(problem, key, &names, "valid keys are")
 }
 
-/// Adds the nearest of the valid words, or all of them where they are few.
+/// Suggests the nearest valid word, or lists all if there are few.
 fn advise(problem: Problem, word: &str, valid: &[&str], all: &str) -> Problem {
     let listed = (valid.len() <= MAX_LISTED).then(|| format!("{all} {}", valid.join(", ")));
     match (did_you_mean(word, valid.iter().copied()), listed) {

@@ -1,5 +1,4 @@
-//! The JSON Schema of a configuration type, the single description that editors complete from, that option tables are
-//! made from and that [`check`] holds a configuration to.
+//! The JSON Schema of a configuration type: the single source for editor completion, option tables and [`check`].
 
 mod check;
 mod options;
@@ -17,20 +16,20 @@ pub use check::check;
 pub use options::{ConfigOption, options};
 pub use redact::redact;
 
-/// On a section: its key with nothing under it means the section with its defaults (see [`Present`](crate::Present)).
+/// On a section: an empty key enables the section with its defaults (see [`Present`](crate::Present)).
 pub const NULL_IS_PRESENT: &str = "x-null-is-present";
-/// On an enum: `#[schemars(extend("x-ignore-case" = true))]` lets its values be written in any case.
+/// On an enum: `#[schemars(extend("x-ignore-case" = true))]` ignores the case of its values.
 pub const IGNORE_CASE: &str = "x-ignore-case";
-/// On a struct or an enum: other spellings that are accepted, `#[schemars(extend("x-aliases" = {"old": "new"}))]`.
+/// On a struct or an enum: accepted aliases, `#[schemars(extend("x-aliases" = {"old": "new"}))]`.
 pub const ALIASES: &str = "x-aliases";
-/// On an enum: how an unknown value is refused, `#[schemars(extend("x-unknown" = "unsupported compression type"))]`.
+/// On an enum: the message for an unknown value, `#[schemars(extend("x-unknown" = "unsupported compression type"))]`.
 pub const UNKNOWN: &str = "x-unknown";
 
-/// On a section: keys that users of the Collector may write and that have no meaning here, with what to do instead,
-/// `#[schemars(extend("x-refused" = {"views": "remove it"}))]`.
+/// On a section: unsupported keys of the Collector, with what to do instead, `#[schemars(extend("x-refused" = {"views":
+/// "remove it"}))]`.
 pub const REFUSED: &str = "x-refused";
 
-/// The schema of `T`, with every struct closed to keys that it does not name.
+/// The schema of `T`; no struct allows additional keys.
 pub fn schema_of<T: JsonSchema>() -> Json {
     let mut schema = SchemaSettings::draft2020_12()
         .into_generator()
@@ -51,10 +50,10 @@ impl Transform for Close {
     }
 }
 
-/// What a `$ref` leads to. Only references into the same document exist here.
+/// Follows `$ref`s, which always point into the same document.
 fn follow<'a>(root: &'a Json, schema: &'a Json) -> &'a Json {
     let mut schema = schema;
-    // The chain is as long as the types make it; the bound only guards against a schema that refers to itself.
+    // Bounded against a schema that refers to itself.
     for _ in 0..16 {
         let target = schema
             .get("$ref")

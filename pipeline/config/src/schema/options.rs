@@ -1,14 +1,14 @@
-//! The options of a configuration type as rows, for the table in a component's README.
+//! The options of a configuration type, for the table in a component's README.
 
 use serde_json::Value as Json;
 
 use super::check::shown;
 use super::{IGNORE_CASE, alternatives, follow};
 
-/// One key that a user may write.
+/// One configuration option.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfigOption {
-    /// Nested keys are joined by `::`; a key of the user's choice is `<key>`, an item of a list `[]`.
+    /// Nested keys joined by `::`; a user-defined key is `<key>`, a list item `[]`.
     pub path: String,
     /// Such as `int`, `duration`, `list of string` or `basic | normal | detailed`.
     pub kind: String,
@@ -16,14 +16,14 @@ pub struct ConfigOption {
     pub doc: String,
 }
 
-/// Every option under `schema`, in the order of keys, sections before what is in them.
+/// All options under `schema` in key order, sections before their contents.
 pub fn options(schema: &Json) -> Vec<ConfigOption> {
     let mut rows = Vec::new();
     walk(schema, schema, "", &mut rows, 0);
     rows
 }
 
-/// No real configuration nests like this; a type that contains itself does.
+/// Bounds recursive types; no real configuration is this deep.
 const MAX_OPTION_DEPTH: usize = 12;
 
 fn walk(root: &Json, schema: &Json, path: &str, rows: &mut Vec<ConfigOption>, depth: usize) {

@@ -1,11 +1,11 @@
-//! Takes the secrets out of a printed configuration.
+//! Redacts secrets in a printed configuration.
 
 use serde_json::Value as Json;
 
 use super::{alternatives, follow};
 use crate::values::REDACTED;
 
-/// Replaces every non-empty text that `schema` calls a secret by `[REDACTED]`.
+/// Replaces every non-empty secret, as declared by `schema`, with `[REDACTED]`.
 pub fn redact(value: &mut Json, schema: &Json) {
     walk(value, schema, schema);
 }

@@ -118,7 +118,7 @@ fn refused(text: &str, expected: &str) {
 }
 
 #[test]
-fn nothing_written_is_all_defaults() {
+fn an_empty_document_is_all_defaults() {
     assert_eq!(accepted(""), Everything::default());
     assert_eq!(
         accepted("protocols:\nverbosity: ~\ncount:\nmaybe:\nheaders:\nnames:"),
@@ -191,7 +191,7 @@ fn reads_every_kind_of_field() {
 }
 
 #[test]
-fn says_everything_that_is_wrong_at_once() {
+fn reports_all_problems_at_once() {
     refused(
         "protocols: {grpc: {endpiont: 'x:1', max_recv_msg_size_mib: big}, htttp: {}}\nverbosity: loud\nmaybe: 3\n\
          timeout: 5parsecs\ncount: '1'\nids: [x/]",
@@ -199,16 +199,16 @@ fn says_everything_that_is_wrong_at_once() {
          exporters::x::protocols::grpc::max_recv_msg_size_mib: expected type 'int', got unconvertible type 'string'\n\
          exporters::x::protocols: has invalid keys: htttp (did you mean \"http\"?)\n\
          exporters::x::verbosity: unknown metrics level \"loud\" (expected one of basic, detailed, normal)\n\
-         exporters::x::maybe: expected type 'string', got unconvertible type 'int' (put it in quotes to make it text)\n\
+         exporters::x::maybe: expected type 'string', got unconvertible type 'int' (quote it to make it a string)\n\
          exporters::x::timeout: time: unknown unit \"parsecs\" in duration \"5parsecs\" (write a number with a unit, such \
          as \"300ms\", \"1.5s\", \"2m\" or \"1h30m\")\n\
-         exporters::x::count: expected type 'int', got unconvertible type 'string' (leave the quotes out)\n\
+         exporters::x::count: expected type 'int', got unconvertible type 'string' (remove the quotes)\n\
          exporters::x::ids::0: in \"x/\" id: the part after / should not be empty (an id is `type` or `type/name`)",
     );
 }
 
 #[test]
-fn a_problem_of_validate_finds_its_line() {
+fn a_problem_from_validate_is_located() {
     let (node, sources) = parse("count: 9999\ntimeout: -1s\nprotocols:\n  grpc: {}\n");
     let mut problems = Problems::default();
     assert_eq!(load::<Everything>(&node, &mut problems), None);
@@ -229,7 +229,7 @@ protocols: too many for these protocols
 }
 
 #[test]
-fn knows_what_kinds_of_value_do_not_fit() {
+fn reports_mismatched_types() {
     for (text, expected) in [
         ("protocols: x", "protocols: expected a map, got 'string'"),
         ("protocols: [grpc]", "protocols: expected a map, got 'list'"),
@@ -237,11 +237,11 @@ fn knows_what_kinds_of_value_do_not_fit() {
         ("names: [~]", "names::0: expected type 'string', got null"),
         (
             "labels: {a: 1}",
-            "labels::a: expected type 'string', got unconvertible type 'int' (put it in quotes to make it text)",
+            "labels::a: expected type 'string', got unconvertible type 'int' (quote it to make it a string)",
         ),
         (
             "factor: '2'",
-            "factor: expected type 'float64', got unconvertible type 'string' (leave the quotes out)",
+            "factor: expected type 'float64', got unconvertible type 'string' (remove the quotes)",
         ),
         (
             "factor: many",
@@ -257,7 +257,7 @@ fn knows_what_kinds_of_value_do_not_fit() {
         ),
         (
             "timeout: true",
-            "timeout: expected type 'duration', got unconvertible type 'bool' (put it in quotes to make it text)",
+            "timeout: expected type 'duration', got unconvertible type 'bool' (quote it to make it a string)",
         ),
         (
             "timeout: {s: 1}",
@@ -285,7 +285,7 @@ fn knows_what_kinds_of_value_do_not_fit() {
         ),
         (
             "servers: {a: {tls: {ca: x, ca_file: y}}}",
-            "servers::a::tls: \"ca_file\" is set twice, under two spellings",
+            "servers::a::tls: \"ca_file\" is set twice, by two spellings",
         ),
         (
             "servers: {a: {tls: {zzz: 1}}}",
@@ -340,9 +340,9 @@ fn schema_is_closed_and_documented() {
     assert_eq!(schema["properties"]["timeout"]["default"], "0s");
 }
 
-/// What serde itself would refuse is said with path and place too.
+/// Errors from serde have a path and location too.
 #[test]
-fn a_type_that_reads_itself_fails_with_its_place() {
+fn custom_deserializers_report_the_location() {
     #[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
     #[serde(default)]
     struct Outer {
@@ -371,7 +371,7 @@ fn a_type_that_reads_itself_fails_with_its_place() {
 }
 
 #[test]
-fn reads_enums_with_contents() {
+fn reads_enums_with_data() {
     #[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
     #[serde(rename_all = "snake_case")]
     enum Exporter {
@@ -411,7 +411,7 @@ fn reads_enums_with_contents() {
 }
 
 #[test]
-fn lists_options_for_the_manual() {
+fn lists_options() {
     let rows = options(&schema_of::<Everything>());
     let shown: Vec<String> = rows
         .iter()

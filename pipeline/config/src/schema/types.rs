@@ -1,4 +1,4 @@
-//! Which kinds of value a schema takes.
+//! The kinds of values a schema accepts.
 
 use serde_json::Value as Json;
 
@@ -16,7 +16,7 @@ pub(super) struct Types {
     pub(super) array: bool,
     pub(super) object: bool,
     pub(super) duration: bool,
-    /// A list of text, which may be written as `a,b`.
+    /// A list of strings, which may be written as `a,b`.
     pub(super) split: bool,
 }
 
@@ -53,7 +53,7 @@ impl Types {
         types
     }
 
-    /// Also looks into references and alternatives.
+    /// Follows references and alternatives.
     pub(super) fn of_any(root: &Json, schema: &Json) -> Types {
         let schema = follow(root, schema);
         let own = Types::of(root, schema);
@@ -91,7 +91,7 @@ impl Types {
         }
     }
 
-    /// Leniently, text also does for a list and an expanded scalar for text.
+    /// If `lenient`, also accepts text for a list and an expanded scalar for text.
     pub(super) fn fits(&self, node: &Node, lenient: bool) -> bool {
         if self.any {
             return true;

@@ -1,5 +1,5 @@
-//! Durations as Go writes them, because that is what every Collector configuration holds: `200ms`, `1m30s`, and a bare
-//! number for nanoseconds. Negative ones can be read so that a component can refuse them in its own words.
+//! Durations in Go's format, as in Collector configurations: `200ms`, `1m30s`, and a bare number for nanoseconds.
+//! Negative durations parse, so that components can reject them with their own message.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::time;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::{Serialize, Serializer};
 
-/// A span of time in whole nanoseconds, up to 292 years either way.
+/// A duration in nanoseconds, up to ±292 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration {
     nanos: i64,
@@ -43,12 +43,12 @@ impl Duration {
         Duration { nanos }
     }
 
-    /// At most 292 years; more saturates.
+    /// Saturates at 292 years.
     pub const fn from_millis(millis: i64) -> Self {
         Duration::from_nanos(millis.saturating_mul(1_000_000))
     }
 
-    /// At most 292 years; more saturates.
+    /// Saturates at 292 years.
     pub const fn from_secs(secs: i64) -> Self {
         Duration::from_nanos(secs.saturating_mul(1_000_000_000))
     }
@@ -65,7 +65,7 @@ impl Duration {
         self.nanos < 0
     }
 
-    /// For the standard library's clocks; a negative duration is zero there.
+    /// Converts to a standard duration; negative ones become zero.
     pub const fn to_std(self) -> time::Duration {
         if self.nanos < 0 {
             time::Duration::ZERO
@@ -137,7 +137,7 @@ fn split_where(text: &str, is_end: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(is_end).unwrap_or(text.len()))
 }
 
-/// `whole.fraction` units of `scale` nanoseconds; what is below one nanosecond is cut off.
+/// `whole.fraction` units of `scale` nanoseconds, truncated to nanoseconds.
 fn nanos(whole: &str, fraction: &str, scale: u64) -> Option<u64> {
     let whole: u64 = if whole.is_empty() {
         0
@@ -150,7 +150,7 @@ fn nanos(whole: &str, fraction: &str, scale: u64) -> Option<u64> {
 }
 
 fn fraction_of(fraction: &str, scale: u64) -> Option<u64> {
-    // Twenty digits are far below a nanosecond of any unit.
+    // Twenty digits are far below a nanosecond in any unit.
     let digits = fraction.get(..20).unwrap_or(fraction);
     let mut numerator: u128 = 0;
     let mut denominator: u128 = 1;
@@ -161,7 +161,7 @@ fn fraction_of(fraction: &str, scale: u64) -> Option<u64> {
     u64::try_from(numerator.checked_mul(u128::from(scale))? / denominator).ok()
 }
 
-/// As Go prints it: `1m30s`, `5m0s`, `1.5s`, `200ms`, `0s`.
+/// Go's format: `1m30s`, `5m0s`, `1.5s`, `200ms`, `0s`.
 impl fmt::Display for Duration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.nanos.unsigned_abs();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_in_gos_words() {
+    fn rejects_with_gos_messages() {
         for (input, expected) in [
             ("", "time: invalid duration \"\""),
             ("-", "time: invalid duration \"-\""),

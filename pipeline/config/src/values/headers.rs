@@ -1,4 +1,4 @@
-//! Header lists: written as a map by most users, as a list of name and value by newer Collectors.
+//! Header lists: a map, or a list of name and value as in newer Collectors.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde::ser::{Serialize, Serializer};
 
 use super::Secret;
 
-/// Names with secret values, in the order written. Reads `{name: value}` and `[{name: …, value: …}]`, writes the latter.
+/// Headers with secret values, in source order. Reads `{name: value}` and `[{name: …, value: …}]`, writes the latter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headers(pub Vec<(String, Secret)>);
 

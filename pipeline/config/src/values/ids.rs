@@ -1,4 +1,4 @@
-//! The names of components and pipelines: `type` or `type/name`.
+//! Ids of components and pipelines: `type` or `type/name`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::suggest::did_you_mean;
 const MAX_TYPE: usize = 63;
 const MAX_NAME: usize = 1024;
 
-/// The signal that profcol moves.
+/// The only supported signal.
 const PROFILES: &str = "profiles";
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub enum IdError {
 }
 
 impl IdError {
-    /// What the user could do about it.
+    /// How to fix it.
     pub fn help(&self) -> Option<String> {
         match self {
             IdError::UnknownSignal { signal, .. } => Some(match did_you_mean(signal, [PROFILES]) {
@@ -52,21 +52,24 @@ impl IdError {
                 None => format!("name the pipeline `{PROFILES}` or `{PROFILES}/<name>`"),
             }),
             IdError::OtherSignal { signal, .. } => Some(format!(
-                "remove this pipeline and its components, and use a Collector for {signal}"
+                "remove this pipeline and its components; use a Collector for {signal}"
             )),
-            IdError::BadType { .. } => {
-                Some("a type starts with a letter, followed by letters, digits and `_`, at most 63 characters".to_owned())
-            }
+            IdError::BadType { .. } => Some(
+                "a type is a letter followed by letters, digits and `_`, at most 63 characters"
+                    .to_owned(),
+            ),
             IdError::Empty | IdError::NoType(_) | IdError::NoName(_) => {
                 Some("an id is `type` or `type/name`".to_owned())
             }
-            IdError::BadName { .. } => Some("a name has no spaces, control characters or symbols".to_owned()),
+            IdError::BadName { .. } => {
+                Some("a name must not contain spaces, control characters or symbols".to_owned())
+            }
             IdError::LongName { .. } => None,
         }
     }
 }
 
-/// `type` or `type/name`. The name may itself hold a `/`; space around either part is dropped.
+/// `type` or `type/name`. The name may contain `/`; whitespace around either part is trimmed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ComponentId {
     kind: String,
@@ -74,7 +77,7 @@ pub struct ComponentId {
 }
 
 impl ComponentId {
-    /// The part before the `/`, which says what kind of component it is.
+    /// The part before the `/`: the component type.
     pub fn kind(&self) -> &str {
         &self.kind
     }
@@ -83,7 +86,7 @@ impl ComponentId {
         self.name.as_deref()
     }
 
-    /// The same name under another type, for a type that has an older spelling.
+    /// The same name with another type, for renamed types.
     #[must_use]
     pub fn with_kind(&self, kind: &str) -> Self {
         ComponentId {
@@ -189,7 +192,7 @@ fn check_name(id: &str, name: Option<&str>) -> Result<(), IdError> {
     Ok(())
 }
 
-/// The Unicode classes Z, C and S.
+/// Unicode categories Z, C and S.
 fn is_separator_control_or_symbol(c: char) -> bool {
     use GeneralCategory::*;
     matches!(
@@ -335,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_one_signal() {
+    fn accepts_profiles_only() {
         assert_eq!(
             "profiles/2".parse::<PipelineId>().map(|id| id.to_string()),
             Ok("profiles/2".to_owned())

@@ -1,4 +1,4 @@
-//! The types that configuration fields are made of, beyond numbers and text.
+//! Configuration field types beyond numbers and strings.
 
 mod duration;
 mod headers;

@@ -1,4 +1,4 @@
-//! Sections whose mere presence means something.
+//! Sections enabled by their presence.
 
 use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
@@ -7,8 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::schema::NULL_IS_PRESENT;
 
-/// A section that is on as soon as its key is written, even with nothing under it: `protocols: {grpc: }` enables grpc
-/// with its defaults, leaving `grpc` out does not. (For every other field an empty key keeps the default.)
+/// A section enabled by its key, even an empty one: `protocols: {grpc: }` enables grpc with its defaults, omitting
+/// `grpc` does not. (For all other fields an empty key keeps the default.)
 ///
 /// Needs `#[serde(default)]` on the field or its struct, as all fields have here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

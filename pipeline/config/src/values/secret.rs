@@ -1,15 +1,15 @@
-//! Text that must not reach a log.
+//! Text that must not be logged.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What is shown in a secret's place.
+/// Displayed instead of a secret.
 pub const REDACTED: &str = "[REDACTED]";
 
-/// A password, token or header value. Printing it in any way shows [`REDACTED`]; only serialising it (to hand the
-/// configuration on) and [`expose`](Secret::expose) give the text.
+/// A password, token or header value. `Display` and `Debug` print [`REDACTED`]; only serialization (to pass the
+/// configuration on) and [`expose`](Secret::expose) reveal the text.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);

@@ -1,9 +1,8 @@
-//! YAML text to [`Node`]s.
+//! Parses YAML into [`Node`]s.
 //!
-//! `saphyr-parser` does the syntax and yields events with places; this module composes them and adds what a
-//! configuration needs: anchors and merge keys within bounds, no key twice, and messages that say what to do. The text
-//! may be hostile (a downloaded file, a fuzzer): depth, size and the growth through aliases are limited, and nothing
-//! here recurses by the depth of the input.
+//! `saphyr-parser` parses the syntax into events with locations. This module composes them and adds bounded anchors and
+//! merge keys, rejection of duplicate keys, and actionable messages. The text may be hostile (a downloaded file, a
+//! fuzzer): depth, size and alias expansion are limited, and recursion does not follow the depth of the input.
 
 pub mod scalar;
 #[cfg(test)]
@@ -17,10 +16,10 @@ use crate::node::{Entry, Location, MAX_DEPTH, Map, Node, Value};
 use crate::problem::Problem;
 use crate::sources::{SourceId, Sources};
 
-/// How many values a configuration may hold in total, aliases and expansions counted as often as they are used.
+/// Maximum number of values in a configuration; aliases and expansions count per use.
 pub const MAX_NODES: usize = 1 << 18;
 
-/// What may still be built, shared by all texts of one configuration.
+/// The remaining limits, shared by all texts of a configuration.
 #[derive(Debug)]
 pub struct Budget {
     nodes: usize,
@@ -37,18 +36,18 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Whether something was refused for its size or depth rather than its syntax.
+    /// Whether a size or depth limit was exceeded.
     pub fn is_exceeded(&self) -> bool {
         self.exceeded
     }
 }
 
-/// Reads the one document in a text. An empty text is null.
+/// Parses a text with one document. Empty text is null.
 pub fn parse(sources: &Sources, id: SourceId) -> Result<Node, Problem> {
     parse_within(sources.text(id), id, 0, &mut Budget::default())
 }
 
-/// As [`parse`], for a text that will stand `depth` levels deep in a configuration.
+/// Like [`parse`], for text to be inserted at nesting level `depth`.
 pub fn parse_within(
     text: &str,
     id: SourceId,
@@ -79,7 +78,7 @@ struct Composer<'b> {
     id: SourceId,
     depth: usize,
     budget: &'b mut Budget,
-    /// The collections that are begun and not ended, outermost first.
+    /// Open collections, outermost first.
     open: Vec<Open>,
     anchors: HashMap<usize, Anchor>,
     root: Option<Node>,
@@ -88,10 +87,10 @@ struct Composer<'b> {
 struct Open {
     at: Location,
     anchor: usize,
-    /// Whether it was written with a bracket, which may be what a syntax error is about.
+    /// Its opening bracket, which a syntax error may be about.
     bracket: Option<char>,
     items: Items,
-    /// Levels and values inside, for the limits.
+    /// Nested levels and values, for the limits.
     height: usize,
     size: usize,
 }
@@ -116,12 +115,12 @@ struct Anchor {
     size: usize,
 }
 
-/// A finished value on its way into its parent.
+/// A finished value to be added to its parent.
 struct Built {
     node: Node,
     height: usize,
     size: usize,
-    /// An unquoted `<<`, which as a key means "take over these entries".
+    /// An unquoted `<<`, which is the merge key.
     merge_key: bool,
 }
 
@@ -166,7 +165,7 @@ impl Composer<'_> {
                 if self.depth + self.open.len() + height > MAX_DEPTH {
                     return Err(self.exceeded(too_deep(at)));
                 }
-                // The budget is asked before the copy is made.
+                // Check the budget before copying.
                 if size > self.budget.nodes {
                     return Err(self.exceeded(too_many(at)));
                 }
@@ -181,9 +180,9 @@ impl Composer<'_> {
                 self.finish(0, built)
             }
             Event::DocumentStart(_) if self.root.is_some() => {
-                Err(Problem::new("more than one YAML document").at(at).help(
-                    "keep one document a file and give several files with `--config` to merge them",
-                ))
+                Err(Problem::new("more than one YAML document")
+                    .at(at)
+                    .help("use one document per file, and merge several files with `--config`"))
             }
             Event::DocumentStart(_)
             | Event::DocumentEnd
@@ -239,7 +238,7 @@ impl Composer<'_> {
         self.finish(open.anchor, built)
     }
 
-    /// Hands a finished value to the collection around it.
+    /// Adds a finished value to its parent collection.
     fn finish(&mut self, anchor: usize, built: Built) -> Result<(), Problem> {
         if anchor > 0 {
             self.spend(built.size, built.node.at)?;
@@ -309,7 +308,7 @@ impl Composer<'_> {
         }
         let is_tab = |word: &str| matches!(word, "tab" | "tabs" | "tabulation" | "whitespace");
         if info.split(|c: char| !c.is_alphanumeric()).any(is_tab) {
-            return Problem::new("found a tab where YAML wants spaces")
+            return Problem::new("found a tab where YAML requires spaces")
                 .at(at)
                 .help(
                     "use spaces for indentation and after `:`; a tab is only allowed inside text",
@@ -405,7 +404,7 @@ fn add_merge(merges: &mut Vec<Node>, node: Node) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What is written in the map itself wins over what `<<` brings, and earlier merges over later ones.
+/// The map's own entries take precedence over `<<`, and earlier merges over later ones.
 fn merge_into(mut entries: Map, merges: Vec<Node>) -> Map {
     for node in merges {
         if let Value::Map(map) = node.value {
@@ -456,7 +455,7 @@ fn core_tag(tag: &Tag) -> Result<&str, Problem> {
     match (tag.handle.as_str(), tag.suffix.as_str()) {
         (CORE_TAG, name) => Ok(name),
         ("", name) if name.starts_with(CORE_TAG) => Ok(&name[CORE_TAG.len()..]),
-        // The lone `!` says "not resolved": text stays text.
+        // A lone `!` means "not resolved": text stays text.
         ("", "!") | ("!", "") => Ok("str"),
         (handle, suffix) => Err(Problem::new(format!(
             "unsupported YAML tag `{handle}{suffix}`"

@@ -1,6 +1,6 @@
-//! What an unquoted YAML scalar means: the YAML 1.2 core schema with the extras that the Collector's YAML library
-//! (Go's yaml.v3) keeps from 1.1, because configurations rely on them: `0123` is octal, `_` may group digits, and
-//! `yes`, `no`, `on`, `off` are text.
+//! Resolves unquoted YAML scalars by the YAML 1.2 core schema plus the YAML 1.1 rules that the Collector's YAML library
+//! (Go's yaml.v3) keeps, as configurations rely on them: `0123` is octal, `_` may group digits, and `yes`, `no`, `on`,
+//! `off` are text.
 
 use crate::node::Value;
 
@@ -38,7 +38,7 @@ fn integer(text: &str) -> Option<Value> {
         Some(two) if two.starts_with('0') => (8, &magnitude[1..]),
         _ => (10, magnitude),
     };
-    // `from_str_radix` would take a second sign.
+    // `from_str_radix` would accept a second sign.
     if !digits.chars().all(|c| c.is_digit(radix)) {
         return None;
     }

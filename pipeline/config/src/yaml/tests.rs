@@ -15,11 +15,11 @@ fn check(text: &str, expected: &str) {
     assert_eq!(json.to_string(), expected, "{text:?}");
 }
 
-/// `expected` is the message, its place and its help.
+/// `expected` is the message, its location and its help.
 #[track_caller]
 fn refused(text: &str, expected: &str) {
     let problem = read(text).expect_err(text);
-    let at = problem.at.expect("every problem of a text has a place");
+    let at = problem.at.expect("every problem has a location");
     let help = problem
         .help
         .map(|help| format!(" ({help})"))
@@ -64,8 +64,8 @@ fn expands_anchors_and_merge_keys() {
 }
 
 #[test]
-fn keeps_places() {
-    let node = read("a:\n  b: [x, yy]").expect("is YAML");
+fn keeps_locations() {
+    let node = read("a:\n  b: [x, yy]").expect("valid YAML");
     let place = |path: &str| {
         let at = node.locate(path.split("::"));
         (at.line, at.column, at.width)
@@ -77,8 +77,8 @@ fn keeps_places() {
 }
 
 #[test]
-fn says_what_is_wrong_with_the_text() {
-    let tab = "found a tab where YAML wants spaces (use spaces for indentation and after `:`; a tab is only allowed inside text)";
+fn reports_syntax_errors() {
+    let tab = "found a tab where YAML requires spaces (use spaces for indentation and after `:`; a tab is only allowed inside text)";
     for (text, expected) in [
         ("exporters:\n\tdebug:\n", format!("2:2 {tab}")),
         ("a:\tb", format!("1:4 {tab}")),
@@ -88,7 +88,7 @@ fn says_what_is_wrong_with_the_text() {
         ),
         (
             "a: 1\n---\nb: 2\n",
-            "2:1 more than one YAML document (keep one document a file and give several files with `--config` to merge them)".to_owned(),
+            "2:1 more than one YAML document (use one document per file, and merge several files with `--config`)".to_owned(),
         ),
         ("a: &a [*a]", "1:8 the anchored value contains an alias to itself".to_owned()),
         ("a: *nobody", "1:4 not valid YAML: while parsing node, found unknown anchor".to_owned()),
@@ -122,7 +122,7 @@ fn says_what_is_wrong_with_the_text() {
 }
 
 #[test]
-fn shows_both_places_of_a_repeated_key() {
+fn shows_both_locations_of_a_duplicate_key() {
     let mut sources = Sources::default();
     let id = sources
         .add("t.yaml", "receivers: {}\nreceivers: {}\n", None)

@@ -1,13 +1,12 @@
-//! Whether everything that the service names is declared, and connected in a way that can work.
+//! Checks that everything the service references is declared and connected correctly.
 //!
-//! What could not be read has its own problem already and counts as declared here, so that one
-//! mistake is told once.
+//! Unreadable components already have a problem and count as declared here, so that each mistake is reported once.
 
 use profcol_config::{ComponentId, Map, Node, Problem, Problems, did_you_mean};
 
 use super::{Declared, Document, Pipeline, SECTIONS, suggestion};
 
-/// The ids that a configuration declares.
+/// The ids declared by a configuration.
 struct Declarations<'a> {
     root: &'a Node,
     receivers: Ids,
@@ -16,12 +15,12 @@ struct Declarations<'a> {
     extensions: Ids,
 }
 
-/// The ids of one section; `None` where they cannot all be known.
+/// The ids of one section; `None` if they cannot all be known.
 type Ids = Option<Vec<Id>>;
 
 struct Id {
     id: ComponentId,
-    /// False for what has a problem of its own.
+    /// False if it has its own problem.
     is_read: bool,
 }
 
@@ -71,7 +70,7 @@ fn has_pipelines(root: &Node) -> bool {
     let mut node = root;
     for key in ["service", "pipelines"] {
         let Some(map) = node.as_map() else {
-            // What is no map at all has its own problem.
+            // A value that is not a map has its own problem.
             return !node.is_null();
         };
         match map.get(key) {
@@ -123,7 +122,7 @@ impl<'a> Declarations<'a> {
         }
     }
 
-    /// Whether each of `named`, which stand in the list at `place`, is among `declared`.
+    /// Checks that each of `named`, the list at `place`, is in `declared`.
     fn check(
         &self,
         kind: &str,
@@ -133,7 +132,7 @@ impl<'a> Declarations<'a> {
         problems: &mut Problems,
     ) {
         let Some(declared) = declared else { return };
-        // That there is none at all is said once.
+        // A missing section is reported once.
         if declared.is_empty() && matches!(kind, "receiver" | "exporter") {
             return;
         }
@@ -150,7 +149,7 @@ impl<'a> Declarations<'a> {
                 .find(is_near)
                 .is_some_and(|near| !near.is_read)
             {
-                // Most likely this is the right name, and the problem is that one.
+                // Most likely this name is right and the unreadable declaration is the mistake.
                 continue;
             }
             let message = format!("references {kind} {id:?} which is not configured");
@@ -180,7 +179,7 @@ fn ids<C: ?Sized>(root: &Node, section: &str, read: &[Declared<C>]) -> Ids {
             };
             keys.map(id).collect()
         }
-        // Perhaps it is there under a name that nobody knows.
+        // It may be under a misspelled key.
         None => root.as_map().is_some_and(has_only_sections).then(Vec::new),
     }
 }

@@ -1,8 +1,7 @@
-//! From the schema that configurations are held to, to one for editors.
+//! Converts the schema used for checking into one for editors.
 //!
-//! Editors see a file before its `${…}` are replaced and know none of our own keywords, so: where no
-//! text is due a reference may stand all the same, words whose case does not matter are offered as
-//! people write them, and what other tools would stumble over is gone.
+//! Editors see a file before its `${…}` are expanded and do not know our keywords. So references are allowed for all
+//! types, case-insensitive values are offered in lower case, and keywords unknown to other tools are removed.
 
 use profcol_config::schema::{ALIASES, IGNORE_CASE};
 use serde_json::{Map, Value, json};
@@ -60,7 +59,7 @@ fn add_lower_case(schema: &mut Map<String, Value>) {
     *words = offered;
 }
 
-/// Whether this is one of a few words; then `${…}` may stand for it from now on.
+/// Whether this is an enum; if so, allows `${…}` for it.
 fn is_choice(schema: &mut Map<String, Value>) -> bool {
     if let Some(words) = schema.remove("enum") {
         schema.remove("type");
@@ -77,7 +76,7 @@ fn is_choice(schema: &mut Map<String, Value>) -> bool {
     }
 }
 
-/// Lets `${…}` stand where a number or a truth value is due.
+/// Allows `${…}` for numbers and booleans.
 fn allow_reference(schema: &mut Map<String, Value>) {
     let scalar = |name: &Value| matches!(name.as_str(), Some("integer" | "number" | "boolean"));
     let mut names = match schema.get("type") {

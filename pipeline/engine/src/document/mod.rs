@@ -1,8 +1,7 @@
-//! The configuration, understood: which components there are, with their settings, and how they are
-//! connected.
+//! The decoded configuration: components with their settings, and their connections.
 //!
-//! The shape, the rules and the words are the OpenTelemetry Collector's. Everything that is wrong
-//! is reported at once, each problem with its `::` path; places and snippets come from the nodes.
+//! Format, rules and messages are the OpenTelemetry Collector's. All problems are reported at once, each with its `::`
+//! path; locations and snippets come from the nodes.
 
 mod connections;
 mod editors;
@@ -27,7 +26,7 @@ use serde::{Deserialize, Serialize};
 pub use self::schema::schema;
 use crate::telemetry::TelemetrySettings;
 
-/// A configuration that can be built.
+/// A valid configuration.
 #[derive(Debug)]
 pub struct Document {
     pub receivers: Vec<Declared<dyn Receiver>>,
@@ -37,7 +36,7 @@ pub struct Document {
     pub service: Service,
 }
 
-/// A component as the configuration declares it.
+/// A declared component.
 pub struct Declared<C: ?Sized + 'static> {
     pub id: ComponentId,
     pub entry: &'static Entry<C>,
@@ -65,15 +64,15 @@ pub struct Pipeline {
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 struct ServiceSettings {
-    /// Extensions, in the order in which they start.
+    /// Extensions, in start order.
     extensions: Vec<ComponentId>,
-    /// What profcol says about itself.
+    /// Telemetry of profcol itself.
     telemetry: TelemetrySettings,
-    /// How long a stop may take before what is still on its way is given up.
+    /// Maximum duration of a shutdown; undelivered data is dropped after that.
     shutdown_timeout: Duration,
 }
 
-/// Receivers whose batches go through processors, in this order, to every exporter.
+/// A pipeline: batches go from the receivers through the processors, in this order, to every exporter.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 struct PipelineSettings {
@@ -101,12 +100,12 @@ impl<C: ?Sized> fmt::Debug for Declared<C> {
 // === impl Document ===
 
 impl Document {
-    /// Understands `root`; all problems at once where it cannot.
+    /// Decodes `root`; returns all problems at once on failure.
     pub fn read(root: &Node, registry: &Registry) -> Result<Self, Problems> {
         let mut problems = Problems::default();
         if root.is_null() || root.as_map().is_some_and(Map::is_empty) {
             let problem = Problem::new("empty configuration file").at(root.at);
-            problems.push(problem.help("it has to have `receivers`, `exporters` and `service`"));
+            problems.push(problem.help("it must have `receivers`, `exporters` and `service`"));
             return Err(problems);
         }
         let document = Self::collect(root, registry, &mut problems);
@@ -146,7 +145,7 @@ impl Document {
         document
     }
 
-    /// What of root's power the components use that the service names, and the process itself.
+    /// The capabilities needed by the components in use and by the process itself.
     pub fn capabilities(&self) -> Capabilities {
         let Service {
             extensions,
@@ -166,7 +165,7 @@ impl Document {
             | used(&self.exporters, &in_pipelines(|it| &it.exporters))
     }
 
-    /// What works and should be written differently, for the log.
+    /// Deprecated names in use, for the log.
     pub fn deprecations(&self) -> Vec<String> {
         let mut found = Vec::new();
         deprecated(Kind::Receiver, &self.receivers, &mut found);
@@ -177,7 +176,7 @@ impl Document {
     }
 }
 
-/// What those with these ids use.
+/// The capabilities of the components with these ids.
 fn used<C: ?Sized>(declared: &[Declared<C>], ids: &HashSet<&ComponentId>) -> Capabilities {
     let used = declared.iter().filter(|it| ids.contains(&it.id));
     used.fold(Capabilities::NONE, |all, Declared { entry, config, .. }| {
@@ -232,7 +231,7 @@ fn check_connectors(connectors: Option<&Node>, problems: &mut Problems) {
     });
 }
 
-/// All components of one kind; a component that cannot be read is a problem and left out.
+/// All components of one kind; an unreadable one is reported and left out.
 fn section<C: ?Sized>(
     root: &Node,
     kind: Kind,
@@ -361,13 +360,13 @@ fn bad_id(error: &IdError) -> Problem {
     }
 }
 
-/// The help of a problem with a word that nobody knows.
+/// The help for an unknown name.
 fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
     match did_you_mean(word, known.clone()) {
         Some(near) => format!("did you mean {near:?}?"),
         None => match known.into_iter().collect::<Vec<_>>().join(", ") {
-            names if names.is_empty() => "there is none".to_owned(),
-            names => format!("there are: {names}"),
+            names if names.is_empty() => "none are available".to_owned(),
+            names => format!("valid names: {names}"),
         },
     }
 }

@@ -1,4 +1,4 @@
-//! The configuration as it is understood, with all defaults.
+//! The effective configuration, with all defaults.
 
 use profcol_component::{PipelineInfo, ServiceInfo};
 use profcol_config::ComponentId;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{Declared, Document, PipelineSettings, ServiceSettings};
 
 impl Document {
-    /// For pages that show it.
+    /// For status pages.
     pub(crate) fn info(&self) -> ServiceInfo {
         fn texts(ids: &[ComponentId]) -> Vec<String> {
             ids.iter().map(ToString::to_string).collect()
@@ -22,12 +22,12 @@ impl Document {
         });
         ServiceInfo {
             pipelines: pipelines.collect(),
-            // Every configuration was written by a serializer before: this one cannot fail.
+            // Cannot fail: configurations are serializable.
             configuration: self.resolved(true).unwrap_or_default(),
         }
     }
 
-    /// All settings with their defaults. `redacted` replaces secrets.
+    /// All settings including defaults. `redacted` replaces secrets.
     pub fn resolved(&self, redacted: bool) -> Result<Value, serde_json::Error> {
         let mut document = Map::new();
         document.insert("connectors".to_owned(), Value::Object(Map::new()));

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::editors::for_editors;
 use super::{PipelineSettings, ServiceSettings};
 
-/// The schema of everything that `registry` can build.
+/// The schema of all components in `registry`.
 pub fn schema(registry: &Registry) -> Value {
     let mut definitions = Map::new();
     define(
@@ -86,7 +86,7 @@ fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/$defs/{name}") })
 }
 
-/// Adds a schema with definitions of its own: they move along, under its name.
+/// Adds a schema; its own definitions move to names below `name`.
 fn define(definitions: &mut Map<String, Value>, name: &str, mut schema: Value) {
     if let Some(map) = schema.as_object_mut() {
         map.remove("$schema");

@@ -6,10 +6,10 @@ use profcol_config::{Input, Resolved, Secret, SystemProviders, resolve};
 
 use super::*;
 
-/// A component of any kind with one of each thing that a configuration can have.
+/// A component of any kind with one field of each type.
 struct Fake;
 
-/// Pretends.
+/// A fake component.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 struct FakeConfig {
@@ -102,7 +102,7 @@ fn refused(text: &str, expected: &[&str]) {
     let resolved = resolved(text);
     let problems = Document::read(&resolved.root, &REGISTRY).expect_err(text);
     let line = |problem: &Problem| {
-        let at = problem.at.expect("every problem has a place");
+        let at = problem.at.expect("every problem has a location");
         let help = problem.help.iter().map(|help| format!(" [{help}]"));
         let help = help.collect::<String>();
         format!("{problem} @{}:{}{help}", at.line, at.column)
@@ -114,7 +114,7 @@ fn refused(text: &str, expected: &[&str]) {
 const PIPELINE: &str = "service: {pipelines: {profiles: {receivers: [source], exporters: [sink]}}}";
 
 #[test]
-fn reads_what_is_declared_and_how_it_is_connected() {
+fn reads_declarations_and_connections() {
     let document = accepted(
         "
 receivers: {source: , source/b: {size: 3}}
@@ -148,7 +148,7 @@ service:
 }
 
 #[test]
-fn what_no_pipeline_uses_is_checked_all_the_same() {
+fn unused_components_are_checked() {
     accepted(&format!(
         "receivers: {{source: , source/unused: }}\nexporters: {{sink: }}\n{PIPELINE}"
     ));
@@ -161,7 +161,7 @@ fn what_no_pipeline_uses_is_checked_all_the_same() {
 }
 
 #[test]
-fn tells_every_problem_of_every_part() {
+fn reports_all_problems() {
     refused(
         "
 receivers: {source: {sizee: 1}}
@@ -184,9 +184,9 @@ service:
     );
 }
 
-/// A mistake in a name is told where the name is declared, not once more for each use of it.
+/// A misspelled name is reported at its declaration only, not at each use.
 #[test]
-fn one_mistake_is_told_once() {
+fn each_mistake_is_reported_once() {
     refused(
         &format!("receivers: {{suorce: }}\nexporters: {{sink: }}\n{PIPELINE}"),
         &[
@@ -210,11 +210,11 @@ fn one_mistake_is_told_once() {
 }
 
 #[test]
-fn a_configuration_without_a_part_is_refused() {
+fn missing_sections_are_rejected() {
     let pipelines = "service::pipelines: service must have at least one pipeline @1:1 [such as `profiles: {receivers: [otlp], exporters: [otlp_grpc]}`]";
     refused(
         "{}",
-        &["empty configuration file @1:1 [it has to have `receivers`, `exporters` and `service`]"],
+        &["empty configuration file @1:1 [it must have `receivers`, `exporters` and `service`]"],
     );
     refused(
         "processors:",
@@ -252,13 +252,13 @@ fn connectors_and_other_signals_are_refused() {
     refused(
         "receivers: {source: }\nexporters: {sink: }\nservice: {pipelines: {logs/a: {receivers: [source], exporters: [sink]}}}",
         &[
-            "service::pipelines: in \"logs/a\" id: unsupported pipeline signal: \"logs\": profcol supports only profiles @3:23 [remove this pipeline and its components, and use a Collector for logs]",
+            "service::pipelines: in \"logs/a\" id: unsupported pipeline signal: \"logs\": profcol supports only profiles @3:23 [remove this pipeline and its components; use a Collector for logs]",
         ],
     );
 }
 
 #[test]
-fn old_names_work_and_are_told() {
+fn deprecated_names_work_and_are_reported() {
     let document = accepted(
         "receivers: {old_source/a: }\nexporters: {sink: }\nservice: {pipelines: {profiles: {receivers: [old_source/a], exporters: [sink]}}}",
     );
@@ -276,7 +276,7 @@ fn old_names_work_and_are_told() {
 }
 
 #[test]
-fn is_printed_with_defaults_and_without_secrets() {
+fn prints_defaults_and_redacts_secrets() {
     let document = accepted(&format!(
         "receivers: {{source: {{token: hunter2}}}}\nexporters: {{sink: }}\n{PIPELINE}"
     ));
@@ -292,7 +292,7 @@ fn is_printed_with_defaults_and_without_secrets() {
 }
 
 #[test]
-fn the_schema_knows_every_component_by_all_its_names() {
+fn the_schema_has_every_component_and_alias() {
     let schema = schema(&REGISTRY);
     let receivers = &schema["properties"]["receivers"]["patternProperties"];
     assert!(
@@ -308,7 +308,7 @@ fn the_schema_knows_every_component_by_all_its_names() {
 }
 
 #[test]
-fn every_reference_of_the_schema_leads_somewhere() {
+fn schema_references_resolve() {
     fn references(schema: &serde_json::Value, found: &mut Vec<String>) {
         match schema {
             serde_json::Value::Object(map) => {

@@ -1,4 +1,4 @@
-//! What all components find where they are to work, before any of them starts.
+//! Runs the checks of all components, before any of them starts.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use profcol_component::Check;
 
 use super::Graph;
 
-/// What one component found.
+/// The checks of one component.
 #[derive(Clone, Debug)]
 pub struct ComponentChecks {
     /// `exporter otlp_grpc/backend`
@@ -18,8 +18,7 @@ pub struct ComponentChecks {
 }
 
 impl Graph {
-    /// Has every component look at what it needs, all at once, and none for longer than `limit`. Those come first that come
-    /// first in a pipeline.
+    /// Runs all components' checks concurrently, each for at most `limit`. Results are in pipeline order.
     pub async fn check(self, limit: Duration) -> Vec<ComponentChecks> {
         let mut checking = Vec::new();
         let mut add = |component: String, checks: BoxFuture<'static, Vec<Check>>| {
@@ -34,7 +33,7 @@ impl Graph {
             let checks = async move { receiver.check().await };
             add(feed.receiver.label, checks.boxed());
         }
-        // Each pipeline has its own, and all have the same options.
+        // Each pipeline has its own instance, with the same options.
         let mut known = HashSet::new();
         for named in self.processors.into_iter().flatten() {
             if known.insert(named.id.clone()) {
@@ -54,8 +53,8 @@ impl Graph {
 
 fn too_slow(limit: Duration) -> Check {
     let seconds = limit.as_secs();
-    Check::new("answer", format!("no answer within {seconds} s")).fail(
-        "whatever it depends on does not answer, or this host is overloaded",
-        "look at the endpoint's server and at firewalls that drop packets, and run `profcol doctor` again",
+    Check::new("answer", format!("no response within {seconds} s")).fail(
+        "a dependency does not respond, or this host is overloaded",
+        "check the endpoint's server and firewalls that drop packets, then run `profcol doctor` again",
     )
 }

@@ -1,58 +1,57 @@
-//! One batch to several consumers, without copying it.
+//! Sends one batch to several consumers without copying it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use profcol_component::{
     Answer, Attempt, Batch, BatchId, Consumer, Finalizers, IntCounter, Meter, Outcome, Refusal,
 };
 use tokio::time::Instant;
 
-/// Hands each consumer its own reference to the batch, all at once, so that one that makes its
-/// caller wait delays no other.
+/// Passes the batch to all consumers concurrently, so that a blocking one does not delay the others.
 ///
-/// The answer is the worst of all. Where one consumer asks to retry, the source sends the batch
-/// again; those that answered for it the first time are remembered and not given it a second time.
+/// Returns the worst answer. If one consumer asks to retry, the source resends the batch; consumers that already gave a
+/// final answer are remembered and skipped.
 pub(crate) struct FanOut {
     consumers: Vec<Arc<dyn Consumer>>,
     partial: Mutex<VecDeque<Partial>>,
     forgotten: IntCounter,
 }
 
-/// A batch that some consumers have answered for and others refused for now.
+/// A batch that some consumers have settled and others refused with a retry.
 struct Partial {
     id: BatchId,
     since: Instant,
     answered: Vec<Option<Answered>>,
 }
 
-/// What a consumer said that need not be asked again.
+/// A consumer's final answer.
 struct Answered {
     answer: Answer,
     attempt: Attempt,
 }
 
-/// Collects the answers for one batch. Where the caller goes away before all are there, those that
-/// are there are remembered all the same.
+/// Collects the answers for one batch. If the caller goes away early, the answers so far are remembered.
 struct PendingAnswers<'a> {
     fan_out: &'a FanOut,
     id: BatchId,
     answered: Mutex<Vec<Option<Answered>>>,
 }
 
-/// How long a batch that came only partly through is remembered: as long as clients retry by
-/// default (`max_elapsed_time` of the Collector's exporters).
+/// How long a partially accepted batch is remembered: the time clients retry by default (`max_elapsed_time` of the
+/// Collector's exporters).
 const RESEND_WINDOW: Duration = Duration::from_secs(300);
 
-/// How many batches are remembered. A client holds one for each of its `num_consumers` (10 by
-/// default), so that these are a hundred clients whose every request is being refused.
+/// Maximum number of remembered batches. A client has one in flight per `num_consumers` (10 by default), so this covers
+/// a hundred clients with every request refused.
 const MAX_PARTIAL: usize = 1024;
 
 impl FanOut {
-    /// One consumer needs no fan-out. `name` is whose fan-out it is.
+    /// Returns a single consumer itself. `name` is the fan-out's owner.
     pub(crate) fn to(
         mut consumers: Vec<Arc<dyn Consumer>>,
         name: &str,
@@ -72,9 +71,9 @@ impl FanOut {
         }
     }
 
-    /// The answers that are known for a batch which is sent again.
+    /// The known answers for a resent batch.
     fn known_answers(&self, id: BatchId) -> Vec<Option<Answered>> {
-        let mut partial = lock(&self.partial);
+        let mut partial = self.partial.lock();
         partial.retain(|batch| batch.since.elapsed() < RESEND_WINDOW);
         let position = partial.iter().position(|batch| batch.id == id);
         match position.and_then(|position| partial.remove(position)) {
@@ -84,7 +83,7 @@ impl FanOut {
     }
 
     fn remember(&self, id: BatchId, answered: Vec<Option<Answered>>) {
-        let mut partial = lock(&self.partial);
+        let mut partial = self.partial.lock();
         if partial.len() == MAX_PARTIAL {
             partial.pop_front();
             self.forgotten.inc();
@@ -120,7 +119,7 @@ impl Consumer for FanOut {
             answered: Mutex::new(self.known_answers(id)),
         };
         let answers = (self.consumers.iter().enumerate())
-            .map(|(position, consumer)| asking.ask(position, &**consumer, &batch, &finalizers));
+            .map(|(position, consumer)| asking.push_to(position, &**consumer, &batch, &finalizers));
         let refusals = join_all(answers).await;
         let answer = match refusals.into_iter().flatten().reduce(Refusal::prevailing) {
             Some(refusal) => Err(refusal),
@@ -133,8 +132,8 @@ impl Consumer for FanOut {
 }
 
 impl PendingAnswers<'_> {
-    /// Asks a consumer that has not answered yet; returns its refusal if it may take the batch later.
-    async fn ask(
+    /// Sends the batch to a consumer without a final answer; returns the refusal if it is retryable.
+    async fn push_to(
         &self,
         position: usize,
         consumer: &dyn Consumer,
@@ -142,7 +141,7 @@ impl PendingAnswers<'_> {
         finalizers: &Finalizers,
     ) -> Option<Refusal> {
         let waiting = finalizers.clone();
-        if let Some(Some(known)) = lock(&self.answered).get(position) {
+        if let Some(Some(known)) = self.answered.lock().get(position) {
             known.attempt.adopt(waiting);
             return None;
         }
@@ -157,7 +156,7 @@ impl PendingAnswers<'_> {
                 Some(refusal)
             }
             answer => {
-                if let Some(place) = lock(&self.answered).get_mut(position) {
+                if let Some(place) = self.answered.lock().get_mut(position) {
                     *place = Some(Answered { answer, attempt });
                 }
                 None
@@ -165,9 +164,9 @@ impl PendingAnswers<'_> {
         }
     }
 
-    /// All have answered: those who wait for the batch wait for its copies now.
+    /// All consumers have answered: finalizers now wait for the copies.
     fn complete(&self) -> Answer {
-        let answered = std::mem::take(&mut *lock(&self.answered));
+        let answered = std::mem::take(&mut *self.answered.lock());
         worst(answered.into_iter().flatten().map(|known| {
             known.attempt.accepted();
             known.answer
@@ -177,27 +176,23 @@ impl PendingAnswers<'_> {
 
 impl Drop for PendingAnswers<'_> {
     fn drop(&mut self) {
-        let answered = std::mem::take(&mut *lock(&self.answered));
+        let answered = std::mem::take(&mut *self.answered.lock());
         let mut took = answered.iter().flatten().peekable();
         if took.peek().is_none() {
             return;
         }
         for known in took {
-            // The source still holds the batch, and waits for the outcome of its next try.
+            // The source still holds the batch and waits for the outcome of the next attempt.
             known.attempt.release().settle(Outcome::Undelivered);
         }
         self.fan_out.remember(self.id, answered);
     }
 }
 
-/// The answer that the sender of a batch has to act on.
+/// The answer the sender of a batch must act on.
 fn worst(answers: impl IntoIterator<Item = Answer>) -> Answer {
     let refusals = answers.into_iter().filter_map(Result::err);
     refusals.reduce(Refusal::prevailing).map_or(Ok(()), Err)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -220,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_batch_sent_again_reaches_only_those_that_refused_it() {
+    async fn a_resent_batch_goes_only_to_consumers_that_refused_it() {
         let (good, dead) = (Arc::new(Sink::default()), full(2));
         let fan_out = fan_out(&[&good, &dead]);
         let id = BatchId::unique();
@@ -232,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn equal_batches_of_two_clients_both_arrive() {
+    async fn equal_batches_from_two_clients_are_both_delivered() {
         let (good, dead) = (Arc::new(Sink::default()), full(2));
         let fan_out = fan_out(&[&good, &dead]);
         let id = BatchId::of_content(b"the same bytes");
@@ -255,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_waiter_gets_the_outcome_of_the_first_accepted_copy() {
+    async fn a_finalizer_gets_the_outcome_of_the_first_accepted_copy() {
         let (good, dead) = (Arc::new(Sink::default()), full(1));
         let fan_out = fan_out(&[&good, &dead]);
         let (watched, outcomes) = batch_with_outcomes(1);
@@ -274,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn remembers_what_was_taken_when_the_caller_hangs_up() {
+    async fn remembers_answers_when_the_caller_hangs_up() {
         let slow = Arc::new(Sink::default().taking(Duration::from_secs(10)));
         let good = Arc::new(Sink::default());
         let fan_out = fan_out(&[&good, &slow]);
@@ -286,7 +281,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn forgets_a_batch_that_nobody_sends_again() {
+    async fn evicts_a_batch_that_is_not_resent() {
         let (good, dead) = (Arc::new(Sink::default()), full(1));
         let fan_out = fan_out(&[&good, &dead]);
         let id = BatchId::unique();

@@ -1,7 +1,7 @@
-//! From a configuration to connected components, none of which runs yet.
+//! Builds and connects the components of a configuration, without starting them.
 //!
-//! A receiver, exporter or extension is one instance per id however many pipelines name it; a
-//! processor is one instance per pipeline. Only what the service uses is built.
+//! Receivers, exporters and extensions have one instance per id, processors one per pipeline. Only components used by
+//! the service are built.
 
 mod check;
 mod fan_out;
@@ -14,9 +14,8 @@ use std::sync::Arc;
 
 use profcol_admission::Admission;
 use profcol_component::{
-    BuildContext, BuildError, ComponentStatus, Consumer, DropFeedback, Entry, Executables,
-    Exporter, Extension, Handles, Kind, Meter, Receiver, SelfTelemetry, ServiceInfo, Status,
-    extension,
+    BuildContext, BuildError, ComponentStatus, Consumer, Entry, Exporter, Extension, Handles, Kind,
+    Meter, Receiver, SelfTelemetry, Shared, Status, extension,
 };
 use profcol_config::{ComponentId, PipelineId};
 use profcol_storage::Storage;
@@ -28,30 +27,30 @@ pub(crate) use self::pipeline::Stage;
 use crate::document::{Declared, Document, Pipeline};
 use crate::sender::Sender;
 
-/// Connected components, in the order in which they start.
+/// Connected components, in start order.
 pub struct Graph {
     pub(crate) extensions: Vec<Named<Arc<dyn Extension>>>,
     pub(crate) exporters: Vec<Named<Arc<Sender>>>,
-    /// By position in their pipelines.
+    /// By position in the pipeline.
     pub(crate) processors: Vec<Vec<Named<Arc<Stage>>>>,
     pub(crate) receivers: Vec<Feed>,
 }
 
-/// A receiver and where its batches go.
+/// A receiver and its output.
 pub(crate) struct Feed {
     pub(crate) receiver: Named<Box<dyn Receiver>>,
     pub(crate) next: Arc<dyn Consumer>,
-    /// Whether its batches go to more than one exporter.
+    /// Whether it feeds more than one exporter.
     pub(crate) fans_out: bool,
 }
 
-/// The processors of all pipelines, and where each pipeline begins.
+/// The processors of all pipelines, and each pipeline's first consumer.
 struct Pipelines {
     by_position: Vec<Vec<Named<Arc<Stage>>>>,
     entrances: HashMap<PipelineId, Arc<dyn Consumer>>,
 }
 
-/// A component with what people call it.
+/// A component with its display name.
 pub(crate) struct Named<C> {
     pub(crate) id: String,
     /// `exporter otlp_grpc/backend`
@@ -72,9 +71,7 @@ struct Builder<'a> {
     document: &'a Document,
     meter: &'a Meter,
     telemetry: &'a SelfTelemetry,
-    service: Arc<ServiceInfo>,
-    drop_feedback: DropFeedback,
-    executables: Executables,
+    shared: Shared,
     admission: Admission,
     extensions: Arc<HashMap<ComponentId, Handles>>,
 }
@@ -83,13 +80,15 @@ struct Builder<'a> {
 
 impl Graph {
     pub fn build(document: &Document, telemetry: &SelfTelemetry) -> Result<Self, BuildFailure> {
+        let shared = Shared::default();
+        shared.put(telemetry.board.clone());
+        shared.put(telemetry.log.clone());
+        shared.put(Arc::new(document.info()));
         let mut builder = Builder {
             document,
             meter: &telemetry.meter,
             telemetry,
-            service: Arc::new(document.info()),
-            drop_feedback: DropFeedback::default(),
-            executables: Executables::default(),
+            shared,
             admission: Admission::for_available_memory(),
             extensions: Arc::default(),
         };
@@ -106,7 +105,7 @@ impl Graph {
         })
     }
 
-    /// What the exporter of this id offers to whoever runs the pipelines.
+    /// The handles that the exporter with this id offers to the embedding process.
     pub fn exporter(&self, id: &str) -> Handles {
         let mut handles = Handles::default();
         if let Some(named) = self.exporters.iter().find(|named| named.id == id) {
@@ -236,16 +235,10 @@ impl Builder<'_> {
         status.set(Status::Starting);
         let context = BuildContext {
             id: declared.id.clone(),
-            pipeline: pipeline.cloned(),
+            pipelines: pipelines.iter().copied().cloned().collect(),
             meter: self.meter.clone(),
             status: status.clone(),
-            board: self.telemetry.board.clone(),
-            log: self.telemetry.log.clone(),
-            service: Arc::clone(&self.service),
-            drop_feedback: self
-                .drop_feedback
-                .within(pipelines.iter().copied().cloned()),
-            executables: self.executables.clone(),
+            shared: self.shared.clone(),
             admission: self.admission.clone(),
             extensions: Arc::clone(&self.extensions),
         };
@@ -269,8 +262,7 @@ impl Builder<'_> {
     }
 }
 
-/// Where the last processor of a pipeline leads. The document has been validated: every id that a
-/// pipeline names is declared.
+/// The consumers after a pipeline's last processor. The document is validated: every id in a pipeline is declared.
 fn destinations(pipeline: &Pipeline, exporters: &[Named<Arc<Sender>>]) -> Vec<Arc<dyn Consumer>> {
     let by_id = |id: &ComponentId| {
         let id = id.to_string();

@@ -1,4 +1,4 @@
-//! A processor in its place in a pipeline.
+//! A processor within a pipeline.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use profcol_component::{Answer, Batch, Consumer, Histogram, IntCounter, Meter, P
 
 use crate::telemetry::DURATIONS;
 
-/// Joins a processor to what comes after it and counts what goes through.
+/// Connects a processor to the next consumer and counts samples.
 pub(crate) struct Stage {
     processor: Arc<dyn Processor>,
     incoming: IntCounter,
@@ -19,25 +19,25 @@ pub(crate) struct Stage {
     accepted: AtomicU64,
 }
 
-/// What a processor kept from going on.
+/// Samples a processor did not pass on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessorBalance {
     pub processor: String,
-    /// On purpose.
+    /// Removed on purpose.
     pub removed: u64,
     pub lost: u64,
 }
 
-/// The way on from a processor for one batch; adds up the time that is not the processor's own.
+/// The next consumer for one batch; sums up the time spent downstream.
 struct TimedConsumer<'a> {
     next: &'a dyn Consumer,
     nanos: AtomicU64,
 }
 
-/// Counts what a processor passes on.
+/// Counts samples a processor passes on.
 struct Outgoing {
     items: IntCounter,
-    /// Samples of batches that were taken, as their source counts them.
+    /// Samples of accepted batches, as their source counts them.
     taken: AtomicU64,
     next: Arc<dyn Consumer>,
 }
@@ -88,7 +88,7 @@ impl Stage {
         Arc::clone(&self.next) as Arc<dyn Consumer>
     }
 
-    /// What came in and did not go out, once the processor has stopped.
+    /// Samples accepted but not passed on, once the processor has stopped.
     pub(crate) fn balance(&self, label: &str) -> ProcessorBalance {
         let accepted = self.accepted.load(Ordering::Relaxed);
         let kept = accepted.saturating_sub(self.next.taken.load(Ordering::Relaxed));

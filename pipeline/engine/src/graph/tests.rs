@@ -16,7 +16,7 @@ fn consumers<const N: usize>(sinks: [Sink; N]) -> ([Arc<Sink>; N], Arc<dyn Consu
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_consumer_does_not_delay_its_neighbour() {
+async fn a_slow_consumer_does_not_delay_others() {
     let slow = Sink::default().taking(Duration::from_secs(3));
     let ([slow, fast], fan_out) = consumers([slow, Sink::default()]);
     let pushing = fan_out.consume(batch(2));
@@ -32,7 +32,7 @@ async fn a_slow_consumer_does_not_delay_its_neighbour() {
 }
 
 #[tokio::test]
-async fn the_answer_is_the_worst_and_a_retry_comes_before_never() {
+async fn the_worst_answer_wins_and_retry_precedes_permanent() {
     let ([bad, good, busy], fan_out) = consumers([
         Sink::refusing([Refusal::permanent("bad")]),
         Sink::default(),

@@ -1,4 +1,4 @@
-//! What became of the samples that came to an exporter.
+//! Accounts for the samples sent to an exporter.
 
 use std::ops::Sub;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use profcol_component::{Batch, Histogram, IntCounter, Meter};
 
 use crate::telemetry::DURATIONS;
 
-/// Counts each sample that was accepted exactly once: as delivered, or as dropped by its reason.
+/// Counts each accepted sample exactly once: as delivered, or as dropped by reason.
 pub(super) struct Account {
     sent: IntCounter,
     send_failed: IntCounter,
@@ -15,58 +15,58 @@ pub(super) struct Account {
     pub(super) duration: Histogram,
     delivered: IntCounter,
     dropped: [IntCounter; DropReason::ALL.len()],
-    /// Accepted into the queue, and neither delivered nor dropped yet; in samples of the source.
+    /// Source samples accepted into the queue but not yet delivered or dropped.
     outstanding: AtomicU64,
-    /// Of those, the ones that an earlier run had accepted.
+    /// Part of `outstanding` that an earlier run accepted.
     recovered: AtomicU64,
 }
 
-/// How many samples a batch has.
+/// Number of samples in a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Size {
-    /// As OTLP counts them.
+    /// As counted by OTLP.
     pub samples: u64,
-    /// As [their source](Batch::source_samples) counts them.
+    /// As counted by [their source](Batch::source_samples).
     pub source_samples: u64,
 }
 
 /// Why an exporter's samples were dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// The sending queue had no room, and the source cannot wait.
+    /// The sending queue was full, and the source cannot wait.
     QueueFull,
-    /// A batch larger than the whole queue, or a sample larger than the destination takes.
+    /// A batch larger than the queue, or a sample larger than the destination accepts.
     TooLarge,
-    /// The destination refused the batch for ever.
+    /// The destination refused the batch permanently.
     Rejected,
-    /// The destination took the batch without these.
+    /// The destination accepted the batch without these samples.
     PartialSuccess,
-    /// `retry_on_failure` allows no further try.
+    /// `retry_on_failure` allows no further attempt.
     RetriesExhausted,
-    /// Not delivered before the deadline of the shutdown.
+    /// Not delivered before the shutdown deadline.
     Shutdown,
-    /// Taken out of a stored queue to make room for newer ones.
+    /// Evicted from a stored queue to make room for newer batches.
     Evicted,
-    /// What a stored queue holds of them is damaged.
+    /// Corrupt on disk in a stored queue.
     Corrupt,
-    /// The disk of a stored queue did not take them, and the source cannot wait.
+    /// The stored queue failed to write them, and the source cannot wait.
     StorageFailed,
 }
 
-/// What became of the samples of one exporter, in samples as their sources count them.
+/// Outcomes of one exporter's samples, as their sources count them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExporterBalance {
     pub exporter: String,
     pub delivered: u64,
-    /// By reason; reasons without samples are left out.
+    /// By reason, without zero counts.
     pub dropped: Vec<(&'static str, u64)>,
-    /// Found on disk at the start, from an earlier run.
+    /// Found on disk at startup, from an earlier run.
     pub recovered: u64,
-    /// Left on disk, for the next start.
+    /// Left on disk for the next run.
     pub stored: u64,
 }
 
-/// What has become of them so far.
+/// Outcomes of one exporter's samples so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExporterProgress {
     pub exporter: String,
@@ -90,7 +90,7 @@ impl DropReason {
         Self::StorageFailed,
     ];
 
-    /// As the label of a metric.
+    /// The metric label.
     pub fn name(self) -> &'static str {
         match self {
             Self::QueueFull => "queue_full",
@@ -116,8 +116,8 @@ impl Size {
         }
     }
 
-    /// The samples of so many of its profiles. A backend says how many profiles it rejected and not
-    /// which; unless it was all, this is an estimate, rounded up.
+    /// The samples of `profiles` of its profiles. Backends report how many profiles they rejected but not which, so
+    /// this is an estimate, rounded up, unless all were rejected.
     pub(super) fn share(self, profiles: u64, all: usize) -> Self {
         let all = all.max(1) as u64;
         let part = |samples: u64| match profiles < all {
@@ -183,20 +183,20 @@ impl Account {
         }
     }
 
-    /// The queue took a batch.
+    /// The queue accepted a batch.
     pub(super) fn accepted(&self, size: Size) {
         self.outstanding
             .fetch_add(size.source_samples, Ordering::Relaxed);
     }
 
-    /// The queue holds what an earlier run had accepted.
+    /// The queue holds batches of an earlier run.
     pub(super) fn recovered(&self, size: Size) {
         self.recovered
             .fetch_add(size.source_samples, Ordering::Relaxed);
         self.accepted(size);
     }
 
-    /// The queue did not take a batch.
+    /// The queue refused a batch.
     pub(super) fn not_enqueued(&self, size: Size) {
         self.enqueue_failed.inc_by(size.samples);
     }
@@ -207,7 +207,7 @@ impl Account {
         self.settled(size, was_queued);
     }
 
-    /// An export failed for good.
+    /// An export failed permanently.
     pub(super) fn failed(&self, size: Size, was_queued: bool) {
         self.send_failed.inc_by(size.samples);
         self.settled(size, was_queued);
@@ -217,7 +217,7 @@ impl Account {
         self.dropped_by(reason).inc_by(size.source_samples);
     }
 
-    /// At the end: what has had no outcome has none any more.
+    /// At shutdown: drops samples without an outcome.
     pub(super) fn write_off(&self) -> u64 {
         let undelivered = self.outstanding.swap(0, Ordering::Relaxed);
         self.send_failed.inc_by(undelivered);
@@ -225,7 +225,7 @@ impl Account {
         undelivered
     }
 
-    /// At the end: what has had no outcome is on disk.
+    /// At shutdown: samples without an outcome stay on disk.
     pub(super) fn leave_stored(&self) -> u64 {
         self.outstanding.swap(0, Ordering::Relaxed)
     }
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_finds_its_own_counter() {
+    fn each_reason_has_its_own_counter() {
         let account = Account::new("test", &Meter::default());
         for (position, reason) in DropReason::ALL.into_iter().enumerate() {
             let size = Size {
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn rejected_profiles_take_their_share_of_the_samples() {
+    fn rejected_profiles_count_their_share_of_the_samples() {
         let size = Size {
             samples: 10,
             source_samples: 100,
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(share(0, 4), 0);
         assert_eq!(share(1, 3), 34);
         assert_eq!(share(3, 3), 100);
-        // A backend may count samples where profiles are asked for.
+        // A backend may count samples instead of profiles.
         assert_eq!(share(u64::MAX, 3), 100);
     }
 }

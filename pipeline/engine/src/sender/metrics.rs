@@ -1,4 +1,4 @@
-//! What a stored queue tells of itself.
+//! Metrics of a stored queue.
 
 use profcol_component::{Gauge, Histogram, IntCounter, Meter, QueueSettings};
 

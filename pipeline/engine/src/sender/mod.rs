@@ -6,9 +6,9 @@
 //!                                                                       each: timeout, retry, split
 //! ```
 //!
-//! Each exporter has its own, so that a slow or dead one costs no other anything. With the queue
-//! switched off the caller waits for the export and gets its answer, unless its source cannot wait:
-//! batches of live sources always go through a queue.
+//! Each exporter has its own sender, so that a slow or dead one does not affect others. With the queue disabled the
+//! caller waits for the export and gets its answer; live batches always go through a queue, as their source cannot
+//! wait.
 
 mod account;
 mod durable;
@@ -34,22 +34,21 @@ use tokio::time::Instant;
 use self::account::{Account, Size};
 pub use self::account::{DropReason, ExporterBalance, ExporterProgress};
 use self::durable::DurableQueue;
-pub use self::durable::{NoBatch, batch_of};
+pub use self::durable::{InvalidRecord, batch_of};
 use self::metrics::StorageMetrics;
 use self::overflow::OverflowLog;
 use self::queue::Queue;
 use self::retry::Backoff;
 
-/// How often a batch may be split because the other side finds it too large.
+/// How often a batch may be split because the destination finds it too large.
 ///
-/// Each split at least halves the limit that the backend names, so this is never reached by an
-/// honest one.
+/// Each split at least halves the backend's limit, so a well-behaved backend never gets here.
 const MAX_SPLITS: u32 = 16;
 
-/// The longest wait between two tries during a stop, unless the destination asks for a longer one.
+/// Maximum wait between attempts during shutdown, unless the destination asks for a longer one.
 const MAX_SHUTDOWN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is left of the time for a stop when the last try begins.
+/// Time reserved before the shutdown deadline for the final attempt.
 const FINAL_ATTEMPT_TIME: Duration = Duration::from_millis(500);
 
 /// Delivers batches to one exporter.
@@ -64,31 +63,31 @@ pub(crate) struct Sender {
     stopping: Stopping,
 }
 
-/// Where the queue is on disk, and the queue once it is open.
+/// The storage of the queue, and the queue once open.
 struct StoredQueue {
     storage: Arc<Storage>,
     metrics: StorageMetrics,
     opened: OnceLock<Arc<DurableQueue>>,
 }
 
-/// Ends waits between retries, and tells until when tries go on after that.
+/// Interrupts waits between retries, and holds the deadline for attempts after that.
 #[derive(Default)]
 struct Stopping {
     stop: Stop,
     deadline: OnceLock<Instant>,
 }
 
-/// Why a batch, or a piece of it, was not delivered.
+/// Why a batch or a piece of it was not delivered.
 struct Failed {
     refusal: Refusal,
-    /// It stays in the stored queue.
+    /// The batch stays in the stored queue.
     is_kept: bool,
 }
 
 // === impl Sender ===
 
 impl Sender {
-    /// `storage` is what the exporter's settings name as such.
+    /// `storage` is the extension named in the exporter's settings.
     pub(crate) fn new(
         exporter: Arc<dyn Exporter>,
         name: &str,
@@ -120,7 +119,7 @@ impl Sender {
         })
     }
 
-    /// Opens the stored queue, where there is one, before the first batch comes.
+    /// Opens the stored queue, if any, before the first batch.
     pub(crate) async fn open(&self) -> Result<(), StartError> {
         let Some((stored, settings)) = self.storage.as_ref().zip(self.delivery.queue.clone())
         else {
@@ -133,14 +132,14 @@ impl Sender {
             DurableQueue::open(&storage, settings, &name, account, overflow, metrics)
         });
         let opened = match opening.await {
-            Ok(opened) => opened.map_err(StartError)?,
+            Ok(opened) => opened.map_err(StartError::new)?,
             Err(error) => {
-                return Err(StartError(format!(
+                return Err(StartError::new(format!(
                     "failed to open the stored queue: {error}"
                 )));
             }
         };
-        // It is opened once.
+        // Opened only once.
         let _ = stored.opened.set(Arc::new(opened));
         Ok(())
     }
@@ -153,7 +152,7 @@ impl Sender {
         Arc::clone(&self.exporter)
     }
 
-    /// Works off the queue until it is closed and empty.
+    /// Processes the queue until it is closed and empty.
     pub(crate) async fn run(self: Arc<Self>) {
         match self.durable() {
             Some(durable) => durable.dispatch(Arc::clone(&self), &self.stopping).await,
@@ -161,7 +160,7 @@ impl Sender {
         }
     }
 
-    /// Takes nothing new. What is queued is tried at once, and again until `deadline`.
+    /// Stops accepting batches. Queued ones are tried immediately and retried until `deadline`.
     pub(crate) fn close(&self, deadline: Instant) {
         self.stopping.begin(deadline);
         self.queue.close();
@@ -170,8 +169,8 @@ impl Sender {
         }
     }
 
-    /// After [`run`](Self::run) has ended or was cut off: counts what was accepted and is neither
-    /// delivered nor dropped, and says what became of everything.
+    /// Call after [`run`](Self::run) has ended or was aborted: writes off accepted samples without an outcome, and
+    /// returns the balance.
     pub(crate) fn balance(&self) -> ExporterBalance {
         if let Some(durable) = self.durable() {
             let (batches, samples) = (durable.stored_batches(), self.account.leave_stored());
@@ -181,7 +180,7 @@ impl Sender {
                     otelcol.component.kind = "exporter",
                     stored_batches = batches,
                     stored_samples = samples,
-                    "The stored queue keeps what is not delivered for the next start."
+                    "The stored queue keeps undelivered batches for the next start."
                 );
             }
             return self.account.balance(&self.name, samples);
@@ -191,7 +190,7 @@ impl Sender {
             tracing::error!(
                 otelcol.component.id = %self.name,
                 otelcol.component.kind = "exporter",
-                error = "not delivered before the deadline of the shutdown",
+                error = "not delivered before the shutdown deadline",
                 dropped_samples = undelivered,
                 "Exporting failed. Dropping data."
             );
@@ -199,13 +198,13 @@ impl Sender {
         self.account.balance(&self.name, 0)
     }
 
-    /// What has become of everything so far.
+    /// The outcomes so far.
     pub(crate) fn progress(&self) -> ExporterProgress {
         self.queue.passes();
         self.account.progress(&self.name)
     }
 
-    /// Delivers one batch and tells whoever waits for it what became of it.
+    /// Delivers one batch and settles its finalizers.
     pub(crate) async fn deliver(&self, mut batch: Batch) -> Answer {
         let finalizers = std::mem::take(&mut batch.finalizers);
         match self.attempt(batch, 0).await {
@@ -214,7 +213,7 @@ impl Sender {
                 Ok(())
             }
             Err(Failed { refusal, is_kept }) => {
-                // Without an outcome it stays where it is stored.
+                // Without an outcome it stays in the stored queue.
                 if !is_kept {
                     finalizers.settle(refusal.outcome());
                 }
@@ -250,7 +249,7 @@ impl Sender {
         limit_bytes: usize,
         splits: u32,
     ) -> Result<(), Failed> {
-        // The limit is about the message, which need not be as long as the batch is here.
+        // The limit applies to the message, whose size may differ from that of the batch.
         let bytes = batch.profiles.encoded_len();
         let limit_bytes = if limit_bytes < bytes {
             limit_bytes
@@ -276,12 +275,12 @@ impl Sender {
         answer
     }
 
-    /// Tries until the batch is delivered, refused for ever, or there is no time left for it.
+    /// Retries until the batch is delivered, permanently refused, or out of time.
     async fn retry_until_settled(&self, batch: &Batch) -> Result<Delivered, (Refusal, DropReason)> {
         let live_inline = RetrySettings::default();
         let is_live_inline = self.delivery.queue.is_none() && batch.source == Source::Live;
         let settings = match is_live_inline {
-            // Nobody offers it again, as the sources do for which the exporter leaves retries out.
+            // A live batch is not resent, so it is retried even by an exporter without retries.
             true => &live_inline,
             false => &self.delivery.retry,
         };
@@ -328,13 +327,13 @@ impl Sender {
         }
     }
 
-    /// The wait before the next try. During a stop it is short, and none where there is no time left.
-    fn within_deadline(&self, wait: Duration, asked: Option<Duration>) -> Option<Duration> {
+    /// The wait before the next attempt: short during shutdown, `None` if there is no time left.
+    fn within_deadline(&self, wait: Duration, server_delay: Option<Duration>) -> Option<Duration> {
         let Some(deadline) = self.stopping.deadline.get() else {
             return Some(wait);
         };
         if self.durable().is_some() {
-            // The next start goes on with it.
+            // The next run continues with it.
             return None;
         }
         let left = deadline
@@ -342,7 +341,7 @@ impl Sender {
             .checked_sub(FINAL_ATTEMPT_TIME)?;
         let wait = wait
             .min(MAX_SHUTDOWN_INTERVAL)
-            .max(asked.unwrap_or_default());
+            .max(server_delay.unwrap_or_default());
         Some(wait.min(left)).filter(|wait| !wait.is_zero())
     }
 
@@ -396,7 +395,7 @@ impl Sender {
             );
             return;
         }
-        // A caller that gets the answer still has the batch.
+        // A caller that gets the answer still holds the batch.
         let verb = if self.answers_with_outcome(batch) {
             "Rejecting"
         } else {
@@ -421,7 +420,7 @@ impl Sender {
             && (self.delivery.queue.is_none() || self.queue.waits_for_result())
     }
 
-    /// What the queue does not take is lost for this exporter, and its source notices nothing.
+    /// A batch the queue refuses is lost for this exporter; its source is not notified.
     fn enqueue_live(&self, batch: Batch) {
         let size = Size::of(&batch);
         let refusal = match self.queue.try_reserve(&batch) {
@@ -485,7 +484,7 @@ impl Consumer for Sender {
 
 impl Stopping {
     fn begin(&self, deadline: Instant) {
-        // A second call changes nothing: the first deadline holds.
+        // The first deadline wins.
         let _ = self.deadline.set(deadline);
         self.stop.cancel();
     }
@@ -494,7 +493,7 @@ impl Stopping {
         self.stop.is_cancelled()
     }
 
-    /// Resolves so long before the deadline of a stop.
+    /// Resolves `before` the shutdown deadline.
     async fn almost_over(&self, before: Duration) {
         self.stop.cancelled().await;
         if let Some(deadline) = self.deadline.get() {
@@ -503,7 +502,7 @@ impl Stopping {
     }
 }
 
-/// Of the answers for two pieces of one batch, the one that its sender has to act on.
+/// Of the results for two pieces of one batch, the one its sender must act on.
 fn worse(a: Result<(), Failed>, b: Result<(), Failed>) -> Result<(), Failed> {
     match (a, b) {
         (Err(a), Err(b)) => Err(Failed {

@@ -1,8 +1,8 @@
-//! Says that a sending queue overflows: when it begins, once a minute, and when it is over.
+//! Logs sending queue overflows: at the start, once a minute, and at the end.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use profcol_component::Refusal;
 use tokio::time::Instant;
 
@@ -13,7 +13,7 @@ pub(super) struct OverflowLog {
     episode: Mutex<Option<Episode>>,
 }
 
-/// From the first batch that the queue does not take to the next one that it does.
+/// From the first refused batch to the next accepted one.
 struct Episode {
     logged: Instant,
     dropped: u64,
@@ -28,19 +28,19 @@ impl OverflowLog {
         }
     }
 
-    /// Samples of a source that cannot wait were lost.
+    /// Samples of a live source were dropped.
     pub(super) fn dropped(&self, samples: u64, refusal: &Refusal) {
         self.add(samples, 0, refusal);
     }
 
-    /// Samples were not taken that their source still has.
+    /// Samples were refused that their source still holds.
     pub(super) fn refused(&self, samples: u64, refusal: &Refusal) {
         self.add(0, samples, refusal);
     }
 
-    /// The queue took a batch.
+    /// The queue accepted a batch.
     pub(super) fn ended(&self) {
-        let Some(episode) = self.lock().take() else {
+        let Some(episode) = self.episode.lock().take() else {
             return;
         };
         tracing::info!(
@@ -53,7 +53,7 @@ impl OverflowLog {
     }
 
     fn add(&self, dropped: u64, refused: u64, refusal: &Refusal) {
-        let mut episode = self.lock();
+        let mut episode = self.episode.lock();
         let now = Instant::now();
         let is_new = episode.is_none();
         let episode = episode.get_or_insert(Episode {
@@ -74,9 +74,5 @@ impl OverflowLog {
                 "The sending queue refuses batches."
             );
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Episode>> {
-        self.episode.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,14 +1,14 @@
 //! The bounded queue in front of an exporter.
 //!
-//! Its room is a semaphore, and what a batch takes of it travels with the batch as a finalizer, so
-//! that batches under way or being merged count too: memory stays bounded by `queue_size` whatever
-//! the backend does.
+//! Its capacity is a semaphore. A batch carries its permits as a finalizer, so that batches in flight or being merged
+//! count too: memory stays bounded by `queue_size` whatever the backend does.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use profcol_component::{
     Accumulator, Answer, Batch, Finalizer, Gauge, Limits, Meter, Outcome, QueueBatchSettings,
     QueueSettings, Ready, Refusal, Sizer,
@@ -22,37 +22,34 @@ use super::Sender;
 pub(crate) struct Queue {
     settings: QueueSettings,
     capacity_permits: Arc<Semaphore>,
-    /// Taken away when the queue is closed.
+    /// `None` once the queue is closed.
     entrance: Mutex<Option<mpsc::UnboundedSender<Batch>>>,
     exit: Mutex<Option<mpsc::UnboundedReceiver<Batch>>>,
     size: Gauge,
     backlog: Backlog,
 }
 
-/// Batches that no consumer has taken yet.
+/// Batches not yet taken by a consumer.
 pub(super) struct Backlog {
     batches: AtomicU64,
     taken: Notify,
     last_taken: Mutex<Instant>,
 }
 
-/// So many batches that wait are no backlog: consumers that become free find something to do.
+/// Up to this many waiting batches are not a backlog: they keep consumers busy.
 const MIN_BACKLOG: u64 = 2;
 
-/// How long a sender waits at most while there is a backlog that moves.
+/// Maximum wait of a sender while the backlog moves.
 ///
-/// A queue is for bad times. While exports merely lag, a client that gets its answer a moment later
-/// sends a moment later, and the queue (and with it the memory in use) stays as short as the lag is.
-/// Senders are let go in the order in which they came, one for each batch that leaves, so this has to
-/// be longer than it takes to send one batch of each; and well below the time after which clients
-/// give up and send again, which is 5 to 10 s by default.
+/// While exports merely lag, delaying the answer delays the client's next batch and keeps the queue, and with it
+/// memory, small. Senders are released in FIFO order, one for each batch that leaves, so this must exceed the time to
+/// export one batch of each sender. It must be well below client timeouts, which are 5 to 10 s by default.
 pub(super) const MAX_BACKLOG_WAIT: Duration = Duration::from_secs(1);
 
-/// How long a sender waits at most while nothing leaves the queue: when the destination is gone,
-/// clients are held up by no more than this.
+/// Maximum wait of a sender while nothing leaves the queue: bounds the delay of clients when the destination is down.
 pub(super) const MAX_STALLED_WAIT: Duration = Duration::from_millis(50);
 
-/// Room that a batch takes in the queue until it is settled.
+/// A batch's share of the queue until it is settled.
 pub(crate) struct QueueSlot {
     size: u32,
     permit: OwnedSemaphorePermit,
@@ -89,18 +86,15 @@ impl Queue {
 
     pub(crate) fn close(&self) {
         self.capacity_permits.close();
-        self.entrance
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        self.entrance.lock().take();
     }
 
-    /// Returns once the entrance is free, as each batch needs it.
+    /// Blocks while the entrance lock is held, which each batch needs.
     pub(crate) fn passes(&self) {
-        drop(self.entrance.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(self.entrance.lock());
     }
 
-    /// Room for a batch; waits for it with `block_on_overflow`.
+    /// Reserves room for a batch; waits for it with `block_on_overflow`.
     pub(crate) async fn reserve(&self, batch: &Batch) -> Result<QueueSlot, Refusal> {
         if !self.settings.block_on_overflow {
             return self.try_reserve(batch);
@@ -112,7 +106,7 @@ impl Queue {
         Ok(QueueSlot { size, permit })
     }
 
-    /// Puts a batch in its place; with `wait_for_result` answers what became of it.
+    /// Enqueues a batch; with `wait_for_result` returns its outcome.
     pub(crate) async fn push(&self, batch: Batch, slot: QueueSlot) -> Answer {
         let outcome = self.enqueue(batch, slot);
         if !self.settings.wait_for_result {
@@ -128,7 +122,7 @@ impl Queue {
         }
     }
 
-    /// Room for a batch, if there is some now.
+    /// Reserves room for a batch without waiting.
     pub(crate) fn try_reserve(&self, batch: &Batch) -> Result<QueueSlot, Refusal> {
         let size = self.permits_for(batch)?;
         let permit = Arc::clone(&self.capacity_permits).try_acquire_many_owned(size);
@@ -141,17 +135,17 @@ impl Queue {
 
     fn permits_for(&self, batch: &Batch) -> Result<u32, Refusal> {
         let size = self.settings.sizer.size(&batch.profiles);
-        let wanted = permits(i64::try_from(size).unwrap_or(i64::MAX));
-        if i64::from(wanted) > self.settings.queue_size {
+        let count = permits(i64::try_from(size).unwrap_or(i64::MAX));
+        if i64::from(count) > self.settings.queue_size {
             return Err(Refusal::permanent(format!(
                 "batch of {size} {} exceeds the capacity of the sending queue",
                 self.settings.sizer.unit()
             )));
         }
-        Ok(wanted)
+        Ok(count)
     }
 
-    /// Puts a batch in its place. It gives it back when it is settled, and says then what became of it.
+    /// Enqueues a batch. The slot is released and the outcome sent when the batch is settled.
     pub(crate) fn enqueue(&self, mut batch: Batch, slot: QueueSlot) -> oneshot::Receiver<Outcome> {
         let QueueSlot { size, permit } = slot;
         let gauge = self.size.clone();
@@ -160,19 +154,19 @@ impl Queue {
         let report = Mutex::new(Some((report, permit)));
         batch.finalizers.add(Finalizer::new(move |outcome| {
             gauge.sub(f64::from(size));
-            let report = report.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let report = report.lock().take();
             if let Some((report, _permit)) = report {
-                // Nobody listens unless the caller waits for the result.
+                // The receiver is dropped unless the caller waits for the result.
                 let _ = report.send(outcome);
             }
         }));
-        let entrance = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
+        let entrance = self.entrance.lock();
         self.backlog.add();
         let unsent = match entrance.as_ref() {
             Some(entrance) => entrance.send(batch).err().map(|unsent| unsent.0),
             None => Some(batch),
         };
-        // The queue was closed in between: the batch is among those that the shutdown leaves.
+        // The queue was closed meanwhile: the batch counts as left by the shutdown.
         if let Some(batch) = unsent {
             batch.finalizers.settle(Outcome::Undelivered);
         }
@@ -182,12 +176,7 @@ impl Queue {
     /// Moves batches from the queue to the exporter, `num_consumers` at a time, until the queue is
     /// closed and everything in it is settled.
     pub(crate) async fn dispatch(&self, sender: Arc<Sender>) {
-        let Some(mut exit) = self
-            .exit
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
-        else {
+        let Some(mut exit) = self.exit.lock().take() else {
             return;
         };
         let mut consumers = Consumers::new(sender, self.settings.num_consumers);
@@ -252,7 +241,7 @@ impl Backlog {
         self.taken.notify_one();
     }
 
-    /// Waits until a batch is taken, where there is a backlog.
+    /// Waits until a batch is taken, if there is a backlog.
     async fn pace(&self) {
         if self.batches.load(Ordering::Relaxed) > MIN_BACKLOG {
             let moves = self.last_taken().elapsed() < MAX_BACKLOG_WAIT;
@@ -261,13 +250,12 @@ impl Backlog {
             } else {
                 MAX_STALLED_WAIT
             };
-            // Who has waited long enough goes on.
+            // On timeout, proceed.
             let _ = tokio::time::timeout(longest, self.taken.notified()).await;
         }
     }
 
-    /// As [`pace`](Self::pace), for a queue that has room for more than it would hold in memory: where nothing moves, nobody
-    /// waits.
+    /// Like [`pace`](Self::pace), for a queue larger than memory: does not wait if nothing moves.
     pub(super) async fn pace_while_it_moves(&self) {
         if self.last_taken().elapsed() < MAX_BACKLOG_WAIT {
             self.pace().await;
@@ -275,9 +263,7 @@ impl Backlog {
     }
 
     fn last_taken(&self) -> MutexGuard<'_, Instant> {
-        self.last_taken
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.last_taken.lock()
     }
 }
 
@@ -292,7 +278,7 @@ pub(super) fn limits(settings: &QueueBatchSettings) -> Limits {
         max_bytes: max_size.filter(|_| settings.sizer == Sizer::Bytes),
         flush_after: Some(settings.flush_timeout.into()),
         keys: settings.partition.metadata_keys.clone(),
-        // What is held is bounded by the queue's own size.
+        // Bounded by the queue size.
         max_partitions: usize::MAX,
     }
 }
@@ -304,7 +290,7 @@ pub(super) async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-/// The exports under way, never more than `num_consumers`; cut off when this goes away.
+/// Exports in flight, at most `num_consumers`; aborted on drop.
 pub(super) struct Consumers {
     sender: Arc<Sender>,
     slots: Arc<Semaphore>,
@@ -331,20 +317,20 @@ impl Consumers {
         let slot = Arc::clone(&self.slots)
             .acquire_owned()
             .await
-            .expect("the semaphore of the consumers is never closed");
+            .expect("the consumers' semaphore is never closed");
         while let Some(done) = self.running.try_join_next() {
             propagate(done);
         }
         let sender = Arc::clone(&self.sender);
         self.running.spawn(async move {
-            // The outcome went to the counters, the log and the finalizers.
+            // Counters, log and finalizers have the outcome.
             let _ = sender.deliver(batch).await;
             drop(slot);
         });
     }
 
-    /// Ends those that are under way where they are.
-    pub(super) async fn cut_off(mut self) {
+    /// Aborts exports in flight.
+    pub(super) async fn abort(mut self) {
         self.running.shutdown().await;
     }
 
@@ -355,7 +341,7 @@ impl Consumers {
     }
 }
 
-/// A panic of an exporter is the dispatcher's too, and so ends the process loudly.
+/// Propagates an exporter's panic, which ends the process.
 fn propagate(done: Result<(), tokio::task::JoinError>) {
     if let Err(error) = done
         && let Ok(panic) = error.try_into_panic()

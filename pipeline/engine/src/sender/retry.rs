@@ -1,12 +1,11 @@
-//! How long to wait before the next try.
+//! Backoff between attempts.
 
 use std::time::Duration;
 
 use profcol_component::RetrySettings;
 use tokio::time::Instant;
 
-/// Grows the wait between tries, with some chance in it, so that many agents do not come back to a
-/// recovering server in step.
+/// Exponential backoff with jitter, so that many agents do not hit a recovering server in lockstep.
 pub(crate) struct Backoff {
     settings: Option<RetrySettings>,
     interval: Duration,
@@ -22,11 +21,11 @@ impl Backoff {
         }
     }
 
-    /// The next wait, at least as long as the server asked for; `None` when it is time to give up.
-    pub(crate) fn next(&mut self, asked: Option<Duration>) -> Option<Duration> {
+    /// The next wait, at least the server's `Retry-After`; `None` to give up.
+    pub(crate) fn next(&mut self, retry_after: Option<Duration>) -> Option<Duration> {
         let settings = self.settings.as_ref()?;
         let wait = jittered(self.interval, settings.randomization_factor, random_unit())
-            .max(asked.unwrap_or_default());
+            .max(retry_after.unwrap_or_default());
         let max_elapsed: Duration = settings.max_elapsed_time.into();
         if !max_elapsed.is_zero() && self.began.elapsed() + wait > max_elapsed {
             return None;
@@ -41,7 +40,7 @@ fn jittered(interval: Duration, factor: f64, random: f64) -> Duration {
     interval.mul_f64(1.0 + factor.clamp(0.0, 1.0) * (2.0 * random - 1.0))
 }
 
-/// A number in [0, 1), from the keys that the standard library draws for each new hash map.
+/// A random number in [0, 1), from the standard library's hash map seeds.
 fn random_unit() -> f64 {
     use std::hash::{BuildHasher, RandomState};
     (RandomState::new().hash_one(0_u8) >> 11) as f64 / (1_u64 << 53) as f64

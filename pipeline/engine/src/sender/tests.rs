@@ -9,15 +9,15 @@ use tokio::time::Instant;
 use super::queue::{MAX_BACKLOG_WAIT, MAX_STALLED_WAIT};
 use super::*;
 
-/// A sender for `sink`, working.
-struct Rig {
+/// A running sender for `sink`.
+struct Fixture {
     sink: Arc<Sink>,
     sender: Arc<Sender>,
     meter: Meter,
     tasks: JoinSet<()>,
 }
 
-impl Rig {
+impl Fixture {
     fn new(sink: Sink) -> Self {
         let (sink, meter) = (Arc::new(sink), Meter::default());
         let sender = Sender::new(Arc::clone(&sink) as Arc<dyn Exporter>, "sink", &meter, None);
@@ -44,7 +44,7 @@ impl Rig {
     }
 }
 
-/// The time that a rig gives its sender to stop.
+/// Shutdown timeout of a rig.
 const SHUTDOWN: Duration = Duration::from_secs(20);
 
 #[derive(Debug, PartialEq, Eq)]
@@ -78,8 +78,8 @@ fn steady_retry() -> RetrySettings {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delivers_what_was_queued_and_says_so() {
-    let rig = Rig::new(Sink::default().with_delivery(queued(|_| {})));
+async fn delivers_queued_batches_and_reports_it() {
+    let rig = Fixture::new(Sink::default().with_delivery(queued(|_| {})));
     let (first, outcomes) = batch_with_outcomes(3);
     rig.sender.consume(first).await.unwrap();
     rig.sender.consume(batch(4)).await.unwrap();
@@ -99,13 +99,13 @@ async fn delivers_what_was_queued_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_between_tries_as_long_as_told() {
+async fn waits_at_least_retry_after_between_attempts() {
     let refusals = [
         Refusal::retry("busy"),
         Refusal::retry_after("busy", Duration::from_secs(60)),
         Refusal::retry("busy"),
     ];
-    let rig = Rig::new(Sink::refusing(refusals).with_delivery(unqueued(steady_retry())));
+    let rig = Fixture::new(Sink::refusing(refusals).with_delivery(unqueued(steady_retry())));
     let began = Instant::now();
     rig.sender.consume(batch(1)).await.unwrap();
     // 5 s, then what the server asked for instead of 7.5 s, then 11.25 s.
@@ -117,9 +117,9 @@ async fn waits_between_tries_as_long_as_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gives_up_after_max_elapsed_time_and_answers_that_a_retry_may_help() {
+async fn gives_up_after_max_elapsed_time_with_a_retryable_refusal() {
     let sink = Sink::refusing((0..1000).map(|_| Refusal::retry("down")));
-    let rig = Rig::new(sink.with_delivery(unqueued(steady_retry())));
+    let rig = Fixture::new(sink.with_delivery(unqueued(steady_retry())));
     let (batch, outcomes) = batch_with_outcomes(2);
     let refusal = rig.sender.consume(batch).await.unwrap_err();
     assert_eq!(refusal, Refusal::retry("no more retries left: down"));
@@ -136,8 +136,8 @@ async fn gives_up_after_max_elapsed_time_and_answers_that_a_retry_may_help() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn never_repeats_what_was_refused_for_ever() {
-    let rig = Rig::new(
+async fn does_not_retry_permanent_refusals() {
+    let rig = Fixture::new(
         Sink::refusing([Refusal::permanent("bad")]).with_delivery(unqueued(steady_retry())),
     );
     let (batch, outcomes) = batch_with_outcomes(2);
@@ -150,14 +150,14 @@ async fn never_repeats_what_was_refused_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_that_takes_too_long_is_repeated() {
+async fn a_timed_out_attempt_is_retried() {
     let sink = Sink::default().taking(Duration::from_secs(3600));
     let retry = RetrySettings {
         max_elapsed_time: ConfigDuration::from_secs(20),
         max_interval: ConfigDuration::from_secs(10),
         ..steady_retry()
     };
-    let rig = Rig::new(sink.with_delivery(unqueued(retry)));
+    let rig = Fixture::new(sink.with_delivery(unqueued(retry)));
     let refusal = rig.sender.consume(batch(1)).await.unwrap_err();
     assert!(
         refusal
@@ -174,7 +174,7 @@ async fn a_full_queue_refuses_at_once_and_counts() {
         queue.queue_size = 2;
         queue.num_consumers = 1;
     });
-    let rig = Rig::new(
+    let rig = Fixture::new(
         Sink::default()
             .taking(Duration::from_secs(1))
             .with_delivery(delivery),
@@ -201,13 +201,13 @@ async fn a_full_queue_refuses_at_once_and_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_queue_makes_the_sender_wait_where_told_so() {
+async fn a_full_queue_blocks_with_block_on_overflow() {
     let delivery = queued(|queue| {
         queue.queue_size = 1;
         queue.num_consumers = 1;
         queue.block_on_overflow = true;
     });
-    let rig = Rig::new(
+    let rig = Fixture::new(
         Sink::default()
             .taking(Duration::from_secs(1))
             .with_delivery(delivery),
@@ -220,11 +220,10 @@ async fn a_full_queue_makes_the_sender_wait_where_told_so() {
     assert_eq!(rig.finish().await.0.accepted(), [1, 1, 1, 1]);
 }
 
-/// What the senders of twelve batches wait for at most, at once, on the way into a queue whose only
-/// consumer needs this long for each.
+/// The longest wait of twelve concurrent senders to a queue whose only consumer takes this long per batch.
 async fn longest_wait(taking: Duration) -> Duration {
     let sink = Sink::default().taking(taking);
-    let rig = Rig::new(sink.with_delivery(queued(|queue| queue.num_consumers = 1)));
+    let rig = Fixture::new(sink.with_delivery(queued(|queue| queue.num_consumers = 1)));
     let mut senders = JoinSet::new();
     for _ in 0..12 {
         let sender = Arc::clone(&rig.sender);
@@ -242,19 +241,19 @@ async fn longest_wait(taking: Duration) -> Duration {
 #[tokio::test(start_paused = true)]
 async fn senders_wait_for_their_turn_while_exports_lag() {
     let export = Duration::from_millis(80);
-    // One is being exported, one is on its way to that, and two may wait.
+    // One batch is exported, one is next, and two may wait.
     assert_eq!(longest_wait(export).await, 8 * export);
-    // Not for ever, and not at all where nothing lags.
+    // Bounded, and no wait without lag.
     assert_eq!(longest_wait(Duration::from_secs(3)).await, MAX_BACKLOG_WAIT);
     assert_eq!(longest_wait(Duration::ZERO).await, Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]
-async fn senders_hardly_wait_once_nothing_leaves_the_queue() {
+async fn senders_barely_wait_if_nothing_leaves_the_queue() {
     let sink = Sink::default().taking(Duration::from_secs(3600));
     let mut delivery = queued(|queue| queue.num_consumers = 1);
     delivery.timeout = None;
-    let rig = Rig::new(sink.with_delivery(delivery));
+    let rig = Fixture::new(sink.with_delivery(delivery));
     for _ in 0..6 {
         rig.sender.consume(batch(1)).await.unwrap();
     }
@@ -264,12 +263,12 @@ async fn senders_hardly_wait_once_nothing_leaves_the_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_larger_than_the_queue_is_refused_for_ever() {
+async fn a_batch_larger_than_the_queue_is_permanently_refused() {
     let delivery = queued(|queue| {
         queue.queue_size = 10;
         queue.sizer = Sizer::Items;
     });
-    let rig = Rig::new(Sink::default().with_delivery(delivery));
+    let rig = Fixture::new(Sink::default().with_delivery(delivery));
     let refusal = rig.sender.consume(batch(11)).await.unwrap_err();
     assert!(!refusal.is_retryable(), "{refusal}");
     rig.sender.consume(batch(10)).await.unwrap();
@@ -277,9 +276,9 @@ async fn a_batch_larger_than_the_queue_is_refused_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_sender_learns_the_outcome_where_it_waits_for_it() {
+async fn wait_for_result_returns_the_outcome() {
     let delivery = queued(|queue| queue.wait_for_result = true);
-    let rig = Rig::new(Sink::refusing([Refusal::permanent("bad")]).with_delivery(delivery));
+    let rig = Fixture::new(Sink::refusing([Refusal::permanent("bad")]).with_delivery(delivery));
     assert!(matches!(
         rig.sender.consume(batch(1)).await,
         Err(Refusal::Permanent { .. })
@@ -293,15 +292,15 @@ fn down(times: usize) -> Sink {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_ends_the_waits_and_tries_until_the_deadline() {
-    let rig = Rig::new(down(4).with_delivery(queued(|queue| queue.num_consumers = 1)));
+async fn shutdown_interrupts_waits_and_retries_until_the_deadline() {
+    let rig = Fixture::new(down(4).with_delivery(queued(|queue| queue.num_consumers = 1)));
     let (first, outcomes) = batch_with_outcomes(1);
     rig.sender.consume(first).await.unwrap();
     rig.sender.consume(batch(2)).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let (began, sender) = (Instant::now(), Arc::clone(&rig.sender));
     let (sink, counted) = rig.finish().await;
-    // At once, and then every second.
+    // Immediately, then every second.
     assert_eq!(began.elapsed(), 3 * MAX_SHUTDOWN_INTERVAL);
     assert_eq!(sink.accepted(), [1, 2]);
     assert_eq!(outcomes.seen(), [Outcome::Delivered]);
@@ -310,8 +309,8 @@ async fn a_stop_ends_the_waits_and_tries_until_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_stop_leaves_is_counted_once() {
-    let rig = Rig::new(down(1000).with_delivery(queued(|queue| queue.num_consumers = 1)));
+async fn undelivered_batches_at_shutdown_are_counted_once() {
+    let rig = Fixture::new(down(1000).with_delivery(queued(|queue| queue.num_consumers = 1)));
     let (first, outcomes) = batch_with_outcomes(1);
     rig.sender.consume(first).await.unwrap();
     rig.sender.consume(batch(2)).await.unwrap();
@@ -328,9 +327,9 @@ async fn what_a_stop_leaves_is_counted_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_recording_keeps_is_not_counted_as_dropped() {
+async fn batches_kept_by_a_recording_are_not_counted_as_dropped() {
     let refusing = Sink::refusing([Refusal::permanent("no"), Refusal::permanent("no")]);
-    let rig = Rig::new(refusing.with_delivery(queued(|queue| queue.num_consumers = 1)));
+    let rig = Fixture::new(refusing.with_delivery(queued(|queue| queue.num_consumers = 1)));
     let (recorded, outcomes) = batch_with_outcomes(3);
     let source = Source::Recorded;
     rig.sender
@@ -350,10 +349,10 @@ async fn what_a_recording_keeps_is_not_counted_as_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_destination_that_asks_for_more_time_than_there_is_gets_one_last_try() {
+async fn a_retry_after_beyond_the_deadline_gets_one_last_attempt() {
     let busy = Refusal::retry_after("busy", Duration::from_secs(60));
     let busy = [busy.clone(), busy];
-    let rig = Rig::new(Sink::refusing(busy).with_delivery(queued(|_| {})));
+    let rig = Fixture::new(Sink::refusing(busy).with_delivery(queued(|_| {})));
     rig.sender.consume(batch(1)).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(rig.finish().await.0.accepted(), [1]);
@@ -366,7 +365,7 @@ fn live(samples: usize) -> (Batch, Outcomes) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_queue_drops_what_cannot_wait_and_counts_it() {
+async fn a_full_queue_drops_and_counts_live_batches() {
     for block_on_overflow in [false, true] {
         let delivery = queued(|queue| {
             queue.queue_size = 2;
@@ -374,14 +373,14 @@ async fn a_full_queue_drops_what_cannot_wait_and_counts_it() {
             queue.block_on_overflow = block_on_overflow;
         });
         let slow = Sink::default().taking(Duration::from_secs(1));
-        let rig = Rig::new(slow.with_delivery(delivery));
+        let rig = Fixture::new(slow.with_delivery(delivery));
         let began = Instant::now();
         for _ in 0..2 {
             rig.sender.consume(live(1).0).await.unwrap();
         }
         let (third, outcomes) = live(5);
         assert_eq!(rig.sender.consume(third).await, Ok(()));
-        assert_eq!(began.elapsed(), Duration::ZERO, "the source had to wait");
+        assert_eq!(began.elapsed(), Duration::ZERO, "the source was blocked");
         assert_eq!(outcomes.seen(), [Outcome::Undelivered]);
         let sender = Arc::clone(&rig.sender);
         let (sink, counted) = rig.finish().await;
@@ -396,14 +395,14 @@ async fn a_full_queue_drops_what_cannot_wait_and_counts_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_exporter_without_a_queue_holds_up_no_live_source() {
+async fn an_exporter_without_a_queue_does_not_block_live_sources() {
     let sink = down(2).taking(Duration::from_secs(10));
-    let rig = Rig::new(sink.with_delivery(Delivery::inline()));
+    let rig = Fixture::new(sink.with_delivery(Delivery::inline()));
     let began = Instant::now();
     for samples in 1..=3 {
         rig.sender.consume(live(samples).0).await.unwrap();
     }
-    assert_eq!(began.elapsed(), Duration::ZERO, "the source had to wait");
+    assert_eq!(began.elapsed(), Duration::ZERO, "the source was blocked");
     tokio::time::sleep(Duration::from_secs(300)).await;
     assert_eq!(rig.finish().await.0.accepted(), [1, 2, 3]);
 }
@@ -436,18 +435,18 @@ async fn rejected_profiles_of_a_batch_are_not_counted_as_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn speaks_of_retries_only_where_there_were_some() {
+async fn mentions_retries_only_if_there_were_any() {
     let retry = RetrySettings {
         enabled: false,
         ..steady_retry()
     };
-    let rig = Rig::new(down(1).with_delivery(unqueued(retry)));
+    let rig = Fixture::new(down(1).with_delivery(unqueued(retry)));
     let refusal = rig.sender.consume(batch(1)).await.unwrap_err();
     assert_eq!(refusal, Refusal::retry("down"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn small_batches_are_merged_in_the_queue_and_large_ones_cut() {
+async fn small_batches_are_merged_in_the_queue_and_large_ones_split() {
     let delivery = queued(|queue| {
         queue.batch = QueueBatchSettings {
             min_size: 10,
@@ -458,7 +457,7 @@ async fn small_batches_are_merged_in_the_queue_and_large_ones_cut() {
         }
         .into();
     });
-    let rig = Rig::new(Sink::default().with_delivery(delivery));
+    let rig = Fixture::new(Sink::default().with_delivery(delivery));
     let (first, outcomes) = batch_with_outcomes(4);
     rig.sender.consume(first).await.unwrap();
     rig.sender.consume(batch(3)).await.unwrap();
@@ -486,7 +485,7 @@ async fn a_backend_with_a_limit_gets_the_batch_in_pieces() {
         reason: "too large".to_owned(),
         limit_bytes,
     };
-    let rig = Rig::new(Sink::refusing([too_large]).with_delivery(unqueued(steady_retry())));
+    let rig = Fixture::new(Sink::refusing([too_large]).with_delivery(unqueued(steady_retry())));
     rig.sender.consume(whole).await.unwrap();
     let (sink, counted) = rig.finish().await;
     assert!(sink.accepted().len() >= 3, "{:?}", sink.accepted());
@@ -502,9 +501,9 @@ async fn a_backend_with_a_limit_gets_the_batch_in_pieces() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_backend_refuses_for_ever_is_no_loss_of_the_stop() {
+async fn permanent_refusals_are_not_shutdown_losses() {
     let sink = Sink::refusing([Refusal::retry("down"), Refusal::permanent("bad")]);
-    let rig = Rig::new(sink.with_delivery(queued(|_| {})));
+    let rig = Fixture::new(sink.with_delivery(queued(|_| {})));
     rig.sender.consume(batch(3)).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let sender = Arc::clone(&rig.sender);
@@ -512,16 +511,16 @@ async fn what_a_backend_refuses_for_ever_is_no_loss_of_the_stop() {
     assert_eq!(sender.balance().dropped, [("rejected", 3)]);
 }
 
-/// As of a message in JSON, which is longer than the batch.
+/// As with JSON messages, which are larger than the batch.
 #[tokio::test(start_paused = true)]
-async fn a_limit_that_the_batch_keeps_already_still_gets_smaller_pieces() {
+async fn a_batch_within_the_limit_is_still_split() {
     let whole = batch(200);
     let too_large = || Refusal::TooLarge {
         reason: "too large".to_owned(),
         limit_bytes: whole.profiles.encoded_len() * 2,
     };
     let sink = Sink::refusing([too_large(), too_large()]);
-    let rig = Rig::new(sink.with_delivery(unqueued(steady_retry())));
+    let rig = Fixture::new(sink.with_delivery(unqueued(steady_retry())));
     rig.sender.consume(whole.clone()).await.unwrap();
     let (sink, counted) = rig.finish().await;
     assert!(sink.accepted().len() >= 3, "{:?}", sink.accepted());
@@ -530,12 +529,12 @@ async fn a_limit_that_the_batch_keeps_already_still_gets_smaller_pieces() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sample_that_fits_no_message_is_counted_and_the_rest_arrives() {
+async fn an_oversized_sample_is_counted_and_the_rest_delivered() {
     let too_large = Refusal::TooLarge {
         reason: "too large".to_owned(),
         limit_bytes: 1,
     };
-    let rig = Rig::new(Sink::refusing([too_large]).with_delivery(unqueued(steady_retry())));
+    let rig = Fixture::new(Sink::refusing([too_large]).with_delivery(unqueued(steady_retry())));
     let refusal = rig.sender.consume(batch(3)).await.unwrap_err();
     assert!(!refusal.is_retryable(), "{refusal}");
     let (_, counted) = rig.finish().await;

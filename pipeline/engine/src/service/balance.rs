@@ -1,4 +1,4 @@
-//! What became of every sample, when everything has stopped.
+//! The outcome of every sample, after shutdown.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use profcol_component::{ReceiverTotals, SourceCounts};
 use crate::graph::ProcessorBalance;
 use crate::sender::ExporterBalance;
 
-/// Samples as their sources count them. Of a single pipeline: what a receiver passed on is what its
-/// processors removed or lost, and what each exporter delivered, dropped or stored beyond what it recovered.
+/// Samples as their sources count them. For a single pipeline: samples passed on by the receiver equal those removed or
+/// lost by processors plus those each exporter delivered, dropped or stored, minus those it recovered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Balance {
     pub receivers: Vec<ReceiverBalance>,
@@ -20,7 +20,7 @@ pub struct Balance {
 pub struct ReceiverBalance {
     pub receiver: String,
     pub passed_on: u64,
-    /// Of a receiver that samples by itself.
+    /// For receivers that sample by themselves.
     pub source: Option<SourceCounts>,
 }
 
@@ -35,7 +35,7 @@ impl ReceiverBalance {
 }
 
 impl Balance {
-    /// Samples that were accepted or taken and did not arrive, for whatever reason.
+    /// Samples taken or accepted but not delivered, for any reason.
     pub fn lost(&self) -> u64 {
         let sources = self.receivers.iter().filter_map(|receiver| receiver.source);
         let before = sources
@@ -45,7 +45,7 @@ impl Balance {
         before + self.lost_by_processors() + after.map(|(_, samples)| samples).sum::<u64>()
     }
 
-    /// Samples that the shutdown cut off: with more time they might have been delivered.
+    /// Samples cut off by the shutdown deadline.
     pub fn cut_off(&self) -> u64 {
         let shutdown = crate::sender::DropReason::Shutdown.name();
         let dropped = self.exporters.iter().flat_map(|exporter| &exporter.dropped);
@@ -62,7 +62,7 @@ impl Balance {
         list(&self.receivers)
     }
 
-    /// `filter/idle: removed=12 lost=0`, only those that kept something.
+    /// `filter/idle: removed=12 lost=0`, only processors with nonzero counts.
     pub fn processors(&self) -> String {
         list(
             self.processors
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_where_every_sample_went() {
+    fn accounts_for_every_sample() {
         let balance = Balance {
             receivers: vec![ReceiverBalance {
                 receiver: "ebpf_cpu".into(),

@@ -1,8 +1,8 @@
-//! A running configuration: starts everything, watches it, stops it in order.
+//! A running configuration: starts, supervises and stops components.
 //!
-//! Start goes against the flow of data (extensions, exporters, processors, receivers) and stop goes
-//! with it, so that whatever was accepted can still be delivered. All stages of a stop share one
-//! absolute deadline, and none may use up the time of those behind it.
+//! Components start against the data flow (extensions, exporters, processors, receivers) and stop with it, so that
+//! accepted data can still be delivered. All shutdown stages share one absolute deadline, and no stage may use up the
+//! time of later ones.
 
 mod balance;
 mod pulse;
@@ -22,12 +22,12 @@ pub use self::balance::{Balance, ReceiverBalance};
 pub use self::pulse::{Progress, Pulse};
 use crate::graph::{Feed, Graph, Named, Stage};
 use crate::sender::Sender;
-use crate::tasks::{Failure, Tasks};
+use crate::tasks::{TaskFailure, Tasks};
 
-/// Everything that runs.
+/// The running components.
 pub struct Service {
     receivers: Running,
-    /// By position in their pipelines: what comes first is stopped first.
+    /// By position in the pipeline; the first stops first.
     processors: Vec<Running>,
     senders: Vec<Arc<Sender>>,
     dispatchers: Running,
@@ -36,14 +36,14 @@ pub struct Service {
     accounts: Accounts,
 }
 
-/// Where what passed is counted, besides the senders.
+/// Counts besides those of the senders.
 #[derive(Default)]
 struct Accounts {
     intakes: Vec<(String, Arc<ReceiverTotals>)>,
     stages: Vec<(String, Arc<Stage>)>,
 }
 
-/// Why a configuration could not be started.
+/// Why the service could not start.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to start {component}: {reason}")]
 pub struct StartFailure {
@@ -51,21 +51,21 @@ pub struct StartFailure {
     pub reason: StartError,
 }
 
-/// What a stop left behind.
+/// The result of a shutdown.
 #[derive(Debug, Default)]
 pub struct StopReport {
-    pub failures: Vec<Failure>,
-    /// What became of every sample.
+    pub failures: Vec<TaskFailure>,
+    /// The outcome of every sample.
     pub balance: Balance,
 }
 
-/// The share of the time for a stop after which receivers, processors and queues have to be done.
-/// Exporters, which close their files, and extensions have the rest.
+/// Fraction of the shutdown timeout for receivers, processors and queues. The rest is for exporters, which close files,
+/// and extensions.
 const RECEIVERS_DONE: f64 = 0.6;
 const PROCESSORS_DONE: f64 = 0.7;
 const QUEUES_DONE: f64 = 0.95;
 
-/// The tasks of one stage and how to end them.
+/// The tasks of one stage and their stop signal.
 #[derive(Default)]
 struct Running {
     tasks: Tasks,
@@ -76,7 +76,7 @@ struct Running {
 // === impl Service ===
 
 impl Service {
-    /// Starts all components; when one fails, those that run already are stopped again.
+    /// Starts all components; if one fails, stops those already running.
     pub async fn start(graph: Graph, meter: &Meter) -> Result<Self, StartFailure> {
         let mut service = Service {
             receivers: Running::default(),
@@ -96,9 +96,8 @@ impl Service {
         }
     }
 
-    /// Returns when there will be no more input, since all receivers have ended well; or with the
-    /// first component that fails before.
-    pub async fn ended(&mut self) -> Option<Failure> {
+    /// Returns `None` when all receivers have finished, or the first failure before that.
+    pub async fn ended(&mut self) -> Option<TaskFailure> {
         tokio::select! {
             ended = self.receivers.tasks.ended() => ended,
             failure = failure_of(
@@ -108,7 +107,7 @@ impl Service {
         }
     }
 
-    /// `board` is the one that the graph was built with.
+    /// `board` is the one the graph was built with.
     pub fn pulse(&self, board: &StatusBoard) -> Pulse {
         Pulse {
             receivers: self.accounts.intakes.clone(),
@@ -117,7 +116,7 @@ impl Service {
         }
     }
 
-    /// Receivers first, then what is on its way is delivered downstream, until `timeout` is over.
+    /// Stops receivers first, then delivers data in flight downstream, within `timeout`.
     pub async fn stop(mut self, timeout: Duration) -> StopReport {
         let began = Instant::now();
         let after = |share| began + timeout.mul_f64(share);
@@ -178,7 +177,7 @@ impl Service {
             fans_out,
         } in receivers
         {
-            let output = Output::new(next, meter.clone(), &receiver.id).assigning_ids(fans_out);
+            let output = Output::new(next, meter.clone(), &receiver.id).with_batch_ids(fans_out);
             let totals = (receiver.id.clone(), output.totals());
             self.accounts.intakes.push(totals);
             let Named {
@@ -240,7 +239,7 @@ impl Service {
     }
 }
 
-async fn failure_of(processors: &mut [Running], others: [&mut Running; 3]) -> Failure {
+async fn failure_of(processors: &mut [Running], others: [&mut Running; 3]) -> TaskFailure {
     let stages = processors.iter_mut().chain(others);
     let failures = stages.map(|stage| Box::pin(stage.tasks.next_failure()));
     futures_util::future::select_all(failures).await.0
@@ -306,7 +305,7 @@ impl Running {
         });
     }
 
-    async fn end(&mut self, deadline: Instant) -> Vec<Failure> {
+    async fn end(&mut self, deadline: Instant) -> Vec<TaskFailure> {
         for status in &self.statuses {
             status.set(Status::Stopping);
         }

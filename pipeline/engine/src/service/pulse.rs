@@ -7,7 +7,7 @@ use profcol_component::{ReceiverTotals, Status, StatusBoard};
 
 use crate::sender::{ExporterProgress, Sender};
 
-/// Reads a service's counts while it runs and while it stops.
+/// Reads a service's counts while it runs and stops.
 #[derive(Clone)]
 pub struct Pulse {
     pub(super) receivers: Vec<(String, Arc<ReceiverTotals>)>,
@@ -15,7 +15,7 @@ pub struct Pulse {
     pub(super) board: StatusBoard,
 }
 
-/// Samples as their sources count them, and what is wrong now.
+/// Samples as their sources count them, and current errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     pub passed_on: Vec<(String, u64)>,
@@ -26,7 +26,7 @@ pub struct Progress {
 // === impl Pulse ===
 
 impl Pulse {
-    /// Takes the locks that each batch and each change of a status needs: it does not return where one is never given back.
+    /// Takes the locks used by every batch and status change, so it hangs if one is deadlocked, as a watchdog should.
     pub fn progress(&self) -> Progress {
         let receivers = self.receivers.iter();
         let statuses = self.board.snapshot().into_iter();
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_in_a_line_how_far_it_has_come() {
+    fn displays_progress_on_one_line() {
         let exporter = |exporter: &str, waiting, dropped| ExporterProgress {
             exporter: exporter.into(),
             delivered: 900,

@@ -1,12 +1,12 @@
-//! Whole services of components that do as they are told.
+//! Tests of whole services with scripted components.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 use async_trait::async_trait;
 use profcol_component::testkit::batch;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Delivered, Delivery, DeliverySettings, Entry, Exporter,
-    Extension, Factory, Processor, Refusal, Registry, SelfTelemetry, entry,
+    Batch, BuildContext, BuildError, Delivered, Delivery, DeliverySettings, DropFeedback, Entry,
+    Exporter, Extension, Factory, Processor, Refusal, Registry, SelfTelemetry, entry,
 };
 use profcol_config::{Config, ConfigProviders, Input, resolve};
 use schemars::JsonSchema;
@@ -15,16 +15,16 @@ use serde::{Deserialize, Serialize};
 use super::*;
 use crate::Document;
 
-/// What the components did, in order.
+/// The components' actions, in order.
 static DIARY: Mutex<Vec<String>> = Mutex::new(Vec::new());
-/// The diary is one for all, so these tests run one after the other.
+/// The diary is shared, so these tests run serially.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 fn note(entry: impl Into<String>) {
-    DIARY.lock().unwrap().push(entry.into());
+    DIARY.lock().push(entry.into());
 }
 
-/// What a component of these tests does.
+/// The behaviour of a test component.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 struct Script {
@@ -36,8 +36,8 @@ struct Script {
     never_stops: bool,
     refuses: bool,
     queued: bool,
-    /// As a processor, says that it drops a process when it is built; as a receiver, notes what it is told of.
-    speaks_of_processes: bool,
+    /// As a processor, reports a dropped process when built; as a receiver, notes whether it can subscribe.
+    uses_drop_feedback: bool,
 }
 
 impl Config for Script {}
@@ -48,15 +48,17 @@ struct Actor {
 }
 
 impl Actor {
-    fn new(script: &Script, context: &BuildContext) -> Self {
-        let pipeline = context.pipeline.as_ref().map(|id| format!(" of {id}"));
+    fn new(script: &Script, context: &BuildContext, is_processor: bool) -> Self {
+        let pipeline = context.pipelines.first().filter(|_| is_processor);
+        let pipeline = pipeline.map(|id| format!(" of {id}"));
         let name = format!("{}{}", context.id, pipeline.unwrap_or_default());
-        if script.speaks_of_processes {
-            match context.pipeline {
-                Some(_) => drop(context.drop_feedback.reporter()),
-                None => note(match context.drop_feedback.subscribe() {
-                    Some(_) => format!("{name} may be told of processes"),
-                    None => format!("{name} goes on"),
+        if script.uses_drop_feedback {
+            let feedback = DropFeedback::of(context);
+            match is_processor {
+                true => drop(feedback.reporter()),
+                false => note(match feedback.subscribe() {
+                    Some(_) => format!("{name} gets drop feedback"),
+                    None => format!("{name} gets none"),
                 }),
             }
         }
@@ -68,7 +70,7 @@ impl Actor {
 
     fn begin(&self) -> Result<(), StartError> {
         if self.script.fails_to_start {
-            return Err(StartError("no".to_owned()));
+            return Err(StartError::new("no"));
         }
         note(format!("start {}", self.name));
         Ok(())
@@ -79,7 +81,7 @@ impl Actor {
             panic!("boom");
         }
         if self.script.ends {
-            return Err(RunError("gave up".to_owned()));
+            return Err(RunError::new("gave up"));
         }
         if self.script.returns {
             return Ok(());
@@ -101,7 +103,7 @@ macro_rules! factory {
             type Config = Script;
             type Component = $kind;
             fn build(script: &Script, context: &BuildContext) -> Result<Box<$kind>, BuildError> {
-                Ok(Box::new(Actor::new(script, context)))
+                Ok(Box::new(Actor::new(script, context, $name == Pass::NAME)))
             }
         }
     };
@@ -120,7 +122,7 @@ impl Receiver for Actor {
 
     async fn run(self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {
         for _ in 0..self.script.batches {
-            // Refused batches are the exporter's to tell.
+            // The exporter reports refused batches.
             let _ = output.push(batch(1)).await;
         }
         self.work(stop).await
@@ -232,13 +234,13 @@ fn graph(yaml: &str, meter: &Meter) -> Graph {
 }
 
 async fn start(yaml: &str) -> Result<Service, StartFailure> {
-    DIARY.lock().unwrap().clear();
+    DIARY.lock().clear();
     let meter = Meter::default();
     Service::start(graph(yaml, &meter), &meter).await
 }
 
 fn diary() -> Vec<String> {
-    DIARY.lock().unwrap().clone()
+    DIARY.lock().clone()
 }
 
 #[tokio::test]
@@ -302,26 +304,26 @@ async fn one_instance_of_a_receiver_feeds_all_its_pipelines() {
 }
 
 #[tokio::test]
-async fn a_receiver_goes_on_for_the_pipeline_that_takes_everything() {
+async fn no_drop_feedback_if_one_pipeline_keeps_everything() {
     let _turn = TURN.lock().await;
     let service = start(
-        "{receivers: {source/one: {speaks_of_processes: true}, source/two: {speaks_of_processes: true}},
-          processors: {pass: {speaks_of_processes: true}}, exporters: {target: },
+        "{receivers: {source/one: {uses_drop_feedback: true}, source/two: {uses_drop_feedback: true}},
+          processors: {pass: {uses_drop_feedback: true}}, exporters: {target: },
           service: {pipelines: {profiles: {receivers: [source/one, source/two], processors: [pass], exporters: [target]},
                                 profiles/2: {receivers: [source/two], exporters: [target]}}}}",
     )
     .await
     .unwrap();
     service.stop(Duration::from_secs(5)).await;
-    let said = diary();
+    let entries = diary();
     assert_eq!(
-        said[..2],
-        ["source/one may be told of processes", "source/two goes on"]
+        entries[..2],
+        ["source/one gets drop feedback", "source/two gets none"]
     );
 }
 
 #[tokio::test]
-async fn what_runs_already_is_stopped_when_a_component_cannot_start() {
+async fn running_components_are_stopped_if_one_fails_to_start() {
     let _turn = TURN.lock().await;
     let failure = start(
         "{receivers: {source: {fails_to_start: true}}, exporters: {target: },
@@ -361,7 +363,7 @@ async fn a_component_that_panics_or_ends_is_named() {
 }
 
 #[tokio::test]
-async fn has_ended_when_each_receiver_has() {
+async fn ends_when_all_receivers_have() {
     let _turn = TURN.lock().await;
     let pipelines = "exporters: {target: }, service: {pipelines: {profiles: {receivers: [source, source/2], exporters: [target]}}}}";
     for (receivers, expected) in [
@@ -414,7 +416,7 @@ async fn all_stages_of_a_stop_share_one_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_delivered_before_the_deadline_is_counted() {
+async fn undelivered_samples_at_the_deadline_are_counted() {
     let _turn = TURN.lock().await;
     let service = start(
         "{receivers: {source: {batches: 3}}, exporters: {target: {queued: true, refuses: true}},

@@ -1,4 +1,4 @@
-//! Log lines: for people or as JSON, to a terminal or to files.
+//! Log output: console or JSON, to a terminal or files.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -24,7 +24,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use super::sampling::Sampling;
 use super::settings::{LogEncoding, LogLevel, LogSettings};
 
-/// Why log lines cannot be written as asked.
+/// Why log outputs could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("service::telemetry::logs::output_paths: failed to open {path}: {source}")]
 pub struct LogError {
@@ -32,9 +32,9 @@ pub struct LogError {
     source: io::Error,
 }
 
-/// The message and the fields of a console line, with what came from outside escaped.
+/// Formats message and fields of a console line, escaping untrusted text.
 ///
-/// A message may have several lines of our own; each but the first is indented, a field is one line.
+/// Messages may be multi-line, with all but the first line indented; a field is one line.
 struct ConsoleFields;
 
 struct ConsoleVisitor<'a> {
@@ -43,16 +43,15 @@ struct ConsoleVisitor<'a> {
     result: fmt::Result,
 }
 
-/// Adds the same fields to every line that `inner` makes.
+/// Adds fixed fields to every line of `inner`.
 struct WithFields<F> {
     inner: F,
     encoding: LogEncoding,
     fields: String,
 }
 
-/// Sends the log lines of this process where `settings` says, but for those of the modules `silent`:
-/// a command tells by itself what these would. `recent` has them, too, where it is wanted. Only the
-/// first call has an effect.
+/// Installs the global logger with the outputs of `settings`, without the modules in `silent`, whose events a command
+/// reports itself. `recent` gets the lines too while enabled. Only the first call has an effect.
 pub fn init(settings: &LogSettings, silent: &[&str], recent: &RecentLog) -> Result<(), LogError> {
     let mut layers = Vec::new();
     for path in &settings.output_paths {
@@ -67,7 +66,7 @@ pub fn init(settings: &LogSettings, silent: &[&str], recent: &RecentLog) -> Resu
     };
     let silent = silent.iter().map(|module| (*module, LevelFilter::OFF));
     let filter = Targets::new().with_default(level).with_targets(silent);
-    // An error says that a subscriber stands already, as in tests.
+    // Fails if a subscriber is already installed, as in tests.
     let _ = tracing_subscriber::registry()
         .with(layers)
         .with(filter)
@@ -103,7 +102,7 @@ where
     }
 }
 
-/// For people, in whatever encoding the others are.
+/// Console format, whatever the other outputs use.
 fn recent_layer<S>(settings: &LogSettings, recent: &RecentLog) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -178,7 +177,7 @@ impl Visit for ConsoleVisitor<'_> {
     }
 }
 
-/// A file for log lines, which others may move away or remove, as `logrotate` does.
+/// A log file that may be moved or removed, as by `logrotate`.
 struct LogFile {
     path: PathBuf,
     file: File,
@@ -191,7 +190,7 @@ impl LogFile {
         Ok(Self { path, file })
     }
 
-    /// Where nothing can be found out, the file that is open is as good as any.
+    /// If this cannot be determined, keeps the open file.
     fn is_at_its_path(&self) -> bool {
         match (fs::metadata(&self.path), self.file.metadata()) {
             (Ok(found), Ok(file)) => (found.dev(), found.ino()) == (file.dev(), file.ino()),
@@ -240,7 +239,7 @@ impl<F> WithFields<F> {
         }
     }
 
-    /// A line ends with a line break; a JSON line begins with a brace.
+    /// Lines end with a line break; JSON lines start with a brace.
     fn joined(&self, line: String) -> String {
         let fields = &self.fields;
         match (self.encoding, line.strip_prefix('{')) {
@@ -279,7 +278,7 @@ where
 mod tests {
     use super::*;
 
-    /// What `log` writes.
+    /// The output of `log`.
     fn written(
         encoding: LogEncoding,
         initial_fields: &[(&str, &str)],
@@ -309,7 +308,7 @@ mod tests {
         })
     }
 
-    /// The console lines without their times.
+    /// Console lines without timestamps.
     fn without_times(text: &str) -> Vec<&str> {
         let line = |line| match str::split_once(line, "Z ") {
             Some((_, line)) => line.trim_start(),
@@ -321,7 +320,7 @@ mod tests {
     const EVIL: &str = "refused\n2026-11-22T00:00:00.000000Z  INFO forged\r\x1b[2J\u{202e}\u{9b}";
 
     #[test]
-    fn lines_go_on_in_a_new_file_when_theirs_is_moved() {
+    fn reopens_a_moved_file() {
         use std::io::Write;
 
         let folder = tempfile::tempdir().unwrap();
@@ -337,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn initial_fields_stand_on_every_line() {
+    fn initial_fields_are_on_every_line() {
         let text = lines(LogEncoding::Console);
         assert_eq!(
             without_times(&text),
@@ -380,13 +379,13 @@ mod tests {
                 &*format!(r#"INFO forged\r\x1b[2J\u{{202e}}\u{{9b}} no\nde="{quoted}""#),
             ]
         );
-        // What stands on the line of its own is told from an entry by its indent.
+        // Continuation lines are distinguished from entries by their indent.
         assert_eq!(text.lines().nth(2).unwrap().find("2026"), Some(1));
         assert!(text.lines().nth(2).unwrap().starts_with('\t'), "{text}");
     }
 
     #[test]
-    fn json_lines_hold_what_came_and_show_nothing_of_it() {
+    fn json_lines_escape_untrusted_text() {
         let text = written(LogEncoding::Json, &[("node", EVIL)], || {
             tracing::error!(error = %EVIL, "{EVIL}");
         });

@@ -1,4 +1,4 @@
-//! The metrics endpoint: `GET /metrics`, as Prometheus scrapes it.
+//! The metrics endpoint for Prometheus: `GET /metrics`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use super::process::ProcessMetrics;
 use super::settings::{MetricLevel, PrometheusReader, TelemetrySettings};
 
-/// Scrapers that may be connected at once.
+/// Maximum number of concurrent scraper connections.
 const MAX_CONNECTIONS: usize = 16;
 /// A scrape has no body.
 const MAX_BODY: usize = 4096;
@@ -37,7 +37,7 @@ pub struct MetricsError {
     source: ServerError,
 }
 
-/// Answers scrapers until it is stopped.
+/// Serves scrapes until stopped.
 pub struct MetricsServer {
     servers: JoinSet<()>,
     stop: Stop,
@@ -73,7 +73,7 @@ impl MetricsServer {
         Ok(started)
     }
 
-    /// Where it listens.
+    /// The listen addresses.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -115,17 +115,17 @@ fn target_info(settings: &TelemetrySettings, meter: &Meter) {
         .set(1.0);
 }
 
-/// A default port that another process has gives way to any other; one that the user chose does not.
+/// Binds the reader's port. If the default port is taken, falls back to any free one; a configured port must bind.
 fn bind_reader(reader: &PrometheusReader) -> Result<HttpServer, MetricsError> {
-    let wanted = endpoint(&reader.host, reader.port);
-    let bound = match bind(&wanted) {
+    let preferred = endpoint(&reader.host, reader.port);
+    let bound = match bind(&preferred) {
         Err(ServerError::Bind(error)) if reader.is_default_port && error.is_address_in_use() => {
             let server = bind(&endpoint(&reader.host, 0));
             if let Ok(server) = &server {
                 tracing::info!(
-                    taken = wanted,
+                    taken = preferred,
                     endpoint = %server.local_addr(),
-                    "The default metrics port is in use; serving metrics on another one. Set `service::telemetry::metrics::readers` to choose a port."
+                    "Default metrics port in use; serving metrics on another port. Set `service::telemetry::metrics::readers` to choose one."
                 );
             }
             server
@@ -133,7 +133,7 @@ fn bind_reader(reader: &PrometheusReader) -> Result<HttpServer, MetricsError> {
         bound => bound,
     };
     bound.map_err(|source| MetricsError {
-        address: wanted,
+        address: preferred,
         source,
     })
 }
@@ -155,7 +155,7 @@ fn endpoint(host: &str, port: u16) -> String {
     }
 }
 
-/// Answers the requests of scrapers.
+/// Handles scrape requests.
 struct Scrapes(Meter);
 
 impl HttpService for Scrapes {
@@ -219,27 +219,27 @@ mod tests {
         assert!(first.addresses()[0].ip().is_loopback());
         first.stop().await;
 
-        // The same one, as it is where a user wrote it.
+        // The same port, set explicitly.
         let written = format!(
             "{{metrics: {{readers: [{{pull: {{exporter: {{prometheus: {{port: {port}}}}}}}}}]}}}}"
         );
         let settings: TelemetrySettings = load(&written).unwrap();
         let Err(error) = MetricsServer::start(&settings, &meter) else {
-            panic!("it took a port that is taken");
+            panic!("bound a taken port");
         };
         let expected = format!("failed to listen on localhost:{port} for metrics");
         assert!(error.to_string().starts_with(&expected), "{error}");
     }
 
     #[test]
-    fn other_metric_settings_keep_the_default_port_movable() {
+    fn other_metric_settings_keep_the_port_fallback() {
         let settings: TelemetrySettings = load("{metrics: {level: detailed}}").unwrap();
         let reader = &settings.metrics.readers[0].pull.exporter.prometheus;
         assert!(reader.is_default_port && reader.port == 8888);
     }
 
     #[tokio::test]
-    async fn answers_scrapers_and_refuses_others() {
+    async fn serves_scrapes_only() {
         let mut settings = TelemetrySettings::default();
         settings.metrics.readers[0].pull.exporter.prometheus = PrometheusReader {
             host: "127.0.0.1".to_owned(),

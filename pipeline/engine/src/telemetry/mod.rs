@@ -1,4 +1,4 @@
-//! What profcol says about itself: logs and metrics.
+//! Telemetry of profcol itself: logs and metrics.
 
 mod logs;
 mod metrics;
@@ -13,5 +13,5 @@ pub use settings::{
     PrometheusReader, PullExporter, PullReader, TelemetrySettings,
 };
 
-/// Buckets for how long things take, in seconds: from a batch in a processor to a slow backend.
+/// Duration buckets in seconds, from a batch in a processor to a slow backend.
 pub(crate) const DURATIONS: &[f64] = &[1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0];

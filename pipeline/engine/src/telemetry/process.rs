@@ -1,4 +1,4 @@
-//! What this process costs: read from `/proc` when metrics are asked for, never on a timer.
+//! Resource usage of this process, read from `/proc` on scrape.
 
 use std::time::Instant;
 
@@ -10,6 +10,7 @@ pub(crate) struct ProcessMetrics {
     uptime: Gauge,
     cpu_seconds: Gauge,
     memory_rss: Gauge,
+    read_failures: Gauge,
 }
 
 impl ProcessMetrics {
@@ -31,11 +32,18 @@ impl ProcessMetrics {
                 "Resident set size in bytes.",
                 &[],
             ),
+            read_failures: meter.gauge(
+                "profcol_read_failures",
+                "Batches that passed validation but failed to decode, due to a bug in profcol.",
+                &[],
+            ),
         }
     }
 
     pub(crate) fn refresh(&self) {
         self.uptime.set(self.started.elapsed().as_secs_f64());
+        self.read_failures
+            .set(profcol_profile::read_failures() as f64);
         if let Some(bytes) = resident_memory() {
             self.memory_rss.set(bytes as f64);
         }
@@ -45,11 +53,11 @@ impl ProcessMetrics {
     }
 }
 
-/// The kernel's unit of CPU time towards user space, the same on every architecture we run on.
+/// USER_HZ, the same on all supported architectures.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// User and system time, fields 14 and 15 of `/proc/self/stat`; the name in field 2 may hold
-/// anything, so counting starts behind its closing parenthesis.
+/// User and system time, fields 14 and 15 of `/proc/self/stat`. Field 2, the name, may contain anything, so parsing
+/// starts after its closing parenthesis.
 fn cpu_seconds() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     let (_, fields) = stat.rsplit_once(')')?;
@@ -64,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_time_that_this_process_took() {
+    fn reads_the_cpu_time_of_this_process() {
         assert!(cpu_seconds().is_some_and(|seconds| seconds >= 0.0));
     }
 }

@@ -1,13 +1,12 @@
-//! Bounds floods of equal log lines.
+//! Samples repeated log lines.
 //!
-//! A dead backend makes every request log the same line. Each place in the code may write `initial`
-//! lines in a window and then every `thereafter`-th, as the Collector does it; lines of different
-//! places do not compete.
+//! A dead backend makes every request log the same line. Each call site writes `initial` lines per interval and then
+//! every `thereafter`-th, as in the Collector; call sites do not affect each other.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use tracing::callsite::Identifier;
 use tracing::{Event, Metadata};
 use tracing_subscriber::layer::{Context, Filter};
@@ -36,7 +35,7 @@ impl Sampling {
         if !self.settings.enabled {
             return true;
         }
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = self.windows.lock();
         let window = windows.entry(place).or_insert(Window {
             began: now,
             lines: 0,
@@ -73,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_the_first_lines_and_then_every_so_many_th() {
+    fn writes_initial_lines_and_then_every_nth() {
         let sampling = Sampling::new(LogSampling {
             initial: 2,
             thereafter: 3,

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub struct TelemetrySettings {
     /// Log lines.
     pub logs: LogSettings,
-    /// Metrics in Prometheus' format.
+    /// Metrics in the Prometheus format.
     pub metrics: MetricSettings,
     /// Resource attributes of this process, as `key: value`; exported as the metric `target_info`.
     #[schemars(extend("x-refused" = {
@@ -86,7 +86,7 @@ pub enum LogEncoding {
     Json,
 }
 
-/// Metrics in Prometheus' format.
+/// Metrics in the Prometheus format.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 #[schemars(extend("x-refused" = {
@@ -133,7 +133,7 @@ pub struct PullReader {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct PullExporter {
-    /// Prometheus' text format, over HTTP.
+    /// Prometheus text format over HTTP.
     pub prometheus: PrometheusReader,
 }
 
@@ -216,7 +216,7 @@ impl Default for PrometheusReader {
 }
 
 impl TelemetrySettings {
-    /// What it takes to listen where the settings say.
+    /// Capabilities needed to listen on the configured addresses.
     pub(crate) fn capabilities(&self) -> Capabilities {
         let readers = match self.metrics.level {
             MetricLevel::None => &[],
@@ -245,7 +245,7 @@ impl Config for TelemetrySettings {
         for (position, path) in self.logs.output_paths.iter().enumerate() {
             if path.is_empty() {
                 let key = format!("logs::output_paths::{position}");
-                problems.add(&key, "must not be empty, write stderr, stdout or a path");
+                problems.add(&key, "must not be empty, use stderr, stdout or a path");
             }
         }
         if self.metrics.level != MetricLevel::None && self.metrics.readers.is_empty() {
@@ -266,7 +266,7 @@ impl Config for TelemetrySettings {
 impl PrometheusReader {
     fn validate(&self, problems: &mut Problems) {
         if self.host.is_empty() {
-            problems.add("host", "must not be empty, write 0.0.0.0 for every address");
+            problems.add("host", "must not be empty, use 0.0.0.0 for every address");
         }
         for (key, without) in [
             ("without_scope_info", self.without_scope_info),

@@ -1,14 +1,13 @@
 //! HTTP/2 connections to all addresses of one gRPC target.
 //!
-//! Each address has at most one connection, made when a call first needs it; calls that arrive
-//! meanwhile wait for the same attempt. An address that has just failed is passed over for a second.
-//! While an address has no connection the name is looked up again now and then: the server may have
-//! moved. Calls wait for that only if there is no other address to go on with.
+//! Each address has at most one connection, opened by the first call that needs it; concurrent calls wait for the same
+//! attempt. A failed address is skipped for a second. While an address has no connection, the name is resolved again
+//! periodically, as the server may have moved. Calls wait for that only if no other address is usable.
 
 use std::future::pending;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use h2::PingPong;
@@ -17,9 +16,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
-use super::dial::{self, Address, ConnectError};
-use super::endpoint::{GrpcTarget, Place};
-use super::grpc::Failure;
+use super::dial::{self, Address};
+use super::endpoint::{Endpoint, GrpcTarget};
+use super::error::{ConnectError, Http2Error, LookupError};
+use super::grpc::FailedAttempt;
 use super::proxy::Proxies;
 use super::settings::{Balancer, GrpcClientKeepalive};
 use crate::grpc::frame::Framed;
@@ -27,14 +27,14 @@ use crate::io::Stream;
 use crate::socket::Buffers;
 use crate::tls::ClientSide;
 
-/// How long an address that failed is passed over.
-const REST: Duration = Duration::from_secs(1);
-/// How long addresses are believed when one of them does not answer.
+/// How long a failed address is skipped.
+const FAILURE_COOLDOWN: Duration = Duration::from_secs(1);
+/// Minimum interval between DNS lookups while an address fails.
 const DNS_REFRESH_INTERVAL: Duration = Duration::from_secs(5);
-/// How much of an answer the server may send ahead of our taking it; four times as much on one connection.
+/// HTTP/2 receive window per stream; four times as much per connection.
 const WINDOW: u32 = 256 << 10;
-/// How long the server may take to begin speaking HTTP/2.
-const BEGIN: Duration = Duration::from_secs(20);
+/// HTTP/2 handshake timeout.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The connections to one target.
 #[derive(Debug)]
@@ -47,11 +47,11 @@ pub(super) struct Channel {
     http2: Http2Options,
     lines: Arc<tokio::sync::Mutex<Lines>>,
     next: AtomicUsize,
-    /// The connections' own tasks, and looks for addresses; they end with this channel at the latest.
-    tasks: Mutex<JoinSet<()>>,
+    /// Connection and lookup tasks; aborted when the channel is dropped.
+    tasks: parking_lot::Mutex<JoinSet<()>>,
 }
 
-/// How each connection behaves.
+/// HTTP/2 connection options.
 #[derive(Clone, Debug)]
 pub(super) struct Http2Options {
     pub buffers: Buffers,
@@ -68,8 +68,8 @@ struct Lines {
 #[derive(Debug)]
 struct Line {
     route: Route,
-    connection: Mutex<Option<Connection>>,
-    /// Held while connecting; remembers how the last attempt failed.
+    connection: parking_lot::Mutex<Option<Connection>>,
+    /// Held while connecting; holds the last failure.
     failure: tokio::sync::Mutex<Option<(Instant, ConnectError)>>,
 }
 
@@ -80,7 +80,7 @@ enum Route {
     Proxy,
 }
 
-/// A connection that calls can be made on.
+/// A usable connection.
 #[derive(Clone, Debug)]
 pub(super) struct Connection {
     pub send: SendRequest<Framed>,
@@ -90,12 +90,12 @@ pub(super) struct Connection {
 #[derive(Debug, Default)]
 struct Shared {
     closed: AtomicBool,
-    /// An answer has begun, so that the server speaks HTTP/2.
+    /// A response has arrived, so the server speaks HTTP/2.
     answered: AtomicBool,
     running: AtomicUsize,
 }
 
-/// A call that is running on a connection.
+/// A call in flight on a connection.
 #[derive(Debug)]
 pub(super) struct Running(Arc<Shared>);
 
@@ -105,22 +105,22 @@ impl Connection {
         Running(self.shared.clone())
     }
 
-    /// No further call is to be made on it.
+    /// Marks the connection as unusable for further calls.
     pub fn give_up(&self) {
         self.shared.closed.store(true, Relaxed);
     }
 }
 
 impl Running {
-    /// An answer has begun.
+    /// Records that a response has arrived.
     pub fn answered(&self) {
         self.0.answered.store(true, Relaxed);
     }
 
-    /// How the call failed.
-    pub fn failure(&self, error: h2::Error) -> Failure {
+    /// Converts an error to a call failure.
+    pub fn failure(&self, error: h2::Error) -> FailedAttempt {
         let is_mute = !error.is_remote() && !self.0.answered.load(Relaxed);
-        let mut failure = Failure::from(error);
+        let mut failure = FailedAttempt::from(error);
         if is_mute {
             failure.status.message += NO_HTTP2;
         }
@@ -128,7 +128,7 @@ impl Running {
     }
 }
 
-/// Behind the reason of a failure on a connection on which the server has not answered yet.
+/// Appended to failures on connections without a response yet.
 const NO_HTTP2: &str = "; the server did not respond over HTTP/2: check that the port serves gRPC, and whether it requires TLS";
 
 impl Drop for Running {
@@ -155,21 +155,21 @@ impl Channel {
             http2,
             lines: Arc::default(),
             next: AtomicUsize::new(0),
-            tasks: Mutex::default(),
+            tasks: parking_lot::Mutex::default(),
         }
     }
 
-    /// A connection for the next call.
+    /// Picks a connection for the next call.
     pub async fn pick(&self) -> Result<Connection, ConnectError> {
-        let asked = Instant::now();
+        let since = Instant::now();
         let lines = self.lines().await?;
-        self.pick_from(&lines, asked).await
+        self.pick_from(&lines, since).await
     }
 
     async fn pick_from(
         &self,
         lines: &[Arc<Line>],
-        asked: Instant,
+        since: Instant,
     ) -> Result<Connection, ConnectError> {
         let start = match self.balancer {
             Balancer::RoundRobin => self.next.fetch_add(1, Relaxed),
@@ -179,7 +179,7 @@ impl Channel {
         for step in 0..lines.len() {
             let at = start.wrapping_add(step);
             let line = &lines[at % lines.len()];
-            match line.connection(self, asked).await {
+            match line.connection(self, since).await {
                 Ok(connection) => {
                     if self.balancer == Balancer::PickFirst {
                         self.next.store(at, Relaxed);
@@ -191,11 +191,11 @@ impl Channel {
         }
         Err(last.unwrap_or_else(|| ConnectError::Lookup {
             host: self.endpoint.clone(),
-            error: "no address found".to_owned(),
+            error: LookupError::NoAddress,
         }))
     }
 
-    /// The lines as they are known, looked up again where that may help.
+    /// The known addresses, resolved again if that may help.
     async fn lines(&self) -> Result<Vec<Arc<Line>>, ConnectError> {
         let mut lines = self.lines.lock().await;
         let old = lines
@@ -215,7 +215,7 @@ impl Channel {
         Ok(lines.all.clone())
     }
 
-    /// Fails only where nothing is known: a name service that is down must not cut off a known address.
+    /// Fails only if no address is known: a failing DNS server must not affect known addresses.
     async fn lookup_now(&self, lines: &mut Lines) -> Result<(), ConnectError> {
         match self.lookup().await {
             Ok(ways) => lines.follow(ways),
@@ -229,7 +229,7 @@ impl Channel {
     }
 
     fn lookup_in_background(&self) {
-        let Place::Host { host, port } = &self.target.place else {
+        let Endpoint::Host { host, port } = &self.target.place else {
             return;
         };
         let (host, port, lines) = (host.clone(), *port, Arc::clone(&self.lines));
@@ -245,16 +245,16 @@ impl Channel {
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(task);
     }
 
     async fn lookup(&self) -> Result<Vec<Route>, ConnectError> {
         match &self.target.place {
-            Place::Unix(path) => Ok(vec![Route::Direct(Address::Unix(path.clone()))]),
-            Place::Host { host, port } => {
-                // gRPC's connections go through a proxy as HTTPS does, encrypted or not.
+            Endpoint::Unix(path) => Ok(vec![Route::Direct(Address::Unix(path.clone()))]),
+            Endpoint::Host { host, port } => {
+                // gRPC connections use the HTTPS proxy, encrypted or not.
                 if let Some(_proxy) = self.proxy(host, *port)? {
                     return Ok(vec![Route::Proxy]);
                 }
@@ -269,7 +269,7 @@ impl Channel {
             .map_err(|error| ConnectError::Proxy {
                 endpoint: self.endpoint.clone(),
                 proxy: "of the environment".to_owned(),
-                error,
+                error: Arc::new(error.into()),
             })
     }
 
@@ -279,7 +279,7 @@ impl Channel {
             (Route::Direct(address), _) => {
                 dial::connect(address, &self.endpoint, tls, self.http2.buffers).await
             }
-            (Route::Proxy, Place::Host { host, port }) => match self.proxy(host, *port)? {
+            (Route::Proxy, Endpoint::Host { host, port }) => match self.proxy(host, *port)? {
                 Some(proxy) => {
                     dial::connect_through(
                         &proxy,
@@ -294,7 +294,7 @@ impl Channel {
                     dial::connect_host(host, *port, &self.endpoint, tls, self.http2.buffers).await
                 }
             },
-            (Route::Proxy, Place::Unix(path)) => {
+            (Route::Proxy, Endpoint::Unix(path)) => {
                 dial::connect(
                     &Address::Unix(path.clone()),
                     &self.endpoint,
@@ -315,7 +315,7 @@ fn direct(addresses: Vec<SocketAddr>) -> Vec<Route> {
 }
 
 impl Lines {
-    /// Addresses that stay keep their connection.
+    /// Updates the addresses; remaining ones keep their connection.
     fn follow(&mut self, ways: Vec<Route>) {
         let known = std::mem::take(&mut self.all);
         let lines = ways.into_iter();
@@ -334,26 +334,22 @@ impl Line {
     fn new(route: Route) -> Line {
         Line {
             route,
-            connection: Mutex::new(None),
+            connection: parking_lot::Mutex::new(None),
             failure: tokio::sync::Mutex::new(None),
         }
     }
 
     fn living(&self) -> Option<Connection> {
-        let mut slot = self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.connection.lock();
         slot.take_if(|connection| connection.shared.closed.load(Relaxed));
         slot.clone()
     }
 
-    /// The connection, made now if need be. Whoever waited while another attempt failed gets that
-    /// failure.
+    /// Returns the connection, connecting if needed. Callers that waited for a failed attempt get its failure.
     async fn connection(
         &self,
         channel: &Channel,
-        asked: Instant,
+        since: Instant,
     ) -> Result<Connection, ConnectError> {
         if let Some(connection) = self.living() {
             return Ok(connection);
@@ -363,17 +359,14 @@ impl Line {
             return Ok(connection);
         }
         if let Some((when, error)) = &*failure
-            && (*when >= asked || when.elapsed() < REST)
+            && (*when >= since || when.elapsed() < FAILURE_COOLDOWN)
         {
             return Err(error.clone());
         }
         match self.connect(channel).await {
             Ok(connection) => {
                 *failure = None;
-                let mut slot = self
-                    .connection
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
+                let mut slot = self.connection.lock();
                 *slot = Some(connection.clone());
                 Ok(connection)
             }
@@ -386,10 +379,9 @@ impl Line {
 
     async fn connect(&self, channel: &Channel) -> Result<Connection, ConnectError> {
         let stream = channel.dial(&self.route).await?;
-        let failed = |error: String| ConnectError::Connect {
+        let failed = |error| ConnectError::Http2 {
             endpoint: channel.endpoint.clone(),
             error,
-            hint: "; check that the server speaks gRPC there",
         };
         let handshake = h2::client::Builder::new()
             .initial_window_size(WINDOW)
@@ -397,10 +389,10 @@ impl Line {
             .max_header_list_size(64 << 10)
             .enable_push(false)
             .handshake(stream);
-        let (send, mut connection) = timeout(BEGIN, handshake)
+        let (send, mut connection) = timeout(HANDSHAKE_TIMEOUT, handshake)
             .await
-            .map_err(|_| failed("HTTP/2 handshake timed out".to_owned()))?
-            .map_err(|error| failed(error.to_string()))?;
+            .map_err(|_| failed(Http2Error::Timeout))?
+            .map_err(|error| failed(Http2Error::Failed(error.into())))?;
         let shared = Arc::<Shared>::default();
         let probing = probe(
             connection.ping_pong(),
@@ -408,7 +400,7 @@ impl Line {
             shared.clone(),
         );
         let (mine, endpoint) = (shared.clone(), channel.endpoint.clone());
-        // Ends when the peer closes, a probe stays unanswered, or no handle is left.
+        // Ends when the peer closes, a ping times out, or no handle is left.
         let task = async move {
             tokio::select! {
                 result = connection => if let Err(error) = result {
@@ -423,7 +415,7 @@ impl Line {
     }
 }
 
-/// Returns when a probe has not been answered.
+/// Returns when a ping has timed out.
 async fn probe(
     pings: Option<PingPong>,
     keepalive: Option<GrpcClientKeepalive>,
@@ -439,7 +431,7 @@ async fn probe(
         }
         match timeout(keepalive.timeout.to_std(), pings.ping(h2::Ping::opaque())).await {
             Ok(Ok(_)) => {}
-            // The connection is over; its own future tells how.
+            // The connection has ended; its own future reports why.
             Ok(Err(_)) => return pending().await,
             Err(_) => return,
         }

@@ -1,4 +1,4 @@
-//! Making one connection: look up, connect, pass a proxy, shake hands.
+//! Opens one connection: DNS lookup, connect, proxy tunnel, TLS handshake.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,69 +9,41 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::error::{CONNECT_TIMEOUT, ConnectError, LookupError, ProxyError};
 use super::proxy::{Proxy, tunnel};
 use crate::io::Stream;
 use crate::server::or_loopback;
 use crate::socket::{Buffers, Socket};
 use crate::tls::{ClientSide, alert_hint};
 
-/// How long a connection may take, all addresses and handshakes together.
-const LIMIT: Duration = Duration::from_secs(20);
-/// How often the kernel asks a silent peer whether it is still there.
+/// TCP keepalive interval.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// Why there is no connection. Each says what to check.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum ConnectError {
-    #[error("failed to look up {host}: {error}; check the endpoint and this host's DNS")]
-    Lookup { host: String, error: String },
-    #[error("failed to connect to {endpoint}: {error}{hint}")]
-    Connect {
-        endpoint: String,
-        error: String,
-        hint: &'static str,
-    },
-    #[error("failed to connect to {endpoint}: timed out after {} seconds; check the endpoint and firewalls", LIMIT.as_secs())]
-    Timeout { endpoint: String },
-    #[error("TLS handshake with {endpoint} failed: {error}{hint}")]
-    Tls {
-        endpoint: String,
-        error: String,
-        hint: &'static str,
-    },
-    #[error("failed to reach {endpoint} through the proxy {proxy}: {error}")]
-    Proxy {
-        endpoint: String,
-        proxy: String,
-        error: String,
-    },
-}
-
-/// One place to connect to.
+/// An address to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Address {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
 
-/// All addresses of a host, in the order in which the system wants them tried.
+/// All addresses of a host, in the resolver's order.
 pub(super) async fn lookup(host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
-    let failed = |error: String| ConnectError::Lookup {
+    let failed = |error| ConnectError::Lookup {
         host: host.to_owned(),
         error,
     };
-    let found = timeout(LIMIT, lookup_host((host, port))).await;
-    let found = found.map_err(|_| failed("no answer".to_owned()))?;
+    let found = timeout(CONNECT_TIMEOUT, lookup_host((host, port))).await;
+    let found = found.map_err(|_| failed(LookupError::Timeout))?;
     let found = found.map(Iterator::collect);
-    let addresses: Vec<_> =
-        or_loopback(host, port, found).map_err(|error| failed(error.to_string()))?;
+    let addresses: Vec<_> = or_loopback(host, port, found)
+        .map_err(|error| failed(LookupError::Failed(error.into())))?;
     if addresses.is_empty() {
-        return Err(failed("no address found".to_owned()));
+        return Err(failed(LookupError::NoAddress));
     }
     Ok(addresses)
 }
 
-/// Connects to one address; `tls` shakes hands with the host of that name.
+/// Connects to one address; with `tls`, verifies the given host name.
 pub(super) async fn connect(
     address: &Address,
     endpoint: &str,
@@ -81,7 +53,7 @@ pub(super) async fn connect(
     within_limit(endpoint, async {
         let socket = open(address, buffers)
             .await
-            .map_err(|error| refused(endpoint, &error))?;
+            .map_err(|error| refused(endpoint, error))?;
         secure(socket, endpoint, tls).await
     })
     .await
@@ -99,7 +71,7 @@ pub(super) async fn connect_host(
     within_limit(endpoint, secure(socket, endpoint, tls)).await
 }
 
-/// Connects through a proxy: by a tunnel, or, where the proxy forwards requests, to the proxy itself.
+/// Connects through a proxy: by a tunnel, or to the proxy itself if it forwards requests.
 pub(super) async fn connect_through(
     proxy: &Proxy,
     endpoint: &str,
@@ -108,15 +80,15 @@ pub(super) async fn connect_through(
     buffers: Buffers,
 ) -> Result<Stream, ConnectError> {
     let name = format!("{}:{}", proxy.host, proxy.port);
-    let failed = |error: String| ConnectError::Proxy {
+    let failed = |error: ProxyError| ConnectError::Proxy {
         endpoint: endpoint.to_owned(),
         proxy: name.clone(),
-        error,
+        error: error.into(),
     };
     within_limit(endpoint, async {
         let mut socket = open_any(&proxy.host, proxy.port, &name, buffers)
             .await
-            .map_err(|error| failed(error.to_string()))?;
+            .map_err(|error| failed(error.into()))?;
         if forwarding {
             return Ok(Stream::Forwarded(socket));
         }
@@ -133,7 +105,7 @@ async fn within_limit<T>(
     let late = ConnectError::Timeout {
         endpoint: endpoint.to_owned(),
     };
-    timeout(LIMIT, work).await.unwrap_or(Err(late))
+    timeout(CONNECT_TIMEOUT, work).await.unwrap_or(Err(late))
 }
 
 async fn open_any(
@@ -143,8 +115,8 @@ async fn open_any(
     buffers: Buffers,
 ) -> Result<Socket, ConnectError> {
     let addresses = lookup(host, port).await?;
-    // A silent address must leave time for the others.
-    let share = LIMIT / u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+    // A silent address must leave time for the rest.
+    let share = CONNECT_TIMEOUT / u32::try_from(addresses.len()).unwrap_or(u32::MAX);
     let mut last = ConnectError::Timeout {
         endpoint: endpoint.to_owned(),
     };
@@ -156,7 +128,7 @@ async fn open_any(
         .await
         {
             Ok(Ok(socket)) => return Ok(socket),
-            Ok(Err(error)) => last = refused(endpoint, &error),
+            Ok(Err(error)) => last = refused(endpoint, error),
             Err(_) => {}
         }
     }
@@ -180,7 +152,7 @@ async fn open(address: &Address, buffers: Buffers) -> io::Result<Socket> {
     }
 }
 
-fn refused(endpoint: &str, error: &io::Error) -> ConnectError {
+fn refused(endpoint: &str, error: io::Error) -> ConnectError {
     let hint = match error.kind() {
         io::ErrorKind::ConnectionRefused => {
             "; check that the server runs and listens on that address"
@@ -192,15 +164,9 @@ fn refused(endpoint: &str, error: &io::Error) -> ConnectError {
         }
         _ => "",
     };
-    let text = error.to_string();
-    let error = text
-        .split(" (os error")
-        .next()
-        .unwrap_or(&text)
-        .to_lowercase();
     ConnectError::Connect {
         endpoint: endpoint.to_owned(),
-        error,
+        error: error.into(),
         hint,
     }
 }
@@ -213,17 +179,20 @@ async fn secure(
     let Some((tls, host)) = tls else {
         return Ok(Stream::Plain(socket));
     };
-    let failed = |error: String, hint| ConnectError::Tls {
+    let failed = |error: io::Error, hint| ConnectError::Tls {
         endpoint: endpoint.to_owned(),
-        error,
+        error: error.into(),
         hint,
     };
     let name = tls
         .server_name(host)
-        .map_err(|error| failed(error.to_string(), ""))?;
+        .map_err(|error| failed(io::Error::other(error), ""))?;
     match tls.connector().connect(name, socket).await {
         Ok(stream) => Ok(Stream::Tls(Box::new(stream.into()))),
-        Err(error) => Err(failed(error.to_string(), tls_hint(&error))),
+        Err(error) => {
+            let hint = tls_hint(&error);
+            Err(failed(error, hint))
+        }
     }
 }
 
@@ -250,11 +219,11 @@ fn tls_hint(error: &io::Error) -> &'static str {
         ) => "; the server's certificate must be renewed",
         Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        ) => "; use a name of the certificate as endpoint, or set `tls::server_name_override`",
+        ) => "; use a name from the certificate as endpoint, or set `tls::server_name_override`",
         Error::InvalidCertificate(CertificateError::Other(other))
             if other.to_string().contains("CaUsedAsEndEntity") =>
         {
-            "; the server uses a CA certificate as its own: it needs one issued by that CA"
+            "; the server uses a CA certificate as its own: it needs a certificate issued by that CA"
         }
         Error::AlertReceived(alert) => alert_hint(*alert),
         _ => "",

@@ -1,10 +1,11 @@
-//! HTTP/1 requests to a service of this host or of the machine under it: container runtimes on Unix
-//! sockets, the metadata of clouds. They are made seldom, each on a connection of its own, and by no
-//! proxy, since what one answers is about the host that asks.
+//! HTTP/1 requests to services local to this host or its cloud instance: container runtimes on Unix sockets, metadata
+//! servers. Requests are rare, each uses its own connection, and none goes through a proxy, as responses are about the
+//! requesting host.
 
 use std::pin::Pin;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::header::HOST;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::BodyExt;
@@ -14,25 +15,28 @@ use hyper_util::rt::TokioIo;
 
 use super::ClientError;
 use super::dial::{self, Address};
-use super::endpoint::{GrpcTarget, Place, TlsByScheme};
+use super::endpoint::{Endpoint, GrpcTarget, TlsByScheme};
+use super::error::ConnectError;
 use super::http::{HttpError, HttpReply};
 use super::outgoing::Outgoing;
+use crate::EndpointError;
 use crate::chunks::Chunks;
 use crate::io::Stream;
 use crate::socket::Buffers;
+use std::error::Error as StdError;
 
-/// Answers larger than this are refused, but for those that are read as they come.
-const MAX_ANSWER: usize = 16 << 20;
+/// Maximum response size, except for streamed responses.
+const MAX_RESPONSE: usize = 16 << 20;
 
-/// Makes requests to one place. It has no time limits of its own.
+/// Sends requests to one endpoint, without timeouts of its own.
 #[derive(Debug)]
 pub struct DirectHttp {
-    place: Place,
+    place: Endpoint,
     endpoint: String,
     host: HeaderValue,
 }
 
-/// An answer of any status that is read as it comes. Dropped, the connection is closed.
+/// A streamed response of any status. Dropping it closes the connection.
 pub struct DirectStream {
     pub status: StatusCode,
     pub headers: HeaderMap,
@@ -45,16 +49,15 @@ pub struct DirectStream {
 type Connection = http1::Connection<TokioIo<Stream>, Outgoing>;
 
 impl DirectHttp {
-    /// To `http://host:port` or `unix:///path`. Opens nothing.
+    /// A client for `http://host:port` or `unix:///path`. Does not connect yet.
     pub fn new(endpoint: &str) -> Result<DirectHttp, ClientError> {
-        let target = GrpcTarget::parse(endpoint).map_err(ClientError::Endpoint)?;
+        let target = GrpcTarget::parse(endpoint)?;
         if target.tls == TlsByScheme::Always {
-            let message = format!("{endpoint:?}: TLS is not supported; write http:// or unix://");
-            return Err(ClientError::Endpoint(message));
+            return Err(EndpointError::Tls(endpoint.to_owned()).into());
         }
         let authority = target.authority();
         let host = HeaderValue::from_str(&authority)
-            .map_err(|_| ClientError::Endpoint(format!("{authority:?} is not a host")))?;
+            .map_err(|_| EndpointError::InvalidHost(authority.clone()))?;
         Ok(DirectHttp {
             place: target.place,
             endpoint: endpoint.to_owned(),
@@ -62,7 +65,7 @@ impl DirectHttp {
         })
     }
 
-    /// Makes a request without a body and receives the whole answer.
+    /// Sends a request without a body and reads the whole response.
     pub async fn send(
         &self,
         method: Method,
@@ -72,8 +75,8 @@ impl DirectHttp {
         let mut stream = self.open(method, path, headers).await?;
         let mut body = Vec::new();
         while let Some(data) = stream.next().await? {
-            if body.len() + data.len() > MAX_ANSWER {
-                return Err(self.broken(&format!("the response exceeds {MAX_ANSWER} bytes")));
+            if body.len() + data.len() > MAX_RESPONSE {
+                return Err(self.broken(format!("the response exceeds {MAX_RESPONSE} bytes")));
             }
             body.extend_from_slice(&data);
         }
@@ -84,8 +87,17 @@ impl DirectHttp {
         })
     }
 
-    /// Makes a request without a body and receives the head of the answer.
-    pub async fn open(
+    /// Sends a request without a body and reads the response head.
+    pub fn open<'a>(
+        &'a self,
+        method: Method,
+        path: &'a str,
+        headers: HeaderMap,
+    ) -> BoxFuture<'a, Result<DirectStream, HttpError>> {
+        Box::pin(self.begin(method, path, headers))
+    }
+
+    async fn begin(
         &self,
         method: Method,
         path: &str,
@@ -93,7 +105,7 @@ impl DirectHttp {
     ) -> Result<DirectStream, HttpError> {
         let uri: Uri = path
             .parse()
-            .map_err(|error| self.broken(&format!("{path:?} is not a path: {error}")))?;
+            .map_err(|error| self.broken(format!("invalid path {path:?}: {error}")))?;
         let mut request = Request::new(Outgoing::Whole(Chunks::default()));
         *request.method_mut() = method;
         *request.uri_mut() = uri;
@@ -102,15 +114,15 @@ impl DirectHttp {
         let stream = self.connect().await.map_err(HttpError::Connect)?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| self.broken(&error))?;
+            .map_err(|error| self.broken(error))?;
         let mut connection: Pin<Box<Connection>> = Box::pin(connection);
         let mut answer = std::pin::pin!(sender.send_request(request));
         let mut is_over = false;
         let response = loop {
             tokio::select! {
                 biased;
-                response = &mut answer => break response.map_err(|error| self.broken(&error))?,
-                // What went wrong is told by the answer, too.
+                response = &mut answer => break response.map_err(|error| self.broken(error))?,
+                // The response reports the error, too.
                 _ = &mut connection, if !is_over => is_over = true,
             }
         };
@@ -125,26 +137,26 @@ impl DirectHttp {
         })
     }
 
-    async fn connect(&self) -> Result<Stream, dial::ConnectError> {
+    async fn connect(&self) -> Result<Stream, ConnectError> {
         let (endpoint, buffers) = (self.endpoint.as_str(), Buffers::default());
         match &self.place {
-            Place::Unix(path) => {
+            Endpoint::Unix(path) => {
                 let address = Address::Unix(path.clone());
                 dial::connect(&address, endpoint, None, buffers).await
             }
-            Place::Host { host, port } => {
+            Endpoint::Host { host, port } => {
                 dial::connect_host(host, *port, endpoint, None, buffers).await
             }
         }
     }
 
-    fn broken(&self, error: &dyn std::fmt::Display) -> HttpError {
-        broken(&self.endpoint, error)
+    fn broken(&self, error: impl Into<Box<dyn StdError + Send + Sync>>) -> HttpError {
+        HttpError::broken(&self.endpoint, error)
     }
 }
 
 impl DirectStream {
-    /// The next piece of the answer; none at its end.
+    /// The next piece of the response; `None` at its end.
     pub async fn next(&mut self) -> Result<Option<Bytes>, HttpError> {
         loop {
             let frame = tokio::select! {
@@ -157,7 +169,7 @@ impl DirectStream {
             };
             match frame {
                 None => return Ok(None),
-                Some(Err(error)) => return Err(broken(&self.endpoint, &error)),
+                Some(Err(error)) => return Err(HttpError::broken(&self.endpoint, error)),
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         return Ok(Some(data));
@@ -165,12 +177,5 @@ impl DirectStream {
                 }
             }
         }
-    }
-}
-
-fn broken(endpoint: &str, error: &dyn std::fmt::Display) -> HttpError {
-    HttpError::Broken {
-        url: endpoint.to_owned(),
-        error: error.to_string(),
     }
 }

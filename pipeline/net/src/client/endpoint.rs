@@ -1,21 +1,22 @@
-//! The ways to write where a server is.
+//! Endpoint syntax.
 
 use std::path::PathBuf;
 
 use http::Uri;
 
+use crate::EndpointError;
 use crate::server::split_host_port;
 
-/// Where a gRPC server is, and what the way it is written says of TLS.
+/// A gRPC server's address, and whether its scheme requires TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GrpcTarget {
-    pub place: Place,
+    pub place: Endpoint,
     pub tls: TlsByScheme,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// A name or address to look up.
+pub(super) enum Endpoint {
+    /// A host name or address to resolve.
     Host {
         host: String,
         port: u16,
@@ -25,13 +26,13 @@ pub(super) enum Place {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TlsByScheme {
-    /// The scheme does not say; `tls` decides.
+    /// No scheme: `tls` decides.
     Open,
     Never,
     Always,
 }
 
-/// Whether this is a whole URL of HTTP. `http://:80`, which an empty variable leaves behind, is none.
+/// Whether this is a complete HTTP URL. `http://:80`, the result of an empty variable, is not.
 pub fn is_http_url(text: &str) -> bool {
     text.parse::<Uri>().is_ok_and(|url| {
         matches!(url.scheme_str(), Some("http" | "https"))
@@ -40,14 +41,14 @@ pub fn is_http_url(text: &str) -> bool {
 }
 
 impl GrpcTarget {
-    pub fn parse(endpoint: &str) -> Result<GrpcTarget, String> {
+    pub fn parse(endpoint: &str) -> Result<GrpcTarget, EndpointError> {
         if let Some(path) = endpoint.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
             if path.is_empty() {
-                return Err("unix socket path cannot be empty".to_owned());
+                return Err(EndpointError::EmptySocketPath);
             }
             return Ok(GrpcTarget {
-                place: Place::Unix(PathBuf::from(path)),
+                place: Endpoint::Unix(PathBuf::from(path)),
                 tls: TlsByScheme::Open,
             });
         }
@@ -55,32 +56,26 @@ impl GrpcTarget {
             None => (TlsByScheme::Open, endpoint),
             Some(("http", rest)) => (TlsByScheme::Never, rest.trim_end_matches('/')),
             Some(("https", rest)) => (TlsByScheme::Always, rest.trim_end_matches('/')),
-            // dns://resolver/host:port; which resolver to ask is the system's matter.
+            // dns://resolver/host:port; the system chooses the resolver.
             Some(("dns" | "passthrough", rest)) => match rest.split_once('/') {
                 Some(("", address)) => (TlsByScheme::Open, address),
                 Some((resolver, _)) => {
-                    return Err(format!(
-                        "custom DNS server {resolver:?} is not supported; write dns:///host:port"
-                    ));
+                    return Err(EndpointError::CustomResolver(resolver.to_owned()));
                 }
                 None => {
-                    return Err(format!(
-                        "{endpoint:?} lacks a slash; write dns:///host:port"
-                    ));
+                    return Err(EndpointError::MissingSlash(endpoint.to_owned()));
                 }
             },
             Some((scheme, _)) => {
-                return Err(format!(
-                    "scheme {scheme:?} is not supported; use host:port, dns:///, http://, https:// or unix:///"
-                ));
+                return Err(EndpointError::UnsupportedScheme(scheme.to_owned()));
             }
         };
         let (host, port) = split_host_port(address)?;
         if host.is_empty() {
-            return Err(format!("address {address}: missing host"));
+            return Err(EndpointError::MissingHost(address.to_owned()));
         }
         Ok(GrpcTarget {
-            place: Place::Host {
+            place: Endpoint::Host {
                 host: host.to_owned(),
                 port,
             },
@@ -88,25 +83,25 @@ impl GrpcTarget {
         })
     }
 
-    /// `:authority` of calls, unless something else is configured.
+    /// Default `:authority` of calls.
     pub fn authority(&self) -> String {
         match &self.place {
-            Place::Unix(_) => "localhost".to_owned(),
-            Place::Host { host, port } if host.contains(':') => format!("[{host}]:{port}"),
-            Place::Host { host, port } => format!("{host}:{port}"),
+            Endpoint::Unix(_) => "localhost".to_owned(),
+            Endpoint::Host { host, port } if host.contains(':') => format!("[{host}]:{port}"),
+            Endpoint::Host { host, port } => format!("{host}:{port}"),
         }
     }
 
     /// The name in the server's certificate.
     pub fn host(&self) -> &str {
         match &self.place {
-            Place::Unix(_) => "localhost",
-            Place::Host { host, .. } => host,
+            Endpoint::Unix(_) => "localhost",
+            Endpoint::Host { host, .. } => host,
         }
     }
 }
 
-/// An HTTP server's host and port, from a URL.
+/// Host and port of an HTTP URL.
 pub(super) fn host_and_port(url: &Uri) -> Option<(&str, u16)> {
     let host = url.host()?;
     let host = host
@@ -126,10 +121,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_are_read_as_the_collector_does() {
+    fn parses_endpoints_as_the_collector_does() {
         let host = |host: &str, port, tls| {
             Ok(GrpcTarget {
-                place: Place::Host {
+                place: Endpoint::Host {
                     host: host.to_owned(),
                     port,
                 },
@@ -138,7 +133,7 @@ mod tests {
         };
         let unix = |path: &str| {
             Ok(GrpcTarget {
-                place: Place::Unix(PathBuf::from(path)),
+                place: Endpoint::Unix(PathBuf::from(path)),
                 tls: TlsByScheme::Open,
             })
         };
@@ -159,7 +154,7 @@ mod tests {
             ("unix://", Err("unix socket path cannot be empty")),
             (
                 "dns://8.8.8.8/h:1",
-                Err("custom DNS server \"8.8.8.8\" is not supported; write dns:///host:port"),
+                Err("custom DNS server \"8.8.8.8\" is not supported; use dns:///host:port"),
             ),
             (
                 "xds:///h:1",
@@ -168,7 +163,7 @@ mod tests {
                 ),
             ),
         ] {
-            let got = GrpcTarget::parse(endpoint);
+            let got = GrpcTarget::parse(endpoint).map_err(|error| error.to_string());
             assert_eq!(
                 got.as_ref().map_err(String::as_str),
                 expected.as_ref().map_err(|e| *e),

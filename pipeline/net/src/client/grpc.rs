@@ -1,12 +1,12 @@
 //! gRPC calls over HTTP/2.
 //!
-//! This stands on `h2` itself: a call is one stream, sent and awaited by the caller's own task, with
-//! no dispatcher in between.
+//! Built directly on `h2`: the caller's task sends a call and awaits its response, without a dispatcher task.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream, SendStream};
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, USER_AGENT};
@@ -19,7 +19,7 @@ use super::endpoint::{GrpcTarget, TlsByScheme};
 use super::proxy::Proxies;
 use super::settings::GrpcClientSettings;
 use super::stream::GrpcStream;
-use super::{ClientError, MAX_ANSWER};
+use super::{ClientError, MAX_RESPONSE};
 use crate::auth::ClientAuth;
 use crate::chunks::Chunks;
 use crate::compress::{Encoding, Level, compress_async, decompress_answer};
@@ -30,13 +30,14 @@ use crate::server::GRPC_ENCODING;
 use crate::settings::header_map;
 use crate::socket::Buffers;
 use crate::tls::ClientSide;
+use crate::{EndpointError, SettingsError};
 
-/// How often a call is made again that reached no server.
-const ATTEMPTS: usize = 3;
-/// How long `wait_for_ready` waits between two attempts to connect.
-const WAIT: Duration = Duration::from_secs(1);
+/// Maximum attempts for a call that reached no server.
+const MAX_ATTEMPTS: usize = 3;
+/// Delay between connection attempts with `wait_for_ready`.
+const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
-/// What every call has.
+/// The common parts of calls.
 #[derive(Clone, Debug)]
 pub(super) struct Head {
     pub path: &'static str,
@@ -45,19 +46,18 @@ pub(super) struct Head {
     pub compressed: bool,
 }
 
-/// A unary call to be made.
+/// A unary call.
 pub struct GrpcCall<'a> {
     /// `/package.Service/Method`
     pub path: &'static str,
     pub message: &'a dyn Content,
-    /// Metadata for this call alone, such as what came with the data. It wins over `headers` of the
-    /// settings.
+    /// Metadata for this call, such as that received with the data. Overrides `headers` of the settings.
     pub headers: HeaderMap,
-    /// How long all of it may take; the server is told.
+    /// Timeout of the call, also sent to the server.
     pub timeout: Option<Duration>,
 }
 
-/// The answer to a unary call.
+/// The response to a unary call.
 #[derive(Debug)]
 pub struct GrpcReply {
     pub message: Bytes,
@@ -77,7 +77,7 @@ pub struct GrpcClient {
     auth: Option<Arc<dyn ClientAuth>>,
 }
 
-/// A call that has begun.
+/// A started call.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub answer: ResponseFuture,
@@ -86,21 +86,21 @@ pub(super) struct Opened {
 }
 
 /// A failed attempt.
-pub(super) struct Failure {
+pub(super) struct FailedAttempt {
     pub status: Status,
-    /// No server can have acted on it.
+    /// The call cannot have reached a server.
     pub unsent: bool,
 }
 
 impl GrpcClient {
-    /// Reads the certificates; connects when the first call is made. `auth` is the extension that
-    /// `settings.auth` names; `user_agent` says who we are unless the settings do.
+    /// Reads the certificates; connects on the first call. `auth` is the extension named by `settings.auth`;
+    /// `user_agent` is the default user agent.
     pub fn new(
         settings: &GrpcClientSettings,
         auth: Option<Arc<dyn ClientAuth>>,
         user_agent: &str,
     ) -> Result<GrpcClient, ClientError> {
-        let target = GrpcTarget::parse(&settings.endpoint).map_err(ClientError::Endpoint)?;
+        let target = GrpcTarget::parse(&settings.endpoint)?;
         let tls = match target.tls {
             TlsByScheme::Never => None,
             TlsByScheme::Open => ClientSide::new(&settings.tls, false, &[b"h2"])?,
@@ -110,11 +110,8 @@ impl GrpcClient {
         let authority = named.into_iter().find(|name| !name.is_empty()).cloned();
         let authority = authority.unwrap_or_else(|| target.authority());
         let authority = Authority::try_from(authority.as_str())
-            .map_err(|error| ClientError::Endpoint(format!("{authority:?}: {error}")))?;
-        let compression = settings
-            .compression
-            .for_grpc()
-            .map_err(ClientError::Settings)?;
+            .map_err(|_| EndpointError::InvalidHost(authority.clone()))?;
+        let compression = settings.compression.for_grpc()?;
         let http2 = Http2Options {
             buffers: Buffers::sized(settings.read_buffer_size, settings.write_buffer_size),
             keepalive: settings.keepalive.0.clone(),
@@ -134,26 +131,28 @@ impl GrpcClient {
                 target,
                 settings.endpoint.clone(),
                 tls,
-                Proxies::new("").map_err(ClientError::Settings)?,
+                Proxies::new("")?,
                 settings.balancer_name,
                 http2,
             ),
         })
     }
 
-    /// Makes a call. A transport that fails is [`Code::Unavailable`].
-    pub async fn unary(&self, call: GrpcCall<'_>) -> Result<GrpcReply, Status> {
-        let within = call.timeout;
-        let work = self.attempts(call);
-        match within {
-            None => work.await,
-            Some(within) => timeout(within, work).await.unwrap_or_else(|_| {
-                Err(Status::new(
-                    Code::DeadlineExceeded,
-                    "context deadline exceeded",
-                ))
-            }),
-        }
+    /// Makes a call. Transport failures are [`Code::Unavailable`].
+    pub fn unary<'a>(&'a self, call: GrpcCall<'a>) -> BoxFuture<'a, Result<GrpcReply, Status>> {
+        Box::pin(async move {
+            let within = call.timeout;
+            let work = self.attempts(call);
+            match within {
+                None => work.await,
+                Some(within) => timeout(within, work).await.unwrap_or_else(|_| {
+                    Err(Status::new(
+                        Code::DeadlineExceeded,
+                        "context deadline exceeded",
+                    ))
+                }),
+            }
+        })
     }
 
     async fn attempts(&self, call: GrpcCall<'_>) -> Result<GrpcReply, Status> {
@@ -167,40 +166,42 @@ impl GrpcClient {
         let mut attempt = 1;
         loop {
             match self.attempt(&head, &payload).await {
-                Err(failure) if failure.unsent && attempt < ATTEMPTS => attempt += 1,
+                Err(failure) if failure.unsent && attempt < MAX_ATTEMPTS => attempt += 1,
                 outcome => return outcome.map_err(|failure| failure.status),
             }
         }
     }
 
-    /// Begins a call with messages both ways. `headers` are for it alone; `timeout` is told to the
-    /// server; who waits for it has to limit that too.
-    pub async fn stream(
+    /// Starts a bidirectional streaming call. `headers` apply to this call; `timeout` is only sent to the server, so
+    /// callers must enforce it too.
+    pub fn stream(
         &self,
         path: &'static str,
         headers: HeaderMap,
         timeout: Option<Duration>,
-    ) -> Result<GrpcStream, Status> {
+    ) -> BoxFuture<'_, Result<GrpcStream, Status>> {
         let head = Head {
             path,
             headers,
             timeout,
             compressed: self.compression.is_some(),
         };
-        let mut attempt = 1;
-        loop {
-            match self.open(&head).await {
-                Err(failure) if failure.unsent && attempt < ATTEMPTS => attempt += 1,
-                Err(failure) => return Err(failure.status),
-                Ok(opened) => {
-                    let encoding = self.compression.map(|(encoding, _)| encoding);
-                    return Ok(GrpcStream::new(opened, encoding));
+        Box::pin(async move {
+            let mut attempt = 1;
+            loop {
+                match self.open(&head).await {
+                    Err(failure) if failure.unsent && attempt < MAX_ATTEMPTS => attempt += 1,
+                    Err(failure) => return Err(failure.status),
+                    Ok(opened) => {
+                        let encoding = self.compression.map(|(encoding, _)| encoding);
+                        return Ok(GrpcStream::new(opened, encoding));
+                    }
                 }
             }
-        }
+        })
     }
 
-    /// The bytes to send: as they came if they are compressed as is wanted here.
+    /// The bytes to send: unchanged if already compressed in the configured encoding.
     async fn pack(&self, message: &dyn Content) -> (Chunks, bool) {
         let Some((encoding, _)) = self.compression else {
             return (message.plain(), false);
@@ -209,7 +210,7 @@ impl GrpcClient {
             return (compressed.into(), true);
         }
         let plain = message.plain().joined();
-        // As in grpc-go, an empty message is not compressed.
+        // Like grpc-go, do not compress empty messages.
         if plain.is_empty() {
             return (Chunks::default(), false);
         }
@@ -217,30 +218,33 @@ impl GrpcClient {
         (compressed.into(), true)
     }
 
-    async fn attempt(&self, head: &Head, payload: &Chunks) -> Result<GrpcReply, Failure> {
+    async fn attempt(&self, head: &Head, payload: &Chunks) -> Result<GrpcReply, FailedAttempt> {
         let message =
-            Framed::new(payload.clone(), head.compressed).map_err(Failure::non_retryable)?;
+            Framed::new(payload.clone(), head.compressed).map_err(FailedAttempt::non_retryable)?;
         let Opened {
             answer,
             mut sending,
             running,
         } = self.open(head).await?;
         let failed = |error| running.failure(error);
-        // `h2` holds the message, by reference, and sends it as the peer's windows allow.
+        // `h2` keeps a reference to the message and sends it as flow control allows.
         sending.send_data(message, true).map_err(failed)?;
         let (head, body) = answer.await.map_err(failed)?.into_parts();
         running.answered();
         read_reply(head.status, head.headers, body).await
     }
 
-    /// Begins a call.
-    pub(super) async fn open(&self, head: &Head) -> Result<Opened, Failure> {
-        let request = self.request(head).await.map_err(Failure::non_retryable)?;
+    /// Starts a call.
+    pub(super) async fn open(&self, head: &Head) -> Result<Opened, FailedAttempt> {
+        let request = self
+            .request(head)
+            .await
+            .map_err(FailedAttempt::non_retryable)?;
         let connection = self.connection().await?;
         let running = connection.begin();
         let mut send = connection.send.clone().ready().await.map_err(|error| {
             connection.give_up();
-            Failure {
+            FailedAttempt {
                 unsent: true,
                 ..running.failure(error)
             }
@@ -254,13 +258,13 @@ impl GrpcClient {
         })
     }
 
-    async fn connection(&self) -> Result<Connection, Failure> {
+    async fn connection(&self) -> Result<Connection, FailedAttempt> {
         loop {
             match self.channel.pick().await {
                 Ok(connection) => return Ok(connection),
-                Err(_) if self.wait_for_ready => sleep(WAIT).await,
+                Err(_) if self.wait_for_ready => sleep(RECONNECT_DELAY).await,
                 Err(error) => {
-                    return Err(Failure::non_retryable(Status::new(
+                    return Err(FailedAttempt::non_retryable(Status::new(
                         Code::Unavailable,
                         error.to_string(),
                     )));
@@ -289,7 +293,7 @@ impl GrpcClient {
             }
         }
         if let Some(auth) = &self.auth {
-            // Temporary by its nature: a token file being replaced, a token server being down.
+            // Usually temporary: a token file being replaced, a token server being down.
             let unavailable = |error| Status::new(Code::Unavailable, format!("{error}"));
             for (name, value) in auth.headers().await.map_err(unavailable)? {
                 headers.insert(name, value);
@@ -309,23 +313,20 @@ fn fixed_headers(
     settings: &GrpcClientSettings,
     user_agent: &str,
 ) -> Result<HeaderMap, ClientError> {
-    let mut headers = header_map(&settings.headers).map_err(ClientError::Settings)?;
+    let mut headers = header_map(&settings.headers)?;
     let user_agent = match settings.user_agent.as_str() {
         "" => user_agent,
         configured => configured,
     };
-    let user_agent = HeaderValue::from_str(user_agent).map_err(|_| {
-        ClientError::Settings(format!(
-            "user_agent {user_agent:?} is not a valid header value"
-        ))
-    })?;
+    let user_agent = HeaderValue::from_str(user_agent)
+        .map_err(|_| SettingsError::UserAgent(user_agent.to_owned()))?;
     headers.insert(USER_AGENT, user_agent);
     headers.insert(TE, HeaderValue::from_static("trailers"));
     headers.insert(CONTENT_TYPE, grpc::CONTENT_TYPE);
     Ok(headers)
 }
 
-/// Headers that are the protocol's own and are not taken over from metadata.
+/// Protocol headers that metadata must not override.
 fn is_reserved(name: &HeaderName) -> bool {
     [
         TE,
@@ -339,7 +340,7 @@ fn is_reserved(name: &HeaderName) -> bool {
         || name.as_str().starts_with("grpc-")
 }
 
-/// Whether what begins so is an answer of gRPC, and no refusal.
+/// Checks that the response is gRPC and not an HTTP error.
 pub(super) fn check_answer(http: StatusCode, headers: &HeaderMap) -> Result<(), Status> {
     if let Some(outcome) = Status::read_from(headers) {
         return outcome;
@@ -357,7 +358,7 @@ pub(super) fn check_answer(http: StatusCode, headers: &HeaderMap) -> Result<(), 
     Ok(())
 }
 
-/// How a call ended. Without a status it is not known whether it was handled: to be asked again.
+/// The outcome of a call. Without a status it is unknown whether the call was handled, so it is retryable.
 pub(super) fn outcome(headers: &HeaderMap, trailers: &HeaderMap) -> Result<(), Status> {
     let outcome = Status::read_from(trailers).or_else(|| Status::read_from(headers));
     outcome.unwrap_or_else(|| {
@@ -370,21 +371,21 @@ async fn read_reply(
     http: StatusCode,
     headers: HeaderMap,
     mut body: RecvStream,
-) -> Result<GrpcReply, Failure> {
-    check_answer(http, &headers).map_err(Failure::non_retryable)?;
-    let mut assembler = Assembler::new(MAX_ANSWER);
+) -> Result<GrpcReply, FailedAttempt> {
+    check_answer(http, &headers).map_err(FailedAttempt::non_retryable)?;
+    let mut assembler = Assembler::new(MAX_RESPONSE);
     while let Some(data) = body.data().await {
         let data = data?;
-        // The stream's window is ours to open again; it only fails once the stream is over.
+        // Only fails once the stream has ended.
         let _ = body.flow_control().release_capacity(data.len());
-        assembler.push(data).map_err(Failure::non_retryable)?;
+        assembler.push(data).map_err(FailedAttempt::non_retryable)?;
     }
     let trailers = body.trailers().await?.unwrap_or_default();
-    outcome(&headers, &trailers).map_err(Failure::non_retryable)?;
-    let message = match assembler.finish().map_err(Failure::non_retryable)? {
+    outcome(&headers, &trailers).map_err(FailedAttempt::non_retryable)?;
+    let message = match assembler.finish().map_err(FailedAttempt::non_retryable)? {
         Some(received) => unpack(received, &headers)
             .await
-            .map_err(Failure::non_retryable)?,
+            .map_err(FailedAttempt::non_retryable)?,
         None => Bytes::new(),
     };
     Ok(GrpcReply {
@@ -406,26 +407,25 @@ pub(super) async fn unpack(received: Received, headers: &HeaderMap) -> Result<By
         let message = format!("grpc: Decompressor is not installed for grpc-encoding {name:?}");
         return Err(Status::new(Code::Internal, message));
     };
-    let plain = decompress_answer(encoding, &received.payload, MAX_ANSWER).await;
-    plain.map_err(|error| Status::new(Code::Internal, format!("grpc: answer {error}")))
+    let plain = decompress_answer(encoding, &received.payload, MAX_RESPONSE).await;
+    plain.map_err(|error| Status::new(Code::Internal, format!("grpc: response {error}")))
 }
 
-impl Failure {
-    fn non_retryable(status: Status) -> Failure {
-        Failure {
+impl FailedAttempt {
+    fn non_retryable(status: Status) -> FailedAttempt {
+        FailedAttempt {
             status,
             unsent: false,
         }
     }
 }
 
-/// A stream that broke tells nothing of the data: all such failures are worth another try, unlike
-/// what the server says in a status.
-impl From<h2::Error> for Failure {
-    fn from(error: h2::Error) -> Failure {
+/// A broken stream says nothing about the data, so all such failures are retryable, unlike statuses from the server.
+impl From<h2::Error> for FailedAttempt {
+    fn from(error: h2::Error) -> FailedAttempt {
         let refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
         let going_away = error.is_go_away() && error.reason() == Some(Reason::NO_ERROR);
-        Failure {
+        FailedAttempt {
             unsent: error.is_remote() && (refused || going_away),
             status: Status::connection_lost(format!("transport: {error}")),
         }

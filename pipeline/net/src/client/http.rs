@@ -1,4 +1,4 @@
-//! HTTP requests to one URL, through hyper-util's pool.
+//! HTTP requests to one URL, over hyper-util's connection pool.
 
 use std::error::Error as StdError;
 use std::pin::Pin;
@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::header::{
     CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HOST, PROXY_AUTHORIZATION, USER_AGENT,
 };
@@ -19,12 +20,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
-use super::dial::{self, ConnectError};
+use super::dial;
 use super::endpoint::host_and_port;
+use super::error::{ConnectError, LookupError};
 use super::outgoing::Outgoing;
 use super::proxy::{Proxies, Proxy};
 use super::settings::HttpClientSettings;
-use super::{ClientError, MAX_ANSWER};
+use super::{ClientError, MAX_RESPONSE};
 use crate::auth::{ClientAuth, ClientAuthError};
 use crate::chunks::Chunks;
 use crate::compress::{Encoding, Level, compress_async, decompress_answer};
@@ -33,28 +35,30 @@ use crate::message::Content;
 use crate::settings::{header_map, limit};
 use crate::socket::Buffers;
 use crate::tls::ClientSide;
+use crate::{EndpointError, SettingsError, UrlError};
+use std::fmt;
 
-/// A request to be made.
+/// A request.
 pub struct HttpCall<'a> {
     pub method: Method,
     pub content_type: HeaderValue,
     pub body: &'a dyn Content,
-    /// Headers for this request alone; those of the settings win over them.
+    /// Headers for this request; those of the settings override them.
     pub headers: HeaderMap,
-    /// How long all of it may take, if less than the settings' `timeout`.
+    /// Timeout, if shorter than the settings' `timeout`.
     pub timeout: Option<Duration>,
 }
 
-/// An answer of any status.
+/// A response of any status.
 #[derive(Debug)]
 pub struct HttpReply {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    /// Cut at 4 MiB.
+    /// Truncated to 4 MiB.
     pub body: Bytes,
 }
 
-/// An answer of any status, whose body is read piece by piece, however long it is.
+/// A response of any status with a streamed body of any length.
 #[derive(Debug)]
 pub struct HttpDownload {
     pub status: StatusCode,
@@ -64,24 +68,21 @@ pub struct HttpDownload {
 }
 
 impl HttpDownload {
-    /// What came next; `None` at the end. As it is sent: nothing is unpacked.
+    /// The next piece as sent, not decompressed; `None` at the end.
     pub async fn next(&mut self) -> Option<Result<Bytes, HttpError>> {
         loop {
             match self.body.frame().await?.map(Frame::into_data) {
                 Ok(Ok(data)) => return Some(Ok(data)),
                 Ok(Err(_trailers)) => {}
                 Err(error) => {
-                    return Some(Err(HttpError::Broken {
-                        url: self.url.clone(),
-                        error: error.to_string(),
-                    }));
+                    return Some(Err(HttpError::broken(&self.url, error)));
                 }
             }
         }
     }
 }
 
-/// There is no answer. All of these may be tried again.
+/// No response. All of these are retryable.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     #[error(transparent)]
@@ -91,10 +92,39 @@ pub enum HttpError {
     #[error("request to {url} took longer than {}", profcol_config::Duration::from(*.limit))]
     Timeout { url: String, limit: Duration },
     #[error("request to {url} failed: {error}")]
-    Broken { url: String, error: String },
+    Broken {
+        url: String,
+        #[source]
+        error: BrokenExchange,
+    },
 }
 
-/// Makes requests to one URL.
+/// What ended a request early, with all of its causes in one line.
+#[derive(Debug, thiserror::Error)]
+pub struct BrokenExchange(#[source] Box<dyn StdError + Send + Sync>);
+
+impl fmt::Display for BrokenExchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)?;
+        let mut cause = self.0.source();
+        while let Some(inner) = cause {
+            write!(f, ": {inner}")?;
+            cause = inner.source();
+        }
+        Ok(())
+    }
+}
+
+impl HttpError {
+    pub(super) fn broken(url: &str, error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self::Broken {
+            url: url.to_owned(),
+            error: BrokenExchange(error.into()),
+        }
+    }
+}
+
+/// Sends requests to one URL.
 #[derive(Debug)]
 pub struct HttpClient {
     url: Uri,
@@ -104,7 +134,7 @@ pub struct HttpClient {
     compression: Option<(Encoding, &'static str)>,
     level: Level,
     timeout: Option<Duration>,
-    /// Sent with each request where the proxy sees requests rather than a tunnel.
+    /// Sent with each request to a forwarding proxy.
     proxy_authorization: Option<HeaderValue>,
     close: bool,
     at_a_time: Option<Semaphore>,
@@ -112,22 +142,20 @@ pub struct HttpClient {
 }
 
 impl HttpClient {
-    /// Reads the certificates; connects when the first request is made. `url` is the whole URL that
-    /// the component made of `settings.endpoint`.
+    /// Reads the certificates; connects on the first request. `url` is the full URL built from `settings.endpoint`.
     pub fn new(
         settings: &HttpClientSettings,
         url: &str,
         auth: Option<Arc<dyn ClientAuth>>,
         user_agent: &str,
     ) -> Result<HttpClient, ClientError> {
-        let url: Uri = url.parse().map_err(|error| {
-            ClientError::Endpoint(format!("{url:?} is not a valid URL: {error}"))
+        let url: Uri = url.parse().map_err(|error| UrlError {
+            url: url.to_owned(),
+            error,
         })?;
         let (https, Some((host, port))) = (url.scheme_str() == Some("https"), host_and_port(&url))
         else {
-            let message =
-                format!("\"{url}\" is not supported; write http://host:port or https://host:port");
-            return Err(ClientError::Endpoint(message));
+            return Err(EndpointError::NotHttp(url.to_string()).into());
         };
         let protocols: &'static [&'static [u8]] = if settings.force_attempt_http2 {
             &[b"h2", b"http/1.1"]
@@ -139,26 +167,21 @@ impl HttpClient {
         } else {
             None
         };
-        let proxy = Proxies::new(&settings.proxy_url)
-            .and_then(|proxies| proxies.for_target(https, host, port))
-            .map_err(ClientError::Settings)?;
+        let proxy = Proxies::new(&settings.proxy_url)?
+            .for_target(https, host, port)
+            .map_err(SettingsError::from)?;
         let authorization = proxy.as_ref().and_then(|proxy| proxy.authorization.clone());
         let connector = Connector(Arc::new(Transport {
             tls,
             proxy,
             buffers: Buffers::sized(settings.read_buffer_size, settings.write_buffer_size),
         }));
-        let keepalive = settings
-            .resolved_keepalive()
-            .map_err(ClientError::Settings)?;
+        let keepalive = settings.resolved_keepalive()?;
         Ok(HttpClient {
             pool: pool(settings, &keepalive, connector),
-            user_agent: HeaderValue::from_str(user_agent).map_err(|_| {
-                ClientError::Settings(format!(
-                    "user agent {user_agent:?} is not a valid header value"
-                ))
-            })?,
-            headers: header_map(&settings.headers).map_err(ClientError::Settings)?,
+            user_agent: HeaderValue::from_str(user_agent)
+                .map_err(|_| SettingsError::UserAgent(user_agent.to_owned()))?,
+            headers: header_map(&settings.headers)?,
             compression: settings
                 .compression
                 .for_http()
@@ -174,46 +197,50 @@ impl HttpClient {
         })
     }
 
-    /// Makes a request and receives its answer.
-    pub async fn send(&self, call: HttpCall<'_>) -> Result<HttpReply, HttpError> {
-        let own_limit = call.timeout;
-        let work = async { self.exchange(self.request(call).await?).await };
-        self.within(own_limit, work).await
+    /// Sends a request and reads its response.
+    pub fn send<'a>(&'a self, call: HttpCall<'a>) -> BoxFuture<'a, Result<HttpReply, HttpError>> {
+        Box::pin(async move {
+            let own_limit = call.timeout;
+            let work = async { self.exchange(self.request(call).await?).await };
+            self.within(own_limit, work).await
+        })
     }
 
-    /// Puts there what comes in `chunks`, `length` bytes in all, as it comes: what comes is not
-    /// compressed, and has no type.
-    pub async fn put(
+    /// Streams `chunks`, `length` bytes in total, with PUT, uncompressed and without a content type.
+    pub fn put(
         &self,
         length: u64,
         chunks: mpsc::Receiver<Bytes>,
-    ) -> Result<HttpReply, HttpError> {
+    ) -> BoxFuture<'_, Result<HttpReply, HttpError>> {
         let left = length;
         let mut request = Request::new(Outgoing::Streamed { chunks, left });
         *request.method_mut() = Method::PUT;
-        let work = async {
-            self.address(&mut request).await?;
-            self.exchange(request).await
-        };
-        self.within(None, work).await
+        Box::pin(async move {
+            let work = async {
+                self.address(&mut request).await?;
+                self.exchange(request).await
+            };
+            self.within(None, work).await
+        })
     }
 
-    /// Asks for what is there. The settings' `timeout` is for the answer's head; how long its body
-    /// may take is for who reads it to say.
-    pub async fn get(&self) -> Result<HttpDownload, HttpError> {
-        let mut request = Request::new(Outgoing::Whole(Chunks::default()));
-        let work = async {
-            self.address(&mut request).await?;
-            let answer = self.pool.request(request).await;
-            let (head, body) = answer.map_err(|error| self.failed(&error))?.into_parts();
-            Ok(HttpDownload {
-                status: head.status,
-                headers: head.headers,
-                url: self.url.to_string(),
-                body,
-            })
-        };
-        self.within(None, work).await
+    /// Sends a GET request. The settings' `timeout` applies to the response head; the caller limits the body.
+    pub fn get(&self) -> BoxFuture<'_, Result<HttpDownload, HttpError>> {
+        Box::pin(async move {
+            let mut request = Request::new(Outgoing::Whole(Chunks::default()));
+            let work = async {
+                self.address(&mut request).await?;
+                let answer = self.pool.request(request).await;
+                let (head, body) = answer.map_err(|error| self.failed(error))?.into_parts();
+                Ok(HttpDownload {
+                    status: head.status,
+                    headers: head.headers,
+                    url: self.url.to_string(),
+                    body,
+                })
+            };
+            self.within(None, work).await
+        })
     }
 
     async fn within<T>(
@@ -242,20 +269,20 @@ impl HttpClient {
             .pool
             .request(request)
             .await
-            .map_err(|error| self.failed(&error))?;
+            .map_err(|error| self.failed(error))?;
         let (head, body) = response.into_parts();
         let body = read_answer(body)
             .await
-            .map_err(|error| self.broken(&error))?;
+            .map_err(|error| self.broken(error))?;
         let encoding = head
             .headers
             .get(CONTENT_ENCODING)
             .and_then(|name| name.to_str().ok());
         let body = match encoding.and_then(|name| Encoding::from_http(name, &body)) {
             None => body,
-            Some(encoding) => decompress_answer(encoding, &body, MAX_ANSWER)
+            Some(encoding) => decompress_answer(encoding, &body, MAX_RESPONSE)
                 .await
-                .map_err(|error| self.broken(&error))?,
+                .map_err(|error| self.broken(error))?,
         };
         Ok(HttpReply {
             status: head.status,
@@ -279,7 +306,7 @@ impl HttpClient {
         Ok(request)
     }
 
-    /// Adds what every request has.
+    /// Adds the common headers.
     async fn address(&self, request: &mut Request<Outgoing>) -> Result<(), HttpError> {
         *request.uri_mut() = self.url.clone();
         let headers = request.headers_mut();
@@ -298,14 +325,14 @@ impl HttpClient {
                 headers.insert(name, value);
             }
         }
-        // The pool fills in the host unless the settings name another.
+        // The pool sets the host unless the settings override it.
         if headers.get(HOST).is_some_and(HeaderValue::is_empty) {
             headers.remove(HOST);
         }
         Ok(())
     }
 
-    /// The bytes to send: as they came if they are compressed as is wanted here.
+    /// The bytes to send: unchanged if already compressed in the configured encoding.
     async fn pack(&self, message: &dyn Content) -> (Chunks, Option<&'static str>) {
         let Some((encoding, name)) = self.compression else {
             return (message.plain(), None);
@@ -321,27 +348,19 @@ impl HttpClient {
         (compressed.into(), Some(name))
     }
 
-    fn failed(&self, error: &PoolError) -> HttpError {
+    fn failed(&self, error: PoolError) -> HttpError {
         let mut cause: Option<&(dyn StdError + 'static)> = error.source();
-        let mut text = error.to_string();
         while let Some(inner) = cause {
             if let Some(connect) = inner.downcast_ref::<ConnectError>() {
                 return HttpError::Connect(connect.clone());
             }
-            text = format!("{text}: {inner}");
             cause = inner.source();
         }
-        HttpError::Broken {
-            url: self.url.to_string(),
-            error: text,
-        }
+        self.broken(error)
     }
 
-    fn broken(&self, error: &dyn std::fmt::Display) -> HttpError {
-        HttpError::Broken {
-            url: self.url.to_string(),
-            error: error.to_string(),
-        }
+    fn broken(&self, error: impl Into<Box<dyn StdError + Send + Sync>>) -> HttpError {
+        HttpError::broken(&self.url.to_string(), error)
     }
 }
 
@@ -384,7 +403,7 @@ async fn read_answer(mut body: Incoming) -> Result<Bytes, hyper::Error> {
     let mut whole = Vec::with_capacity(body.size_hint().lower().min(64 << 10) as usize);
     while let Some(frame) = body.frame().await {
         if let Ok(data) = frame?.into_data() {
-            let room = MAX_ANSWER - whole.len();
+            let room = MAX_RESPONSE - whole.len();
             whole.extend_from_slice(&data[..data.len().min(room)]);
             if data.len() > room {
                 break;
@@ -394,7 +413,7 @@ async fn read_answer(mut body: Incoming) -> Result<Bytes, hyper::Error> {
     Ok(Bytes::from(whole))
 }
 
-/// Makes the pool's connections.
+/// Opens connections for the pool.
 #[derive(Clone, Debug)]
 struct Connector(Arc<Transport>);
 
@@ -418,10 +437,9 @@ impl tower_service::Service<Uri> for Connector {
         let way = self.0.clone();
         Box::pin(async move {
             let Some((host, port)) = host_and_port(&url) else {
-                let error = "missing host".to_owned();
                 return Err(ConnectError::Lookup {
                     host: url.to_string(),
-                    error,
+                    error: LookupError::MissingHost,
                 });
             };
             let tls = way.tls.as_ref().map(|tls| (tls, host));

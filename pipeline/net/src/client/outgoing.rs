@@ -1,4 +1,4 @@
-//! Bodies of requests: known from the start, or coming while they are sent.
+//! Request bodies: complete, or streamed.
 
 use std::io;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use crate::chunks::Chunks;
 #[derive(Debug)]
 pub(super) enum Outgoing {
     Whole(Chunks),
-    /// So many bytes are still to come.
+    /// Streamed, with the number of remaining bytes.
     Streamed {
         chunks: mpsc::Receiver<Bytes>,
         left: u64,
@@ -33,10 +33,7 @@ impl Body for Outgoing {
             Outgoing::Streamed { chunks, left } => {
                 let Some(chunk) = ready!(chunks.poll_recv(cx)) else {
                     let cut = || {
-                        io::Error::new(
-                            io::ErrorKind::UnexpectedEof,
-                            "the body's source ended early",
-                        )
+                        io::Error::new(io::ErrorKind::UnexpectedEof, "the body stream ended early")
                     };
                     return Poll::Ready((*left > 0).then(|| Err(cut())));
                 };

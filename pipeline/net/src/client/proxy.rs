@@ -1,22 +1,24 @@
-//! HTTP proxies: which to use for whom, and how to get through one.
+//! HTTP proxies: selection and tunnels.
 
 use http::{HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::error::ProxyError;
 use crate::socket::Socket;
+use crate::{SettingsError, UnsupportedProxy, UrlError};
 
-/// A longer answer to CONNECT is no answer of a proxy.
+/// Maximum size of the response to CONNECT.
 const MAX_HEAD: usize = 8 << 10;
 
-/// The rules of the configuration, or of the environment.
+/// Proxy rules from the configuration or the environment.
 #[derive(Debug)]
 pub(super) struct Proxies {
     matcher: Matcher,
     from_env: bool,
 }
 
-/// A proxy to go through.
+/// A selected proxy.
 #[derive(Clone, Debug)]
 pub(super) struct Proxy {
     pub host: String,
@@ -25,19 +27,20 @@ pub(super) struct Proxy {
 }
 
 impl Proxies {
-    /// `url` is the configured proxy; empty for those of the environment.
-    pub fn new(url: &str) -> Result<Proxies, String> {
+    /// `url` is the configured proxy; empty uses the environment.
+    pub fn new(url: &str) -> Result<Proxies, SettingsError> {
         if url.is_empty() {
             return Ok(Proxies {
                 matcher: Matcher::from_env(),
                 from_env: true,
             });
         }
-        let uri: Uri = url
-            .parse()
-            .map_err(|error| format!("{url:?} is not a URL: {error}"))?;
+        let uri: Uri = url.parse().map_err(|error| UrlError {
+            url: url.to_owned(),
+            error,
+        })?;
         if uri.scheme_str() != Some("http") || uri.host().is_none_or(str::is_empty) {
-            return Err(format!("{url:?} is not supported; write http://host:port"));
+            return Err(UnsupportedProxy::Url(url.to_owned()).into());
         }
         Ok(Proxies {
             matcher: Matcher::builder().all(url.to_owned()).build(),
@@ -45,7 +48,12 @@ impl Proxies {
         })
     }
 
-    pub fn for_target(&self, https: bool, host: &str, port: u16) -> Result<Option<Proxy>, String> {
+    pub fn for_target(
+        &self,
+        https: bool,
+        host: &str,
+        port: u16,
+    ) -> Result<Option<Proxy>, UnsupportedProxy> {
         let address: Option<std::net::IpAddr> = host.parse().ok();
         let here = host == "localhost" || address.is_some_and(|address| address.is_loopback());
         if self.from_env && here {
@@ -67,7 +75,7 @@ impl Proxies {
     }
 }
 
-fn proxy(found: &Intercept) -> Result<Proxy, String> {
+fn proxy(found: &Intercept) -> Result<Proxy, UnsupportedProxy> {
     let uri = found.uri();
     match (uri.scheme_str(), uri.host()) {
         (Some("http"), Some(host)) => Ok(Proxy {
@@ -77,15 +85,17 @@ fn proxy(found: &Intercept) -> Result<Proxy, String> {
         }),
         (scheme, _) => {
             let scheme = scheme.unwrap_or("unknown");
-            Err(format!(
-                "{scheme} proxies are not supported, only http://host:port (from proxy_url or the environment)"
-            ))
+            Err(UnsupportedProxy::Scheme(scheme.to_owned()))
         }
     }
 }
 
-/// Asks the proxy at the other end for a tunnel.
-pub(super) async fn tunnel(socket: &mut Socket, target: &str, proxy: &Proxy) -> Result<(), String> {
+/// Opens a tunnel through the proxy.
+pub(super) async fn tunnel(
+    socket: &mut Socket,
+    target: &str,
+    proxy: &Proxy,
+) -> Result<(), ProxyError> {
     let mut request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n").into_bytes();
     if let Some(authorization) = &proxy.authorization {
         request.extend_from_slice(b"Proxy-Authorization: ");
@@ -93,22 +103,14 @@ pub(super) async fn tunnel(socket: &mut Socket, target: &str, proxy: &Proxy) -> 
         request.extend_from_slice(b"\r\n");
     }
     request.extend_from_slice(b"\r\n");
-    socket
-        .write_all(&request)
-        .await
-        .map_err(|error| error.to_string())?;
+    socket.write_all(&request).await?;
     let mut head = Vec::new();
-    // Byte by byte: what follows the head belongs to the tunnel.
+    // Read byte by byte: data after the head belongs to the tunnel.
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() == MAX_HEAD {
-            return Err("the response to CONNECT is too long".to_owned());
+            return Err(ProxyError::LongResponse);
         }
-        head.push(
-            socket
-                .read_u8()
-                .await
-                .map_err(|error| format!("connection closed: {error}"))?,
-        );
+        head.push(socket.read_u8().await.map_err(ProxyError::Closed)?);
     }
     let line =
         String::from_utf8_lossy(head.split(|&byte| byte == b'\r').next().unwrap_or_default());
@@ -116,6 +118,6 @@ pub(super) async fn tunnel(socket: &mut Socket, target: &str, proxy: &Proxy) -> 
     if status.len() == 3 && status.starts_with('2') {
         Ok(())
     } else {
-        Err(format!("unexpected response to CONNECT: {line:?}"))
+        Err(ProxyError::Refused(line.into_owned()))
     }
 }

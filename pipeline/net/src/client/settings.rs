@@ -1,4 +1,4 @@
-//! The keys of connecting components, with the Collector's names and defaults.
+//! Client settings, with the Collector's names and defaults.
 
 use profcol_config::{Config, Duration, Headers, Present, Problem, Problems};
 use schemars::JsonSchema;
@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::endpoint::GrpcTarget;
 use super::proxy::Proxies;
+use crate::SettingsError;
 use crate::compress::{Compression, Level};
 use crate::server::AuthSettings;
 use crate::settings::{header_map, is_default};
@@ -133,7 +134,7 @@ impl Config for GrpcClientSettings {
         if !self.authority.is_empty() && self.authority.parse::<http::uri::Authority>().is_err() {
             problems.add(
                 "authority",
-                format!("{:?} is no host name or host:port", self.authority),
+                format!("{:?} is not a host name or host:port", self.authority),
             );
         }
     }
@@ -261,14 +262,16 @@ impl Default for HttpClientKeepalive {
 
 impl HttpClientSettings {
     /// Merges `keepalive` with its deprecated keys; both at once are refused, as in the Collector.
-    pub(super) fn resolved_keepalive(&self) -> Result<HttpClientKeepalive, String> {
+    pub(super) fn resolved_keepalive(&self) -> Result<HttpClientKeepalive, SettingsError> {
         let mut keepalive = self.keepalive.clone();
         let old = self.idle_conn_timeout.is_some()
             || self.max_idle_conns.is_some()
             || self.max_idle_conns_per_host.is_some()
             || self.disable_keep_alives == Some(true);
         if old && keepalive != HttpClientKeepalive::default() {
-            return Err("cannot use the old keys `idle_conn_timeout`, `max_idle_conns`, `max_idle_conns_per_host` and `disable_keep_alives` alongside the `keepalive` section; move them into it".to_owned());
+            return Err(SettingsError::OldKeepaliveKeys {
+                old: "`idle_conn_timeout`, `max_idle_conns`, `max_idle_conns_per_host` and `disable_keep_alives`",
+            });
         }
         keepalive.idle_conn_timeout = self
             .idle_conn_timeout

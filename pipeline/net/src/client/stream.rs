@@ -1,4 +1,4 @@
-//! gRPC calls with messages both ways.
+//! Bidirectional streaming gRPC calls.
 
 use std::future::poll_fn;
 
@@ -7,14 +7,14 @@ use h2::client::ResponseFuture;
 use h2::{RecvStream, SendStream};
 use http::HeaderMap;
 
-use super::MAX_ANSWER;
+use super::MAX_RESPONSE;
 use super::channel::Running;
 use super::grpc::{Opened, check_answer, outcome, unpack};
 use crate::compress::{Encoding, Level, compress_async};
 use crate::grpc::frame::{Assembler, Framed};
 use crate::grpc::{Code, Status};
 
-/// A call that is going on. Dropped, it is cancelled.
+/// A call in progress. Dropping it cancels the call.
 #[derive(Debug)]
 pub struct GrpcStream {
     sending: SendStream<Framed>,
@@ -25,18 +25,18 @@ pub struct GrpcStream {
 
 #[derive(Debug)]
 enum Receiving {
-    /// The answer has not begun.
+    /// The response has not started.
     Awaited(Box<ResponseFuture>),
-    Begun(Box<Answer>),
+    Begun(Box<StreamResponse>),
     Ended,
 }
 
 #[derive(Debug)]
-struct Answer {
+struct StreamResponse {
     headers: HeaderMap,
     body: RecvStream,
     assembler: Assembler,
-    /// Came with the message before.
+    /// Bytes received after the previous message.
     rest: Bytes,
 }
 
@@ -50,8 +50,7 @@ impl GrpcStream {
         }
     }
 
-    /// Sends a message, and with `last` says that it is the last one. It is on its way when this
-    /// returns; whether it arrives is told by the answer.
+    /// Sends a message; `last` half-closes the stream. Returns once queued; the response reports delivery.
     pub async fn send(&mut self, message: Bytes, last: bool) -> Result<(), Status> {
         let (payload, compressed) = match self.encoding {
             Some(encoding) if !message.is_empty() => {
@@ -65,12 +64,12 @@ impl GrpcStream {
         sent.map_err(|error| self.running.failure(error).status)
     }
 
-    /// Waits until the server has taken what was sent before, but for what its window holds. Who
-    /// sends much calls this before each message, so that not all of it waits here.
+    /// Waits until previously sent messages fit the server's flow-control window. Call it before each large message to
+    /// bound buffering.
     pub async fn ready(&mut self) -> Result<(), Status> {
         self.sending.reserve_capacity(1);
         while self.sending.capacity() == 0 {
-            // It tells of changes only.
+            // Resolves on capacity changes only.
             match poll_fn(|context| self.sending.poll_capacity(context)).await {
                 Some(capacity) => capacity.map_err(|error| self.running.failure(error).status)?,
                 None => {
@@ -82,7 +81,7 @@ impl GrpcStream {
         Ok(())
     }
 
-    /// The next message; none when the server has ended the call and all is well.
+    /// The next message; `None` when the server has ended the call with OK.
     pub async fn receive(&mut self) -> Result<Option<Bytes>, Status> {
         let running = &self.running;
         let failed = |error: h2::Error| running.failure(error).status;
@@ -90,10 +89,10 @@ impl GrpcStream {
             let (head, body) = answer.await.map_err(failed)?.into_parts();
             running.answered();
             check_answer(head.status, &head.headers)?;
-            self.receiving = Receiving::Begun(Box::new(Answer {
+            self.receiving = Receiving::Begun(Box::new(StreamResponse {
                 headers: head.headers,
                 body,
-                assembler: Assembler::new(MAX_ANSWER),
+                assembler: Assembler::new(MAX_RESPONSE),
                 rest: Bytes::new(),
             }));
         }

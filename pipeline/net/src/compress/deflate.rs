@@ -13,16 +13,16 @@
 //! gunzip: libdeflate  0.16              0.49               0.98
 //! ```
 //!
-//! Level 6 is the lowest that is never larger than what Go sends by default.
+//! Level 6 is the lowest whose output is never larger than Go's default.
 
 use flate2::read::MultiGzDecoder;
 use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
 
 use super::{Attempt, DecompressError, Encoding, Level, Room, into_growing, read_all};
 
-/// No deflate stream expands more than this.
+/// Maximum expansion of a deflate stream.
 const MAX_RATIO: usize = 1032;
-/// What is tried first where the size is not announced.
+/// Initial guess if the size is not announced.
 const TYPICAL_RATIO: usize = 8;
 
 pub(super) fn gzip(plain: &[u8], level: Level) -> Vec<u8> {
@@ -30,7 +30,7 @@ pub(super) fn gzip(plain: &[u8], level: Level) -> Vec<u8> {
     let mut out = vec![0; compressor.gzip_compress_bound(plain.len())];
     let len = compressor
         .gzip_compress(plain, &mut out)
-        .expect("the buffer has the size that the library asked for");
+        .expect("the buffer has the required size");
     out.truncate(len);
     out
 }
@@ -40,7 +40,7 @@ pub(super) fn zlib(plain: &[u8], level: Level) -> Vec<u8> {
     let mut out = vec![0; compressor.zlib_compress_bound(plain.len())];
     let len = compressor
         .zlib_compress(plain, &mut out)
-        .expect("the buffer has the size that the library asked for");
+        .expect("the buffer has the required size");
     out.truncate(len);
     out
 }
@@ -48,7 +48,7 @@ pub(super) fn zlib(plain: &[u8], level: Level) -> Vec<u8> {
 fn compressor(level: Level) -> Compressor {
     let level = match level.0 {
         0 | -1 => 6,
-        // Go's "Huffman only"; the fastest level here is no slower and packs better.
+        // Go's "Huffman only"; level 1 here is no slower and compresses better.
         -2 => 1,
         level => level.clamp(1, 12),
     };
@@ -56,8 +56,8 @@ fn compressor(level: Level) -> Compressor {
 }
 
 pub(super) fn gunzip(bytes: &[u8], room: &mut Room) -> Result<Vec<u8>, DecompressError> {
-    // libdeflate reads the first member and does not say where it ended. A second one would begin
-    // with these three bytes; where they merely happen to occur, the slower reader is right as well.
+    // libdeflate decodes only the first member. A second one would start with these three bytes; if they occur by
+    // chance, the slower decoder is correct too.
     let several = bytes
         .get(1..)
         .is_some_and(|rest| memchr::memmem::find(rest, &[0x1f, 0x8b, 8]).is_some());
@@ -65,7 +65,7 @@ pub(super) fn gunzip(bytes: &[u8], room: &mut Room) -> Result<Vec<u8>, Decompres
         let guess = bytes.len().saturating_mul(TYPICAL_RATIO);
         return read_all(Encoding::Gzip, MultiGzDecoder::new(bytes), guess, room);
     }
-    // The last four bytes are the size, if this is honest.
+    // The last four bytes are the claimed size.
     let announced = bytes
         .last_chunk()
         .map_or(0, |size| u32::from_le_bytes(*size) as usize);
@@ -92,7 +92,7 @@ fn outcome(
         Ok(len) => Ok(Attempt::Done(len)),
         Err(DecompressionError::InsufficientSpace) => Ok(Attempt::TooSmall),
         Err(DecompressionError::BadData) => {
-            let reason = "corrupt, cut off, or not in this format".to_owned();
+            let reason = "corrupt, truncated, or not in this format".to_owned();
             Err(DecompressError::Invalid { encoding, reason })
         }
     }

@@ -1,27 +1,28 @@
-//! What encodings there are, and what each place calls them.
+//! Encodings and their names in gRPC, HTTP and configurations.
 
+use crate::SettingsError;
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How bytes are compressed.
+/// A compression format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
     Gzip,
-    /// Deflate in zlib's frame, which HTTP calls `deflate`.
+    /// zlib format, called `deflate` in HTTP.
     Zlib,
     Zstd,
     /// One snappy block.
     Snappy,
-    /// Snappy's stream format.
+    /// Snappy framing format.
     SnappyFramed,
     /// LZ4 frames.
     Lz4,
 }
 
 impl Encoding {
-    /// The encoding that `grpc-encoding` names. gRPC's `snappy` is the stream format.
+    /// The encoding of a `grpc-encoding` name. gRPC's `snappy` is the framing format.
     pub(crate) fn from_grpc(name: &str) -> Option<Encoding> {
         match name {
             "gzip" => Some(Encoding::Gzip),
@@ -32,7 +33,7 @@ impl Encoding {
         }
     }
 
-    /// What `grpc-encoding` calls it; `None` for what gRPC has no name for.
+    /// The `grpc-encoding` name; `None` if gRPC has none.
     pub(crate) fn to_grpc(self) -> Option<&'static str> {
         match self {
             Encoding::Gzip => Some("gzip"),
@@ -43,8 +44,8 @@ impl Encoding {
         }
     }
 
-    /// The encoding of a body under a `content-encoding`. Old Collectors sent the stream format under
-    /// the name `snappy`, so there the body itself decides.
+    /// The encoding for a `content-encoding`. Old Collectors sent the framing format as `snappy`, so the body decides
+    /// in that case.
     pub(crate) fn from_http(name: &str, body: &[u8]) -> Option<Encoding> {
         match name {
             "gzip" => Some(Encoding::Gzip),
@@ -59,11 +60,11 @@ impl Encoding {
     }
 }
 
-/// `grpc-accept-encoding`: everything that [`Encoding::from_grpc`] knows.
+/// `grpc-accept-encoding`: all names of [`Encoding::from_grpc`].
 pub(crate) const GRPC_ACCEPTED: &str = "gzip,zstd,snappy,deflate";
 
 impl Encoding {
-    /// A name of its own for each, also where protocols share one.
+    /// A unique name.
     pub fn name(self) -> &'static str {
         match self {
             Encoding::Gzip => "gzip",
@@ -100,7 +101,7 @@ impl fmt::Display for Encoding {
     }
 }
 
-/// How hard to compress; 0 stands for the default, as in the Collector's `compression_params`.
+/// Compression level; 0 means the default, as in the Collector's `compression_params`.
 ///
 /// gzip, zlib, deflate: 1 (fastest) to 9 (smallest), -1 for the default, which is 6, and -2 for the
 /// fastest. zstd: 1 to 22, the default is 3. The others have no levels.
@@ -108,7 +109,7 @@ impl fmt::Display for Encoding {
 #[serde(transparent)]
 pub struct Level(pub i32);
 
-/// What to compress outgoing messages with.
+/// Compression of outgoing messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-unknown" = "unsupported compression type", "x-aliases" = {"": "none"}))]
 #[serde(rename_all = "lowercase")]
@@ -122,7 +123,7 @@ pub enum Compression {
     #[serde(rename = "x-snappy-framed")]
     SnappyFramed,
     Lz4,
-    /// Send as it is.
+    /// No compression.
     None,
 }
 
@@ -141,7 +142,7 @@ impl Compression {
         }
     }
 
-    /// The format of HTTP bodies under this name.
+    /// The format of HTTP bodies.
     pub fn for_http(self) -> Option<Encoding> {
         match self {
             Compression::Gzip => Some(Encoding::Gzip),
@@ -154,22 +155,19 @@ impl Compression {
         }
     }
 
-    /// The format of gRPC messages under this name; the words of the error are the Collector's.
-    pub fn for_grpc(self) -> Result<Option<Encoding>, String> {
+    /// The format of gRPC messages; errors are worded as in the Collector.
+    pub fn for_grpc(self) -> Result<Option<Encoding>, SettingsError> {
         match self {
             Compression::None => Ok(None),
             Compression::Gzip => Ok(Some(Encoding::Gzip)),
             Compression::Zstd => Ok(Some(Encoding::Zstd)),
             Compression::Snappy => Ok(Some(Encoding::SnappyFramed)),
-            other => Err(format!(
-                "unsupported compression type {:?} for gRPC; use gzip, zstd, snappy or none",
-                other.name()
-            )),
+            other => Err(SettingsError::GrpcCompression(other.name())),
         }
     }
 
-    /// Whether the level exists for this compression.
-    pub fn check_level(self, level: Level) -> Result<(), String> {
+    /// Checks that the level exists for this compression.
+    pub fn check_level(self, level: Level) -> Result<(), SettingsError> {
         let allowed = match self {
             Compression::Gzip | Compression::Zlib | Compression::Deflate => -2..=9,
             Compression::Zstd => i32::MIN..=i32::MAX,
@@ -178,9 +176,9 @@ impl Compression {
         if allowed.contains(&level.0) {
             return Ok(());
         }
-        let (level, name) = (level.0, self.name());
-        Err(format!(
-            "unsupported parameters {{Level:{level}}} for compression type {name:?}"
-        ))
+        Err(SettingsError::CompressionLevel {
+            level: level.0,
+            compression: self.name(),
+        })
     }
 }

@@ -1,11 +1,11 @@
-//! Compressing and decompressing whole messages.
+//! Compresses and decompresses whole messages.
 //!
-//! A message is always at hand as a whole, so it goes through in one call, which for gzip is several
-//! times faster than a stream ([`deflate`] has the figures). What is decompressed is untrusted: no
-//! output grows beyond the caller's limit, whatever the input announces.
+//! Messages are complete in memory, so one call processes them, which for gzip is several times faster than streaming
+//! ([`deflate`] has the figures). Input is untrusted: output never exceeds the caller's limit, whatever size the input
+//! announces.
 //!
-//! Contexts are not kept between calls: setting one up was measured at 3 % of a zstd call on a small
-//! message (182 KB) and less than that for gzip, too little for state that lives as long as threads.
+//! Contexts are not kept between calls: setup took 3 % of a zstd call on a small message (182 KB) and less for gzip,
+//! too little to justify per-thread state.
 
 mod deflate;
 mod encoding;
@@ -32,11 +32,11 @@ pub enum DecompressError {
     Exhausted(#[from] Exhausted),
 }
 
-/// What is up to this size is worked on where it is, which takes some ms at most; what is larger goes
-/// to a thread of its own, so that it does not hold up the connections that share this thread.
+/// Input up to this size is processed inline, which takes a few ms at most; larger input goes to a blocking thread, so
+/// that it does not delay connections on this thread.
 const INLINE: usize = 1 << 20;
-/// A message that came in no more than [`INLINE`] bytes may still become so much larger that it takes
-/// long; beyond this it is begun anew on a thread of its own.
+/// Input up to [`INLINE`] bytes may still expand so much that it takes long; beyond this output size it is restarted on
+/// a blocking thread.
 const INLINE_OUTPUT: usize = 8 << 20;
 
 /// Decompresses a whole message of at most `limit` bytes.
@@ -53,8 +53,8 @@ pub fn decompress(
     decompress_into(&mut room, encoding, bytes)
 }
 
-/// [`decompress`], where each buffer is admitted before it is made, with room for what is decoded
-/// from it. That room is left when the buffer is full.
+/// [`decompress`] with admission of each buffer before it is allocated, plus memory for decoding it, which stays
+/// reserved once the buffer is full.
 fn decompress_admitted(
     admission: &Admission,
     encoding: Encoding,
@@ -72,7 +72,7 @@ fn decompress_admitted(
     Ok((plain, reservation))
 }
 
-/// About what a message takes once it is decoded.
+/// Estimated memory of a decoded message.
 fn decoded_size(size: usize) -> usize {
     size.saturating_add(size / 16)
 }
@@ -103,15 +103,13 @@ pub fn compress(encoding: Encoding, level: Level, plain: &[u8]) -> Bytes {
         Encoding::SnappyFramed => snappy::compress_framed(plain),
         Encoding::Lz4 => stream::lz4(plain),
     };
-    // The buffer was made for the worst case, and the bytes may wait in a queue.
+    // The buffer has the worst-case size, and may wait in a queue.
     bytes.shrink_to_fit();
     Bytes::from(bytes)
 }
 
-/// Decompresses what a client sent, as far as there is room for it, and away from the runtime's
-/// threads if it may take long. With it comes the room for what is decoded from it: a request that
-/// was decompressed is not refused afterwards because of others that came in the meantime, so that
-/// some of a crowd always get in.
+/// Decompresses a request, if admitted, on a blocking thread if it may take long. Also reserves the memory to decode
+/// it: a decompressed request is not refused later because of others, so that some requests of a crowd always succeed.
 pub(crate) async fn decompress_request(
     admission: &Admission,
     encoding: Encoding,
@@ -125,12 +123,12 @@ pub(crate) async fn decompress_request(
             done => return done,
         }
     }
-    let (asked, bytes) = (admission.clone(), bytes.clone());
-    let work = move || decompress_admitted(&asked, encoding, &bytes, limit);
+    let (admitting, bytes) = (admission.clone(), bytes.clone());
+    let work = move || decompress_admitted(&admitting, encoding, &bytes, limit);
     finished(admission.run_blocking(work).await)
 }
 
-/// Decompresses what a server answered, away from the runtime's threads if it may take long.
+/// Decompresses a response, on a blocking thread if it may take long.
 pub(crate) async fn decompress_answer(
     encoding: Encoding,
     bytes: &Bytes,
@@ -143,7 +141,7 @@ pub(crate) async fn decompress_answer(
     .await
 }
 
-/// [`compress`], away from the runtime's threads if that may take long.
+/// [`compress`], on a blocking thread if it may take long.
 pub(crate) async fn compress_async(encoding: Encoding, level: Level, plain: &Bytes) -> Bytes {
     let plain = plain.clone();
     off_thread(plain.len() > INLINE, move || {
@@ -159,22 +157,22 @@ async fn off_thread<T: Send + 'static>(far: bool, work: impl FnOnce() -> T + Sen
     finished(spawn_blocking(work).await)
 }
 
-/// The task is never aborted, so it can only have panicked: that is passed on.
+/// The task is never aborted, so a join error is a panic: propagate it.
 fn finished<T>(task: Result<T, JoinError>) -> T {
     task.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
-/// What a decompressed message may take.
+/// Memory limit for a decompressed message.
 struct Room<'a> {
     limit: usize,
-    /// Bytes of it that are in use.
+    /// Bytes in use.
     filled: usize,
-    /// None where only the limit counts.
+    /// `None` if only the limit applies.
     reservation: Option<&'a mut Reservation>,
 }
 
 impl Room<'_> {
-    /// Called before there is a buffer of this size.
+    /// Called before a buffer of this size is allocated.
     fn admit(&mut self, size: usize) -> Result<(), Exhausted> {
         match &mut self.reservation {
             Some(reservation) => {
@@ -185,7 +183,7 @@ impl Room<'_> {
         }
     }
 
-    /// Called when so many bytes of the buffer are filled, which is kept.
+    /// Called when `filled` bytes of the buffer are in use.
     fn fill(&mut self, filled: usize) {
         if let Some(reservation) = &mut self.reservation {
             reservation.spend(filled.saturating_sub(self.filled));
@@ -194,14 +192,14 @@ impl Room<'_> {
     }
 }
 
-/// What one attempt to decompress into a buffer of fixed size came to.
+/// Result of decompressing into a buffer of fixed size.
 enum Attempt {
     Done(usize),
     TooSmall,
 }
 
-/// Decompresses into ever larger buffers, from `guess` to `limit` bytes, for libraries that need the
-/// room beforehand.
+/// Decompresses into increasingly large buffers, from `guess` to `limit` bytes, for libraries that need the full buffer
+/// upfront.
 fn into_growing(
     guess: usize,
     room: &mut Room,
@@ -211,7 +209,7 @@ fn into_growing(
     let mut size = guess.clamp(1, limit.max(1));
     loop {
         room.admit(size)?;
-        // Zeroed memory of this size comes fresh from the kernel: what is not written costs nothing.
+        // Zeroed memory of this size comes from fresh pages: untouched ones cost nothing.
         let mut buffer = vec![0; size];
         match attempt(&mut buffer)? {
             Attempt::Done(len) if len <= limit => {
@@ -227,7 +225,7 @@ fn into_growing(
     }
 }
 
-/// Reads a decoder to its end, or until it has given more than `limit` bytes.
+/// Reads a decoder to its end, or until it exceeds `limit` bytes.
 fn read_all(
     encoding: Encoding,
     mut decoder: impl Read,
@@ -257,7 +255,7 @@ fn read_all(
             }
             break;
         }
-        // The larger the steps, the more is set aside that is never used.
+        // Larger steps would reserve more unused memory.
         size = size.saturating_add(size / 4 + 1).min(limit);
     }
     plain.shrink_to_fit();

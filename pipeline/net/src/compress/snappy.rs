@@ -1,4 +1,4 @@
-//! Snappy, as one block and as a stream of frames.
+//! Snappy block and framing formats.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use snap::write::FrameEncoder;
 
 use super::{DecompressError, Encoding, Room, read_all};
 
-/// How every snappy stream begins.
+/// Stream identifier of the framing format.
 const STREAM_HEADER: &[u8] = b"\xff\x06\x00\x00sNaPpY";
 
 pub(super) fn is_framed(bytes: &[u8]) -> bool {

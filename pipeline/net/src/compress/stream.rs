@@ -9,17 +9,16 @@ use super::{Attempt, DecompressError, Encoding, Level, Room, into_growing, read_
 
 /// zstd's error code for an output buffer that is too small, as its functions return it.
 const OUTPUT_TOO_SMALL: usize = 0usize.wrapping_sub(70);
-/// What is tried first where a frame does not announce its size.
+/// Initial guess if a frame does not announce its size.
 const TYPICAL_RATIO: usize = 8;
 
 pub(super) fn zstd(plain: &[u8], level: Level) -> Vec<u8> {
     let mut out = Vec::with_capacity(zstd_safe::compress_bound(plain.len()));
-    zstd_safe::compress(&mut out, plain, level.0)
-        .expect("the buffer has the size that the library asked for");
+    zstd_safe::compress(&mut out, plain, level.0).expect("the buffer has the required size");
     out
 }
 
-/// A frame's window costs nothing here: the output itself is the window.
+/// The frame's window costs no memory: the output buffer is the window.
 pub(super) fn unzstd(bytes: &[u8], room: &mut Room) -> Result<Vec<u8>, DecompressError> {
     let announced = zstd_safe::get_frame_content_size(bytes).ok().flatten();
     let guess = announced

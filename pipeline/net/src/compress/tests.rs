@@ -13,7 +13,7 @@ const ALL: [Encoding; 6] = [
     Encoding::Lz4,
 ];
 
-/// A few hundred KB that compress about as a profile does.
+/// A few hundred KB that compress like a profile.
 fn text() -> Vec<u8> {
     (0..20_000u32)
         .flat_map(|i| format!("frame {} of {}\n", i * i % 997, i % 31).into_bytes())
@@ -21,7 +21,7 @@ fn text() -> Vec<u8> {
 }
 
 #[test]
-fn every_encoding_gives_back_what_went_in() {
+fn every_encoding_round_trips() {
     for plain in [&b""[..], b"x", &text()] {
         for encoding in ALL {
             let bytes = compress(encoding, Level::default(), plain);
@@ -35,7 +35,7 @@ fn every_encoding_gives_back_what_went_in() {
 }
 
 #[test]
-fn higher_levels_pack_tighter() {
+fn higher_levels_compress_better() {
     for encoding in [Encoding::Gzip, Encoding::Zlib, Encoding::Zstd] {
         let size = |level| compress(encoding, Level(level), &text()).len();
         assert!(size(9) < size(1), "{encoding}");
@@ -43,7 +43,7 @@ fn higher_levels_pack_tighter() {
 }
 
 #[test]
-fn a_bomb_is_refused_at_the_limit_and_the_message_names_it() {
+fn a_bomb_is_refused_and_the_error_names_the_limit() {
     let bomb = vec![0; 10_000_000];
     for encoding in ALL {
         let bytes = compress(encoding, Level::default(), &bomb);
@@ -65,19 +65,19 @@ fn a_bomb_is_refused_at_the_limit_and_the_message_names_it() {
 }
 
 #[test]
-fn no_buffer_is_made_that_was_not_admitted() {
+fn buffers_are_admitted_before_allocation() {
     const LIMIT: u64 = 1_000_000;
     let admission = Admission::with_memory_reader(|| Some(0), LIMIT);
     for encoding in ALL {
-        // Where it is read in steps of a quarter, one of them is larger than the limit: what is filled is
-        // in the reading, which here is always the same.
+        // When reading in steps of a quarter, one step exceeds the limit: filled bytes count in the reading, which is
+        // constant here.
         let large = compress(encoding, Level::default(), &vec![0; 8_000_000]);
         let refused = decompress_admitted(&admission, encoding, &large, usize::MAX);
         assert!(
             matches!(refused, Err(DecompressError::Exhausted(_))),
             "{encoding}"
         );
-        // What it takes is given back when it is done.
+        // The reservation is released when done.
         for _ in 0..3 {
             let fits = compress(encoding, Level::default(), &[7; 400_000]);
             let plain = decompress_admitted(&admission, encoding, &fits, usize::MAX);
@@ -88,7 +88,7 @@ fn no_buffer_is_made_that_was_not_admitted() {
 }
 
 #[tokio::test]
-async fn a_request_that_becomes_large_leaves_the_thread_that_it_came_on() {
+async fn a_request_that_expands_is_moved_to_a_blocking_thread() {
     let admission = Admission::unlimited();
     for encoding in ALL {
         for size in [1000, INLINE_OUTPUT, INLINE_OUTPUT + 1, 3 * INLINE_OUTPUT] {
@@ -105,7 +105,7 @@ async fn a_request_that_becomes_large_leaves_the_thread_that_it_came_on() {
 }
 
 #[test]
-fn a_gzip_of_several_members_is_read_whole() {
+fn a_multi_member_gzip_is_fully_decoded() {
     let twice = [&text()[..], &text()[..]].concat();
     let member = compress(Encoding::Gzip, Level::default(), &text());
     let both = [&member[..], &member[..]].concat();
@@ -117,7 +117,7 @@ fn a_gzip_of_several_members_is_read_whole() {
 }
 
 #[test]
-fn several_zstd_frames_and_frames_without_size_are_read_whole() {
+fn multiple_zstd_frames_and_frames_without_size_are_fully_decoded() {
     let mut encoder = zstd::Encoder::new(Vec::new(), 3).unwrap();
     encoder.write_all(&text()).unwrap();
     let unsized_frame = encoder.finish().unwrap();
@@ -134,7 +134,7 @@ fn several_zstd_frames_and_frames_without_size_are_read_whole() {
 }
 
 #[test]
-fn a_lying_size_in_a_gzip_trailer_is_found_out() {
+fn a_wrong_size_in_a_gzip_trailer_is_detected() {
     let mut bytes = compress(Encoding::Gzip, Level::default(), &text()).to_vec();
     let size = bytes.len() - 4;
     for announced in [0u32, 1, u32::MAX] {
@@ -147,7 +147,7 @@ fn a_lying_size_in_a_gzip_trailer_is_found_out() {
 }
 
 #[test]
-fn snappy_over_http_is_recognized_by_its_bytes() {
+fn snappy_over_http_is_detected_by_content() {
     let framed = compress(Encoding::SnappyFramed, Level::default(), b"x");
     let block = compress(Encoding::Snappy, Level::default(), b"x");
     assert_eq!(
@@ -161,13 +161,14 @@ fn snappy_over_http_is_recognized_by_its_bytes() {
 }
 
 #[test]
-fn grpc_names_stand_for_the_formats_that_go_sends() {
+fn grpc_names_mean_the_formats_of_go() {
     for name in GRPC_ACCEPTED.split(',') {
         let encoding = Encoding::from_grpc(name).unwrap();
         assert_eq!(encoding.to_grpc(), Some(name));
     }
     assert_eq!(Encoding::from_grpc("snappy"), Some(Encoding::SnappyFramed));
-    assert!(Compression::Lz4.for_grpc().unwrap_err().contains("\"lz4\""));
+    let error = Compression::Lz4.for_grpc().unwrap_err();
+    assert!(error.to_string().contains("\"lz4\""));
 }
 
 #[test]
@@ -188,7 +189,7 @@ fn levels_are_checked_as_the_collector_does() {
     }
 }
 
-/// Sizes that Go's `compress/gzip` gives at its default level.
+/// Sizes of Go's `compress/gzip` at its default level.
 #[test]
 fn gzip_is_never_larger_than_go_s() {
     let dir = concat!(

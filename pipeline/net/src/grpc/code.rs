@@ -1,4 +1,4 @@
-//! The seventeen gRPC status codes and how they meet HTTP's.
+//! The seventeen gRPC status codes and their mapping to HTTP.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// All codes, in the order of their numbers.
+    /// All codes in numeric order.
     pub const ALL: [Code; 17] = [
         Code::Ok,
         Code::Cancelled,
@@ -47,7 +47,7 @@ impl Code {
         Code::Unauthenticated,
     ];
 
-    /// The code with this number; a number nobody has defined is [`Code::Unknown`].
+    /// The code with this number; undefined numbers are [`Code::Unknown`].
     pub fn from_number(number: i32) -> Code {
         usize::try_from(number)
             .ok()
@@ -59,7 +59,7 @@ impl Code {
         self as u8
     }
 
-    /// What a gRPC client makes of an answer that is plain HTTP, such as a proxy's error page.
+    /// The gRPC code for a plain HTTP response, such as a proxy's error page.
     pub fn from_http_answer(status: http::StatusCode) -> Code {
         match status.as_u16() {
             400 => Code::Internal,
@@ -71,7 +71,7 @@ impl Code {
         }
     }
 
-    /// What an OTLP/HTTP receiver answers where OTLP/gRPC would answer `self`.
+    /// The OTLP/HTTP status for `self`.
     pub fn to_http(self) -> http::StatusCode {
         use http::StatusCode;
         match self {
@@ -95,7 +95,7 @@ impl Code {
         }
     }
 
-    /// What an OTLP/HTTP exporter makes of an answer, for code that speaks in gRPC codes.
+    /// The gRPC code for an OTLP/HTTP response status.
     pub fn from_http(status: http::StatusCode) -> Code {
         match status.as_u16() {
             200..=299 => Code::Ok,
@@ -110,7 +110,7 @@ impl Code {
     }
 }
 
-/// The name as Go's gRPC prints it, which is what operators know from the Collector's logs.
+/// The name as printed by grpc-go and thus in the Collector's logs.
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_that_may_be_retried_stays_so_through_http() {
+    fn retryable_codes_stay_retryable_through_http() {
         for code in [Code::Unavailable, Code::DataLoss, Code::Aborted] {
             assert_eq!(Code::from_http(code.to_http()), Code::Unavailable);
         }

@@ -1,16 +1,16 @@
-//! `google.rpc.Status` in protobuf, as its `.proto` files say it, without what nobody asks for.
+//! `google.rpc.Status` in protobuf, limited to the fields in use.
 //!
-//! It travels base64-coded in the trailer `grpc-status-details-bin`, and as the body of every
-//! OTLP/HTTP error. What arrives is untrusted: anything malformed is refused as a whole.
+//! Sent base64-encoded in the trailer `grpc-status-details-bin`, and as the body of OTLP/HTTP errors. Input is
+//! untrusted: a malformed message is rejected as a whole.
 
 use std::time::Duration;
 
 use prost::Message;
 
 const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
-/// More details than this in one status is no status of an honest server.
+/// Maximum number of details in a status.
 const MAX_DETAILS: usize = 64;
-/// Nor is a longer one. An empty detail has 2 bytes, and takes 24 times as much memory.
+/// Maximum size of a status. An empty detail takes 2 bytes on the wire and 24 times as much memory.
 const MAX_BYTES: usize = 256 << 10;
 
 /// One `google.protobuf.Any` of a status that is not a `RetryInfo`.
@@ -49,7 +49,7 @@ struct DurationMessage {
     nanos: i32,
 }
 
-/// What a `google.rpc.Status` says.
+/// A decoded `google.rpc.Status`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct RpcStatus {
     pub code: i32,
@@ -58,7 +58,7 @@ pub(super) struct RpcStatus {
     pub details: Vec<Detail>,
 }
 
-/// Why bytes are no `google.rpc.Status`.
+/// A malformed `google.rpc.Status`.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("malformed google.rpc.Status")]
 pub struct MalformedStatus;
@@ -119,7 +119,7 @@ impl From<Duration> for DurationMessage {
     }
 }
 
-/// A negative one means "now".
+/// Negative durations mean "now".
 impl From<DurationMessage> for Duration {
     fn from(message: DurationMessage) -> Self {
         let nanos = u32::try_from(message.nanos).unwrap_or(0).min(999_999_999);
@@ -136,7 +136,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_the_bytes_another_implementation_wrote() {
+    fn decodes_bytes_of_protoc() {
         // protoc --encode=google.rpc.Status: code 14, message "busy", RetryInfo 1.5 s
         let mut bytes =
             b"\x08\x0e\x12\x04busy\x1a\x36\x0a\x28type.googleapis.com/google.rpc.RetryInfo"
@@ -184,7 +184,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_written_is_read_back(code in 0i32..17, message in ".{0,20}", millis in proptest::option::of(0u64..1_000_000), url in "[a-z/.]{0,20}", value: Vec<u8>) {
+        fn round_trips(code in 0i32..17, message in ".{0,20}", millis in proptest::option::of(0u64..1_000_000), url in "[a-z/.]{0,20}", value: Vec<u8>) {
             let status = RpcStatus {
                 code,
                 message,

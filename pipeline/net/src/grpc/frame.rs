@@ -1,9 +1,8 @@
-//! Messages on the wire: one flag byte, four bytes of length, the payload.
+//! gRPC message framing: one flag byte, four length bytes, the payload.
 //!
-//! A message goes out as slices ([`Framed`]), never joined. It comes in as DATA frames: when
-//! one frame holds all of it, the message is a slice of that frame; otherwise the payload is copied
-//! once, into a buffer of its announced size. The announced size is a stranger's word, so beyond
-//! [`TRUSTED`] the buffer grows only as bytes really arrive.
+//! Messages are sent as slices ([`Framed`]), never joined. They arrive as DATA frames: if one frame holds the whole
+//! message, the message is a slice of it; otherwise the payload is copied once, into a buffer of its announced size.
+//! The announced size is untrusted, so beyond [`TRUSTED`] the buffer grows as bytes arrive.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -20,20 +19,20 @@ use crate::chunks::Chunks;
 use crate::pace::Pace;
 
 const PREFIX: usize = 5;
-/// Announced sizes up to this are allocated at once.
+/// Announced sizes up to this are allocated upfront.
 const TRUSTED: usize = 1 << 20;
 
-/// One message on its way out.
+/// An outgoing message.
 #[derive(Debug)]
 pub(crate) struct Framed {
     prefix: [u8; PREFIX],
-    /// How much of `prefix` has been sent.
+    /// Bytes of `prefix` already sent.
     sent: usize,
     payload: Chunks,
 }
 
 impl Framed {
-    /// Fails where four bytes cannot hold the length.
+    /// Fails if the length does not fit four bytes.
     pub fn new(payload: impl Into<Chunks>, compressed: bool) -> Result<Framed, Status> {
         let payload = payload.into();
         let Ok(len) = u32::try_from(payload.remaining()) else {
@@ -81,14 +80,14 @@ impl Buf for Framed {
     }
 }
 
-/// The body of an answer.
+/// The body of a response.
 pub(crate) enum AnswerBody {
-    /// A message, or none, and the trailers.
+    /// An optional message, and the trailers.
     Unary {
         message: Option<Framed>,
         trailers: Option<HeaderMap>,
     },
-    /// What the handler says while it works, and how that ended.
+    /// Messages from a running handler, and its result.
     Conversation {
         messages: mpsc::Receiver<Framed>,
         work: Option<Work>,
@@ -96,7 +95,7 @@ pub(crate) enum AnswerBody {
     },
 }
 
-/// A handler at work.
+/// A running handler.
 pub(crate) type Work = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
 
 impl AnswerBody {
@@ -156,7 +155,7 @@ impl Body for AnswerBody {
                     status.write_to(&mut headers);
                     *trailers = Some(headers);
                 }
-                // What was said comes before the end, which drops the sender.
+                // Drain messages first; the sender is dropped at the end.
                 match messages.poll_recv(context) {
                     Poll::Ready(Some(message)) => Poll::Ready(Some(Ok(Frame::data(message)))),
                     Poll::Ready(None) => Poll::Ready(
@@ -178,19 +177,19 @@ impl Body for AnswerBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        // Without a hint no `content-length` is sent, which gRPC answers never carry.
+        // No size hint, so that no `content-length` is sent, as is usual for gRPC.
         SizeHint::default()
     }
 }
 
-/// A message as it came: still compressed where the flag says so.
+/// A message as received, compressed if flagged.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Received {
     pub compressed: bool,
     pub payload: Bytes,
 }
 
-/// Puts one message together from the pieces that arrive.
+/// Assembles a message from received pieces.
 #[derive(Debug)]
 pub(crate) struct Assembler {
     limit: usize,
@@ -223,7 +222,7 @@ impl Assembler {
         }
     }
 
-    /// For a call that has one message: more bytes than it has are an error.
+    /// For unary calls: excess bytes are an error.
     pub fn push(&mut self, mut data: Bytes) -> Result<(), Status> {
         self.fill(&mut data)?;
         if data.is_empty() {
@@ -233,7 +232,7 @@ impl Assembler {
         Err(Status::new(Code::Internal, message))
     }
 
-    /// Takes what belongs to the message.
+    /// Takes the bytes that belong to the message.
     fn fill(&mut self, data: &mut Bytes) -> Result<(), Status> {
         while !data.is_empty() {
             match &mut self.state {
@@ -273,8 +272,7 @@ impl Assembler {
         Ok(())
     }
 
-    /// For a call that has several messages: the one that `data` completes, if it does. What belongs
-    /// to the next one is left in `data`.
+    /// For streaming calls: returns the message completed by `data`, if any. Leaves bytes of the next one in `data`.
     pub fn next(&mut self, data: &mut Bytes) -> Result<Option<Received>, Status> {
         self.fill(data)?;
         if !matches!(self.state, State::Done(_)) {
@@ -314,7 +312,7 @@ impl Assembler {
         Ok(())
     }
 
-    /// The message; `None` if not one byte of it has come.
+    /// The message; `None` if no byte was received.
     pub fn finish(self) -> Result<Option<Received>, Status> {
         match self.state {
             State::Done(received) => Ok(Some(received)),
@@ -327,19 +325,19 @@ impl Assembler {
     }
 }
 
-/// In grpc-go's words, which people search for.
+/// Worded as in grpc-go, for searchability.
 fn too_large(size: usize, limit: usize) -> Status {
     let message = format!("grpc: received message larger than max ({size} vs. {limit})");
     Status::new(Code::ResourceExhausted, message)
 }
 
-/// The messages of a request that has several.
+/// The messages of a streaming request.
 #[derive(Debug)]
 pub(crate) struct Messages<B> {
     body: B,
     admission: Admission,
     assembler: Assembler,
-    /// Came with the message before.
+    /// Bytes received after the previous message.
     rest: Bytes,
 }
 
@@ -347,7 +345,7 @@ impl<B> Messages<B>
 where
     B: Body<Data = Bytes, Error = hyper::Error> + Unpin,
 {
-    /// Refuses messages of more than `limit` bytes, and those that there is no room for.
+    /// Refuses messages of more than `limit` bytes and those not admitted.
     pub fn new(body: B, limit: usize, admission: Admission) -> Messages<B> {
         Messages {
             body,
@@ -357,7 +355,7 @@ where
         }
     }
 
-    /// None at the end of the request.
+    /// The next message; `None` at the end of the request.
     pub async fn next(&mut self) -> Result<Option<Received>, Status> {
         let mut pace = Pace::start(Instant::now());
         loop {
@@ -374,7 +372,7 @@ where
     }
 }
 
-/// Receives the one message of a unary request, and the end of the stream after it.
+/// Reads the message of a unary request and the end of the stream.
 pub(crate) async fn read_unary<B>(
     body: &mut B,
     limit: usize,
@@ -394,7 +392,7 @@ where
         .ok_or_else(|| Status::new(Code::Internal, message))
 }
 
-/// The next piece of a request; none at its end.
+/// The next piece of a request; `None` at its end.
 async fn next_data<B>(
     body: &mut B,
     pace: &mut Pace,
@@ -466,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_single_message_is_refused() {
+    fn refuses_anything_but_a_single_message() {
         for (pieces, code) in [
             (&[&[2, 0, 0, 0, 0][..]][..], Code::Internal),
             (&[&[0, 0, 0, 0, 9], b"short"], Code::Internal),
@@ -490,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn a_big_announcement_alone_takes_little_memory() {
+    fn a_large_announced_size_alone_takes_little_memory() {
         let mut assembler = Assembler::new(usize::MAX);
         assembler
             .push(Bytes::from_static(&[0, 255, 255, 255, 255, 1]))
@@ -503,7 +501,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_cut_gives_the_same_message(
+        fn any_split_gives_the_same_message(
             payload in proptest::collection::vec(any::<u8>(), 0..3_000),
             cuts in proptest::collection::vec(1usize..700, 0..20),
             compressed: bool,

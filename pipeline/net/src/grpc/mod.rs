@@ -1,12 +1,11 @@
-//! gRPC as bytes on HTTP/2: statuses, message frames, deadlines.
+//! gRPC over HTTP/2: statuses, message framing, deadlines.
 //!
-//! Everything here is plain data and plain functions; who listens and who dials is in
-//! [`crate::server`] and [`crate::client`]. A unary call is, in each direction,
+//! Plain data and functions only; [`crate::server`] and [`crate::client`] do the I/O. A unary call is, in each
+//! direction,
 //!
-//! ```text
-//! HEADERS  :path /package.Service/Method, content-type application/grpc, grpc-encoding, metadata
-//! DATA     00 0002c5e6 <181734 bytes>          1 byte "compressed?", 4 bytes length, the message
-//! HEADERS  grpc-status, grpc-message, grpc-status-details-bin           (answers only)
+//! ```text HEADERS  :path /package.Service/Method, content-type application/grpc, grpc-encoding, metadata DATA     00
+//! 0002c5e6 <181734 bytes>          1 byte "compressed?", 4 bytes length, the message HEADERS  grpc-status,
+//! grpc-message, grpc-status-details-bin           (responses only)
 //! ```
 //!
 //! A streaming call repeats the DATA part.
@@ -14,6 +13,7 @@
 mod code;
 mod details;
 pub(crate) mod frame;
+mod go_errors;
 mod status;
 pub(crate) mod timeout;
 

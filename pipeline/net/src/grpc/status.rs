@@ -1,4 +1,4 @@
-//! A call's outcome, and its passage through trailers.
+//! A call's status, and its encoding in trailers.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,13 +16,13 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
-/// Longer messages are cut, so that a status always fits a peer's header limit (8 KiB and up).
+/// Longer messages are truncated to fit peers' header limits (8 KiB and up).
 const MAX_MESSAGE: usize = 2048;
 
-/// When to ask again where there was no memory for a request.
+/// Retry delay for requests refused for lack of memory.
 const MEMORY_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Binary headers go out without padding and are read with or without it.
+/// Binary headers are sent without padding and accepted with or without it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -30,17 +30,17 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Why a call failed, in gRPC's terms. [`Code::Ok`] never stands in an `Err`.
+/// Why a call failed. The code is never [`Code::Ok`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     pub code: Code,
     pub message: String,
-    /// The server's `RetryInfo`: not to be asked again before this has passed.
+    /// The server's `RetryInfo`: minimum delay before a retry.
     pub retry_delay: Option<Duration>,
-    /// Other details, kept as they came.
+    /// Other details, unchanged.
     pub details: Vec<Detail>,
-    /// Nobody answered: the connection, or the stream, ended under the call. The server may have
-    /// acted on it, or may have died of it.
+    /// No response: the connection or stream ended during the call. The server may have handled the call, or crashed
+    /// because of it.
     pub is_connection_lost: bool,
 }
 
@@ -68,7 +68,7 @@ impl Status {
         self
     }
 
-    /// The `google.rpc.Status` message, as OTLP/HTTP answers carry it.
+    /// The `google.rpc.Status` message, as in OTLP/HTTP error responses.
     pub fn to_protobuf(&self) -> Vec<u8> {
         RpcStatus {
             code: i32::from(self.code.number()),
@@ -79,7 +79,7 @@ impl Status {
         .encode()
     }
 
-    /// Reads a `google.rpc.Status` message.
+    /// Decodes a `google.rpc.Status` message.
     pub fn from_protobuf(bytes: &[u8]) -> Result<Status, MalformedStatus> {
         let status = RpcStatus::decode(bytes)?;
         Ok(Status {
@@ -89,7 +89,7 @@ impl Status {
         })
     }
 
-    /// Writes the status where gRPC wants it: trailers, or the headers of an answer without body.
+    /// Writes the status to trailers, or to the headers of a response without body.
     pub(crate) fn write_to(&self, trailers: &mut HeaderMap) {
         trailers.insert(
             GRPC_STATUS,
@@ -110,7 +110,7 @@ impl Status {
         }
     }
 
-    /// The outcome that trailers (or headers) tell; `None` where they carry no `grpc-status`.
+    /// Reads the outcome from trailers or headers; `None` without `grpc-status`.
     pub(crate) fn read_from(trailers: &HeaderMap) -> Option<Result<(), Status>> {
         let number = trailers.get(GRPC_STATUS)?.to_str().ok();
         let code = match number.and_then(|text| text.parse().ok()) {
@@ -142,7 +142,7 @@ impl fmt::Display for Status {
 
 impl std::error::Error for Status {}
 
-/// What does not fit into memory now may fit later; what never will is not to be sent again.
+/// Retryable, unless the request can never fit.
 impl From<Exhausted> for Status {
     fn from(exhausted: Exhausted) -> Status {
         if exhausted.is_final() {
@@ -152,7 +152,7 @@ impl From<Exhausted> for Status {
     }
 }
 
-/// `grpc-message` allows printable ASCII only; the rest, and `%`, goes as `%XX`.
+/// `grpc-message` allows printable ASCII only; `%` and other bytes are encoded as `%XX`.
 fn percent_encode(message: &str) -> HeaderValue {
     use fmt::Write;
     let mut out = String::with_capacity(message.len());
@@ -165,7 +165,7 @@ fn percent_encode(message: &str) -> HeaderValue {
     HeaderValue::try_from(out).expect("printable ASCII is a valid header value")
 }
 
-/// Stray `%` and bad UTF-8 are shown as they are: an error message is for people.
+/// Keeps stray `%` and replaces invalid UTF-8: the message is for humans.
 fn percent_decode(value: &HeaderValue) -> String {
     let bytes = value.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn survives_trailers() {
+    fn round_trips_through_trailers() {
         check(Status::new(Code::Unavailable, ""));
         check(Status::new(Code::Internal, "100 % of höchstens\n3"));
         check(
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_message_is_cut_to_fit_a_header() {
+    fn a_long_message_is_truncated_to_fit_a_header() {
         let mut trailers = HeaderMap::new();
         Status::new(Code::Internal, "ä".repeat(5000))
             .with_retry_delay(Duration::ZERO)
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_is_no_number_is_unknown() {
+    fn a_non_numeric_status_is_unknown() {
         let mut trailers = HeaderMap::new();
         trailers.insert(GRPC_STATUS, HeaderValue::from_static("seven"));
         assert_eq!(
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stray_percent_sign_is_shown_as_it_is() {
+    fn a_stray_percent_sign_is_kept() {
         let shown = percent_decode(&HeaderValue::from_static("50% of%20it %f"));
         assert_eq!(shown, "50% of it %f");
     }

@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue};
 
 pub(crate) const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// Writes a timeout in the finest unit that fits, rounded up so that it is never sent too short.
+/// Encodes a timeout in the finest unit that fits, rounded up.
 pub(crate) fn encode(timeout: Duration) -> HeaderValue {
     const LIMIT: u128 = 100_000_000;
     let nanos = timeout.as_nanos();
@@ -27,7 +27,7 @@ pub(crate) fn encode(timeout: Duration) -> HeaderValue {
     HeaderValue::try_from(text).expect("digits and a letter are a valid header value")
 }
 
-/// Reads a timeout; `None` for anything that the gRPC protocol does not allow.
+/// Decodes a timeout; `None` if invalid.
 pub(crate) fn decode(value: &HeaderValue) -> Option<Duration> {
     let text = value.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

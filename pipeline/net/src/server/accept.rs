@@ -1,4 +1,4 @@
-//! The accept loop: a task per connection, a cap on them, and an orderly end.
+//! The accept loop: one task per connection, a connection limit, and graceful shutdown.
 
 use std::future::Future;
 use std::io;
@@ -16,28 +16,28 @@ use crate::io::{PeerAddr, Stream};
 use crate::socket::{Buffers, Socket};
 use crate::tls::ServerSide;
 
-/// How long to wait when the process or the system is out of file descriptors or memory.
-const BACK_OFF: Duration = Duration::from_millis(200);
+/// Backoff when out of file descriptors or memory.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(200);
 
-/// How long a TLS handshake may take.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// TLS handshake timeout.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a server has seen, to be shown as metrics. A loss or refusal is never silent.
+/// Server counters, exposed as metrics.
 #[derive(Debug, Default)]
 pub struct ServerStats {
     /// Connections accepted so far.
     pub accepted: AtomicU64,
-    /// Connections closed at once because there were as many as allowed.
+    /// Connections closed because of the connection limit.
     pub over_cap: AtomicU64,
-    /// `accept` itself failed, as when file descriptors run out.
+    /// Failed `accept` calls, as when out of file descriptors.
     pub accept_failures: AtomicU64,
-    /// Connections that did not get through the TLS handshake, or not in time.
+    /// Failed or timed-out TLS handshakes.
     pub handshake_failures: AtomicU64,
-    /// Handlers that panicked, whose callers got INTERNAL, and connections that did.
+    /// Panics of handlers, whose callers got INTERNAL, and of connection tasks.
     pub panics: AtomicU64,
 }
 
-/// What is known about the connection that a request came on.
+/// The connection of a request.
 #[derive(Clone, Debug)]
 pub struct Connection {
     pub peer: PeerAddr,
@@ -45,20 +45,20 @@ pub struct Connection {
     pub tls: bool,
 }
 
-/// Tells a connection when the server is shutting down.
+/// Signals server shutdown to connections.
 #[derive(Clone, Debug)]
 pub(super) struct Stopping(watch::Receiver<bool>);
 
 impl Stopping {
     pub async fn wait(&mut self) {
-        // An error means that the server itself is gone, which is a stop too.
+        // An error means the server is gone: a shutdown, too.
         let _ = self.0.wait_for(|stopping| *stopping).await;
     }
 }
 
-/// Speaks a protocol on accepted connections.
+/// Serves a protocol on accepted connections.
 pub(super) trait Driver: Send + Sync + 'static {
-    /// Serves one connection until it ends; once `stopping`, finishes what runs and ends.
+    /// Serves one connection until it ends; once `stopping`, finishes active requests and ends.
     fn drive(
         self: Arc<Self>,
         stream: Stream,
@@ -77,8 +77,7 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Serves until `stop` gives the moment by which all must be over; connections that are still
-    /// busy then are cut.
+    /// Serves until `stop` resolves to the shutdown deadline; connections still busy at the deadline are closed.
     pub async fn run<D: Driver>(self, driver: D, stop: impl Future<Output = Instant> + Send) {
         let driver = Arc::new(driver);
         let (stopping, watch_stop) = watch::channel(false);
@@ -131,7 +130,7 @@ impl Acceptor {
 
     fn refuse(&self, peer: &PeerAddr) {
         let refused = self.stats.over_cap.fetch_add(1, Relaxed) + 1;
-        // One line per power of two tells the story without flooding the log.
+        // Log at powers of two to avoid flooding the log.
         if refused.is_power_of_two() {
             let max = self.max_connections;
             warn!(%peer, refused, "refusing connections: `max_connections` ({max}) reached");
@@ -145,16 +144,16 @@ impl Acceptor {
             error.kind(),
             ConnectionAborted | ConnectionReset | Interrupted
         ) {
-            return; // that one connection's own end
+            return; // only this connection failed
         }
         if failures.is_power_of_two() {
             warn!(%error, failures, "failed to accept a connection; check the limit of open files (LimitNOFILE=)");
         }
-        sleep(BACK_OFF).await;
+        sleep(ACCEPT_BACKOFF).await;
     }
 }
 
-/// Done by each connection's own task, so that a slow one holds up nobody.
+/// Runs in the connection's own task, so that a slow handshake blocks no other.
 async fn handshake(
     tls: Option<Arc<ServerSide>>,
     socket: Socket,
@@ -163,7 +162,7 @@ async fn handshake(
     let Some(tls) = tls else {
         return Some((Stream::Plain(socket), false));
     };
-    let shaken = timeout(HANDSHAKE, tls.acceptor().accept(socket)).await;
+    let shaken = timeout(HANDSHAKE_TIMEOUT, tls.acceptor().accept(socket)).await;
     let reason = match shaken {
         Ok(Ok(stream)) => return Some((Stream::Tls(Box::new(stream.into())), true)),
         Ok(Err(error)) => error.to_string(),

@@ -1,4 +1,4 @@
-//! Cross-origin resource sharing: which web pages may post to us.
+//! Cross-origin resource sharing: which web pages may send requests.
 
 use bytes::Bytes;
 use http::header::{
@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
 use super::settings::Cors;
 
-/// Headers that a page may always set.
+/// Always allowed request headers.
 const ALWAYS: [&str; 5] = [
     "accept",
     "accept-language",
@@ -21,7 +21,7 @@ const ALWAYS: [&str; 5] = [
 ];
 const METHODS: [Method; 3] = [Method::GET, Method::POST, Method::HEAD];
 
-/// The rules, ready to be applied.
+/// Compiled rules.
 #[derive(Debug)]
 pub(super) struct CorsRules {
     origins: Vec<String>,
@@ -31,7 +31,7 @@ pub(super) struct CorsRules {
 }
 
 impl CorsRules {
-    /// `None` where no origin is allowed: then browsers keep pages out by themselves.
+    /// `None` if no origin is allowed: browsers then block pages by default.
     pub fn new(settings: &Cors) -> Option<CorsRules> {
         let headers = if settings.allowed_headers.is_empty() {
             vec!["x-requested-with".to_owned()]
@@ -56,7 +56,7 @@ impl CorsRules {
         })
     }
 
-    /// Answers a browser's question whether it may send.
+    /// Responds to preflight requests.
     pub fn preflight(&self, head: &Parts) -> Option<Response<Bytes>> {
         let method = head.headers.get(ACCESS_CONTROL_REQUEST_METHOD)?;
         if head.method != Method::OPTIONS {
@@ -64,46 +64,46 @@ impl CorsRules {
         }
         let mut response = Response::new(Bytes::new());
         *response.status_mut() = StatusCode::NO_CONTENT;
-        let answer = response.headers_mut();
-        answer.insert(
+        let headers = response.headers_mut();
+        headers.insert(
             VARY,
             HeaderValue::from_static(
                 "Origin, Access-Control-Request-Method, Access-Control-Request-Headers",
             ),
         );
-        let wanted = head.headers.get(ACCESS_CONTROL_REQUEST_HEADERS);
+        let requested = head.headers.get(ACCESS_CONTROL_REQUEST_HEADERS);
         let fine = METHODS
             .iter()
             .any(|known| known.as_str().as_bytes() == method.as_bytes())
-            && wanted.is_none_or(|wanted| self.allows_headers(wanted));
+            && requested.is_none_or(|requested| self.allows_headers(requested));
         if let (true, Some(origin)) = (fine, self.allowed_origin(&head.headers)) {
-            answer.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-            answer.insert(ACCESS_CONTROL_ALLOW_METHODS, method.clone());
-            answer.insert(
+            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+            headers.insert(ACCESS_CONTROL_ALLOW_METHODS, method.clone());
+            headers.insert(
                 ACCESS_CONTROL_ALLOW_CREDENTIALS,
                 HeaderValue::from_static("true"),
             );
-            if let Some(wanted) = wanted {
-                answer.insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
+            if let Some(requested) = requested {
+                headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, requested.clone());
             }
             if let Some(max_age) = &self.max_age {
-                answer.insert(ACCESS_CONTROL_MAX_AGE, max_age.clone());
+                headers.insert(ACCESS_CONTROL_MAX_AGE, max_age.clone());
             }
         }
         Some(response)
     }
 
-    /// Marks an answer as one that the page may read.
-    pub fn mark(&self, request: &HeaderMap, answer: &mut HeaderMap) {
-        answer.insert(VARY, HeaderValue::from_static("Origin"));
+    /// Adds the CORS headers to a response.
+    pub fn mark(&self, request: &HeaderMap, response: &mut HeaderMap) {
+        response.insert(VARY, HeaderValue::from_static("Origin"));
         if let Some(origin) = self.allowed_origin(request) {
-            answer.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-            answer.insert(
+            response.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+            response.insert(
                 ACCESS_CONTROL_ALLOW_CREDENTIALS,
                 HeaderValue::from_static("true"),
             );
             if let Some(exposed) = &self.exposed {
-                answer.insert(ACCESS_CONTROL_EXPOSE_HEADERS, exposed.clone());
+                response.insert(ACCESS_CONTROL_EXPOSE_HEADERS, exposed.clone());
             }
         }
     }
@@ -120,8 +120,8 @@ impl CorsRules {
             .then(|| origin.clone())
     }
 
-    fn allows_headers(&self, wanted: &HeaderValue) -> bool {
-        let Ok(wanted) = wanted.to_str() else {
+    fn allows_headers(&self, requested: &HeaderValue) -> bool {
+        let Ok(requested) = requested.to_str() else {
             return false;
         };
         let allowed = |name: &str| {
@@ -132,11 +132,11 @@ impl CorsRules {
                     .iter()
                     .any(|allowed| *allowed == name || allowed == "*")
         };
-        wanted.split(',').all(allowed)
+        requested.split(',').all(allowed)
     }
 }
 
-/// Whether the text fits a pattern with at most one `*`.
+/// Whether the text matches a pattern with at most one `*`.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn origins_may_have_a_wildcard() {
+    fn origins_support_a_wildcard() {
         for (pattern, origin, fits) in [
             ("https://a.example", "https://a.example", true),
             ("https://*.example", "https://a.b.example", true),
@@ -185,9 +185,9 @@ mod tests {
                 .body(())
                 .unwrap()
                 .into_parts();
-            let answer = rules.preflight(&head).unwrap();
+            let response = rules.preflight(&head).unwrap();
             assert_eq!(
-                answer.headers().contains_key(ACCESS_CONTROL_ALLOW_ORIGIN),
+                response.headers().contains_key(ACCESS_CONTROL_ALLOW_ORIGIN),
                 granted,
                 "{origin} {method} {headers}"
             );

@@ -1,4 +1,4 @@
-//! gRPC calls, from the connection to the service and back.
+//! The gRPC server.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -39,21 +40,20 @@ use crate::tls::ServerSide;
 pub(crate) const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
-/// How long a client may take to begin, to finish a frame, to take an answer.
+/// Timeouts for a client to start, to finish a frame, and to read a response.
 const STALL_TIMEOUTS: StallTimeouts = StallTimeouts {
     begin: Some(Duration::from_secs(10)),
     middle: Some(Duration::from_secs(30)),
     write: Some(Duration::from_secs(30)),
 };
 
-/// How long gRPC waits before it probes a silent client, where nothing else is set.
+/// gRPC's default keepalive time.
 const TWO_HOURS: Duration = Duration::from_secs(2 * 3600);
 
-/// Frames up to this size are accepted: a sender that makes use of it saves us and itself most
-/// system calls. (Go's gRPC always sends 16 KiB.)
+/// Maximum accepted frame size. Senders that use it save both sides most system calls. (grpc-go always sends 16 KiB.)
 const MAX_FRAME: u32 = 1 << 20;
 
-/// A unary call, received whole.
+/// A fully received unary call.
 #[derive(Debug)]
 pub struct GrpcRequest {
     /// `/package.Service/Method`
@@ -63,37 +63,63 @@ pub struct GrpcRequest {
     pub connection: Connection,
     pub auth: Option<AuthData>,
     pub message: Message,
-    /// Memory that is set aside for what is made of the message.
+    /// Memory reserved for decoding the message.
     pub reserved: Reservation,
-    /// When the caller stops waiting.
+    /// The caller's deadline.
     pub deadline: Option<Instant>,
 }
 
-/// Answers calls.
+/// Handles calls.
 pub trait GrpcService: Send + Sync + 'static {
-    /// Decides by path and metadata, before the message is read. For a path that it does not serve
-    /// the answer is [`unknown_method`].
+    /// Accepts or refuses a call by path and metadata, before the message is read. Unknown paths get
+    /// [`unknown_method`].
     fn admit(&self, path: &str, metadata: &HeaderMap) -> Result<(), Status>;
 
-    /// Handles one call. Dropped halfway if the caller hangs up or its deadline passes.
+    /// Handles one call. Dropped if the caller disconnects or its deadline passes.
     fn call(&self, request: GrpcRequest) -> impl Future<Output = Result<Bytes, Status>> + Send;
 
-    /// Whether calls of this path have several messages: those are handled by
-    /// [`converse`](Self::converse).
-    fn is_conversation(&self, _path: &str) -> bool {
+    /// Whether this path is a streaming method, handled by [`stream`](Self::stream).
+    fn is_streaming(&self, _path: &str) -> bool {
         false
     }
 
-    /// Handles a call with messages both ways. Dropped as [`call`](Self::call) is.
-    fn converse(
+    /// Handles a bidirectional streaming call. Dropped like [`call`](Self::call).
+    fn stream(
         &self,
-        conversation: GrpcConversation,
+        conversation: GrpcServerStream,
     ) -> impl Future<Output = Result<(), Status>> + Send {
         std::future::ready(Err(unknown_method(&conversation.path)))
     }
 }
 
-/// The refusal of a path that no method has.
+/// A type-erased service, so that the connection code is compiled once, here, instead of in each crate with a service.
+/// Costs one allocation per call.
+trait AnyService: Send + Sync {
+    fn admit(&self, path: &str, metadata: &HeaderMap) -> Result<(), Status>;
+    fn call(&self, request: GrpcRequest) -> BoxFuture<'_, Result<Bytes, Status>>;
+    fn is_streaming(&self, path: &str) -> bool;
+    fn stream(&self, conversation: GrpcServerStream) -> BoxFuture<'_, Result<(), Status>>;
+}
+
+impl<S: GrpcService> AnyService for S {
+    fn admit(&self, path: &str, metadata: &HeaderMap) -> Result<(), Status> {
+        GrpcService::admit(self, path, metadata)
+    }
+
+    fn call(&self, request: GrpcRequest) -> BoxFuture<'_, Result<Bytes, Status>> {
+        Box::pin(GrpcService::call(self, request))
+    }
+
+    fn is_streaming(&self, path: &str) -> bool {
+        GrpcService::is_streaming(self, path)
+    }
+
+    fn stream(&self, conversation: GrpcServerStream) -> BoxFuture<'_, Result<(), Status>> {
+        Box::pin(GrpcService::stream(self, conversation))
+    }
+}
+
+/// The status for an unknown method.
 pub fn unknown_method(path: &str) -> Status {
     let message = match path
         .strip_prefix('/')
@@ -116,8 +142,8 @@ pub struct GrpcServer {
 }
 
 impl GrpcServer {
-    /// Reads the certificates and takes the address; connections wait in the backlog until
-    /// [`GrpcServer::serve`]. `auth` is the extension that `settings.auth` names.
+    /// Reads the certificates and binds the address; connections wait in the backlog until [`GrpcServer::serve`].
+    /// `auth` is the extension named by `settings.auth`.
     pub fn bind(
         settings: &GrpcServerSettings,
         auth: Option<Arc<dyn ServerAuth>>,
@@ -145,7 +171,7 @@ impl GrpcServer {
         })
     }
 
-    /// Takes only messages that `admission` has room for.
+    /// Accepts only messages admitted by `admission`.
     #[must_use]
     pub fn with_admission(self, admission: Admission) -> GrpcServer {
         GrpcServer { admission, ..self }
@@ -159,13 +185,20 @@ impl GrpcServer {
         self.acceptor.stats.clone()
     }
 
-    /// Serves until `stop` resolves to the moment by which running calls must be done. Must not be
-    /// dropped before it returns, or running calls are cut.
+    /// Serves until `stop` resolves to the shutdown deadline for active calls. Dropping it earlier aborts active calls.
     pub async fn serve<S: GrpcService>(
         self,
         service: S,
         stop: impl Future<Output = Instant> + Send,
     ) {
+        self.run(Box::new(service), Box::pin(stop)).await;
+    }
+
+    fn run<'a>(
+        self,
+        service: Box<dyn AnyService>,
+        stop: BoxFuture<'a, Instant>,
+    ) -> BoxFuture<'a, ()> {
         let calls = Calls {
             service,
             auth: self.auth,
@@ -179,7 +212,7 @@ impl GrpcServer {
             lifetime: lifetime(&self.settings),
             http2: http2_builder(&self.settings),
         };
-        self.acceptor.run(driver, stop).await;
+        Box::pin(self.acceptor.run(driver, stop))
     }
 }
 
@@ -226,13 +259,13 @@ fn http2_builder(settings: &GrpcServerSettings) -> http2::Builder<TokioExecutor>
     builder
 }
 
-struct GrpcDriver<S> {
-    calls: Arc<Calls<S>>,
+struct GrpcDriver {
+    calls: Arc<Calls>,
     lifetime: Lifetime,
     http2: http2::Builder<TokioExecutor>,
 }
 
-impl<S: GrpcService> Driver for GrpcDriver<S> {
+impl Driver for GrpcDriver {
     async fn drive(self: Arc<Self>, stream: Stream, connection: Connection, stopping: Stopping) {
         let activity = Activity::new();
         let peer = connection.peer.clone();
@@ -241,7 +274,7 @@ impl<S: GrpcService> Driver for GrpcDriver<S> {
             let (calls, connection) = (self.calls.clone(), connection.clone());
             let running = activity.begin();
             async move {
-                let answer = if calls.service.is_conversation(request.uri().path()) {
+                let answer = if calls.service.is_streaming(request.uri().path()) {
                     calls.begin(request, connection, running)
                 } else {
                     let answer = calls.answer(request, connection).await;
@@ -257,9 +290,9 @@ impl<S: GrpcService> Driver for GrpcDriver<S> {
     }
 }
 
-/// What one call needs to know of its server.
-struct Calls<S> {
-    service: S,
+/// Server state shared by calls.
+struct Calls {
+    service: Box<dyn AnyService>,
     auth: Option<Arc<dyn ServerAuth>>,
     stats: Arc<ServerStats>,
     admission: Admission,
@@ -267,7 +300,7 @@ struct Calls<S> {
     include_metadata: bool,
 }
 
-impl<S: GrpcService> Calls<S> {
+impl Calls {
     async fn answer(
         &self,
         request: Request<Incoming>,
@@ -286,7 +319,7 @@ impl<S: GrpcService> Calls<S> {
             Err(status) => {
                 let mut response = Response::new(AnswerBody::empty());
                 status.write_to(response.headers_mut());
-                // Tells a client what it could have used.
+                // Tells the client the supported encodings.
                 let accepted = HeaderValue::from_static(GRPC_ACCEPTED);
                 response
                     .headers_mut()
@@ -300,7 +333,7 @@ impl<S: GrpcService> Calls<S> {
         response
     }
 
-    /// A handler that panics ends its own call alone.
+    /// A panicking handler fails only its own call.
     async fn caught<T>(&self, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
         let outcome = AssertUnwindSafe(work).catch_unwind().await;
         outcome.unwrap_or_else(|_| {
@@ -310,7 +343,7 @@ impl<S: GrpcService> Calls<S> {
         })
     }
 
-    /// Who calls, and how the messages are compressed; an error for a call that is not to go on.
+    /// Authenticates a call and returns its message encoding; an error refuses the call.
     async fn admit(
         &self,
         path: &str,
@@ -324,7 +357,7 @@ impl<S: GrpcService> Calls<S> {
         Ok((auth, encoding(headers)?))
     }
 
-    /// Begins a call with messages both ways: it goes on as long as its answer is sent.
+    /// Starts a streaming call, which runs while its response is sent.
     fn begin(
         self: Arc<Self>,
         request: Request<Incoming>,
@@ -334,11 +367,11 @@ impl<S: GrpcService> Calls<S> {
         if let Err(refusal) = check_call(&request) {
             return *refusal;
         }
-        // What the handler says waits until the caller takes it.
+        // Backpressure: the handler waits until the caller reads.
         let (sender, answers) = mpsc::channel(1);
         let work = async move {
             let _running = running;
-            let conversation = self.converse(request, connection, sender);
+            let conversation = self.stream(request, connection, sender);
             self.caught(conversation).await
         };
         let mut response = Response::new(AnswerBody::conversation(answers, Box::pin(work)));
@@ -348,7 +381,7 @@ impl<S: GrpcService> Calls<S> {
         response
     }
 
-    async fn converse(
+    async fn stream(
         &self,
         request: Request<Incoming>,
         connection: Connection,
@@ -359,7 +392,7 @@ impl<S: GrpcService> Calls<S> {
         let work = async {
             let path = head.uri.path();
             let (auth, encoding) = self.admit(path, &head.headers).await?;
-            let conversation = GrpcConversation {
+            let conversation = GrpcServerStream {
                 path: path.to_owned(),
                 connection,
                 auth,
@@ -370,7 +403,7 @@ impl<S: GrpcService> Calls<S> {
                 max_message: self.max_message,
                 answers,
             };
-            self.service.converse(conversation).await
+            self.service.stream(conversation).await
         };
         within(deadline, work).await
     }
@@ -407,14 +440,14 @@ impl<S: GrpcService> Calls<S> {
     }
 }
 
-/// A call with messages both ways.
+/// A bidirectional streaming call.
 #[derive(Debug)]
-pub struct GrpcConversation {
+pub struct GrpcServerStream {
     /// `/package.Service/Method`
     pub path: String,
     pub connection: Connection,
     pub auth: Option<AuthData>,
-    /// When the caller stops waiting.
+    /// The caller's deadline.
     pub deadline: Option<Instant>,
     incoming: Messages<Incoming>,
     admission: Admission,
@@ -423,8 +456,8 @@ pub struct GrpcConversation {
     answers: mpsc::Sender<Framed>,
 }
 
-impl GrpcConversation {
-    /// The caller's next message; none when it has said everything.
+impl GrpcServerStream {
+    /// The caller's next message; `None` when the caller has finished sending.
     pub async fn receive(&mut self) -> Result<Option<Bytes>, Status> {
         match self.incoming.next().await? {
             Some(received) => {
@@ -436,7 +469,7 @@ impl GrpcConversation {
         }
     }
 
-    /// Says something to the caller; waits while it does not take what was said before.
+    /// Sends a message to the caller; waits while the caller does not read.
     pub async fn send(&self, message: Bytes) -> Result<(), Status> {
         let message = Framed::new(message, false)?;
         let sent = self.answers.send(message).await;
@@ -444,8 +477,7 @@ impl GrpcConversation {
     }
 }
 
-/// Refuses what is no gRPC call, with the HTTP status that Go's server answers. `te: trailers` is not
-/// demanded: some proxies drop it.
+/// Refuses non-gRPC requests with grpc-go's HTTP statuses. `te: trailers` is not required: some proxies drop it.
 fn check_call(request: &Request<Incoming>) -> Result<(), Box<Response<AnswerBody>>> {
     let content_type = request.headers().get(CONTENT_TYPE);
     let (http, status) = if !grpc::is_grpc(content_type) {

@@ -1,12 +1,10 @@
-//! A connection that may not stall.
+//! Closes stalled connections.
 //!
-//! Three things keep a connection busy for nothing, and each has a clock that only runs while it
-//! happens: a client that does not begin (nothing arrives after connecting), one that stops in the
-//! middle of a request's headers or of an HTTP/2 frame, and one that does not take what we write. The
-//! first two are what is called slowloris. Slow bodies are [`crate::pace`]'s business.
+//! Three kinds of stalls have a timeout that runs only while they last: a client that sends nothing after connecting,
+//! one that stops in the middle of request headers or an HTTP/2 frame, and one that does not read what we write. The
+//! first two are known as slowloris. [`crate::pace`] handles slow bodies.
 //!
-//! The first bytes tell HTTP/2 from HTTP/1. HTTP/2's frames are counted as they pass, which also
-//! tells how often a client probes.
+//! The first bytes distinguish HTTP/2 from HTTP/1. HTTP/2 frames are tracked, which also counts client pings.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -22,7 +20,7 @@ use tokio::time::{Sleep, sleep};
 use super::lifetime::Activity;
 use crate::io::Stream;
 
-/// How long each kind of stall is borne; `None` for ever.
+/// Timeout per kind of stall; `None` disables it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StallTimeouts {
     pub begin: Option<Duration>,
@@ -31,7 +29,7 @@ pub(super) struct StallTimeouts {
     pub write: Option<Duration>,
 }
 
-/// A stream with clocks.
+/// A stream with stall timeouts.
 #[derive(Debug)]
 pub(super) struct StallGuard {
     stream: Stream,
@@ -42,10 +40,10 @@ pub(super) struct StallGuard {
     writing: Option<Pin<Box<Sleep>>>,
 }
 
-/// What the client has shown itself to be.
+/// The detected protocol.
 #[derive(Debug)]
 enum Client {
-    /// It has sent nothing, or one byte, which does not tell `PRI *` from `POST`.
+    /// Nothing received, or one byte, which does not distinguish `PRI *` from `POST`.
     Silent(Option<u8>),
     Http1 {
         head_begun: bool,
@@ -94,7 +92,7 @@ impl StallGuard {
         }
     }
 
-    /// What a read that must wait is waiting for, if it is something that has a limit.
+    /// The timeout of a pending read and its reason, if any.
     fn read_limit(&mut self) -> Option<(Duration, &'static str)> {
         match &mut self.client {
             Client::Silent(_) => Some((
@@ -204,14 +202,14 @@ const CONTINUATION: u8 = 9;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// Follows frame borders in what an HTTP/2 client sends.
+/// Tracks frame boundaries of an HTTP/2 client.
 #[derive(Debug)]
 struct Frames {
-    /// Bytes until the preface or the current frame's payload is over.
+    /// Bytes left of the preface or the current frame's payload.
     skip: usize,
     head: [u8; HEAD],
     filled: usize,
-    /// A header block goes on in the next frame.
+    /// A header block continues in the next frame.
     open_block: bool,
     pings: Arc<AtomicU64>,
 }
@@ -227,12 +225,12 @@ impl Frames {
         }
     }
 
-    /// Whether more bytes are needed to complete what has begun.
+    /// Whether a started frame or header block is incomplete.
     fn in_middle(&self) -> bool {
         self.skip > 0 || self.filled > 0 || self.open_block
     }
 
-    /// Takes note of what has arrived; tells whether a frame was completed, or none is open.
+    /// Processes received bytes; returns whether a frame was completed or none is open.
     fn pass(&mut self, mut bytes: &[u8]) -> bool {
         let mut completed = false;
         while !bytes.is_empty() {
@@ -282,7 +280,7 @@ mod tests {
     fn after(parts: &[Vec<u8>]) -> Frames {
         let mut frames = Frames::new(Arc::default());
         frames.pass(&[b' '; PREFACE]);
-        // Byte by byte, so that every border is crossed.
+        // Byte by byte, to cross every boundary.
         for byte in parts.concat() {
             frames.pass(&[byte]);
         }
@@ -290,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_whether_something_is_unfinished() {
+    fn detects_unfinished_frames() {
         let cut = |mut frame: Vec<u8>, by: usize| {
             frame.truncate(frame.len() - by);
             frame
@@ -315,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_probes_but_not_answers_to_ours() {
+    fn counts_pings_but_not_acks() {
         let frames = after(&[frame(PING, 0, 8), frame(PING, ACK, 8), frame(PING, 0, 8)]);
         assert_eq!(frames.pings.load(Relaxed), 2);
     }

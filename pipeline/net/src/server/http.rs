@@ -1,4 +1,4 @@
-//! HTTP requests with a whole body, over HTTP/1 and HTTP/2.
+//! The HTTP server: requests with complete bodies, over HTTP/1 and HTTP/2.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
@@ -38,40 +39,66 @@ use crate::settings::{header_map, limit};
 use crate::socket::Buffers;
 use crate::tls::ServerSide;
 
-/// A request, received whole.
+/// A fully received request.
 #[derive(Debug)]
 pub struct HttpRequest {
     pub method: Method,
     pub path: String,
     pub query: Option<String>,
-    /// All headers: some, such as `content-type`, say how to read the body.
+    /// All headers; some, such as `content-type`, are needed to decode the body.
     pub headers: HeaderMap,
-    /// Whether the headers may be handed on with the data (`include_metadata`).
+    /// Whether the headers may be passed on with the data (`include_metadata`).
     pub include_metadata: bool,
     pub connection: Connection,
     pub auth: Option<AuthData>,
     pub body: Message,
-    /// Memory that is set aside for what is made of the body.
+    /// Memory reserved for decoding the body.
     pub reserved: Reservation,
 }
 
-/// Answers requests.
+/// Handles requests.
 pub trait HttpService: Send + Sync + 'static {
-    /// Decides by method, path and headers, before the body is read.
+    /// Accepts or refuses a request by method, path and headers, before the body is read.
     #[expect(
         clippy::result_large_err,
-        reason = "the refusal is the answer; it is moved once a request"
+        reason = "the refusal is the response; it is moved once per request"
     )]
     fn admit(&self, head: &Parts) -> Result<(), Response<Bytes>>;
 
-    /// Handles one request. Dropped halfway if the client hangs up.
+    /// Handles one request. Dropped if the client disconnects.
     fn call(&self, request: HttpRequest) -> impl Future<Output = Response<Bytes>> + Send;
 
-    /// Words a refusal that the server makes by itself, in the form that the client understands.
+    /// Formats a refusal by the server itself in the client's format.
     fn refusal(&self, headers: &HeaderMap, http: StatusCode, status: &Status) -> Response<Bytes>;
 }
 
-/// A response with a body of that content type.
+/// A type-erased service, so that the connection code is compiled once, here, instead of in each crate with a service.
+/// Costs one allocation per request.
+trait AnyService: Send + Sync {
+    #[expect(
+        clippy::result_large_err,
+        reason = "the refusal is the response; it is moved once per request"
+    )]
+    fn admit(&self, head: &Parts) -> Result<(), Response<Bytes>>;
+    fn call(&self, request: HttpRequest) -> BoxFuture<'_, Response<Bytes>>;
+    fn refusal(&self, headers: &HeaderMap, http: StatusCode, status: &Status) -> Response<Bytes>;
+}
+
+impl<S: HttpService> AnyService for S {
+    fn admit(&self, head: &Parts) -> Result<(), Response<Bytes>> {
+        HttpService::admit(self, head)
+    }
+
+    fn call(&self, request: HttpRequest) -> BoxFuture<'_, Response<Bytes>> {
+        Box::pin(HttpService::call(self, request))
+    }
+
+    fn refusal(&self, headers: &HeaderMap, http: StatusCode, status: &Status) -> Response<Bytes> {
+        HttpService::refusal(self, headers, http, status)
+    }
+}
+
+/// A response with a body of the given content type.
 pub fn response(
     status: StatusCode,
     content_type: HeaderValue,
@@ -97,17 +124,15 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Reads the certificates and takes the address; connections wait in the backlog until
-    /// [`HttpServer::serve`]. `auth` is the extension that `settings.auth` names.
+    /// Reads the certificates and binds the address; connections wait in the backlog until [`HttpServer::serve`].
+    /// `auth` is the extension named by `settings.auth`.
     pub fn bind(
         settings: &HttpServerSettings,
         auth: Option<Arc<dyn ServerAuth>>,
     ) -> Result<HttpServer, ServerError> {
-        let keepalive = settings
-            .resolved_keepalive()
-            .map_err(ServerError::Settings)?;
-        let response_headers = header_map(&settings.response_headers)
-            .map_err(|error| ServerError::Settings(format!("`response_headers`: {error}")))?;
+        let keepalive = settings.resolved_keepalive()?;
+        let response_headers =
+            header_map(&settings.response_headers).map_err(ServerError::ResponseHeaders)?;
         let protocols: &'static [&'static [u8]] = &[b"h2", b"http/1.1"];
         let tls = settings
             .tls
@@ -135,7 +160,7 @@ impl HttpServer {
         })
     }
 
-    /// Takes only bodies that `admission` has room for.
+    /// Accepts only bodies admitted by `admission`.
     #[must_use]
     pub fn with_admission(self, admission: Admission) -> HttpServer {
         HttpServer { admission, ..self }
@@ -149,13 +174,21 @@ impl HttpServer {
         self.acceptor.stats.clone()
     }
 
-    /// Serves until `stop` resolves to the moment by which running requests must be done. Must not
-    /// be dropped before it returns, or running requests are cut.
+    /// Serves until `stop` resolves to the shutdown deadline for active requests. Dropping it earlier aborts active
+    /// requests.
     pub async fn serve<S: HttpService>(
         self,
         service: S,
         stop: impl Future<Output = Instant> + Send,
     ) {
+        self.run(Box::new(service), Box::pin(stop)).await;
+    }
+
+    fn run<'a>(
+        self,
+        service: Box<dyn AnyService>,
+        stop: BoxFuture<'a, Instant>,
+    ) -> BoxFuture<'a, ()> {
         let settings = self.settings;
         let head = limit(settings.read_header_timeout).or(limit(settings.read_timeout));
         let timeouts = StallTimeouts {
@@ -183,7 +216,7 @@ impl HttpServer {
                 response_headers: self.response_headers,
             }),
         };
-        self.acceptor.run(driver, stop).await;
+        Box::pin(self.acceptor.run(driver, stop))
     }
 }
 
@@ -192,7 +225,7 @@ fn builder(keep_alive: bool) -> auto::Builder<TokioExecutor> {
     builder
         .http1()
         .timer(TokioTimer::new())
-        // Kept by `StallGuard`, which can tell the wait for a request from its headers.
+        // Enforced by `StallGuard`, which distinguishes waiting for a request from reading its headers.
         .header_read_timeout(None)
         .keep_alive(keep_alive);
     builder
@@ -207,14 +240,14 @@ fn builder(keep_alive: bool) -> auto::Builder<TokioExecutor> {
     builder
 }
 
-struct HttpDriver<S> {
-    requests: Arc<Requests<S>>,
+struct HttpDriver {
+    requests: Arc<Requests>,
     timeouts: StallTimeouts,
     lifetime: Lifetime,
     http: auto::Builder<TokioExecutor>,
 }
 
-impl<S: HttpService> Driver for HttpDriver<S> {
+impl Driver for HttpDriver {
     async fn drive(self: Arc<Self>, stream: Stream, connection: Connection, stopping: Stopping) {
         let activity = Activity::new();
         let peer = connection.peer.clone();
@@ -234,22 +267,22 @@ impl<S: HttpService> Driver for HttpDriver<S> {
     }
 }
 
-/// What one request needs to know of its server.
-struct Requests<S> {
-    service: S,
+/// Server state shared by requests.
+struct Requests {
+    service: Box<dyn AnyService>,
     auth: Option<Arc<dyn ServerAuth>>,
     stats: Arc<ServerStats>,
     admission: Admission,
     max_body: usize,
     read_timeout: Option<Duration>,
     include_metadata: bool,
-    /// Empty for every encoding that is known.
+    /// Empty accepts all supported encodings.
     accepted: Vec<String>,
     cors: Option<CorsRules>,
     response_headers: HeaderMap,
 }
 
-impl<S: HttpService> Requests<S> {
+impl Requests {
     async fn answer(&self, request: Request<Incoming>, connection: Connection) -> Response<Bytes> {
         let (head, body) = request.into_parts();
         let mut response = match self.cors.as_ref().and_then(|cors| cors.preflight(&head)) {
@@ -323,7 +356,7 @@ impl<S: HttpService> Requests<S> {
         &self,
         headers: &HeaderMap,
         mut body: Incoming,
-    ) -> Result<(Message, Reservation), Refused> {
+    ) -> Result<(Message, Reservation), Rejection> {
         let name = headers
             .get(CONTENT_ENCODING)
             .map_or("", |value| value.to_str().unwrap_or("?"));
@@ -332,7 +365,7 @@ impl<S: HttpService> Requests<S> {
         let plain = name.is_empty() || name == "identity";
         if !allowed || !plain && Encoding::from_http(name, &[]).is_none() {
             let message = format!("unsupported Content-Encoding: {name}");
-            return Err(Refused::new(
+            return Err(Rejection::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 Code::InvalidArgument,
                 message,
@@ -354,7 +387,7 @@ impl<S: HttpService> Requests<S> {
                 let compressed = Some(Compressed { encoding, bytes });
                 Ok((Message { plain, compressed }, reserved))
             }
-            Err(error) => Err(Refused::from(error)),
+            Err(error) => Err(Rejection::from(error)),
         }
     }
 }
@@ -363,49 +396,49 @@ fn content_length(value: &HeaderValue) -> Option<usize> {
     value.to_str().ok()?.parse().ok()
 }
 
-/// Why a body was not taken.
-struct Refused {
+/// Why a body was refused.
+struct Rejection {
     http: StatusCode,
     status: Status,
 }
 
-impl Refused {
-    fn new(http: StatusCode, code: Code, message: String) -> Refused {
-        Refused {
+impl Rejection {
+    fn new(http: StatusCode, code: Code, message: String) -> Rejection {
+        Rejection {
             http,
             status: Status::new(code, message),
         }
     }
 }
 
-impl From<Exhausted> for Refused {
-    fn from(exhausted: Exhausted) -> Refused {
+impl From<Exhausted> for Rejection {
+    fn from(exhausted: Exhausted) -> Rejection {
         let http = if exhausted.is_final() {
             StatusCode::PAYLOAD_TOO_LARGE
         } else {
             StatusCode::SERVICE_UNAVAILABLE
         };
-        Refused {
+        Rejection {
             http,
             status: exhausted.into(),
         }
     }
 }
 
-impl From<BodyError> for Refused {
-    fn from(error: BodyError) -> Refused {
+impl From<BodyError> for Rejection {
+    fn from(error: BodyError) -> Rejection {
         let (http, code) = match error {
             BodyError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted),
             BodyError::Slow => (StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded),
             BodyError::Broken(_) => (StatusCode::BAD_REQUEST, Code::InvalidArgument),
             BodyError::Exhausted(exhausted) => return exhausted.into(),
         };
-        Refused::new(http, code, error.to_string())
+        Rejection::new(http, code, error.to_string())
     }
 }
 
-impl From<DecompressError> for Refused {
-    fn from(error: DecompressError) -> Refused {
+impl From<DecompressError> for Rejection {
+    fn from(error: DecompressError) -> Rejection {
         let (http, code) = match error {
             DecompressError::TooLarge { .. } => {
                 (StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted)
@@ -413,6 +446,6 @@ impl From<DecompressError> for Refused {
             DecompressError::Invalid { .. } => (StatusCode::BAD_REQUEST, Code::InvalidArgument),
             DecompressError::Exhausted(exhausted) => return exhausted.into(),
         };
-        Refused::new(http, code, format!("request body: {error}"))
+        Rejection::new(http, code, format!("request body: {error}"))
     }
 }

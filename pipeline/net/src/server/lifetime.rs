@@ -1,4 +1,4 @@
-//! How long a connection lives: until it is idle, old, misbehaving, or the server is shutting down.
+//! Connection lifetime: closes idle, old or misbehaving connections, and all on shutdown.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,32 +12,32 @@ use tracing::debug;
 use super::accept::Stopping;
 use crate::io::PeerAddr;
 
-/// What ends a connection besides its own two ends; `None` means that this does not.
+/// Reasons for the server to close a connection; `None` disables one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lifetime {
     pub idle: Option<Duration>,
     pub age: Option<Duration>,
-    /// How long running calls may go on when the age is reached.
+    /// Grace period for active calls after the maximum age.
     pub age_grace: Option<Duration>,
     pub probes: Option<PingLimit>,
 }
 
-/// How often a client may probe.
+/// Limits for client pings.
 #[derive(Clone, Debug)]
 pub(super) struct PingLimit {
     pub busy: Duration,
     pub idle: Duration,
 }
 
-/// How many too early probes are borne.
+/// Number of early pings tolerated.
 const MAX_PING_STRIKES: u64 = 2;
-/// How long a client of an idle connection may take over answers that are left: it may have said that
-/// it has no room for them, which writes nothing and so stalls nothing.
+/// How long a client of an idle connection may take to read pending responses: with a closed flow-control window
+/// nothing is written, so the write timeout does not apply.
 const LAST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often probes are looked at.
+/// How often pings are checked.
 const PING_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What happens on one connection, shared with its running calls.
+/// Activity of one connection, shared with its active calls.
 #[derive(Debug)]
 pub(super) struct Activity {
     born: Instant,
@@ -57,7 +57,7 @@ impl Activity {
         })
     }
 
-    /// Marks a call as running until the guard is dropped.
+    /// Marks a call as active until the guard is dropped.
     pub fn begin(self: &Arc<Self>) -> Running {
         self.running.fetch_add(1, Relaxed);
         Running(self.clone())
@@ -73,7 +73,7 @@ impl Activity {
     }
 }
 
-/// A call that is running.
+/// An active call.
 #[derive(Debug)]
 pub(super) struct Running(Arc<Activity>);
 
@@ -145,7 +145,7 @@ impl Lifetime {
             let idle = activity.is_idle();
             let least = if idle { limit.idle } else { limit.busy };
             let too_early = last.is_some_and(|last| last.elapsed() < least);
-            // All but the first of this look came within a second of each other.
+            // All but the first ping of this interval came within a second of each other.
             strikes += u64::from(too_early)
                 + if least > PING_CHECK_INTERVAL {
                     fresh - 1
@@ -164,7 +164,7 @@ async fn or_never(limit: Option<Duration>) {
     }
 }
 
-/// Spreads connections of one age over ±10 %, so that they do not all reconnect at once.
+/// Jitters the maximum age by ±10 %, so that connections do not all reconnect at once.
 fn jitter(age: Duration) -> Duration {
     use std::hash::{BuildHasher, RandomState};
     let random = RandomState::new().hash_one(0) % 2001;

@@ -1,4 +1,4 @@
-//! Taking an address: a TCP port or a Unix socket.
+//! Binds a TCP port or a Unix socket.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -7,40 +7,58 @@ use std::path::{Path, PathBuf};
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 use tokio::net::{TcpListener, UnixListener};
 
-use crate::io::PeerAddr;
+use crate::EndpointError;
+use crate::io::{PeerAddr, SystemError};
 use crate::socket::{Buffers, Socket};
 
-/// Connections that the kernel holds for us until we accept them; it caps this by
-/// `net.core.somaxconn`, 4096 by default.
+/// Listen backlog; the kernel caps it at `net.core.somaxconn`, 4096 by default.
 const BACKLOG: i32 = 4096;
 
-/// An address could not be listened on. The words are Go's, which operators search for.
+/// Failed to listen on an address. Worded as in Go, for searchability.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     #[error("listen {network} {endpoint}: bind: {error}{hint}")]
     Bind {
         network: &'static str,
         endpoint: String,
-        kind: io::ErrorKind,
-        error: String,
+        #[source]
+        error: SystemError,
         hint: &'static str,
     },
     #[error("listen {network} {endpoint}: {error}")]
     Address {
         network: &'static str,
         endpoint: String,
-        error: String,
+        #[source]
+        error: AddressError,
     },
 }
 
+/// Why an endpoint has no address to listen on.
+#[derive(Debug, thiserror::Error)]
+pub enum AddressError {
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    #[error("lookup {host}: {error}")]
+    Lookup {
+        host: String,
+        #[source]
+        error: io::Error,
+    },
+    #[error("lookup {0}: no suitable address")]
+    Unsuitable(String),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
 impl BindError {
-    /// Whether another socket listens there.
+    /// Whether the address is in use.
     pub fn is_address_in_use(&self) -> bool {
-        matches!(self, Self::Bind { kind, .. } if *kind == io::ErrorKind::AddrInUse)
+        matches!(self, Self::Bind { error, .. } if error.0.kind() == io::ErrorKind::AddrInUse)
     }
 }
 
-/// An address that is being listened on.
+/// A bound address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BoundAddr {
     Tcp(SocketAddr),
@@ -66,7 +84,7 @@ pub(super) enum Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Listener::Unix(_, path) = self {
-            // It may be gone already, or be another process's by now; neither is ours to report.
+            // It may be gone or replaced by another process; both are fine.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -86,7 +104,7 @@ impl Listener {
                 let addr = listener.local_addr().map_err(|error| BindError::Address {
                     network: "tcp",
                     endpoint: String::new(),
-                    error: error.to_string(),
+                    error: error.into(),
                 })?;
                 Ok(BoundAddr::Tcp(addr))
             }
@@ -98,7 +116,7 @@ impl Listener {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, addr) = listener.accept().await?;
-                // Answers are small and are waited for. If this fails the connection is gone already.
+                // Responses are small and awaited. If this fails, the connection is already gone.
                 let _ = stream.set_nodelay(true);
                 Ok((Socket::tcp(stream, buffers), PeerAddr::Tcp(addr)))
             }
@@ -110,7 +128,7 @@ impl Listener {
     }
 }
 
-/// What `transport` may be.
+/// Values of `transport`.
 #[derive(
     Clone,
     Copy,
@@ -155,14 +173,13 @@ fn bind_tcp(transport: Transport, endpoint: &str) -> Result<Listener, BindError>
             network,
             endpoint: addr.to_string(),
             hint: hint(&error),
-            kind: error.kind(),
-            error: words(&error),
+            error: error.into(),
         })
 }
 
-/// One address for the endpoint, chosen as Go does: no host means every interface in both
-/// families; a name that stands for several addresses is taken at its first IPv4 one.
-fn resolve(transport: Transport, endpoint: &str) -> Result<SocketAddr, String> {
+/// Resolves the endpoint to one address, like Go: no host means all interfaces in both families; for a name with
+/// several addresses, the first IPv4 address is used.
+fn resolve(transport: Transport, endpoint: &str) -> Result<SocketAddr, AddressError> {
     let (host, port) = split_host_port(endpoint)?;
     let host = match (host, transport) {
         ("", Transport::Tcp4) => "0.0.0.0",
@@ -170,19 +187,20 @@ fn resolve(transport: Transport, endpoint: &str) -> Result<SocketAddr, String> {
         (host, _) => host,
     };
     let found = (host, port).to_socket_addrs().map(Iterator::collect);
-    let all: Vec<_> =
-        or_loopback(host, port, found).map_err(|error| format!("lookup {host}: {error}"))?;
-    let wanted = |v4: bool| all.iter().copied().find(|addr| addr.is_ipv4() == v4);
+    let all: Vec<_> = or_loopback(host, port, found).map_err(|error| AddressError::Lookup {
+        host: host.to_owned(),
+        error,
+    })?;
+    let first = |v4: bool| all.iter().copied().find(|addr| addr.is_ipv4() == v4);
     let found = match transport {
-        Transport::Tcp4 => wanted(true),
-        Transport::Tcp6 => wanted(false),
-        _ => wanted(true).or_else(|| wanted(false)),
+        Transport::Tcp4 => first(true),
+        Transport::Tcp6 => first(false),
+        _ => first(true).or_else(|| first(false)),
     };
-    found.ok_or_else(|| format!("lookup {host}: no suitable address"))
+    found.ok_or_else(|| AddressError::Unsuitable(host.to_owned()))
 }
 
-/// What was found of a host. `localhost` is the loopback (RFC 6761) also where nothing says so: a system without
-/// `/etc/hosts`, as images and the smallest installations are.
+/// The lookup result, or loopback for `localhost` (RFC 6761) on systems without `/etc/hosts`, such as container images.
 pub(crate) fn or_loopback<E>(
     host: &str,
     port: u16,
@@ -197,18 +215,18 @@ pub(crate) fn or_loopback<E>(
     }
 }
 
-/// `host:port` in parts; the host of `[::1]:80` without its brackets.
-pub(crate) fn split_host_port(endpoint: &str) -> Result<(&str, u16), String> {
+/// Splits `host:port`; the host of `[::1]:80` is without brackets.
+pub(crate) fn split_host_port(endpoint: &str) -> Result<(&str, u16), EndpointError> {
     let (host, port) = endpoint
         .rsplit_once(':')
-        .ok_or_else(|| format!("address {endpoint}: missing port in address"))?;
-    let port = port.parse().map_err(|_| format!("invalid port {port:?}"))?;
+        .ok_or_else(|| EndpointError::MissingPort(endpoint.to_owned()))?;
+    let port = port
+        .parse()
+        .map_err(|_| EndpointError::InvalidPort(port.to_owned()))?;
     match host.strip_prefix('[').map(|host| host.strip_suffix(']')) {
         Some(Some(host)) => Ok((host, port)),
         None if !host.contains(':') => Ok((host, port)),
-        _ => Err(format!(
-            "address {endpoint}: an IPv6 address goes in brackets, as in [::1]:4317"
-        )),
+        _ => Err(EndpointError::MissingBrackets(endpoint.to_owned())),
     }
 }
 
@@ -216,7 +234,7 @@ fn listen_tcp(transport: Transport, addr: SocketAddr) -> io::Result<TcpListener>
     let everywhere = transport == Transport::Tcp && addr.ip().is_unspecified() && addr.is_ipv6();
     let socket = match RawSocket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))
     {
-        // A host without IPv6: "every interface" is then every IPv4 one.
+        // Without IPv6, "all interfaces" means IPv4.
         Err(_) if everywhere => {
             let v4 = SocketAddr::from(([0, 0, 0, 0], addr.port()));
             return listen_tcp(Transport::Tcp4, v4);
@@ -242,12 +260,11 @@ fn bind_unix(endpoint: &str) -> Result<Listener, BindError> {
             network: "unix",
             endpoint: endpoint.to_owned(),
             hint: hint(&error),
-            kind: error.kind(),
-            error: words(&error),
+            error: error.into(),
         })
 }
 
-/// Removes the socket file of a process that is gone: a socket that nobody answers on.
+/// Removes a stale socket file: one without a listener.
 fn remove_stale(path: &Path) {
     use std::os::unix::fs::FileTypeExt;
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
@@ -255,22 +272,15 @@ fn remove_stale(path: &Path) {
         && let Err(error) = std::os::unix::net::UnixStream::connect(path)
         && error.kind() == io::ErrorKind::ConnectionRefused
     {
-        // If this fails, so will the bind, which tells.
+        // If this fails, bind reports the error.
         let _ = std::fs::remove_file(path);
     }
-}
-
-/// The system's words for the error, without Rust's "(os error N)".
-fn words(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or(&text);
-    text.to_lowercase()
 }
 
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            " (another process listens there; stop it or change this receiver's `endpoint`)"
+            " (another process listens on it; stop it or change this receiver's `endpoint`)"
         }
         io::ErrorKind::AddrNotAvailable => {
             " (no interface of this host has that address; use 0.0.0.0 for all of them, or localhost)"
@@ -287,7 +297,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_port_in_use_is_named() {
+    async fn the_error_names_a_port_in_use() {
         let first = Listener::bind(Transport::Tcp, "127.0.0.1:0").unwrap();
         let addr = first.local_addr().unwrap().to_string();
         let error = Listener::bind(Transport::Tcp, &addr)
@@ -318,6 +328,7 @@ mod tests {
             ),
         ] {
             let got = resolve(transport, endpoint).map(|addr| addr.to_string());
+            let got = got.map_err(|error| error.to_string());
             assert_eq!(
                 got.as_deref().map_err(String::as_str),
                 expected,
@@ -327,16 +338,16 @@ mod tests {
     }
 
     #[test]
-    fn localhost_needs_no_name_server() {
+    fn localhost_needs_no_dns() {
         let found = or_loopback("localhost", 4317, Err("try again")).unwrap();
         let found: Vec<_> = found.iter().map(ToString::to_string).collect();
         assert_eq!(found, ["127.0.0.1:4317", "[::1]:4317"]);
         let other = or_loopback("backend", 4317, Err("try again"));
         assert_eq!(other, Err("try again"));
-        // What is said of it counts.
-        let said = vec!["127.0.0.2:1".parse().unwrap()];
-        let found = or_loopback("localhost", 1, Ok::<_, &str>(said.clone()));
-        assert_eq!(found, Ok(said));
+        // The lookup result takes precedence.
+        let resolved = vec!["127.0.0.2:1".parse().unwrap()];
+        let found = or_loopback("localhost", 1, Ok::<_, &str>(resolved.clone()));
+        assert_eq!(found, Ok(resolved));
     }
 
     #[tokio::test]

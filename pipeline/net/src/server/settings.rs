@@ -1,10 +1,11 @@
-//! The keys of listening components, with the Collector's names and defaults.
+//! Server settings, with the Collector's names and defaults.
 
 use profcol_config::{ComponentId, Config, Duration, Headers, Present, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::listen::{Transport, split_host_port};
+use crate::SettingsError;
 use crate::compress::Encoding;
 use crate::settings::{header_map, is_default};
 use crate::tls::ServerTls;
@@ -277,7 +278,7 @@ fn check_connections(max: usize, problems: &mut Problems) {
 }
 
 impl HttpServerSettings {
-    /// Largest body, with the default filled in.
+    /// Maximum body size, or its default.
     pub fn max_body(&self) -> usize {
         if self.max_request_body_size == 0 {
             64 << 20
@@ -287,11 +288,13 @@ impl HttpServerSettings {
     }
 
     /// Merges `keepalive` with its deprecated keys; both at once are refused, as in the Collector.
-    pub(super) fn resolved_keepalive(&self) -> Result<HttpServerKeepalive, String> {
+    pub(super) fn resolved_keepalive(&self) -> Result<HttpServerKeepalive, SettingsError> {
         let mut keepalive = self.keepalive.clone();
         let old = self.idle_timeout.is_some() || self.keep_alives_enabled == Some(false);
         if old && keepalive != HttpServerKeepalive::default() {
-            return Err("cannot use the old keys `idle_timeout` and `keep_alives_enabled` alongside the `keepalive` section; move them into it".to_owned());
+            return Err(SettingsError::OldKeepaliveKeys {
+                old: "`idle_timeout` and `keep_alives_enabled`",
+            });
         }
         if let Some(timeout) = self.idle_timeout {
             keepalive.idle_timeout = timeout;

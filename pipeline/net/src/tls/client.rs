@@ -1,4 +1,4 @@
-//! The connecting side.
+//! Client TLS.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::reload::Reloading;
 use super::settings::Source;
 use super::{ClientTls, TlsError, load};
 
-/// Makes connectors that trust and show the newest certificates.
+/// Creates connectors with the current certificates.
 #[derive(Debug)]
 pub(crate) struct ClientSide {
     config: Reloading<ClientConfig>,
@@ -21,8 +21,7 @@ pub(crate) struct ClientSide {
 }
 
 impl ClientSide {
-    /// Reads everything once; `None` where the settings ask for no TLS. An endpoint that begins with
-    /// `https://` asks for it whatever `insecure` says.
+    /// Reads all files once; `None` if TLS is disabled. `https://` endpoints use TLS regardless of `insecure`.
     pub fn new(
         settings: &ClientTls,
         https: bool,
@@ -51,7 +50,7 @@ impl ClientSide {
         TlsConnector::from(self.config.get())
     }
 
-    /// The name that the server's certificate must hold.
+    /// The name to verify in the server's certificate.
     pub fn server_name(&self, host: &str) -> Result<ServerName<'static>, TlsError> {
         let name = if self.server_name.is_empty() {
             host
@@ -73,7 +72,7 @@ fn build(settings: &ClientTls, protocols: &[&[u8]]) -> Result<ClientConfig, TlsE
         .with_protocol_versions(&load::versions(&protocol)?)
         .map_err(|error| TlsError::Settings(error.to_string()))?;
     let builder = if settings.insecure_skip_verify {
-        let verifier = Arc::new(BelieveAnyone(provider.clone()));
+        let verifier = Arc::new(AcceptAnyCertificate(provider.clone()));
         builder
             .dangerous()
             .with_custom_certificate_verifier(verifier)
@@ -95,11 +94,11 @@ fn build(settings: &ClientTls, protocols: &[&[u8]]) -> Result<ClientConfig, TlsE
     Ok(config)
 }
 
-/// `insecure_skip_verify`: any certificate will do, as long as the server holds its key.
+/// `insecure_skip_verify`: accepts any certificate whose key the server holds.
 #[derive(Debug)]
-struct BelieveAnyone(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for BelieveAnyone {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -1,4 +1,4 @@
-//! From settings to rustls's parts: certificates, keys, roots, algorithms.
+//! Loads certificates, keys, roots and algorithms for rustls.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tracing::warn;
 
 use super::TlsError;
-use super::settings::{Pair, Place, Protocol, Source, TlsVersion};
+use super::settings::{Pair, PemLocation, Protocol, Source, TlsVersion};
 use super::validity;
 
-/// The algorithms to use.
+/// The crypto provider with the configured algorithms.
 pub(super) fn provider(protocol: &Protocol<'_>) -> Result<Arc<CryptoProvider>, TlsError> {
     let mut provider = ring::default_provider();
     if !protocol.cipher_suites.is_empty() {
@@ -65,7 +65,7 @@ pub(super) fn versions(
     }
 }
 
-/// Reads a certificate chain and its key, and proves that they belong together.
+/// Reads a certificate chain and its key, and checks that they match.
 pub(super) fn certified_key(
     pair: &Pair,
     provider: &CryptoProvider,
@@ -101,7 +101,7 @@ pub(super) fn certified_key(
     Ok(certified)
 }
 
-/// The authorities to trust: those given, the system's, or both.
+/// The CAs to trust: the given ones, the system's, or both.
 pub(super) fn roots(ca: Option<&Source>, with_system: bool) -> Result<RootCertStore, TlsError> {
     let mut store = RootCertStore::empty();
     if with_system || ca.is_none() {
@@ -142,8 +142,8 @@ fn certificates(source: &Source) -> Result<Vec<CertificateDer<'static>>, TlsErro
 
 fn read(source: &Source, what: &'static str) -> Result<Vec<u8>, TlsError> {
     match &source.place {
-        Place::Inline(text) => Ok(text.expose().as_bytes().to_vec()),
-        Place::File(path) => std::fs::read(path).map_err(|error| TlsError::Read {
+        PemLocation::Inline(text) => Ok(text.expose().as_bytes().to_vec()),
+        PemLocation::File(path) => std::fs::read(path).map_err(|error| TlsError::Read {
             what,
             path: path.clone(),
             error: error.to_string(),

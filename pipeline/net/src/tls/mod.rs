@@ -1,7 +1,7 @@
-//! TLS on both sides, with the Collector's keys.
+//! TLS for clients and servers, with the Collector's settings.
 //!
-//! Certificates are read when a component is built, so that a bad file is known before anything
-//! runs, and again as they change on disk ([`reload`]).
+//! Certificates are read when a component is built, so that bad files are detected before anything runs, and reloaded
+//! when they change ([`reload`]).
 
 mod client;
 mod load;
@@ -14,7 +14,7 @@ pub(crate) use client::ClientSide;
 pub(crate) use server::ServerSide;
 pub use settings::{ClientTls, ServerTls, TlsVersion};
 
-/// TLS settings that cannot work, or files that do not hold what they should.
+/// Invalid TLS settings or files.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("{0}")]
@@ -44,12 +44,12 @@ pub enum TlsError {
     NoSystemRoots,
 }
 
-/// What a client should check when the server ends the connection so.
+/// What a client should check after this alert.
 pub(crate) fn alert_hint(alert: rustls::AlertDescription) -> &'static str {
     use rustls::AlertDescription as Alert;
     match alert {
         Alert::CertificateRequired | Alert::HandshakeFailure => {
-            "; the server may want a client certificate: set `tls::cert_file` and `tls::key_file`"
+            "; the server may require a client certificate: set `tls::cert_file` and `tls::key_file`"
         }
         Alert::UnknownCA
         | Alert::BadCertificate
@@ -58,7 +58,7 @@ pub(crate) fn alert_hint(alert: rustls::AlertDescription) -> &'static str {
         | Alert::CertificateRevoked
         | Alert::DecryptError
         | Alert::AccessDenied => {
-            "; the server does not accept our client certificate: check `tls::cert_file`"
+            "; the server rejected the client certificate: check `tls::cert_file`"
         }
         Alert::NoApplicationProtocol => "; the endpoint does not support HTTP/2",
         _ => "",

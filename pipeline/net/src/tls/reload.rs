@@ -1,14 +1,15 @@
-//! Configurations that follow their files.
+//! Reloads TLS configurations when their files change.
 //!
-//! Nothing watches in the background: when a connection is made and the last look is long enough
-//! ago, the files' times, sizes and inodes are compared, and only if they differ are they read. A
-//! configuration that cannot be read keeps the old one in use, with a warning.
+//! There is no background watcher: on a new connection, at most once per interval, the files' times, sizes and inodes
+//! are compared, and the files are read if they differ. If that fails, the old configuration stays in use, with a
+//! warning.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tracing::{info, warn};
 
 use super::TlsError;
@@ -16,10 +17,10 @@ use super::TlsError;
 type Stamp = Vec<Option<(i64, i64, u64, u64)>>;
 type Load<T> = Box<dyn Fn() -> Result<T, TlsError> + Send + Sync>;
 
-/// A value made from files, remade when they change.
+/// A value loaded from files, reloaded when they change.
 pub(super) struct Reloading<T> {
     files: Vec<PathBuf>,
-    /// Zero means never.
+    /// Zero disables reloading.
     interval: Duration,
     load: Load<T>,
     state: Mutex<State<T>>,
@@ -48,9 +49,9 @@ impl<T> Reloading<T> {
         })
     }
 
-    /// The value as of now.
+    /// The current value.
     pub fn get(&self) -> Arc<T> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if !self.files.is_empty()
             && !self.interval.is_zero()
             && state.looked.elapsed() >= self.interval
@@ -69,8 +70,7 @@ impl<T> Reloading<T> {
                         state.value = Arc::new(value);
                         state.stamp = stamp;
                     }
-                    // The stamp stays old, so that the next look tries again: two files are not
-                    // replaced in one instant.
+                    // Keep the old stamp, so that the next check retries: two files are not replaced atomically.
                     Err(error) => {
                         warn!(%error, "failed to reload changed TLS files; keeping the previous ones")
                     }

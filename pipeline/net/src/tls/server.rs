@@ -1,4 +1,4 @@
-//! The listening side.
+//! Server TLS.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use super::reload::Reloading;
 use super::settings::Source;
 use super::{ServerTls, TlsError, load};
 
-/// How often `client_ca_file_reload` looks at the file.
+/// Check interval of `client_ca_file_reload`.
 const CLIENT_CA_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Makes acceptors that show the newest certificate.
+/// Creates acceptors with the current certificate.
 #[derive(Debug)]
 pub(crate) struct ServerSide(Reloading<ServerConfig>);
 
 impl ServerSide {
-    /// Reads everything once; `protocols` are offered by ALPN.
+    /// Reads all files once; `protocols` are offered by ALPN.
     pub fn new(
         settings: &ServerTls,
         protocols: &'static [&'static [u8]],
@@ -72,7 +72,7 @@ fn build(settings: &ServerTls, protocols: &[&[u8]]) -> Result<ServerConfig, TlsE
     };
     let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
-    // Connections are few and long; a resumption cache would cost memory and gain nothing.
+    // Connections are few and long-lived; a session cache would only cost memory.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)

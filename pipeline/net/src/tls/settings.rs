@@ -1,4 +1,4 @@
-//! The keys under `tls`.
+//! The `tls` settings.
 
 use std::path::PathBuf;
 
@@ -77,14 +77,13 @@ pub struct ServerTls {
     /// Like `key_file`, but inline PEM.
     #[serde(skip_serializing_if = "is_default")]
     pub key_pem: Secret,
-    /// File with the authorities whose client certificates are accepted. If set, every client must
-    /// show one (mutual TLS).
+    /// File with the CAs of accepted client certificates. If set, every client must present one (mutual TLS).
     #[serde(skip_serializing_if = "is_default")]
     pub client_ca_file: String,
-    /// Take up changes of `client_ca_file` while running.
+    /// Reload `client_ca_file` when it changes.
     #[serde(skip_serializing_if = "is_default")]
     pub client_ca_file_reload: bool,
-    /// Accept client certificates of the system's authorities in addition to `client_ca_file`.
+    /// Accept client certificates of the system's CAs in addition to `client_ca_file`.
     #[serde(skip_serializing_if = "is_default")]
     pub include_system_ca_certs_pool: bool,
     /// Minimum TLS version: "1.2" or "1.3".
@@ -100,12 +99,12 @@ pub struct ServerTls {
     /// Key exchange groups in order of preference: X25519, P256, P384; empty means all.
     #[serde(skip_serializing_if = "is_default")]
     pub curve_preferences: Vec<String>,
-    /// How often to look whether the certificate and key files have changed; 0 means never.
+    /// How often to check the certificate and key files for changes; 0 means never.
     #[serde(skip_serializing_if = "is_default")]
     pub reload_interval: Duration,
 }
 
-/// A version of TLS; unset means 1.2 as the lowest, 1.3 as the highest.
+/// A TLS version; by default 1.2 as minimum, 1.3 as maximum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-unknown" = "unsupported TLS version:"))]
 pub enum TlsVersion {
@@ -118,21 +117,21 @@ pub enum TlsVersion {
     V1_3,
 }
 
-/// A PEM text and where it is.
+/// The source of a PEM text.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub key: &'static str,
-    pub place: Place,
+    pub place: PemLocation,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(super) enum PemLocation {
     File(String),
     Inline(Secret),
 }
 
 impl Source {
-    /// One of a pair of keys like `ca_file` and `ca_pem`.
+    /// Chooses between a pair of settings like `ca_file` and `ca_pem`.
     pub fn one_of(
         keys: (&'static str, &'static str),
         file: &str,
@@ -142,11 +141,11 @@ impl Source {
             (true, true) => Ok(None),
             (false, true) => Ok(Some(Source {
                 key: keys.0,
-                place: Place::File(file.to_owned()),
+                place: PemLocation::File(file.to_owned()),
             })),
             (true, false) => Ok(Some(Source {
                 key: keys.1,
-                place: Place::Inline(pem.clone()),
+                place: PemLocation::Inline(pem.clone()),
             })),
             (false, false) => {
                 let (file, pem) = keys;
@@ -157,18 +156,18 @@ impl Source {
         }
     }
 
-    /// The file to watch, if it is one.
+    /// The file to watch, if any.
     pub fn path(&self) -> Option<PathBuf> {
         match &self.place {
-            Place::File(path) => Some(PathBuf::from(path)),
-            Place::Inline(_) => None,
+            PemLocation::File(path) => Some(PathBuf::from(path)),
+            PemLocation::Inline(_) => None,
         }
     }
 
     pub fn name(&self) -> String {
         match &self.place {
-            Place::File(path) => format!("`{path}`"),
-            Place::Inline(_) => format!("`{}`", self.key),
+            PemLocation::File(path) => format!("`{path}`"),
+            PemLocation::Inline(_) => format!("`{}`", self.key),
         }
     }
 }
@@ -197,7 +196,7 @@ impl Pair {
     }
 }
 
-/// What both sides configure alike.
+/// Settings common to clients and servers.
 #[derive(Clone, Debug)]
 pub(super) struct Protocol<'a> {
     pub min: TlsVersion,
@@ -240,7 +239,7 @@ impl ServerTls {
     }
 
     pub(super) fn client_ca(&self) -> Option<Source> {
-        let place = Place::File(self.client_ca_file.clone());
+        let place = PemLocation::File(self.client_ca_file.clone());
         (!self.client_ca_file.is_empty()).then_some(Source {
             key: "client_ca_file",
             place,
@@ -269,7 +268,7 @@ impl Config for ServerTls {
     fn validate(&self, problems: &mut Problems) {
         check(self.pair(), problems);
         if self.client_ca_file_reload && self.client_ca_file.is_empty() {
-            problems.add("client_ca_file_reload", "needs `client_ca_file`");
+            problems.add("client_ca_file_reload", "requires `client_ca_file`");
         }
         self.protocol().validate(self.reload_interval, problems);
     }

@@ -1,4 +1,4 @@
-//! Finds out when a certificate ends, so that an expired one can be named before peers refuse it.
+//! Parses a certificate's expiry, to report expired certificates before peers reject them.
 //!
 //! ```text
 //! Certificate ::= SEQUENCE { tbs SEQUENCE {
@@ -14,8 +14,8 @@ const GENERALIZED_TIME: u8 = 0x18;
 const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xa0;
 
-/// When the certificate ended, as `YYYY-MM-DD hh:mm:ss UTC`, if it has. A certificate that cannot be
-/// understood here is left to rustls to judge.
+/// The expiry time as `YYYY-MM-DD hh:mm:ss UTC` if the certificate has expired. Unparseable certificates are left to
+/// rustls.
 pub(super) fn expired(certificate: &[u8], now: SystemTime) -> Option<String> {
     let end = not_after(certificate)?;
     let [year, month, day, hour, minute, second] = end;
@@ -56,7 +56,7 @@ fn not_after(certificate: &[u8]) -> Option<[i64; 6]> {
     Some([year, pair(0)?, pair(2)?, pair(4)?, pair(6)?, pair(8)?])
 }
 
-/// Splits the first DER element off: its tag, its content, what follows.
+/// Splits off the first DER element: tag, content, rest.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[tag, first], rest) = bytes.split_first_chunk()?;
     let (len, rest) = if first < 0x80 {
@@ -77,7 +77,7 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, content, rest))
 }
 
-/// Days from 1970-01-01, by counting years that begin in March so that leap days come last.
+/// Days since 1970-01-01, with years starting in March so that leap days come last.
 fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i64> {
     if !(1950..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_an_expired_certificate_and_when_it_ended() {
+    fn reports_an_expired_certificate() {
         let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.not_before = rcgen::date_time_ymd(2019, 1, 1);
         params.not_after = rcgen::date_time_ymd(2020, 2, 3);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_certificates_are_left_alone() {
+    fn ignores_damaged_certificates() {
         let key = rcgen::KeyPair::generate().unwrap();
         let params = rcgen::CertificateParams::new(vec![]).unwrap();
         let certificate = params.self_signed(&key).unwrap();

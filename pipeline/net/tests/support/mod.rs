@@ -1,6 +1,6 @@
-//! Services that the tests talk to, and certificates for them.
+//! Test services and certificates.
 
-#![allow(dead_code, reason = "each test file uses its own part of this")]
+#![allow(dead_code, reason = "each test file uses a part of this")]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,10 +22,25 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// A gRPC service whose methods are ways to behave.
+/// A gRPC service with a method per behaviour.
 #[derive(Clone, Default)]
 pub struct Behaviour {
     pub calls: Arc<AtomicUsize>,
+}
+
+impl Behaviour {
+    /// Waits for the first call.
+    pub async fn is_called(&self) {
+        let called = async {
+            while self.calls.load(Relaxed) == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let patience = Duration::from_secs(60);
+        tokio::time::timeout(patience, called)
+            .await
+            .expect("a call")
+    }
 }
 
 impl GrpcService for Behaviour {
@@ -59,21 +74,24 @@ impl GrpcService for Behaviour {
                 Ok(Bytes::from_static(b"late"))
             }
             "/test.Behaviour/Never" => std::future::pending().await,
-            "/test.Behaviour/Panic" => panic!("as asked"),
-            // The message is the number of a status.
+            "/test.Behaviour/Panic" => panic!("as requested"),
+            // The message is a status code.
             "/test.Behaviour/Fail" => {
                 let number = request.message.plain.first().copied().unwrap_or_default();
-                Err(Status::new(Code::from_number(number.into()), "as asked"))
+                Err(Status::new(
+                    Code::from_number(number.into()),
+                    "as requested",
+                ))
             }
             path => Err(unknown_method(path)),
         }
     }
 }
 
-/// Size of the answer to `/large`, more than sockets hold.
+/// Size of the response to `/large`, more than socket buffers hold.
 pub const LARGE: usize = 50_000_000;
 
-/// An HTTP service that says what it got.
+/// An HTTP service that describes each request.
 #[derive(Clone, Default)]
 pub struct Describe;
 
@@ -89,7 +107,7 @@ impl HttpService for Describe {
 
     async fn call(&self, request: HttpRequest) -> Response<Bytes> {
         match request.path.as_str() {
-            "/panic" => panic!("as asked"),
+            "/panic" => panic!("as requested"),
             "/busy" => Response::builder()
                 .status(503)
                 .header("retry-after", "7")
@@ -125,7 +143,7 @@ impl HttpService for Describe {
     }
 }
 
-/// A server that runs until it is told to stop.
+/// A running server.
 pub struct Running {
     pub addr: BoundAddr,
     pub stats: Arc<ServerStats>,
@@ -148,7 +166,7 @@ impl Running {
         }
     }
 
-    /// Asks it to stop by `within` from now and waits until it has.
+    /// Stops the server within the given time.
     pub async fn stop(self, within: Duration) {
         self.stop.send(Instant::now() + within).unwrap();
         self.task.await.unwrap();
@@ -251,7 +269,7 @@ pub fn compressed(encoding: Encoding, plain: &[u8]) -> Message {
     }
 }
 
-/// Lets in whoever shows the header `authorization: open sesame`.
+/// Accepts requests with the header `authorization: open sesame`.
 #[derive(Debug)]
 pub struct Door;
 
@@ -265,7 +283,7 @@ impl ServerAuth for Door {
     }
 }
 
-/// An authority and certificates signed by it, in files.
+/// A CA and certificates signed by it, in files.
 pub struct Authority {
     pub dir: tempfile::TempDir,
     issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
@@ -275,7 +293,7 @@ impl Authority {
     pub fn new() -> Authority {
         let dir = tempfile::tempdir().unwrap();
         let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
-        // Two authorities of one name could not be told apart.
+        // Two CAs need distinct names.
         let name = dir.path().display().to_string();
         params
             .distinguished_name
@@ -308,7 +326,7 @@ impl Authority {
         self.written(name, &certificate, &key)
     }
 
-    /// Paths of a certificate for `host` that its own key has signed, as of an authority, and its key.
+    /// Paths of a self-signed CA certificate for `host` and its key.
     pub fn self_signed(&self, name: &str, host: &str) -> (String, String) {
         let mut params = rcgen::CertificateParams::new(vec![host.to_owned()]).unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);

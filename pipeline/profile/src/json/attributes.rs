@@ -9,7 +9,7 @@ use super::bytes::from_base64;
 use super::object::{Field, Message};
 use crate::{Attributes, KeyValue, Value};
 
-/// Reads a list of keys and values.
+/// Reads a list of key-value pairs.
 pub(super) fn read_attributes<'de, M: MapAccess<'de>>(
     field: Field<'_, M>,
     attributes: &mut Attributes,
@@ -39,7 +39,7 @@ impl Message for Entry {
                 }
             }
             "keyStrindex" => {
-                // Row 0 is "not set" and leaves a plain key alone.
+                // Row 0 means "not set" and does not override a plain key.
                 if let Some(key) = field.string_reference()?.filter(|key| !key.is_empty()) {
                     self.key = key;
                 }

@@ -12,7 +12,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// Reads an id of `N` bytes; empty text is an id that is not set.
+/// Reads an id of `N` bytes; empty text means unset.
 pub(super) fn id_from_hex<const N: usize>(text: &str) -> Result<Option<[u8; N]>, String> {
     if text.is_empty() {
         return Ok(None);
@@ -36,7 +36,7 @@ pub(super) fn id_from_hex<const N: usize>(text: &str) -> Result<Option<[u8; N]>,
     Ok(Some(id))
 }
 
-/// Appends the lower case digits of `bytes`.
+/// Appends `bytes` in lower case hexadecimal.
 pub fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for byte in bytes {

@@ -9,9 +9,9 @@ use super::object::{Context, Message, Object};
 use super::scalar::{Integer, IntegerVisitor, Row, Text};
 use crate::Idx;
 
-/// What a list consists of and where its items go.
+/// The item type of a list and its destination.
 pub(super) trait Items {
-    /// What an item takes in memory. Lists are moved as they grow.
+    /// Memory per item, counting that lists are reallocated as they grow.
     const BYTES: usize;
 
     /// Reads the item at `position`; `false` at the end of the list.
@@ -23,16 +23,16 @@ pub(super) trait Items {
     ) -> Result<bool, L::Error>;
 }
 
-/// Text.
+/// Strings.
 pub(super) struct Texts<F>(pub F);
 
-/// Whole numbers, to be appended.
+/// Integers, appended to the list.
 pub(super) struct Integers<'a, T>(pub &'a mut Vec<T>);
 
-/// Indices into a table, to be appended.
+/// Table indices, appended to the list.
 pub(super) struct Indices<'a, T: ?Sized>(pub &'a mut Vec<Idx<T>>);
 
-/// Objects, read one after the other into the same row.
+/// Objects, each read into the same row.
 pub(super) struct Rows<'a, T, F>(pub &'a mut T, pub F);
 
 impl<F: FnMut(usize, &str) -> Result<(), String>> Items for Texts<F> {

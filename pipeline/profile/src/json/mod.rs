@@ -1,18 +1,18 @@
-//! OTLP JSON, read and written by the protobuf JSON mapping with OTLP's exceptions.
+//! Reads and writes OTLP JSON: the protobuf JSON mapping with OTLP's exceptions.
 //!
 //! | protobuf | JSON |
 //! |---|---|
-//! | field names | `lowerCamelCase`; `snake_case` is read too, unknown names are passed over |
-//! | 64-bit integers | decimal text; read as a number too |
+//! | field names | `lowerCamelCase`; `snake_case` is accepted too, unknown names are ignored |
+//! | 64-bit integers | decimal string; a number is accepted too |
 //! | `traceId`, `spanId`, `profileId` | hexadecimal, upper or lower case |
-//! | other bytes | base64; read in the URL alphabet and without padding too |
+//! | other bytes | base64; the URL alphabet and missing padding are accepted too |
 //! | NaN and the infinities | `"NaN"`, `"Infinity"`, `"-Infinity"` |
 //! | a field that is `null` | not set |
 //!
-//! Attributes of resources and scopes may point into the string table of the dictionary
-//! (`keyStrindex`, `stringValueStrindex`), and the dictionary may come last. So a body is gone over
-//! twice, first for its strings alone, and no tree of values is ever built: what decoding needs is
-//! the body and the model. `serde_json` holds the nesting to 128 levels.
+//! Attributes of resources and scopes may refer to the string table of the dictionary (`keyStrindex`,
+//! `stringValueStrindex`), and the dictionary may come last. So a body is parsed twice, first for its strings only. No
+//! value tree is built: decoding needs memory for the body and the model only. `serde_json` limits nesting to 128
+//! levels.
 
 mod attributes;
 mod bytes;

@@ -1,7 +1,7 @@
-//! Reads JSON objects into messages as the bytes go by, with `serde`'s visitors behind them.
+//! Streams JSON objects into messages with `serde` visitors.
 //!
-//! A [`Message`] is handed one [`Field`] after the other and says what it expects there. When that
-//! fails, each level on the way out adds its step to the path that the error will name.
+//! A [`Message`] receives one [`Field`] at a time and reads the type it expects. On failure, each level adds its step
+//! to the path in the error.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -14,7 +14,7 @@ use super::list::{Items, List, Rows};
 use super::scalar::{Double, Integer, IntegerVisitor, Row, Text};
 use crate::{Idx, StringTable};
 
-/// What a JSON object is read into.
+/// The target of a JSON object.
 pub(super) trait Message {
     /// Reads the field `name`, which is in `lowerCamelCase`, or skips it.
     fn read<'de, M: MapAccess<'de>>(
@@ -24,22 +24,22 @@ pub(super) trait Message {
     ) -> Result<(), M::Error>;
 }
 
-/// The value of a field, to be read once. `null` leaves everything as it is.
+/// The value of a field, to be read once. `null` changes nothing.
 pub(super) struct Field<'a, M> {
     map: &'a mut M,
     context: &'a Context<'a>,
 }
 
-/// What all levels of a body share.
+/// State shared by all levels of a body.
 pub(super) struct Context<'a> {
     memory: Memory<'a>,
-    /// What references of attributes resolve against.
+    /// The string table for attribute references.
     strings: &'a StringTable,
-    /// Steps to the place of the error, innermost first.
+    /// Path of the error, innermost first.
     steps: RefCell<Vec<String>>,
 }
 
-/// Memory that reading takes, which is asked for as it goes.
+/// Memory used for reading, requested incrementally.
 struct Memory<'a> {
     ask: &'a dyn Fn(usize) -> bool,
     left: Cell<usize>,
@@ -47,7 +47,7 @@ struct Memory<'a> {
 
 impl Memory<'_> {
     fn take(&self, bytes: usize) -> bool {
-        /// So that it is rarely asked for.
+        /// Requests are batched to this size.
         const STEP: usize = 1 << 20;
         let mut left = self.left.get();
         if bytes > left {
@@ -62,7 +62,7 @@ impl Memory<'_> {
     }
 }
 
-/// Reads a body into `message`, or says where and why it cannot be. `ask` is asked for each piece of memory.
+/// Reads a body into `message`; errors have a path and a reason. `ask` must grant each piece of memory.
 pub(super) fn read_body(
     body: &[u8],
     strings: &StringTable,
@@ -91,7 +91,7 @@ pub(super) fn read_body(
 // === impl Context ===
 
 impl Context<'_> {
-    /// Asks for what an item of a list takes.
+    /// Requests the memory of a list item.
     pub fn take_memory(&self, bytes: usize) -> Result<(), &'static str> {
         match self.memory.take(bytes) {
             true => Ok(()),
@@ -99,7 +99,7 @@ impl Context<'_> {
         }
     }
 
-    /// Puts `step` before the path of an error that is on its way out.
+    /// Prepends `step` to the path of an error.
     pub fn step<T, E>(&self, result: Result<T, E>, step: impl FnOnce() -> String) -> Result<T, E> {
         if result.is_err() {
             self.steps.borrow_mut().push(step());
@@ -115,7 +115,7 @@ impl Context<'_> {
 }
 
 fn field_step(name: &str) -> String {
-    /// Longer names are nobody's.
+    /// No field has a longer name.
     const MAX_LEN: usize = 64;
     let name: String = name.chars().take(MAX_LEN).collect();
     format!(".{name}")
@@ -128,12 +128,12 @@ impl<'de, M: MapAccess<'de>> Field<'_, M> {
         self.map.next_value_seed(Nullable(seed))
     }
 
-    /// Goes over a field that is of no interest.
+    /// Skips an unknown field.
     pub fn skip(self) -> Result<(), M::Error> {
         self.map.next_value::<IgnoredAny>().map(drop)
     }
 
-    /// Reads an object; `false` where there is none.
+    /// Reads an object; `false` if `null`.
     pub fn message(self, message: &mut impl Message) -> Result<bool, M::Error> {
         let context = self.context;
         let read = self.value(Object { message, context })?;
@@ -166,7 +166,7 @@ impl<'de, M: MapAccess<'de>> Field<'_, M> {
         self.value(Double)
     }
 
-    /// Reads text and what `parse` makes of it.
+    /// Reads a string and applies `parse`.
     pub fn parsed<T>(
         self,
         parse: impl FnOnce(&str) -> Result<T, String>,
@@ -178,7 +178,7 @@ impl<'de, M: MapAccess<'de>> Field<'_, M> {
         self.parsed(|text| Ok(text.into()))
     }
 
-    /// Reads the index of a string and looks it up.
+    /// Reads a string index and looks it up.
     pub fn string_reference(self) -> Result<Option<Arc<str>>, M::Error> {
         let strings = self.context.strings;
         let Some(Row(row)) = self.value(Integer::default())? else {
@@ -199,7 +199,7 @@ impl<'de, M: MapAccess<'de>> Field<'_, M> {
         self.value(List { items, context }).map(drop)
     }
 
-    /// Reads a list of objects, each into `row`, which `take` empties again.
+    /// Reads a list of objects, each into `row`, which `take` clears.
     pub fn rows<T: Message>(
         self,
         row: &mut T,
@@ -211,8 +211,8 @@ impl<'de, M: MapAccess<'de>> Field<'_, M> {
         }))
     }
 
-    /// Reads a table of the dictionary: as [`rows`](Self::rows), but the first row must be the
-    /// zero value, which the table has already.
+    /// Reads a dictionary table: like [`rows`](Self::rows), but the first row must be the zero value, which the table
+    /// already has.
     pub fn table<T: Message + Default + PartialEq>(
         self,
         row: &mut T,
@@ -268,7 +268,7 @@ impl<'de, T: Message> Visitor<'de> for Object<'_, T> {
 
 // === impl Name ===
 
-/// The name of a field, in `lowerCamelCase` however it was written.
+/// A field name, converted to `lowerCamelCase`.
 struct Name;
 
 impl<'de> DeserializeSeed<'de> for Name {

@@ -1,4 +1,4 @@
-//! Reading: the body, and what stands in it beside the dictionary.
+//! Reads the body and all messages except the dictionary.
 
 use std::mem;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::{
     Validation, ValueType,
 };
 
-/// Why a body is no OTLP JSON.
+/// Why a body is not valid OTLP JSON.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
     #[error("body of {bytes} bytes exceeds the maximum batch size of {limit}")]
@@ -27,13 +27,13 @@ pub enum JsonError {
     Invalid(#[from] Invalid),
 }
 
-/// Takes an export request in JSON after the same checks that one in protobuf has to pass.
+/// Receives an export request in JSON, with the same validation as protobuf.
 pub fn receive(body: &[u8], validation: Validation) -> Result<Received, JsonError> {
     receive_within(body, validation, &|_| true)
 }
 
-/// [`receive`], which asks for memory as it goes: a few bytes of JSON can stand for a hundred times as many.
-/// Where `ask` answers false it ends with [`JsonError::Malformed`].
+/// [`receive`] that requests memory incrementally: a few bytes of JSON can expand a hundredfold. If `ask` returns
+/// false, fails with [`JsonError::Malformed`].
 pub fn receive_within(
     body: &[u8],
     validation: Validation,
@@ -43,16 +43,15 @@ pub fn receive_within(
     Ok(Profiles::from_wire(wire, validation)?)
 }
 
-/// Reads an export request, or a file of profiles, which has the same form.
+/// Decodes an export request, or a profiles file, which has the same format.
 ///
-/// What the fields say is taken as it is: that indices lie within their tables is for
-/// [`receive`] to check.
+/// Field values are not validated: [`receive`] checks indices.
 pub fn decode(body: &[u8]) -> Result<Model, JsonError> {
     decode_within(body, &|_| true)
 }
 
 fn decode_within(body: &[u8], ask: &dyn Fn(usize) -> bool) -> Result<Model, JsonError> {
-    /// A row takes more than one byte of JSON, so that no table outgrows its 32-bit indices.
+    /// A row takes more than one byte of JSON, so no table exceeds 32-bit indices.
     const LIMIT: usize = i32::MAX as usize;
     if body.len() > LIMIT {
         return Err(JsonError::TooLarge {
@@ -74,7 +73,7 @@ fn decode_within(body: &[u8], ask: &dyn Fn(usize) -> bool) -> Result<Model, Json
 }
 
 fn malformed((path, error): (String, serde_json::Error)) -> JsonError {
-    /// The message may quote what it found, which may be the body.
+    /// The message may quote the input, up to the whole body.
     const MAX_LEN: usize = 300;
     let mut problem = error.to_string();
     if problem.len() > MAX_LEN {

@@ -1,21 +1,21 @@
-//! Numbers as protobuf's JSON mapping has them, bare or as text, and text that stands for something.
+//! Numbers of the protobuf JSON mapping, bare or quoted, and parsed strings.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, Unexpected, Visitor};
 
-/// A whole number of one of the integer types, or a [`Row`].
+/// An integer, or a [`Row`].
 pub(super) struct Integer<T>(PhantomData<T>);
 
-/// The row that an index names: what an `int32` can hold and is not negative.
+/// A row index: a non-negative `int32`.
 #[derive(Clone, Copy)]
 pub(super) struct Row(pub u32);
 
 /// A double.
 pub(super) struct Double;
 
-/// Text, and what the function makes of it.
+/// A string and its parse function.
 pub(super) struct Text<F>(pub F);
 
 pub(super) trait IntegerVisitor: TryFrom<i64> + TryFrom<u64> {
@@ -85,7 +85,7 @@ impl<T: IntegerVisitor> Visitor<'_> for Integer<T> {
         T::try_from(number).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
     }
 
-    /// `1.0` and `1e3` are whole numbers; above 2^53 a double no longer tells which.
+    /// `1.0` and `1e3` are integers; above 2^53 doubles are not exact.
     fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
         const EXACT: f64 = 9_007_199_254_740_992.0;
         if number.fract() == 0.0 && number.abs() <= EXACT {
@@ -140,7 +140,7 @@ impl Visitor<'_> for Double {
             "NaN" => Some(f64::NAN),
             "Infinity" => Some(f64::INFINITY),
             "-Infinity" => Some(f64::NEG_INFINITY),
-            // Rust reads "inf" and "nan" too, which JSON's mapping does not know.
+            // Rust also parses "inf" and "nan", which the JSON mapping does not allow.
             _ if text.ends_with(|last: char| last.is_ascii_digit()) => text.parse().ok(),
             _ => None,
         }

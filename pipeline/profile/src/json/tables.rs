@@ -12,7 +12,7 @@ use crate::{
     Mapping, MappingRef, StringTable, ValueType,
 };
 
-/// Reads the strings of a dictionary and nothing else.
+/// Reads only the strings of a dictionary.
 pub(super) struct Strings<'a>(pub &'a mut StringTable);
 
 impl Message for Strings<'_> {
@@ -35,7 +35,7 @@ impl Message for Strings<'_> {
     }
 }
 
-/// All tables but the strings, which have been read by then.
+/// All tables except the strings, which were read before.
 impl Message for Dictionary {
     fn read<'de, M: MapAccess<'de>>(
         &mut self,

@@ -19,7 +19,7 @@ fn read_value(value: &str) -> Result<Value, JsonError> {
             "dictionary":{{"stringTable":["","a","b"]}}}}"#
     );
     let model = decode(body.as_bytes())?;
-    let resource = model.resources[0].resource.as_ref().expect("was written");
+    let resource = model.resources[0].resource.as_ref().expect("is present");
     assert_eq!(&*resource.attributes[0].key, "k");
     Ok(resource.attributes[0].value.clone())
 }
@@ -93,7 +93,7 @@ fn reads_values() {
 }
 
 #[test]
-fn refuses_values_of_the_wrong_form() {
+fn rejects_malformed_values() {
     #[track_caller]
     fn check(value: &str, field: &str, problem: &str) {
         let Err(JsonError::Malformed { path, problem: got }) = read_value(value) else {
@@ -307,7 +307,7 @@ fn with_snake_case_names(body: &str) -> String {
 }
 
 #[test]
-fn reads_bodies_that_leave_things_out() {
+fn reads_bodies_with_missing_fields() {
     #[track_caller]
     fn check(body: &str, resources: usize) {
         let model = decode(body.as_bytes()).unwrap_or_else(|error| panic!("{body}: {error}"));
@@ -328,11 +328,11 @@ fn reads_bodies_that_leave_things_out() {
 }
 
 #[test]
-fn tells_where_a_body_is_wrong() {
+fn reports_the_path_of_an_error() {
     #[track_caller]
     fn check(body: &str, expected: &str) {
         let error = decode(body.as_bytes())
-            .expect_err("the body is wrong")
+            .expect_err("the body is invalid")
             .to_string();
         assert_eq!(error, expected, "{body}");
     }
@@ -367,7 +367,7 @@ fn tells_where_a_body_is_wrong() {
 }
 
 #[test]
-fn holds_json_to_the_rules_of_protobuf() {
+fn validates_json_like_protobuf() {
     #[track_caller]
     fn check(sample: &str, expected: Result<usize, &str>) {
         let body = format!(
@@ -392,7 +392,7 @@ fn holds_json_to_the_rules_of_protobuf() {
 }
 
 #[test]
-fn reads_the_same_from_json_as_from_protobuf() {
+fn json_and_protobuf_decode_equally() {
     let folder = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../tests/golden/otlp/profiler"
@@ -405,7 +405,7 @@ fn reads_the_same_from_json_as_from_protobuf() {
         let received = Profiles::from_wire(file("pb").into(), Validation::Reject)
             .unwrap_or_else(|error| panic!("export-{number:02}.pb: {error}"));
         let mut binary = received.profiles.into_model();
-        // The writer of the JSON wrote it where the request has none.
+        // The JSON writer writes it even if the request has none.
         for resource in &mut binary.resources {
             for scope in &mut resource.scopes {
                 for profile in &mut scope.profiles {
@@ -418,7 +418,7 @@ fn reads_the_same_from_json_as_from_protobuf() {
         let json = received.profiles.into_model();
 
         assert_eq!(json.resources, binary.resources);
-        // It also added the text of attributes to the strings.
+        // It also adds attribute strings to the table.
         let strings = binary.dictionary.strings.iter();
         assert!(
             strings.eq(json
@@ -446,7 +446,7 @@ fn keeps_errors_short_and_nesting_shallow() {
             + &"{\"arrayValue\":{\"values\":[".repeat(10_000),
     ] {
         let error = decode(body.as_bytes())
-            .expect_err("the body is wrong")
+            .expect_err("the body is invalid")
             .to_string();
         assert!(error.len() < 4_000, "{} bytes", error.len());
     }
@@ -472,7 +472,7 @@ fn writes_values() {
     #[track_caller]
     fn check(value: Value, expected: &str) {
         assert_eq!(value_text(&value), expected);
-        assert_eq!(read_value(expected).expect("was written here"), value);
+        assert_eq!(read_value(expected).expect("round-trips"), value);
     }
     check(Value::Empty, "{}");
     check("".into(), r#"{"stringValue":""}"#);
@@ -496,7 +496,7 @@ fn writes_values() {
     );
     for number in [f64::MAX, f64::MIN_POSITIVE, 5e-324, 0.1, 1.0 / 3.0, 1e21] {
         let written = value_text(&Value::Double(number));
-        let read = read_value(&written).expect("was written here");
+        let read = read_value(&written).expect("round-trips");
         assert_eq!(read, Value::Double(number), "{written}");
     }
     let bytes: &[u8] = &[0xfb, 0xff, 0xbc, 0];
@@ -527,7 +527,7 @@ fn writes_attributes_as_references_when_asked() {
         "{written}"
     );
 
-    let read = decode(written.as_bytes()).expect("was written here");
+    let read = decode(written.as_bytes()).expect("round-trips");
     assert_eq!(read.resources, model.resources);
 }
 
@@ -565,12 +565,12 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn reads_what_it_wrote(model in crate::testkit::models()) {
+    fn round_trips(model in crate::testkit::models()) {
         let plain = encode(&model, ResourceAttrEncoding::Plain);
-        prop_assert_eq!(&decode(&plain).expect("was written here"), &model);
+        prop_assert_eq!(&decode(&plain).expect("round-trips"), &model);
 
         let references = encode(&model, ResourceAttrEncoding::Dictionary);
-        let read = decode(&references).expect("was written here");
+        let read = decode(&references).expect("round-trips");
         prop_assert_eq!(&read.resources, &model.resources);
         let strings = read.dictionary.strings.iter().take(model.dictionary.strings.len());
         prop_assert!(strings.eq(model.dictionary.strings.iter()));

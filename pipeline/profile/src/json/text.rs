@@ -1,13 +1,13 @@
-//! Writes JSON text: objects, lists, and fields in the forms that protobuf's mapping gives them.
+//! Writes JSON objects, lists and fields in protobuf's mapping.
 
 use super::bytes::{push_hex, to_base64};
 use crate::Idx;
 
-/// JSON under construction. Fields that have their default value are left out.
+/// A JSON writer. Fields with default values are omitted.
 #[derive(Default)]
 pub(super) struct Json {
     out: Vec<u8>,
-    /// Whether nothing has been written into the current object yet.
+    /// Whether the current object is still empty.
     at_start: bool,
 }
 
@@ -34,7 +34,7 @@ impl Json {
         self.out.extend_from_slice(b"\":");
     }
 
-    /// A field that is an object, also when it is empty.
+    /// An object field, written even if empty.
     pub fn message(&mut self, name: &str, write: impl FnOnce(&mut Self)) {
         self.name(name);
         self.object(write);
@@ -101,7 +101,7 @@ impl Json {
         self.push_number(number);
     }
 
-    /// A number of 64 bits, which JSON's readers would not all read exactly if it stood bare.
+    /// A 64-bit number, quoted because not all JSON parsers read large bare ones exactly.
     pub fn number<T: itoa::Integer + Copy + Default + PartialEq>(&mut self, name: &str, number: T) {
         if number != T::default() {
             self.number_always(name, number);
@@ -116,7 +116,7 @@ impl Json {
     pub fn double_always(&mut self, name: &str, number: f64) {
         self.name(name);
         if number.is_finite() {
-            serde_json::to_writer(&mut self.out, &number).expect("a vector takes all bytes");
+            serde_json::to_writer(&mut self.out, &number).expect("writing to a vector cannot fail");
         } else if number.is_nan() {
             self.push_text("NaN");
         } else if number > 0.0 {
@@ -143,7 +143,7 @@ impl Json {
         self.push_text(text);
     }
 
-    /// An id; zero is one that is not set.
+    /// An id; zero means unset.
     pub fn hex(&mut self, name: &str, id: &[u8]) {
         if id.iter().any(|&byte| byte != 0) {
             self.hex_always(name, id);
@@ -173,6 +173,6 @@ impl Json {
     }
 
     pub fn push_text(&mut self, text: &str) {
-        serde_json::to_writer(&mut self.out, text).expect("a vector takes all bytes");
+        serde_json::to_writer(&mut self.out, text).expect("writing to a vector cannot fail");
     }
 }

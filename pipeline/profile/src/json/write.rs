@@ -1,4 +1,4 @@
-//! Writing.
+//! Writes OTLP JSON.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -10,13 +10,13 @@ use crate::{
     Value, ValueType,
 };
 
-/// How keys and text in the attributes of resources and scopes are written.
+/// How to write keys and strings in attributes of resources and scopes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ResourceAttrEncoding {
-    /// In place, which every reader understands.
+    /// Inline, which every reader supports.
     #[default]
     Plain,
-    /// As rows of the string table, which is smaller; rows that it lacks are added to it.
+    /// As string table references, which is smaller; missing strings are added.
     Dictionary,
 }
 
@@ -39,14 +39,14 @@ pub fn encode(model: &Model, attributes: ResourceAttrEncoding) -> Vec<u8> {
     json.into_vec()
 }
 
-/// A value alone.
+/// A single value as JSON.
 pub fn value_text(value: &Value) -> String {
     let mut json = Json::default();
     json.object(|json| write_value(json, value, &mut References::Plain));
-    String::from_utf8(json.into_vec()).expect("JSON made of text is text")
+    String::from_utf8(json.into_vec()).expect("the JSON is UTF-8")
 }
 
-/// Where the text of attributes goes.
+/// Destination of attribute strings.
 enum References<'a> {
     Plain,
     Rows {
@@ -69,8 +69,8 @@ impl<'a> References<'a> {
         }
     }
 
-    /// The row of `text`, or `None` where it is to be written in place. Row 0 means "not set" to
-    /// some readers, so that empty text always stands in place.
+    /// The row of `text`, or `None` to write it inline. Some readers treat row 0 as "not set", so empty text is always
+    /// inline.
     fn row(&mut self, text: &'a str) -> Option<u32> {
         let Self::Rows {
             rows,

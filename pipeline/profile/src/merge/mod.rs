@@ -1,18 +1,15 @@
-//! Many batches into one, in time linear in their sizes.
+//! Merges batches in linear time.
 //!
-//! Tables are joined through an [`Interner`], equal resources and scopes become one. Samples are
-//! never combined or reordered within a profile. Two profiles become one only where nobody can
-//! tell the difference:
+//! Tables are merged with an [`Interner`]; equal resources and scopes are deduplicated. Samples are never combined or
+//! reordered within a profile. Two profiles are joined only if that does not change their meaning:
 //!
 //! * neither has an id or an original payload, and type, period, attributes and dropped counts
 //!   are equal;
-//! * every sample has timestamps, so that none loses its time in a longer window, and all samples
-//!   of both have values or all of both have none;
-//! * their windows overlap or touch, so that the joined window claims no time that was not
-//!   profiled.
+//! * every sample has timestamps, so that none loses its time in a longer window, and either all samples of both have
+//!   values or none has;
+//! * their windows overlap or touch, so that the joined window covers no time that was not profiled.
 //!
-//! Aggregated values without timestamps stay in profiles of their own: two snapshots of a heap,
-//! joined, would be twice the heap.
+//! Aggregated values without timestamps stay in separate profiles: joining two heap snapshots would double the heap.
 
 #[cfg(test)]
 mod tests;
@@ -40,20 +37,20 @@ pub fn merge<'a>(batches: impl IntoIterator<Item = &'a Model>) -> Model {
     merger.finish()
 }
 
-/// A batch that grows by others.
+/// Merges batches incrementally.
 #[derive(Default)]
 pub struct Merger {
     pub(crate) interner: Interner,
     pub(crate) selection: Selection,
-    /// Whether there may be rows that nothing refers to.
+    /// Whether there may be unreferenced rows.
     unused_rows: bool,
     resources: Vec<MergedResource>,
-    /// Positions of resources and scopes by their bytes, where those say everything.
+    /// Positions of resources and scopes by their bytes, if these are self-contained.
     by_bytes: Positions<Box<[u8]>>,
     samples: usize,
     by_resource: Positions<(Option<Arc<Resource>>, Arc<str>)>,
     by_scope: Positions<(usize, Option<Arc<Scope>>, Arc<str>)>,
-    /// The profile to which the next one with the same key is joined, if the windows allow it.
+    /// The profile that the next one with the same key may be joined to.
     by_key: Positions<ProfileKey>,
 }
 
@@ -71,7 +68,7 @@ struct MergedScope {
     profiles: Vec<Profile>,
 }
 
-/// What profiles must have in common to be joined, all of it in the merged dictionary.
+/// Profiles with equal keys may be joined; indices refer to the merged dictionary.
 #[derive(PartialEq, Eq, Hash)]
 struct ProfileKey {
     resource: usize,
@@ -116,14 +113,13 @@ impl Merger {
         self.selection = selection;
     }
 
-    /// Adds a request that validation has let pass, without decoding it into a model. Work and
-    /// memory are those of the rows that are new.
+    /// Adds a validated request without decoding it into a model. Only new rows take memory.
     pub(crate) fn add_wire(&mut self, wire: &Bytes) -> Result<(), WireError> {
         self.unused_rows = true;
         wire::merge_into(self, wire)
     }
 
-    /// The position of a resource or scope that was met before with the same bytes.
+    /// The position of a resource or scope seen before with the same bytes.
     pub(crate) fn known(&self, bytes: &[u8]) -> Option<usize> {
         self.by_bytes.get(bytes).copied()
     }
@@ -132,7 +128,7 @@ impl Merger {
         self.by_bytes.insert(bytes.into(), position);
     }
 
-    /// All that was added; nothing remains.
+    /// Returns the merged model.
     pub fn finish(self) -> Model {
         let resources = self.resources.into_iter().map(|row| ResourceProfiles {
             resource: row.resource,
@@ -247,8 +243,7 @@ impl MergedScope {
     }
 }
 
-/// Whether the samples of a profile have values beside their timestamps; `None` if the profile
-/// must stay by itself.
+/// Whether samples have values besides timestamps; `None` if the profile must not be joined.
 fn shape(profile: &Profile) -> Option<bool> {
     let Profile {
         samples,
@@ -273,7 +268,7 @@ fn shape(profile: &Profile) -> Option<bool> {
     uniform(samples).then_some(with_values)
 }
 
-/// Extends the window of `joined` by that of `other`, unless a gap lies between them.
+/// Extends the window of `joined` by that of `other`, unless there is a gap between them.
 fn join_windows(joined: &mut Profile, other: &Profile) -> bool {
     let end = |profile: &Profile| profile.time_unix_nano.saturating_add(profile.duration_nano);
     let start = joined.time_unix_nano.min(other.time_unix_nano);

@@ -23,7 +23,7 @@ fn batch(profile: Profile) -> Model {
     }
 }
 
-/// From 100 to 110, with one sample in it.
+/// A profile from 100 to 110 with one sample.
 fn timed(values: &[i64], timestamps: &[u64]) -> Profile {
     let mut samples = Samples::default();
     samples.push(SampleRef {
@@ -40,7 +40,7 @@ fn timed(values: &[i64], timestamps: &[u64]) -> Profile {
 }
 
 #[test]
-fn joins_profiles_only_where_nobody_can_tell() {
+fn joins_profiles_only_if_the_meaning_is_unchanged() {
     let first = || timed(&[], &[105]);
     let window = |time_unix_nano, duration_nano| Profile {
         time_unix_nano,
@@ -105,7 +105,7 @@ fn joins_profiles_only_where_nobody_can_tell() {
 }
 
 #[test]
-fn a_gap_opens_a_new_profile_that_takes_what_follows() {
+fn a_gap_starts_a_new_profile_for_what_follows() {
     let at = |time_unix_nano| {
         batch(Profile {
             time_unix_nano,

@@ -1,7 +1,7 @@
 //! Protobuf's wire format, by hand: tags, varints and lengths.
 //!
-//! A message is read with one `match` over its tags, each tag being field number and wire type in
-//! one number, so that the common case of a field is one comparison:
+//! A message is read with one `match` over its tags, where a tag combines field number and wire type, so that a field
+//! usually costs one comparison:
 //!
 //! ```text
 //! const NAME: u32 = tag::len(1);

@@ -1,8 +1,8 @@
-//! Reading: a cursor over the bytes of one message.
+//! Reader: a cursor over the bytes of one message.
 
 use super::tag;
 
-/// What can be wrong with bytes that should be protobuf.
+/// Protobuf decoding errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     #[error("message truncated in the middle of a field")]
@@ -23,7 +23,7 @@ pub enum WireError {
     TooDeep { limit: usize },
 }
 
-/// A cursor over one message; nested messages get a reader of their own.
+/// A cursor over one message; nested messages have their own reader.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -34,7 +34,7 @@ impl<'a> Reader<'a> {
         Self { rest: message }
     }
 
-    /// What has not been read yet.
+    /// The unread bytes.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Three bytes and more: eight are loaded at once where there are as many.
+    /// Three or more bytes: loads eight at once if available.
     #[inline(always)]
     fn long_varint(&mut self) -> Result<u64, WireError> {
         let Some(eight) = self.rest.first_chunk::<8>() else {
@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
         if ends == 0 {
             return self.any_varint();
         }
-        // All bits up to the end, then groups of 7 bits to 14, 28 and 56.
+        // Mask all bits up to the end, then join groups of 7 bits to 14, 28 and 56.
         let last = ends & ends.wrapping_neg();
         let word = word & (last | (last - 1)) & 0x7f7f_7f7f_7f7f_7f7f;
         let word = word & 0x007f_007f_007f_007f | (word & 0x7f00_7f00_7f00_7f00) >> 1;
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
         Err(WireError::Truncated)
     }
 
-    /// An `int32`, `uint32` or index: as all parsers do, what does not fit is cut off.
+    /// An `int32`, `uint32` or index, truncated as in all parsers.
     #[inline(always)]
     pub fn uint32(&mut self) -> Result<u32, WireError> {
         Ok(self.varint()? as u32)
@@ -140,7 +140,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// Steps over the next tag if it is this one, of a single byte.
+    /// Skips the next tag if it is this single-byte one.
     #[inline(always)]
     pub fn next_is(&mut self, tag: u32) -> bool {
         match self.rest {
@@ -156,12 +156,12 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// Whether this is where an earlier copy of this reader stands.
+    /// Whether this reader is at the position of an earlier copy.
     pub fn is_at(&self, earlier: Self) -> bool {
         self.rest.len() == earlier.rest.len()
     }
 
-    /// Steps over the next field if none was read since `earlier`; see [`skip`](Self::skip).
+    /// Skips the next field if none was read since `earlier`; see [`skip`](Self::skip).
     #[inline(always)]
     pub fn skip_unless_moved(&mut self, earlier: Self, known: u32) -> Result<(), WireError> {
         if self.is_at(earlier)
@@ -172,7 +172,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The fields that follow with the same tag, the first of which was read: how many.
+    /// Reads consecutive fields with the same tag, after the first tag was read; returns their number.
     #[inline(always)]
     pub fn run(&mut self, tag: u32, mut each: impl FnMut(&'a [u8])) -> Result<u32, WireError> {
         let mut fields = 0;
@@ -185,10 +185,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// As [`run`](Self::run), stepping over the fields.
+    /// Like [`run`](Self::run), but skips the fields.
     #[inline(never)]
     pub fn skip_run(&mut self, tag: u32) -> Result<u32, WireError> {
-        // A position is cheaper to move than a slice.
+        // Moving a position is cheaper than a slice.
         let (mut fields, mut at) = (0, 0);
         loop {
             match self.rest.get(at) {
@@ -226,7 +226,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// All but the last few of a packed list.
+    /// Reads all but the last few items of a packed list.
     #[inline(never)]
     fn max_uint32<T: From<u32>>(&mut self, list: &mut Vec<T>) -> Result<(), WireError> {
         /// The continuation bits of eight bytes, and of four varints of two bytes.
@@ -274,8 +274,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Steps over a field that the message does not have; a tag of one of the fields
-    /// `1..=known` comes here only if its wire type is wrong.
+    /// Skips an unknown field; a tag of the fields `1..=known` gets here only if its wire type is wrong.
     #[cold]
     #[inline(never)]
     pub fn skip(&mut self, tag: u32, known: u32) -> Result<(), WireError> {

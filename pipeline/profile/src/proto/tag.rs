@@ -1,4 +1,4 @@
-//! Tags as they stand on the wire: field number and wire type.
+//! Wire tags: field number and wire type.
 
 pub(crate) const VARINT: u32 = 0;
 pub(crate) const FIXED64: u32 = 1;

@@ -44,7 +44,7 @@ fn packed_lists_survive_in_every_mix_of_widths() {
 }
 
 #[test]
-fn a_wrong_guess_of_a_length_does_no_harm() {
+fn a_wrong_length_estimate_is_corrected() {
     for len in [0, 1, 127, 128, 300, 20_000] {
         for expected in [0, 127, 128, 16_384, 3_000_000] {
             let body = vec![7; len];
@@ -60,7 +60,7 @@ fn a_wrong_guess_of_a_length_does_no_harm() {
 }
 
 #[test]
-fn refuses_what_is_no_protobuf() {
+fn rejects_invalid_protobuf() {
     let skip = |bytes: &[u8]| {
         let mut reader = Reader::new(bytes);
         let tag = reader.tag()?.unwrap_or_default();

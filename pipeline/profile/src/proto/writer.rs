@@ -1,11 +1,10 @@
-//! Writing: fields appended to a buffer, the lengths of nested messages filled in afterwards.
+//! Writer: appends fields to a buffer, and fills in the lengths of nested messages afterwards.
 //!
-//! Fields are named by their tags, the same that reading matches against.
+//! Fields are identified by tags, as in reading.
 
 use super::tag::{self, wire_type};
 
-/// Appends fields. As proto3 wants it, a field that has its default value is not written, except
-/// by the methods that say so.
+/// Appends fields. As in proto3, fields with default values are omitted, except by `_always` methods.
 #[derive(Debug, Default)]
 pub struct Writer {
     out: Vec<u8>,
@@ -22,17 +21,17 @@ impl Writer {
         self.out
     }
 
-    /// Forgets what was written and keeps the memory.
+    /// Clears the buffer but keeps its capacity.
     pub fn clear(&mut self) {
         self.out.clear();
     }
 
-    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    #[expect(clippy::len_without_is_empty, reason = "not needed")]
     pub fn len(&self) -> usize {
         self.out.len()
     }
 
-    /// Bytes that are fields already.
+    /// Appends already encoded fields.
     pub fn raw(&mut self, fields: &[u8]) {
         self.out.extend_from_slice(fields);
     }
@@ -69,7 +68,7 @@ impl Writer {
         }
     }
 
-    /// As [`uint`](Self::uint), and 0 is written too.
+    /// Like [`uint`](Self::uint), but writes 0 too.
     #[inline(always)]
     pub fn uint_always(&mut self, tag: u32, value: u64) {
         debug_assert_eq!(wire_type(tag), tag::VARINT);
@@ -131,8 +130,8 @@ impl Writer {
         }
     }
 
-    /// A nested message, also when it is empty. Where its length takes as many bytes as that of
-    /// the `expected` one, nothing needs to be moved to make room for it.
+    /// A nested message, written even if empty. If its length takes as many bytes as `expected`, nothing has to be
+    /// moved.
     #[inline(always)]
     pub fn nested(&mut self, tag: u32, expected: usize, write: impl FnOnce(&mut Self)) {
         debug_assert_eq!(wire_type(tag), tag::LEN);
@@ -175,10 +174,10 @@ impl Writer {
     }
 }
 
-/// How many bytes `value` takes.
+/// Encoded length of `value`.
 #[inline(always)]
 pub const fn varint_len(value: u64) -> usize {
-    // Seven bits a byte: bits * 9 / 64 rounds up right for 1 to 64 bits.
+    // Seven bits per byte: bits * 9 / 64 rounds up correctly for 1 to 64 bits.
     let bits = 64 - (value | 1).leading_zeros() as usize;
     (bits * 9 + 64) / 64
 }

@@ -1,7 +1,7 @@
-//! Wire bytes to a model.
+//! Decodes wire bytes into a model.
 //!
-//! Reads what validation has let pass. It also copes with what repair has found to be bad, since
-//! nothing refers to that any more: text that is none becomes empty, an id of a wrong length unset.
+//! Reads validated bytes, including rows that repair marked bad, as nothing refers to them: invalid UTF-8 becomes
+//! empty, an id of wrong length unset.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,16 +23,16 @@ use crate::{
     StringIdx, StringTable, Value,
 };
 
-/// What to leave out, by its position in the whole request.
+/// What to omit, by position in the whole request.
 #[derive(Default)]
 pub(crate) struct Skip {
     pub samples: BTreeMap<usize, Reason>,
     pub profiles: BTreeSet<usize>,
-    /// Whether a resource or scope is bad: all that is in it is left out, and so is what nothing is in any more.
+    /// Whether a resource or scope is bad: its content is omitted, and so are resources and scopes left empty.
     pub has_bad_heads: bool,
 }
 
-/// What resources, scopes and values refer to by index into the string table of their request.
+/// Resolves string indices of resources, scopes and values.
 pub(super) trait Texts {
     fn text(&self, index: StringIdx) -> &str;
 }
@@ -75,13 +75,13 @@ struct Decoder<'a> {
     skip: &'a Skip,
     dictionary: Dictionary,
     lists: RowLists,
-    /// How many came before.
+    /// Number of preceding ones.
     profiles: usize,
     samples: usize,
 }
 
 impl Decoder<'_> {
-    // === tables; row 0 of each is there already ===
+    // === tables; row 0 of each already exists ===
 
     fn tables(&mut self, tables: &Tables<'_>) -> Result<(), WireError> {
         self.dictionary.strings = string_table(tables)?;
@@ -90,7 +90,7 @@ impl Decoder<'_> {
         room.attributes.reserve(rows(dictionary::ATTRIBUTES));
         room.functions.reserve(rows(dictionary::FUNCTIONS));
         room.locations.reserve(rows(dictionary::LOCATIONS));
-        // Most indices take two bytes.
+        // Most indices are two bytes long.
         let locations = tables.bytes(dictionary::STACKS) / 2;
         room.stacks.reserve(rows(dictionary::STACKS), locations);
         for message in tables.rows(dictionary::ATTRIBUTES).skip(1) {
@@ -205,7 +205,7 @@ pub(super) fn string_table(tables: &Tables<'_>) -> Result<StringTable, WireError
     Ok(strings.finish())
 }
 
-/// Reads a profile into an empty one; `keep` is asked about each sample.
+/// Reads a profile into an empty one; `keep` filters samples.
 pub(super) fn profile(
     message: &[u8],
     wire: &Bytes,
@@ -294,7 +294,7 @@ fn entity(mut reader: Reader<'_>) -> Result<EntityRef, WireError> {
     Ok(row)
 }
 
-/// An attribute in full: what it has by index into the string table becomes text.
+/// Reads an attribute and resolves its string indices.
 fn pair(message: &[u8], strings: &impl Texts) -> Result<KeyValue, WireError> {
     let pair = key_value(message)?;
     let key = if pair.key.is_empty() {

@@ -1,7 +1,7 @@
-//! A model to wire bytes.
+//! Encodes a model into wire bytes.
 //!
-//! Attributes of resources and scopes are written with plain keys and text, which every reader
-//! knows, row 0 of the link table as the empty message, as the conformance checker wants it.
+//! Attributes of resources and scopes are written with plain keys and strings, which every reader supports; row 0 of
+//! the link table is an empty message, as required by the conformance checker.
 
 use std::sync::Arc;
 
@@ -321,7 +321,7 @@ fn write_value(out: &mut Writer, tag: u32, value: &Value) {
     }
 }
 
-/// Writes the members of `oneof`s also where they are zero: which one is set is what they say.
+/// Writes zero members of `oneof`s too: which one is set matters.
 fn write_item(out: &mut Writer, tag: u32, value: &Value) {
     out.nested(tag, 0, |out| match value {
         Value::Empty => {}

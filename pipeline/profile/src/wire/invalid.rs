@@ -1,7 +1,6 @@
-//! What can be wrong with a request, and where.
+//! Validation errors and their location.
 //!
-//! The path is put together while the failure travels outwards, so that valid input never pays
-//! for it.
+//! The path is built while the error propagates, so that valid input does not pay for it.
 
 use std::fmt;
 
@@ -10,10 +9,10 @@ use crate::proto::WireError;
 /// Why a request was refused: `resource_profiles[3].scope_profiles[0].profiles[1].samples[12]
 /// .stack_index 91 out of range (stacks: 40)`.
 #[derive(Debug)]
-pub struct Invalid(Box<Failure>);
+pub struct Invalid(Box<InvalidField>);
 
 #[derive(Debug)]
-struct Failure {
+struct InvalidField {
     /// Innermost first.
     path: Vec<Segment>,
     fault: Fault,
@@ -25,7 +24,7 @@ enum Segment {
     Item(&'static str, usize),
 }
 
-/// What is wrong with one field, row or sample.
+/// The fault in one field, row or sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Fault {
     #[error(transparent)]
@@ -72,7 +71,7 @@ pub(super) enum Fault {
     HalfPayload,
 }
 
-/// The kinds of faults, to count by.
+/// Fault kinds, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Reason {
@@ -94,7 +93,7 @@ pub enum Reason {
 // === impl Reason ===
 
 impl Reason {
-    /// As it stands in metrics and logs.
+    /// The name in metrics and logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
@@ -152,7 +151,7 @@ impl Invalid {
         self.0.fault.reason()
     }
 
-    /// Whether the bytes cannot be read at all, so that there is nothing to repair.
+    /// Whether the bytes cannot be decoded at all, so that repair is impossible.
     pub fn is_unreadable(&self) -> bool {
         matches!(self.0.fault, Fault::Wire(_) | Fault::OldLayout)
     }
@@ -161,7 +160,7 @@ impl Invalid {
 impl<F: Into<Fault>> From<F> for Invalid {
     #[cold]
     fn from(fault: F) -> Self {
-        Self(Box::new(Failure {
+        Self(Box::new(InvalidField {
             path: Vec::new(),
             fault: fault.into(),
         }))
@@ -172,7 +171,7 @@ impl std::error::Error for Invalid {}
 
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Failure { path, fault } = &*self.0;
+        let InvalidField { path, fault } = &*self.0;
         for (position, segment) in path.iter().rev().enumerate() {
             if position > 0 {
                 f.write_str(".")?;
@@ -191,7 +190,7 @@ impl fmt::Display for Invalid {
     }
 }
 
-/// Adds a step of the path to a failure on its way out.
+/// Adds a path segment to an error.
 pub(super) trait At<T> {
     fn field(self, name: &'static str) -> Result<T, Invalid>;
     fn item(self, name: &'static str, index: usize) -> Result<T, Invalid>;

@@ -1,17 +1,17 @@
-//! What is known about a table while references to its rows are checked.
+//! Table metadata for checking references to its rows.
 
 use std::collections::BTreeMap;
 
 use super::invalid::{At, Fault, Invalid, Reason};
 use crate::Idx;
 
-/// A table whose rows have been looked at.
+/// A table whose rows were checked.
 pub(super) struct Known<T: ?Sized> {
-    /// As messages call it.
+    /// The name in messages.
     name: &'static str,
     /// Rows on the wire.
     rows: u32,
-    /// Rows that nothing may refer to; only filled when a request is repaired.
+    /// Rows that must not be referenced; only filled in repair.
     bad: BTreeMap<u32, Reason>,
     marker: std::marker::PhantomData<fn(&T)>,
 }
@@ -49,7 +49,7 @@ impl<T: ?Sized> Known<T> {
         if let Some(&why) = self.bad.get(&index) {
             return Err(Fault::BadRow { index, why });
         }
-        // A table that was left out has its row 0 nevertheless: it means "not set".
+        // Row 0, "not set", exists even in an omitted table.
         if index < self.rows.max(1) {
             return Ok(());
         }

@@ -1,12 +1,12 @@
-//! How long things are on the wire, one by one: what splitting to a bound in bytes adds up.
+//! Encoded lengths of single messages, summed up when splitting to a bound in bytes.
 //!
-//! Lengths are found by writing, so they cannot differ from what encoding writes.
+//! Lengths are measured by encoding, so they always match.
 
 use super::encode;
 use crate::proto::Writer;
 use crate::{Dictionary, Profile, ResourceProfiles, SampleRef, ScopeProfiles};
 
-/// Lengths of the rows of a dictionary, tag and length included.
+/// Lengths of dictionary rows, including tag and length prefix.
 pub(crate) struct RowLengths {
     pub strings: Vec<u32>,
     pub functions: Vec<u32>,
@@ -15,12 +15,12 @@ pub(crate) struct RowLengths {
     pub stacks: Vec<u32>,
     pub attributes: Vec<u32>,
     pub links: Vec<u32>,
-    /// Of a request that holds nothing but row 0 of each table.
+    /// Length of a request with only row 0 of each table.
     pub empty: usize,
     scratch: Writer,
 }
 
-/// The most that a length can be longer than that of an empty message.
+/// Maximum growth of a length prefix over that of an empty message.
 const MAX_LENGTH_BYTES: usize = 4;
 
 impl RowLengths {
@@ -53,9 +53,9 @@ impl RowLengths {
         measure(&mut self.scratch, |out| encode::write_sample(out, row))
     }
 
-    // Heads are messages without what repeats in them.
+    // Heads are messages without their repeated fields.
 
-    /// `whole`: with what a part of a profile does not have.
+    /// `whole`: includes the fields that only unsplit profiles have.
     pub fn profile_head(&mut self, row: &Profile, whole: bool) -> usize {
         let mut head = row.head();
         if !whole {

@@ -1,9 +1,8 @@
-//! A request straight into a [`Merger`], without a model in between.
+//! Merges a request into a [`Merger`] without decoding it into a model.
 //!
-//! Each table is read once, after those that it refers to: a row goes to the interner with its
-//! references translated, and the answer is what references to it are translated to. Rows that
-//! nothing refers to are taken too; the merger drops them at its end, when those that many
-//! requests have in common are left once.
+//! Each table is read once, after the tables it references: a row is interned with its references translated, and the
+//! result is the translation of references to it. Unreferenced rows are interned too; the merger drops them at the end,
+//! after deduplication across requests.
 
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ use crate::{
     Profile, StringIdx, StringTable,
 };
 
-/// Adds what `wire` holds; fails only for bytes that validation has not seen.
+/// Adds the content of `wire`; fails only for unvalidated bytes.
 pub(crate) fn merge_into(merger: &mut Merger, wire: &Bytes) -> Result<(), WireError> {
     let request = Request::read(wire)?;
     let tables = Tables::of_valid(&request.dictionary)?;
@@ -45,12 +44,12 @@ pub(crate) fn merge_into(merger: &mut Merger, wire: &Bytes) -> Result<(), WireEr
 
 struct Source<'a> {
     wire: &'a Bytes,
-    /// Where each row went.
+    /// The new place of each row.
     places: Selection,
-    // What was read last; one for all, so that none allocates.
+    // Reused buffers, to avoid allocations per row.
     lists: RowLists,
     profile: Profile,
-    /// A resource or scope as [`Merger::known`] knows it.
+    /// The [`Merger::known`] key of a resource or scope.
     head: Vec<u8>,
     indices: Vec<StringIdx>,
 }
@@ -66,7 +65,7 @@ impl Source<'_> {
         self.stacks(tables.rows(dictionary::STACKS), to)
     }
 
-    // === tables; row 0 of each is there already. Not inlined: each gets a loop of its own ===
+    // === tables; row 0 of each already exists. Not inlined: each gets its own loop ===
 
     #[inline(never)]
     fn strings(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
@@ -236,7 +235,7 @@ impl Source<'_> {
         self.head.extend_from_slice(schema_url);
     }
 
-    /// Bytes that refer to strings by index say something else in another request.
+    /// Bytes with string indices mean something else in another request.
     fn remember(
         &mut self,
         row: Option<&[u8]>,
@@ -253,12 +252,12 @@ impl Source<'_> {
     }
 }
 
-/// A field that stands once, of which the last counts.
+/// A singular field; the last occurrence wins.
 fn last(message: &[u8], tag: u32) -> Result<Option<&[u8]>, WireError> {
     fields(message, tag).last().transpose()
 }
 
-/// The strings of a request, where they went.
+/// The translated strings of a request.
 struct Translated<'a> {
     places: &'a Rows<str>,
     table: &'a StringTable,

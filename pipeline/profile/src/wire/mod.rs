@@ -1,14 +1,14 @@
-//! OTLP protobuf: `ExportProfilesServiceRequest`, which is laid out as `ProfilesData` is.
+//! OTLP protobuf: `ExportProfilesServiceRequest`, which has the layout of `ProfilesData`.
 //!
 //! ```text
-//! wire bytes ──validate──▶ counts, or the path of what is wrong     every request, once
-//!            ──decode────▶ Model                                    only when somebody asks
-//!            ──merge─────▶ Merger                                   where batches are joined
+//! wire bytes ──validate──▶ counts, or an error with its path        every request, once
+//!            ──decode────▶ Model                                    on first use
+//!            ──merge─────▶ Merger                                   when merging batches
 //! Model      ──encode────▶ wire bytes                               only when content changed
 //! ```
 //!
-//! Validation and decoding read rows with the same functions (`rows`, `value`), so they cannot
-//! disagree about what the bytes say.
+//! Validation and decoding read rows with the same functions (`rows`, `value`), so they cannot interpret the bytes
+//! differently.
 
 mod decode;
 mod encode;

@@ -1,5 +1,5 @@
-//! Reading and writing resources without reading samples or tables: new resources are
-//! written in front of the slices that stay.
+//! Reads and writes resources without decoding samples or tables: new resources are encoded in front of unchanged
+//! slices.
 
 use std::borrow::Cow;
 
@@ -12,13 +12,13 @@ use super::tags::{request, resource, resource_profiles};
 use crate::proto::{Reader, WireError, Writer, varint_len};
 use crate::{Resource, SharedResource, StringTable};
 
-/// What is shorter is copied rather than sent as a piece of its own.
+/// Shorter slices are copied instead of being sent as separate pieces.
 const MIN_SHARED_BYTES: usize = 4096;
 
-/// More than the tags and lengths around a resource take.
+/// Upper bound for the tags and lengths around a resource.
 const MAX_HEADER_BYTES: usize = 32;
 
-/// Each resource, in their order.
+/// All resources in order.
 pub(crate) fn resources(wire: &Bytes) -> Result<Vec<SharedResource>, WireError> {
     let request = Request::read(wire)?;
     let mut strings = None;
@@ -47,22 +47,22 @@ pub(crate) fn resources(wire: &Bytes) -> Result<Vec<SharedResource>, WireError> 
     Ok(resources)
 }
 
-/// A resource that refers to no table.
+/// Decodes a resource without table references.
 pub(crate) fn decode_resource(message: &[u8]) -> Result<Resource, WireError> {
     decode::resource(message, &StringTable::default())
 }
 
-/// As [`decode_resource`] reads it.
+/// Encodes a resource for [`decode_resource`].
 pub(crate) fn encode_resource(resource: &Resource) -> Bytes {
     let mut out = Writer::default();
     write_resource(&mut out, resource);
     out.into_vec().into()
 }
 
-/// The same bytes with these resources, `None` for those that stay. What is large stays where it is.
+/// The same bytes with resources replaced; `None` keeps one. Large slices are not copied.
 ///
-/// Text that a changed resource had by index is written in full, its row of the string table
-/// stays behind. Validated bytes cannot fail.
+/// String references of a changed resource are written inline; their string table rows remain. Cannot fail for
+/// validated bytes.
 pub(crate) fn with_resources<'a>(
     from: &Bytes,
     resources: impl Iterator<Item = Option<&'a Bytes>>,
@@ -102,15 +102,15 @@ pub(crate) fn with_resources<'a>(
     Ok(out.finish(from))
 }
 
-/// Bytes that are new, and between them slices that stay.
+/// New bytes interleaved with unchanged slices.
 struct Pieces<'a> {
     own: Writer,
-    /// Behind so many of the new bytes.
+    /// Slices by offset in the new bytes.
     slices: Vec<(usize, &'a [u8])>,
 }
 
 impl<'a> Pieces<'a> {
-    /// The tag and length of a field.
+    /// Writes the tag and length of a field.
     fn head(&mut self, tag: u32, length: usize) {
         self.own.varint(u64::from(tag));
         self.own.varint(length as u64);
@@ -138,7 +138,7 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// The fields of a `ResourceProfiles` as they stand, without its resource.
+/// The encoded fields of a `ResourceProfiles` except its resource.
 fn other_fields(message: &[u8]) -> Result<Vec<&[u8]>, WireError> {
     let mut others = Vec::new();
     let mut reader = Reader::new(message);

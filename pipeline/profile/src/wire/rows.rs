@@ -1,8 +1,7 @@
 //! Rows of tables and samples, read one at a time into plain values and reused lists.
 //!
-//! The rows of which there are many are read by asking for each field in the order in which
-//! everybody writes them: branches that always go the same way, where a `match` over tags would be
-//! an indirect jump for each field. What comes in another order takes another round.
+//! Frequent rows are read by probing fields in their usual order: well-predicted branches, where a `match` over tags
+//! would be an indirect jump per field. Other orders take another round.
 
 use super::tags::{
     attribute as attribute_tags, function as function_tags, line as line_tags, link as link_tags,
@@ -16,7 +15,7 @@ use crate::{
     ValueType,
 };
 
-/// The lists of the row that was read last; one for all rows, so that no row allocates.
+/// The lists of the last row, reused to avoid allocations per row.
 #[derive(Default)]
 pub struct RowLists {
     pub attributes: Vec<AttributeIdx>,
@@ -26,12 +25,12 @@ pub struct RowLists {
     pub timestamps: Vec<u64>,
 }
 
-/// What of a sample is not a list.
+/// The scalar fields of a sample.
 #[derive(Default)]
 pub struct SampleHead {
     pub stack: StackIdx,
     pub link: LinkIdx,
-    /// Field 3 is a list, which it was up to proto 1.9.
+    /// Field 3 is a list, as in proto 1.9 and earlier.
     pub has_old_attributes: bool,
 }
 
@@ -192,7 +191,7 @@ pub fn stack(message: &[u8], lists: &mut RowLists) -> Result<(), WireError> {
     Ok(())
 }
 
-/// The ids of a link, of whatever length they came in.
+/// The ids of a link, of any length.
 #[derive(Default)]
 pub struct LinkRow<'a> {
     pub trace_id: &'a [u8],
@@ -212,7 +211,7 @@ pub fn link(message: &[u8]) -> Result<LinkRow<'_>, WireError> {
     Ok(row)
 }
 
-/// A key, a value that has not been read yet, and a unit.
+/// A key, an undecoded value, and a unit.
 #[derive(Default)]
 pub struct AttributeRow<'a> {
     pub key: StringIdx,

@@ -1,11 +1,11 @@
-//! The first look at a request: where its resources and the rows of its tables lie.
+//! First pass over a request: locates its resources and table rows.
 
 use std::borrow::Cow;
 
 use super::rows;
 use super::tags::{dictionary, list, request, resource, resource_profiles, scope, scope_profiles};
 use super::text::is_text;
-use super::texts::{BETWEEN, Mark, Texts};
+use super::texts::{Mark, ROWS_PER_MARK, Texts};
 use super::value::{AnyValue, any_value, items, key_value};
 use crate::StringIdx;
 use crate::proto::{Reader, WireError, tag};
@@ -13,13 +13,11 @@ use crate::proto::{Reader, WireError, tag};
 /// The two parts of a request.
 pub struct Request<'a> {
     pub resources: Resources<'a>,
-    /// Where the field stands more than once its encodings are joined, which is how protobuf
-    /// merges messages.
+    /// Repeated occurrences are concatenated, which is how protobuf merges messages.
     pub dictionary: Cow<'a, [u8]>,
 }
 
-/// The resources of a request. They are found anew each time: a list of them may be eight times as large
-/// as the request.
+/// The resources of a request, located on each iteration: a list of them may be eight times as large as the request.
 pub struct Resources<'a> {
     wire: &'a [u8],
     rows: usize,
@@ -30,7 +28,7 @@ impl<'a> Resources<'a> {
         self.rows
     }
 
-    /// The request was read to its end before, so that no field fails.
+    /// Cannot fail: the request was fully parsed before.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         fields(self.wire, request::RESOURCE_PROFILES).map_while(Result::ok)
     }
@@ -68,16 +66,15 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The tables of a dictionary, named by the tags of [`dictionary`].
+/// The tables of a dictionary, by the tags of [`dictionary`].
 pub struct Tables<'a> {
     message: &'a [u8],
     spans: [Span; dictionary::KNOWN as usize + 1],
-    /// Whether every string is one.
+    /// Whether all strings are UTF-8.
     pub strings_are_text: bool,
 }
 
-/// From the first row of a table to the last; senders write tables one after the other, so that
-/// nothing else lies between.
+/// The span of a table's rows; senders write tables consecutively, so it usually contains only them.
 #[derive(Clone, Copy, Default)]
 struct Span {
     start: usize,
@@ -97,7 +94,7 @@ impl Span {
 }
 
 impl<'a> Tables<'a> {
-    /// Steps once over all rows; strings are looked at on the way.
+    /// Scans all rows once, checking strings for UTF-8.
     pub fn read(message: &'a [u8]) -> Result<Self, WireError> {
         let mut strings_are_text = true;
         let tables = Self::find(message, |reader| {
@@ -111,7 +108,7 @@ impl<'a> Tables<'a> {
         })
     }
 
-    /// As [`read`](Self::read), where validation has looked at the strings already.
+    /// Like [`read`](Self::read), for already validated strings.
     pub fn of_valid(message: &'a [u8]) -> Result<Self, WireError> {
         Self::find(message, |reader| reader.skip_run(dictionary::STRINGS))
     }
@@ -150,20 +147,20 @@ impl<'a> Tables<'a> {
         })
     }
 
-    /// The text of rows of the string table.
+    /// Access to string table rows.
     pub fn texts(&self) -> Texts<'a> {
         let span = self.span(dictionary::STRINGS);
         let mut rows = self.rows(dictionary::STRINGS);
         let mut marks = Vec::new();
-        for row in (0..span.rows).step_by(BETWEEN as usize) {
+        for row in (0..span.rows).step_by(ROWS_PER_MARK as usize) {
             let at = (span.end - rows.reader.rest().len()) as u32;
             marks.push(Mark { row, at });
-            rows.by_ref().take(BETWEEN as usize).for_each(drop);
+            rows.by_ref().take(ROWS_PER_MARK as usize).for_each(drop);
         }
         Texts::new(self.message, marks, span.rows)
     }
 
-    /// How many rows the table has on the wire; senders should, but need not, write row 0.
+    /// Number of rows on the wire; senders should write row 0 but need not.
     pub fn len(&self, table: u32) -> u32 {
         self.span(table).rows
     }
@@ -176,7 +173,7 @@ impl<'a> Tables<'a> {
         }
     }
 
-    /// Bytes that the rows take.
+    /// Encoded size of the rows.
     pub fn bytes(&self, table: u32) -> usize {
         let span = self.span(table);
         span.end - span.start
@@ -206,7 +203,7 @@ impl<'a> Iterator for Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// The next row, behind other fields.
+    /// Finds the next row after other fields.
     #[inline(never)]
     fn search(&mut self) -> Option<Result<&'a [u8], WireError>> {
         loop {
@@ -224,7 +221,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// The fields `tag` of a message, all other fields being stepped over.
+/// The fields `tag` of a message; others are skipped.
 pub fn fields(message: &[u8], tag: u32) -> Rows<'_> {
     Rows {
         reader: Reader::new(message),
@@ -232,15 +229,15 @@ pub fn fields(message: &[u8], tag: u32) -> Rows<'_> {
     }
 }
 
-/// How many rows each table has on the wire, by its tag.
+/// Number of rows of each table on the wire, by tag.
 pub(crate) fn table_lengths(wire: &[u8]) -> Result<impl Fn(u32) -> u32, WireError> {
     let request = Request::read(wire)?;
     let spans = Tables::of_valid(&request.dictionary)?.spans;
     Ok(move |table| spans[tag::field(table) as usize].rows)
 }
 
-/// Rows of the string table that resources, scopes and attribute values refer to by index; a
-/// [`Model`](crate::Model) holds the text in their place.
+/// String table rows referenced by resources, scopes and attribute values; a [`Model`](crate::Model) holds their text
+/// instead.
 pub(crate) fn referenced_strings(wire: &[u8]) -> Result<Vec<StringIdx>, WireError> {
     let mut found = Vec::new();
     let request = Request::read(wire)?;
@@ -277,7 +274,7 @@ fn collect(value: &[u8], found: &mut Vec<StringIdx>) -> Result<(), WireError> {
     Ok(())
 }
 
-/// Those that the attributes in the fields `tag` of a message refer to.
+/// Collects the strings referenced by the attributes in fields `tag` of a message.
 pub fn collect_strings(
     message: &[u8],
     tag: u32,

@@ -1,7 +1,7 @@
 //! The fields of OTLP profiles v1development (opentelemetry-proto 1.10), by message.
 //!
-//! `KNOWN` is the highest field number of a message: below it a tag that is not listed has the
-//! wrong wire type, above it a field is new to us and is stepped over.
+//! `KNOWN` is the highest field number of a message: up to it an unlisted tag has the wrong wire type, above it fields
+//! are unknown and skipped.
 
 use crate::proto::tag::{fixed64, len, varint};
 

@@ -32,7 +32,7 @@ fn write_samples(out: &mut Writer, write: impl FnOnce(&mut Writer)) {
 }
 
 #[test]
-fn reads_lists_that_are_not_packed() {
+fn reads_unpacked_lists() {
     let wire = written(|out| {
         write_samples(out, |out| {
             out.nested(profile::SAMPLES, 0, |out| {
@@ -66,7 +66,7 @@ fn reads_lists_that_are_not_packed() {
 }
 
 #[test]
-fn joins_a_dictionary_that_comes_in_parts() {
+fn joins_a_split_dictionary() {
     let strings = |out: &mut Writer, texts: &[&str]| {
         out.nested(request::DICTIONARY, 0, |out| {
             for text in texts {
@@ -85,7 +85,7 @@ fn joins_a_dictionary_that_comes_in_parts() {
 }
 
 #[test]
-fn steps_over_unknown_fields_and_between_scattered_rows() {
+fn skips_unknown_fields_between_scattered_rows() {
     let wire = written(|out| {
         out.uint_always(tag::varint(99), 7);
         out.nested(request::DICTIONARY, 0, |out| {
@@ -104,7 +104,7 @@ fn steps_over_unknown_fields_and_between_scattered_rows() {
 fn recognizes_samples_of_older_layouts() {
     let old = |out: &mut Writer, attributes: &[u64]| {
         out.nested(profile::SAMPLES, 0, |out| {
-            // Fields 2 and 3 were the values and the attributes.
+            // Fields 2 and 3 held values and attributes.
             out.packed(sample::ATTRIBUTES, [1_000_000].into_iter());
             out.packed(sample::OLD_ATTRIBUTES, attributes.iter().copied());
         });
@@ -123,7 +123,7 @@ fn recognizes_samples_of_older_layouts() {
 }
 
 #[test]
-fn refuses_values_nested_without_end() {
+fn rejects_deeply_nested_values() {
     fn nest(out: &mut Writer, depth: usize) {
         if depth > 0 {
             out.nested(any_value::ARRAY, 1 << 14, |out| {
@@ -148,7 +148,7 @@ fn refuses_values_nested_without_end() {
 }
 
 #[test]
-fn refuses_text_that_is_none() {
+fn rejects_invalid_utf8() {
     let wire = written(|out| {
         out.nested(request::DICTIONARY, 0, |out| {
             out.bytes_always(dictionary::STRINGS, b"");
@@ -164,7 +164,7 @@ fn refuses_text_that_is_none() {
 }
 
 #[test]
-fn says_where_the_bytes_are_cut() {
+fn reports_the_path_of_a_truncation() {
     let wire = Bytes::from_static(&[0x0a, 0x02, 0x12, 0x05]);
     assert_eq!(
         receive(&wire).unwrap_err(),
@@ -173,7 +173,7 @@ fn says_where_the_bytes_are_cut() {
 }
 
 #[test]
-fn changes_resources_and_leaves_the_rest_alone() {
+fn changes_only_resources() {
     let wire = written(|out| {
         out.nested(request::RESOURCE_PROFILES, 0, |out| {
             out.nested(resource_profiles::RESOURCE, 0, |out| {
@@ -194,7 +194,7 @@ fn changes_resources_and_leaves_the_rest_alone() {
     });
     let received = receive(&wire).unwrap();
     let decoded = Profiles::from_model(received.model().clone());
-    for mut profiles in [received.clone(), decoded] {
+    for (mut profiles, is_as_it_came) in [(received.clone(), true), (decoded, false)] {
         let compressed = Bytes::from_static(b"compressed");
         profiles = profiles.with_compressed(Compressed {
             encoding: "gzip",
@@ -203,7 +203,7 @@ fn changes_resources_and_leaves_the_rest_alone() {
         });
 
         let mut shown = Vec::new();
-        profiles.look_at_resources(|resource| shown.push(resource.clone()));
+        profiles.for_each_resource(|resource| shown.push(resource.clone()));
         let rows = profiles.model().resources.iter();
         let rows: Vec<_> = rows
             .map(|row| row.resource.as_deref().cloned().unwrap_or_default())
@@ -211,7 +211,8 @@ fn changes_resources_and_leaves_the_rest_alone() {
         assert_eq!(shown, rows);
 
         profiles.update_resources(|_| false);
-        assert_eq!(profiles.compressed().map(|c| &c.bytes), Some(&compressed));
+        let kept = is_as_it_came.then_some(&compressed);
+        assert_eq!(profiles.compressed().map(|it| &it.bytes), kept);
 
         profiles.update_resources(|resource| {
             let first = !resource.attributes.is_empty();
@@ -245,7 +246,7 @@ fn changes_resources_and_leaves_the_rest_alone() {
 }
 
 #[test]
-fn what_several_change_in_resources_is_written_once() {
+fn resource_changes_are_encoded_once() {
     let wire = written(|out| {
         for url in [b"first", b"other"] {
             out.nested(request::RESOURCE_PROFILES, 0, |out| {
@@ -265,7 +266,7 @@ fn what_several_change_in_resources_is_written_once() {
     };
     let keys = |profiles: &Profiles| {
         let mut keys = Vec::new();
-        profiles.look_at_resources(|resource| {
+        profiles.for_each_resource(|resource| {
             let own = resource.attributes.iter().map(|it| it.key.to_string());
             keys.push(own.collect::<Vec<_>>());
         });
@@ -306,7 +307,7 @@ fn what_several_change_in_resources_is_written_once() {
 }
 
 #[test]
-fn what_is_large_stays_where_it_is_when_resources_are_replaced() {
+fn large_slices_are_not_copied_when_resources_are_replaced() {
     let wire = written(|out| {
         for size in [10, 10_000] {
             out.nested(request::RESOURCE_PROFILES, 0, |out| {
@@ -347,7 +348,7 @@ fn what_is_large_stays_where_it_is_when_resources_are_replaced() {
 }
 
 #[test]
-fn the_same_resource_is_found_whatever_it_was_made_of() {
+fn equal_resources_are_equal_in_any_form() {
     use std::hash::BuildHasher;
     let attributes = vec![KeyValue::new("a", "x"), KeyValue::new("b", 7)];
     let made = SharedResource::new(Resource {
@@ -373,7 +374,7 @@ fn the_same_resource_is_found_whatever_it_was_made_of() {
 }
 
 #[test]
-fn keeps_one_form_of_what_came_compressed_and_the_others_can_be_had_again() {
+fn keep_for_keeps_one_form_and_restores_others_on_demand() {
     let wire = written(|out| {
         write_samples(out, |out| {
             out.nested(profile::SAMPLES, 0, |out| {

@@ -1,4 +1,4 @@
-//! Whether bytes are UTF-8, fast for the short ASCII names that tables are full of.
+//! UTF-8 check, fast for short ASCII names, as most strings are.
 
 #[inline(always)]
 pub fn is_text(bytes: &[u8]) -> bool {
@@ -7,7 +7,7 @@ pub fn is_text(bytes: &[u8]) -> bool {
 
 #[inline(always)]
 fn is_short_ascii(bytes: &[u8]) -> bool {
-    /// Above this the library is faster.
+    /// Above this the standard library is faster.
     const SHORT: usize = 128;
 
     let mut bits = 0;
@@ -18,7 +18,7 @@ fn is_short_ascii(bytes: &[u8]) -> bool {
     for word in words {
         bits |= u64::from_le_bytes(*word);
     }
-    // The last eight bytes, some of them for a second time, cover the rest.
+    // The last eight bytes cover the rest, overlapping.
     match bytes.last_chunk::<8>() {
         Some(last) => bits |= u64::from_le_bytes(*last),
         None => rest.iter().for_each(|&byte| bits |= u64::from(byte)),

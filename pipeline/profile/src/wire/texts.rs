@@ -1,14 +1,14 @@
-//! The text of single rows of the string table, found without an index of all of them.
+//! Access to single string table rows without a full index.
 //!
-//! Attribute keys are the only strings that validation compares, and there are few of them. So only
-//! the place of every 64th row is remembered, and rows are counted from there.
+//! Validation only compares attribute keys, which are few. So only the position of every 64th row is stored, and rows
+//! are counted from there.
 
 use super::tables::{Rows, fields};
 use super::tags::dictionary;
 use crate::StringIdx;
 
-/// Rows from one mark to the next.
-pub const BETWEEN: u32 = 64;
+/// Rows between marks.
+pub const ROWS_PER_MARK: u32 = 64;
 
 #[derive(Default)]
 pub struct Texts<'a> {
@@ -18,7 +18,7 @@ pub struct Texts<'a> {
     rows: u32,
 }
 
-/// Where a row begins with its tag.
+/// The start of a row, at its tag.
 #[derive(Clone, Copy)]
 pub struct Mark {
     pub row: u32,
@@ -26,7 +26,7 @@ pub struct Mark {
 }
 
 impl<'a> Texts<'a> {
-    /// At most `BETWEEN` rows may lie between two marks, of which the first is of row 0.
+    /// Marks are at most `ROWS_PER_MARK` rows apart, starting at row 0.
     pub fn new(message: &'a [u8], marks: Vec<Mark>, rows: u32) -> Self {
         Self {
             message,
@@ -39,7 +39,7 @@ impl<'a> Texts<'a> {
         self.walk().get(row)
     }
 
-    /// Makes keys that are equal by text equal by index: those of the first such row.
+    /// Replaces keys of equal text with the first such row.
     pub fn unify(&self, keys: &mut [StringIdx]) {
         let mut walk = self.walk();
         let distinct = self.distinct(keys);
@@ -51,7 +51,7 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// Each key of the table once, in order.
+    /// The distinct keys in order.
     fn distinct(&self, keys: &[StringIdx]) -> Vec<StringIdx> {
         let mut seen = vec![0_u64; self.rows.div_ceil(u64::BITS) as usize];
         for key in keys {
@@ -78,11 +78,11 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// Goes from row to row, which costs least in their order.
+/// Walks the rows; cheapest in ascending order.
 struct Walk<'t, 'a> {
     texts: &'t Texts<'a>,
     rows: Rows<'a>,
-    /// The row that follows; none before the first step.
+    /// The next row.
     next: u32,
 }
 

@@ -5,10 +5,10 @@ use super::tags::{any_value as tags, key_value as pair, list};
 use crate::StringIdx;
 use crate::proto::{Reader, WireError, tag};
 
-/// How deep values may be nested in values.
+/// Maximum nesting of values.
 pub const MAX_DEPTH: usize = 64;
 
-/// A value whose nested values have not been read yet.
+/// A value with undecoded nested values.
 pub enum AnyValue<'a> {
     Empty,
     String(&'a [u8]),
@@ -53,7 +53,7 @@ pub fn items(message: &[u8]) -> Rows<'_> {
     fields(message, list::ITEMS)
 }
 
-/// A key, in full or as a row of the string table, and a value that has not been read yet.
+/// A key, inline or as a string index, and an undecoded value.
 #[derive(Default)]
 pub struct Pair<'a> {
     pub key: &'a [u8],
@@ -75,8 +75,7 @@ pub fn key_value(message: &[u8]) -> Result<Pair<'_>, WireError> {
     Ok(row)
 }
 
-/// Protobuf would merge a message that stands twice; nobody sends that, and refusing it is simpler
-/// than half a merge.
+/// Protobuf would merge repeated occurrences; no sender does this, and rejecting it is simpler than a partial merge.
 pub fn set_once<T>(slot: &mut Option<T>, value: T, tag: u32) -> Result<(), WireError> {
     if slot.replace(value).is_some() {
         let field = tag::field(tag);

@@ -1,4 +1,4 @@
-//! The recorded requests of real and synthetic profilers.
+//! Recorded requests of real and synthetic profilers.
 
 use std::path::{Path, PathBuf};
 

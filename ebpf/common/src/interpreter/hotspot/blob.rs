@@ -1,33 +1,33 @@
-//! The CodeBlob that an address is in.
+//! The CodeBlob that contains an address.
 
 use super::{CodeCache, Failure, Layout, code_address};
 use crate::interpreter::{BLOCK_BYTES, BlockMemory};
 
-/// Each hop that is not the last crosses 254 segments, 32 KiB of code.
+/// Each hop except the last one crosses 254 segments, 32 KiB of code.
 const MAX_HOPS: u32 = 32;
 
-/// A stub that has a frame makes it within these.
+/// A stub with a frame sets it up within these bytes.
 const STUB_PROLOGUE_BYTES: u64 = 32;
 
-/// In the segment map: nothing is here.
+/// Marks a free segment in the segment map.
 const FREE: u64 = 0xff;
 
-/// Beginnings of names.
+/// Prefixes of names.
 const NMETHOD: u64 = u64::from_le_bytes(*b"nmethod\0");
 const NATIVE_NMETHOD: u64 = u64::from_le_bytes(*b"native n");
 const VTABLE_STUB: u64 = u64::from_le_bytes(*b"vtable c");
 const ADAPTER: u64 = u64::from_le_bytes(*b"I2C/C2I ");
 const METHOD_HANDLES: u64 = u64::from_le_bytes(*b"MethodHa");
 
-/// A CodeBlob, as far as frames need it.
+/// The parts of a CodeBlob that unwinding needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Blob {
     pub address: u64,
     pub code_begin: u64,
     pub code_end: u64,
-    /// With the return address; 0 where the code keeps none, or one of its own.
+    /// With the return address; 0 if the code has no frame, or a special one.
     pub frame_bytes: u64,
-    /// From the beginning of the code, until where it makes its frame; not for all kinds.
+    /// The code offset at which the frame is complete; not for all kinds.
     pub frame_complete: u64,
     /// One of [`kind`].
     pub kind: u32,
@@ -38,9 +38,9 @@ pub mod kind {
     pub const NMETHOD: u32 = 1;
     /// The wrapper of a native method.
     pub const NATIVE_NMETHOD: u32 = 2;
-    /// Code that leaves the return address where its caller put it.
+    /// Code that leaves the return address on top of the stack.
     pub const FRAMELESS: u32 = 3;
-    /// Between interpreted and compiled code: it moves the return address and what is above.
+    /// Between interpreted and compiled code: it moves the return address and the words above.
     pub const ADAPTER: u32 = 4;
 }
 
@@ -49,7 +49,7 @@ impl Blob {
         self.kind == kind::NMETHOD || self.kind == kind::NATIVE_NMETHOD
     }
 
-    /// Within these, from the beginning of the code, it makes its frame.
+    /// The number of bytes at the start of the code that set up its frame.
     #[inline(always)]
     pub(super) fn prologue_bytes(&self) -> u64 {
         if self.is_compiled() {
@@ -102,7 +102,7 @@ impl Blob {
     }
 }
 
-/// Follows the segment map back to where the blob begins.
+/// Follows the segment map back to the start of the blob.
 #[inline(always)]
 fn address_of(
     layout: &Layout,
@@ -116,7 +116,7 @@ fn address_of(
     let mut loaded = 1;
     for _ in 0..MAX_HOPS {
         let at = heap.segment_map.wrapping_add(segment);
-        // An aligned block is in one page, as the byte is.
+        // An aligned block does not cross a page boundary.
         if at & !WITHIN != loaded {
             loaded = at & !WITHIN;
             if !memory.load_block(loaded, BLOCK_BYTES) {
@@ -137,7 +137,7 @@ fn address_of(
     Err(Failure::NoBlob)
 }
 
-/// What stands at an offset of the loaded block, up to the end of its word.
+/// The bytes at an offset of the loaded block, up to the end of their word.
 #[inline(always)]
 fn member(memory: &impl BlockMemory, offset: u16) -> u64 {
     let offset = u32::from(offset);

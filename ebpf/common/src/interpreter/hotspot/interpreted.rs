@@ -17,12 +17,12 @@ use crate::walk::UserMemory;
 const SENDER_SP: u64 = 8;
 const METHOD: u64 = 24;
 
-/// A frame whose entry did not end yet has no more than this below its frame pointer; every other one
-/// has, with the return address of a call.
+/// A frame that is still being set up has at most this below its frame pointer; every other one has
+/// more, with the return address of a call.
 const FIXED_BYTES: u64 = 72;
 
 impl Walk {
-    /// [`step`](Self::step) in the interpreter.
+    /// [`step`](Self::step) for interpreted frames.
     #[inline(always)]
     pub fn step_interpreted(
         &mut self,
@@ -63,7 +63,7 @@ impl Walk {
         Ok(function.found(bci))
     }
 
-    /// The frame is being made: its frame pointer is set already.
+    /// The frame is being set up: its frame pointer is already set.
     #[inline(always)]
     fn leave_entry(
         &mut self,
@@ -81,7 +81,7 @@ impl Walk {
         Ok(function.found(0))
     }
 
-    /// The entry did not begin with a frame yet: r13 has the caller's stack pointer, and rbx the method.
+    /// The entry has not begun the frame yet: r13 has the caller's stack pointer, and rbx the method.
     #[inline(always)]
     fn leave_call(
         &mut self,
@@ -98,7 +98,7 @@ impl Walk {
             ip = read(memory, self.sp.wrapping_add(8))?;
         }
         if !cache.holds(ip) {
-            // It was taken off the stack, to make room for locals below it.
+            // It was popped off the stack, to make room for locals below it.
             ip = self.result;
         }
         if !cache.holds(ip) {
@@ -108,7 +108,7 @@ impl Walk {
         Ok(Some(function.found(0)))
     }
 
-    /// The frame was given up: the return address is on top of the stack, or in r13 already.
+    /// The frame was torn down: the return address is on top of the stack, or already in r13.
     #[inline(always)]
     fn leave_return(
         &mut self,
@@ -128,7 +128,7 @@ impl Walk {
         if !cache.holds(ip) {
             return Err(Failure::Frame);
         }
-        // rbx has the stack pointer that the caller gets.
+        // rbx has the caller's stack pointer.
         let sp = if self.is_just_above(self.method) {
             self.method
         } else {
@@ -141,7 +141,7 @@ impl Walk {
     }
 }
 
-/// A method that is interpreted.
+/// An interpreted method.
 struct Function {
     method: u64,
     const_method: u64,
@@ -188,8 +188,8 @@ impl Function {
     }
 }
 
-/// What tells a method from another one that had its address, or from what it was before it was
-/// redefined.
+/// Distinguishes a method from earlier ones at the same address, and from its own version before a
+/// redefinition.
 #[inline(always)]
 pub fn generation(const_method: u64) -> u32 {
     (const_method >> 3) as u32

@@ -1,22 +1,22 @@
-//! The innermost frame of compiled code: the frame is being made or was given up already.
+//! The innermost frame of compiled code: the frame is being set up or was already torn down.
 
 use crate::interpreter::BlockMemory;
 
-/// What of its frame a function has at an instruction.
+/// The state of a function's frame at an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaf {
     /// The return address is at the stack pointer.
     Frameless,
-    /// The caller's frame pointer is there, and the return address above it.
+    /// The caller's frame pointer is on top of the stack, the return address above it.
     Pushed,
-    /// All of it but the caller's frame pointer, which is still in the register.
+    /// Complete except for the caller's frame pointer, which is still in the register.
     Unsaved,
-    /// All of it, to be given up next.
+    /// Complete, and about to be torn down.
     Leaving,
     Complete,
 }
 
-/// Code before the instruction that is looked at, and the whole block.
+/// Bytes of code to inspect before the instruction, and the size of the whole block.
 const BEFORE: u32 = 32;
 const BYTES: u32 = 64;
 
@@ -24,7 +24,7 @@ const PUSH_FP: u64 = 0x55;
 const POP_FP: u64 = 0x5d;
 const RET: u64 = 0xc3;
 
-/// Looks at the code around an instruction; `is_prologue` if it is not behind where the frame is made.
+/// Inspects the code around an instruction; `is_prologue` if the frame may not be complete yet.
 #[inline(always)]
 pub fn leaf(pc: u64, is_prologue: bool, memory: &mut impl BlockMemory) -> Option<Leaf> {
     if !memory.load_block(pc.wrapping_sub(BEFORE.into()), BYTES) {
@@ -61,7 +61,7 @@ pub fn leaf(pc: u64, is_prologue: bool, memory: &mut impl BlockMemory) -> Option
     Some(Leaf::Complete)
 }
 
-/// A stub that the runtime calls to read what may not be mapped: `mov esi, [rdi]` or `mov rsi, [rdi]`,
+/// A stub that the runtime calls to read possibly unmapped memory: `mov esi, [rdi]` or `mov rsi, [rdi]`,
 /// `mov rax, rsi`, `ret`.
 #[inline(always)]
 fn is_safe_fetch(code: u64) -> bool {
@@ -96,20 +96,20 @@ impl<M: BlockMemory> Code<'_, M> {
         let low = self.0.block_word(at >> 3);
         let high = self.0.block_word((at >> 3) + 1);
         let shift = (at & 7) << 3;
-        // In two steps: a shift by 64 is none.
+        // In two steps, since a shift by 64 is undefined.
         low >> shift | high << 1 << (63 - shift)
     }
 
-    /// Whether only a poll for a safepoint, if that, is before the return.
+    /// Whether at most a safepoint poll precedes the return.
     #[inline(always)]
     fn is_epilogue(&self, at: u32) -> bool {
         let next = self.eight(at);
         if next & 0xff == RET || is_last_of_poll(next) {
             return true;
         }
-        // What begins a poll.
+        // The first instruction of a poll.
         let length = match next as u32 & 0xff_ffff {
-            // `cmp rsp, [r15 + ...]`, or the other way round.
+            // `cmp rsp, [r15 + ...]`, or with swapped operands.
             0xa7_3b49 | 0xa7_3949 => 7,
             0x67_3b49 | 0x67_3949 => 4,
             // `mov r10, [r15 + ...]`
@@ -138,7 +138,7 @@ impl<M: BlockMemory> Code<'_, M> {
     }
 }
 
-/// Whether it is the last instruction of a poll, and the return.
+/// Whether this is the last instruction of a poll, followed by the return.
 #[inline(always)]
 fn is_last_of_poll(code: u64) -> bool {
     // `test [r10], eax`

@@ -7,7 +7,7 @@ use super::{CodeCache, Failure, Layout};
 use crate::interpreter::{BlockMemory, Detail, runtime};
 use crate::walk::UserMemory;
 
-/// No frame is larger: a method has 64 K locals and as much of operands.
+/// Maximum frame size: a method has at most 64 K locals and as many operands.
 pub(super) const MAX_FRAME_BYTES: u64 = 1 << 20;
 
 /// The registers of a frame.
@@ -23,21 +23,21 @@ pub struct Walk {
     pub bcp: u64,
     /// rbx, which has the `Method` that is being called;
     pub method: u64,
-    /// rax, in which calls keep the return address where they move it.
+    /// rax, which holds the return address while calls move it.
     pub result: u64,
     /// Whether `ip` is an exact instruction pointer and not a return address.
     pub exact: u32,
     pub unused: u32,
 }
 
-/// What a frame is.
+/// A frame that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// One of [`runtime`].
     pub runtime: u32,
     /// The `Method` of an interpreted frame, else the blob.
     pub function: u64,
-    /// Of an interpreted frame, the bytecode index; else, the offset from where the blob's code begins.
+    /// The bytecode index of an interpreted frame, else the offset in the blob's code.
     pub detail: Detail,
 }
 
@@ -52,29 +52,29 @@ impl Found {
     }
 }
 
-/// Where in which blob a frame stands.
+/// The blob of a frame, and the position in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     pub blob: Blob,
     pub form: Leaf,
-    /// Whether the frame is being made.
+    /// Whether the frame is being set up.
     pub is_prologue: bool,
 }
 
-/// Registers that an intrinsic pushes.
+/// Maximum number of registers that an intrinsic pushes.
 const MAX_PUSHED_WORDS: u32 = 6;
 
-/// The position of compiled code that makes its frame or gives it up: none of what it inlined runs.
+/// The position in a prologue or epilogue of compiled code: no inlined function is running.
 pub const EDGE: u32 = u32::MAX;
 
-/// The frame from which a virtual thread begins, in versions that do not count what else is in it.
+/// The size of a virtual thread's first frame, in versions that do not record its full size.
 const ENTER_SPECIAL_BYTES: u64 = 16;
 
 impl Walk {
-    /// The frame, whose code [`CodeCache::holds`]; the registers become those of its caller, and its `ip`
-    /// 0 if it is the first of its thread.
+    /// Returns the frame, whose code [`CodeCache::holds`], and sets the registers to those of its caller;
+    /// `ip` becomes 0 at the first frame of the thread.
     ///
-    /// The parts are for programs whose functions the kernel verifies one by one.
+    /// It is split into parts because the kernel verifies functions one by one.
     #[inline(always)]
     pub fn step(
         &mut self,
@@ -93,7 +93,7 @@ impl Walk {
         }
     }
 
-    /// First part, outside of the interpreter.
+    /// First part, outside the interpreter.
     #[inline(always)]
     pub fn place(
         &self,
@@ -159,7 +159,7 @@ impl Walk {
         Ok(found)
     }
 
-    /// Some intrinsics push registers while they run. Compiled code is called by code of the cache alone.
+    /// Some intrinsics push registers while they run. Only code in the cache calls compiled code.
     #[inline(always)]
     fn leave_body(
         &mut self,
@@ -205,7 +205,7 @@ impl Walk {
         self.enter_caller(ip, cfa, fp)
     }
 
-    /// By the pair of frame pointer and return address.
+    /// Unwinds by the pair of frame pointer and return address.
     #[inline(always)]
     pub(super) fn leave_pair(
         &mut self,
@@ -234,14 +234,14 @@ impl Walk {
         Ok(())
     }
 
-    /// Whether it may be an address in this frame or the next one.
+    /// Whether the address may be in this frame or the next one.
     #[inline(always)]
     pub(super) fn is_just_above(&self, address: u64) -> bool {
         address > self.sp && address - self.sp <= MAX_FRAME_BYTES && address & 7 == 0
     }
 }
 
-/// Whether the frame will go on interpreted: the runtime replaced its return address.
+/// Whether the frame was deoptimized: the runtime replaced its return address.
 #[inline(always)]
 fn is_deoptimized(
     layout: &Layout,

@@ -1,4 +1,4 @@
-//! Frames of the runtime's own code. Each kind saves its caller differently.
+//! Frames of the runtime's own code. Each kind saves the caller's registers differently.
 
 use super::blob::kind;
 use super::interpreted::read;
@@ -7,14 +7,14 @@ use super::step::{Found, Place, Walk};
 use super::{CodeCache, Failure};
 use crate::walk::UserMemory;
 
-/// A stub has no more than this below its frame pointer, and an interpreted frame has no less.
+/// A stub has at most this below its frame pointer, and an interpreted frame at least this.
 const NEAR_BYTES: u64 = 80;
 
-/// 255 arguments and a return address.
+/// Size of 255 arguments and a return address.
 const MAX_ARGUMENT_BYTES: u64 = 2048;
 
 impl Walk {
-    /// Second part, if it is not.
+    /// Second part, if the blob is not compiled code.
     #[inline(always)]
     pub fn step_stub(
         &mut self,
@@ -25,7 +25,7 @@ impl Walk {
         let (blob, form) = (&place.blob, place.form);
         let found = Found::stub(blob, self.ip);
         if self.exact == 0 && cache.continuation.holds(self.ip) {
-            // Its other frames are on the heap.
+            // The other frames of the virtual thread are on the heap.
             self.ip = 0;
             return Ok(found);
         }
@@ -70,8 +70,8 @@ impl Walk {
         Ok(found)
     }
 
-    /// The adapter takes the return address into rax and the stack pointer into r13, makes room, and puts
-    /// the return address on top again.
+    /// The adapter moves the return address to rax and the stack pointer to r13, makes room, and pushes
+    /// the return address again.
     #[inline(always)]
     fn leave_adapter(
         &mut self,
@@ -95,7 +95,7 @@ impl Walk {
         self.leave_moved(cache, sp)
     }
 
-    /// The return address is off the stack while room is made below it.
+    /// The return address is not on the stack while the adapter makes room below it.
     #[inline(always)]
     fn leave_moved(&mut self, cache: &CodeCache, sp: u64) -> Result<(), Failure> {
         if !cache.holds(self.result) {

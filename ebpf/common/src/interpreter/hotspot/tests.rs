@@ -1,4 +1,4 @@
-//! The walk along hand-made code and stacks: each kind of frame, each edge of a frame, and damage.
+//! The walk along handmade code and stacks: each kind of frame, each prologue and epilogue, and damage.
 
 mod damage;
 mod edges;
@@ -10,7 +10,7 @@ use crate::interpreter::{BLOCK_WORDS, BlockMemory};
 use crate::walk::UserMemory;
 use std::collections::BTreeMap;
 
-/// Words at addresses; a word that is not there is 0 in pages that have one, and cannot be read elsewhere.
+/// Words at addresses; missing words are 0 in pages that have a word, and unreadable elsewhere.
 #[derive(Default)]
 struct Memory {
     words: BTreeMap<u64, u64>,
@@ -94,7 +94,7 @@ const STACK: u64 = 0x7000_0000;
 const METASPACE: u64 = 0x50_0000;
 const SEGMENT: u64 = 128;
 
-/// Of 17.
+/// The layout of JDK 17.
 fn layout() -> Layout {
     Layout {
         heap_block_bytes: 16,
@@ -116,7 +116,7 @@ fn layout() -> Layout {
     }
 }
 
-/// Its heap has an interpreter of 64 KiB in front, then blobs.
+/// Its heap starts with an interpreter of 64 KiB, followed by blobs.
 fn cache() -> CodeCache {
     let mut cache = CodeCache {
         interpreter: AddressRange {
@@ -142,9 +142,9 @@ fn cache() -> CodeCache {
     cache
 }
 
-/// A blob as it is made.
+/// The parameters of a blob.
 struct Made<'a> {
-    /// From the beginning of the heap.
+    /// Offset in the heap.
     at: u64,
     bytes: u64,
     name: &'a str,
@@ -153,7 +153,7 @@ struct Made<'a> {
 }
 
 impl Memory {
-    /// Returns where the code begins.
+    /// Returns the start of the code.
     fn blob(&mut self, made: &Made<'_>) -> u64 {
         let segments = made.bytes / SEGMENT;
         for number in 0..segments {
@@ -181,7 +181,7 @@ impl Memory {
         code
     }
 
-    /// Returns the code of an nmethod whose frame has 6 words and is complete behind 16 bytes.
+    /// Returns the code of an nmethod whose frame has 6 words and is complete after 16 bytes.
     fn nmethod(&mut self, at: u64) -> u64 {
         self.blob(&Made {
             at,

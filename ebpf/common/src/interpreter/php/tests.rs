@@ -1,4 +1,4 @@
-//! The walk along hand-made frames: each way in which those of a native frame begin and end, and damage.
+//! The walk along handmade frames: all the ways in which those of a native frame begin and end, and damage.
 
 use super::super::test_memory::Memory;
 use super::*;
@@ -29,7 +29,7 @@ fn put(memory: &mut Memory, address: u64, words: &[u64]) {
     memory.words.extend(places.zip(words.iter().copied()));
 }
 
-/// Frames with the numbers from 1, innermost first; each is in the line of its number.
+/// Frames numbered from 1, innermost first; the line of each is its number.
 fn memory(frames: &[Kind]) -> Memory {
     let mut memory = Memory::default();
     for (number, kind) in (1..).zip(frames) {
@@ -72,7 +72,7 @@ fn walk(loop_frame: Option<u64>, memory: &mut Memory) -> Vec<Vec<u64>> {
     (0..2).map(|_| functions(&mut walk, memory)).collect()
 }
 
-/// The functions of one native frame, by number; 99 is one that cannot be read.
+/// The functions of one native frame, by number; 99 is an unreadable one.
 fn functions(walk: &mut Walk, memory: &mut Memory) -> Vec<u64> {
     let mut found = Vec::new();
     for _ in 0..100 {
@@ -103,7 +103,7 @@ fn frames_end_where_c_called_them() {
     let frames = [Internal, User, Placeholder, Top, Internal, User, Top];
     let expected = [vec![1, 2, 4], vec![5, 6, 7]];
     assert_eq!(walk(None, &mut memory(&frames)), expected);
-    // The loop calls a function in C, or runs the first frame itself.
+    // The loop calls a C function, or runs the first frame itself.
     assert_eq!(walk(Some(frame_at(2)), &mut memory(&frames)), expected);
     assert_eq!(
         walk(Some(frame_at(1)), &mut memory(&[User, Top])),
@@ -166,7 +166,7 @@ fn generated_code_is_left_with_and_without_padding() {
 }
 
 proptest! {
-    /// Each step reads what the last one left, so a walk over anything ends where its caller stops it.
+    /// Over arbitrary memory the walk may be endless, so the caller stops it.
     #[test]
     fn any_memory_is_walked(words in proptest::collection::vec(0u64..64, 64), is_leaf in 0u64..2) {
         let mut memory = Memory::default();

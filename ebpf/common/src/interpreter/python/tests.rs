@@ -1,4 +1,4 @@
-//! The walk along hand-made frames: each way in which those of a native frame end, and damage.
+//! The walk along handmade frames: all the ways in which those of a native frame end, and damage.
 
 use super::super::test_memory::Memory;
 use super::*;
@@ -51,7 +51,7 @@ fn code(number: u64) -> u64 {
 }
 
 impl Memory {
-    /// A frame that stands in its third instruction.
+    /// A frame at its third instruction.
     fn frame(&mut self, at: u64, previous: u64, number: u64, owner: u64) {
         let words = [previous, code(number), code(number) + 64 + 4, owner << 16];
         for (address, word) in (at..).step_by(8).zip(words) {
@@ -61,7 +61,7 @@ impl Memory {
     }
 }
 
-/// The functions of one native frame, by number; 99 is one that cannot be read.
+/// The functions of one native frame, by number; 99 is an unreadable one.
 fn functions(
     walk: &mut Walk,
     layout: &Layout,
@@ -133,9 +133,9 @@ fn with_shims(inner: u64, outer: u64) -> Memory {
 fn frames_end_where_a_shim_is_in_the_native_frame() {
     for (inner, outer, expected) in [
         (0x7080, 0x7280, [vec![1, 2], vec![3, 4]]),
-        // The first native frame did not enter its own yet, so all belong to the second.
+        // The first native frame has not entered its own frames yet, so all belong to the second.
         (0x7280, 0x7380, [vec![], vec![1, 2]]),
-        // A native frame was not met: what it ran goes to the next one.
+        // The walk missed a native frame: its frames go to the next one.
         (0x6f80, 0x7080, [vec![1, 2, 3, 4], vec![]]),
         (0x6f80, 0x7280, [vec![], vec![1, 2, 3, 4]]),
     ] {
@@ -190,7 +190,7 @@ fn what_cannot_be_read_is_one_frame_in_each_native_one() {
 }
 
 proptest! {
-    /// Each step reads what the last one left, so a walk over anything ends where its caller stops it.
+    /// Over arbitrary memory the walk may be endless, so the caller stops it.
     #[test]
     fn any_memory_is_walked(
         words in proptest::collection::vec(0u64..64, 64),

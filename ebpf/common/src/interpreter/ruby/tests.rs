@@ -1,5 +1,5 @@
-//! The walk along hand-made control frames: each way in which those of a native frame begin and end, and
-//! damage.
+//! The walk along handmade control frames: all the ways in which those of a native frame begin and end,
+//! and damage.
 
 use super::super::test_memory::Memory;
 use super::*;
@@ -37,13 +37,13 @@ const fn native(sp: u64, cfa: u64) -> NativeFrame {
 enum Kind {
     C,
     Method,
-    /// The last one of a native frame.
+    /// The last frame of a native frame.
     Entered,
     /// The same, before its first instruction.
     New,
 }
 
-/// Frames with the numbers from 1, innermost first, and one that is none of a function.
+/// Frames numbered from 1, innermost first, and one without a function.
 fn memory(frames: &[Kind]) -> Memory {
     let mut memory = Memory::default();
     let size = u64::from(LAYOUT.frame_bytes);
@@ -83,7 +83,7 @@ fn put(memory: &mut Memory, address: u64, words: &[u64]) {
     memory.words.extend(places.zip(words.iter().copied()));
 }
 
-/// The functions of a native frame, by number; 99 is one that cannot be read.
+/// The functions of a native frame, by number; 99 is an unreadable one.
 fn functions(walk: &mut Walk, native: &NativeFrame, memory: &mut Memory) -> Vec<u64> {
     let mut found = Vec::new();
     for _ in 0..100 {
@@ -138,7 +138,7 @@ fn a_frame_whose_native_one_is_not_there_yet_is_left_out() {
         walk(above::CALLED, &mut memory(&frames)),
         [vec![3, 4], vec![6]]
     );
-    // Here it is.
+    // Now with the native frame.
     let expected = [vec![1], vec![3, 4]];
     assert_eq!(walk(above::LOOP, &mut memory(&frames)), expected);
     assert_eq!(walk(above::ENTRY, &mut memory(&frames)), expected);
@@ -157,7 +157,7 @@ fn a_native_frame_whose_frames_are_gone_has_none() {
     let mut left = memory(&frames[1..]);
     put(&mut left, CONTEXT + 24, &[0x7280]);
     assert_eq!(walk(above::ENTRY, &mut left), [vec![], vec![1, 2]]);
-    // An exception is handled.
+    // While an exception is handled.
     assert_eq!(
         walk(above::ENTRY, &mut memory(&frames[1..])),
         [vec![1, 2], vec![]]
@@ -206,7 +206,7 @@ fn a_context_that_is_none_is_refused() {
 #[test]
 fn generated_code_is_left_by_the_tag_of_its_caller() {
     let mut memory = memory(&[Method]);
-    // Of an `ensure` above the code, of the function that called it, and of one whose stack is odd.
+    // Of an `ensure` above the code, of the function that called it, and of one with an odd stack.
     put(&mut memory, TAG + 56, &[0x7280]);
     put(&mut memory, 0x7280 + 16, &[0x72f0, 0x40_0000, 0x7200]);
     put(&mut memory, 0x7280 + 56, &[0x7480]);
@@ -266,7 +266,7 @@ fn a_thread_has_its_context_in_each_way() {
 }
 
 proptest! {
-    /// Each step reads what the last one left, so a walk over anything ends where its caller stops it.
+    /// Over arbitrary memory the walk may be endless, so the caller stops it.
     #[test]
     fn any_memory_is_walked(
         words in proptest::collection::vec(0u64..64, 64),

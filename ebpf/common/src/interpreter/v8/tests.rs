@@ -12,7 +12,7 @@ const MOVED: u64 = 0x2000;
 const SHARED: u64 = 0x3000;
 const MAP: u64 = 0x4001;
 
-/// Words at addresses, in pages that are there as soon as one word of them is.
+/// Words at addresses; a page is mapped if it has at least one word.
 #[derive(Default)]
 struct Memory {
     words: BTreeMap<u64, u64>,
@@ -61,7 +61,7 @@ fn a_closure_leads_to_what_its_function_shares() {
     let mut plain = memory(&[(CLOSURE, MAP), (CLOSURE + 32, SHARED | 1)]);
     let found = LAYOUT.function(&mut plain, CLOSURE | 1).unwrap();
     assert_eq!(found.address, SHARED);
-    // The collector leaves an address without a tag where the map was.
+    // The collector replaces the map with an untagged address.
     let mut moving = memory(&[(CLOSURE, MOVED), (MOVED, MAP), (MOVED + 32, SHARED | 1)]);
     assert_eq!(LAYOUT.function(&mut moving, CLOSURE | 1), Some(found));
 }
@@ -69,13 +69,13 @@ fn a_closure_leads_to_what_its_function_shares() {
 #[test]
 fn what_is_no_function_is_none() {
     for words in [
-        // Nothing is there.
+        // No memory.
         &[][..],
-        // No pointer to what is shared.
+        // No pointer to a `SharedFunctionInfo`.
         &[(CLOSURE, MAP), (CLOSURE + 32, 8)],
-        // It points into nowhere.
+        // A pointer to unmapped memory.
         &[(CLOSURE, MAP), (CLOSURE + 32, 0x9001)],
-        // It moved to itself, to nowhere, and to no address.
+        // Moved to itself, to unmapped memory, and to an invalid address.
         &[(CLOSURE, CLOSURE)],
         &[(CLOSURE, 0x9000)],
         &[(CLOSURE, 2)],
@@ -88,7 +88,7 @@ fn what_is_no_function_is_none() {
 fn functions_that_had_an_address_before_are_told_apart() {
     let numbers = [7 << 32 | 2, 5 << 32 | 0xf1a6, 0xdcf];
     let generation = LAYOUT.generation_of(numbers);
-    // Flags, the expected number of properties and what follows the id change.
+    // Flags, the expected number of properties and the bits after the id change.
     let changed = [numbers[0] | 9 << 48, 5 << 32, 0xdcf | 1 << 40];
     assert_eq!(LAYOUT.generation_of(changed), generation);
     for (word, bit) in [(0, 0), (0, 32), (1, 32), (1, 63), (2, 0)] {

@@ -1,9 +1,9 @@
-//! The same step where calls leave the return address in a register, perhaps signed.
+//! The same step on aarch64, where calls leave the return address in a register, perhaps signed.
 
 use super::*;
 use crate::architecture::Mode;
 
-/// What signs an address stands above it, as on a machine with 48 bits of addresses.
+/// The signature is in the bits above the address, as on a machine with 48-bit addresses.
 const SIGNATURE: u64 = 0x002d << 48;
 
 const LEAF: Rule = Rule::Frame {
@@ -69,9 +69,9 @@ fn returns_by_the_register_from_a_leaf_and_by_the_stack_from_others() {
 
 #[test]
 fn finds_the_return_address_where_the_rule_says() {
-    // Go keeps it at the bottom of a frame, and the frame pointer below that.
+    // Go keeps it at the bottom of a frame, with the frame pointer below.
     let gos = Rule::frame(Cfa::Sp(48), SavedFp::At(-56), ReturnAddress::At(-48));
-    // A C compiler that puts its variables below, with the frame pointer set.
+    // A C compiler puts variables below it, with the frame pointer set.
     let by_fp = Rule::frame(Cfa::Fp(16), SavedFp::At(-16), ReturnAddress::At(-8));
     let fp = STACK + 0x100;
     for (rule, memory) in [
@@ -104,7 +104,7 @@ fn the_register_of_a_caller_is_lost() {
 fn a_signal_keeps_the_register_of_what_it_interrupted() {
     let lower = STACK - 0x8000;
     let rows = [(0, LEAF), (0x10, Rule::SignalFrame), (0x30, Rule::End)];
-    // Behind a `siginfo` of 128 bytes, 176 bytes of a `ucontext` and the address of a fault: x29, x30,
+    // After a `siginfo` of 128 bytes, 176 bytes of a `ucontext` and the fault address: x29, x30,
     // sp and pc.
     let registers = STACK + 128 + 176 + 8;
     let memory = [
@@ -129,7 +129,7 @@ fn does_not_lose_the_caller_of_unknown_code_that_just_begins_or_ends() {
     let fp = STACK + 0x100;
     let (caller, callers_caller) = (TEXT + 0x20, TEXT + 0x40);
     let whole = &[TEXT + 4, caller - 1, callers_caller - 1][..];
-    // An instruction, and what it is in assembly.
+    // An instruction, and its assembly.
     for (instruction, name) in [
         (0xd503_245f, "bti c"),
         (0xd503_233f, "paciasp"),
@@ -156,7 +156,7 @@ fn does_not_lose_the_caller_of_unknown_code_that_just_begins_or_ends() {
         let expected = (whole, EndReason::FramePointerEnd);
         assert_eq!((&*addresses, reason), expected, "{name}");
     }
-    // Behind its beginning the frame pointer is its own; what is left in the register means nothing.
+    // After the prologue the frame pointer is its own, and the register is meaningless.
     for (instruction, name) in [
         (0xa8c2_7bfd, "ldp x29, x30, [sp], #32"),
         (0xa940_7bfd, "ldp x29, x30, [sp]"),
@@ -177,8 +177,8 @@ fn does_not_lose_the_caller_of_unknown_code_that_just_begins_or_ends() {
     }
 }
 
-/// A frame pointer leads to a pair in the middle of a frame: where that ends is not known, nor where
-/// the stack of the caller is.
+/// A frame pointer leads to a pair in the middle of a frame: the end of the frame is unknown, and so is
+/// the caller's stack pointer.
 #[test]
 fn finds_the_frames_behind_unknown_code_by_the_frame_pointer() {
     let (first, second) = (STACK + 0x100, STACK + 0x180);
@@ -187,7 +187,7 @@ fn finds_the_frames_behind_unknown_code_by_the_frame_pointer() {
         (first + 8, TEXT + 0x14),
         (second, 0),
         (second + 8, TEXT + 0x24),
-        // What the stack pointer of the second would lead to.
+        // The frame that the second one's stack pointer would lead to.
         (first + 16, 0),
         (first + 24, TEXT + 0x34),
     ];
@@ -211,7 +211,7 @@ fn finds_the_frames_behind_unknown_code_by_the_frame_pointer() {
         let rows = [(0, Rule::Gap), (0x10, rule), (0x20, Rule::End)];
         check(&rows, &memory, at(TEXT + 4, 0), expected);
     }
-    // A frame pointer that is another's.
+    // A frame pointer of another frame.
     for fp in [first + 8, first + 16 + MAX_GUESSED_FRAME + 8] {
         let mut memory = memory;
         memory[0].1 = fp;
@@ -249,7 +249,7 @@ fn knows_system_calls() {
         (64, 0xd503_201f, true),
         (0, 0xd503_201f, true),
         (0xffff_ffff, 0xd503_201f, false),
-        // It was not noted yet.
+        // Not recorded yet.
         (0xffff_ffff, 0xd400_0001, true),
     ] {
         // The upper half is the interrupt mask.

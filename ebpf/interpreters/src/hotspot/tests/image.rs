@@ -15,7 +15,7 @@ pub struct Image {
     bytes: Vec<u8>,
     end: u64,
     strings: HashMap<String, u64>,
-    /// Addresses in the file of the runtime's exports.
+    /// File addresses of the runtime's exports.
     pub symbols: [u64; 10],
     pub bias: u64,
     methods: HashMap<&'static str, (u64, u64)>,
@@ -164,7 +164,7 @@ impl Image {
         symbol
     }
 
-    /// Its constants are the file's name, and the names of two methods.
+    /// Its constants are the name of the file and of two methods.
     fn make_pool(&mut self, release: &Release) -> u64 {
         let class = self.make(320);
         let name = self.make_symbol("a/b/C");
@@ -184,7 +184,7 @@ impl Image {
         pool
     }
 
-    /// Its bytecodes are on line 7, and from 4 on 8.
+    /// Its bytecodes are on line 7, and on line 8 from index 4 on.
     fn make_method(&mut self, release: &Release, pool: u64, name: &'static str, index: u8) {
         let method = self.make(88);
         let const_method = self.make(80);
@@ -193,14 +193,14 @@ impl Image {
         self.set_number(const_method + 24, 10);
         self.set(const_method + 28, &[1]);
         self.set(const_method + 34, &[8, 0, index, 0]);
-        // Integers from 20 on leave out a byte of 0.
+        // Since JDK 20, integers never contain a 0 byte.
         let integer = |value: u8| value + u8::from(release.major >= 20);
         let lines = [7, 0xff, integer(8), integer(2), 0];
         self.set(const_method + 56 + 8, &lines);
         self.methods.insert(name, (method, const_method));
     }
 
-    /// At offset 8 it is in `outer`, bytecode 5; at 16 in `inner`, bytecode 0, that was inlined there.
+    /// Offset 8 is in `outer`, bytecode 5; offset 16 is in `inner`, bytecode 0, inlined there.
     fn make_nmethod(&mut self, release: &Release) {
         let nmethod = self.make(400);
         let integer = |value: u8| value + u8::from(release.major >= 20);

@@ -1,13 +1,13 @@
-//! What releases have in their tables.
+//! The tables of releases.
 
-/// What differs between releases.
+/// The differences between releases.
 #[derive(Clone)]
 pub struct Release {
     pub major: u32,
     pub has_metadata: bool,
     /// Types and their sizes.
     pub types: &'static [(&'static str, u64)],
-    /// Types, members and their offsets, beside those of all releases.
+    /// Types, members and offsets, in addition to the common ones.
     pub members: &'static [(&'static str, &'static str, u64)],
 }
 
@@ -34,7 +34,7 @@ pub const COMMON: &[(&str, &str, u64)] = &[
     ("nmethod", "_scopes_pcs_offset", 196),
 ];
 
-/// Those that tests cannot run, or that stand for others.
+/// Releases that tests cannot run, or that represent others.
 pub const RELEASES: &[Release] = &[
     Release {
         major: 8,

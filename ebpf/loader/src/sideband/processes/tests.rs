@@ -28,7 +28,7 @@ fn ranges(processes: &Processes, pid: u32) -> Vec<(u64, u64, u64)> {
         .collect()
 }
 
-/// Publishes what is to be published, and returns under which counts of execs.
+/// Publishes changed processes, and returns their exec counts by PID.
 fn publish(processes: &mut Processes, now: u64) -> HashMap<u32, u32> {
     let mut published = HashMap::new();
     for pid in processes.take_changed() {
@@ -40,7 +40,7 @@ fn publish(processes: &mut Processes, now: u64) -> HashMap<u32, u32> {
     published
 }
 
-/// A process that was there at 10 with code, of which a sample at 20 told that it has executed three times.
+/// A process scanned at 10 with code; a sample at 20 reported three execs.
 fn known() -> Processes {
     let mut processes = Processes::default();
     processes.found(PID, 10, [area(0, 100, 1)]);
@@ -54,7 +54,7 @@ fn known() -> Processes {
 }
 
 #[test]
-fn keeps_what_was_mapped_last_where_mappings_overlap() {
+fn the_last_of_overlapping_mappings_wins() {
     let check = |areas: &[(u64, u64, u64)], expected: &[(u64, u64, u64)]| {
         let mut processes = known();
         processes.executed(PID, 40);
@@ -78,7 +78,7 @@ fn keeps_what_was_mapped_last_where_mappings_overlap() {
 }
 
 #[test]
-fn the_rest_of_a_mapping_keeps_its_place_in_the_file() {
+fn the_remainder_of_a_split_mapping_keeps_its_file_offset() {
     let mut processes = known();
     processes.mapped(PID, 40, area(20, 30, 2));
     let process = processes.get(PID).expect("is known");
@@ -88,7 +88,7 @@ fn the_rest_of_a_mapping_keeps_its_place_in_the_file() {
 }
 
 #[test]
-fn what_is_published_is_not_changed() {
+fn published_code_is_immutable() {
     let mut processes = known();
     let before = Arc::clone(&processes.get(PID).expect("is known").code);
     processes.mapped(PID, 40, area(200, 300, 2));
@@ -97,10 +97,10 @@ fn what_is_published_is_not_changed() {
 }
 
 #[test]
-fn counts_the_execs_of_a_family_from_the_first_sample_on() {
+fn the_first_sample_of_a_family_gives_its_exec_count() {
     let mut processes = Processes::default();
     processes.found(PID, 10, [area(0, 100, 1)]);
-    // Its child executes twice, and its grandchild once more, before anybody is sampled.
+    // Its child execs twice, and its grandchild once more, before the first sample.
     processes.forked(8, PID, 11);
     processes.executed(8, 12);
     processes.executed(8, 13);
@@ -118,7 +118,7 @@ fn counts_the_execs_of_a_family_from_the_first_sample_on() {
 }
 
 #[test]
-fn learns_nothing_from_a_sample_of_an_image_that_is_gone() {
+fn ignores_a_sample_of_a_replaced_image() {
     let mut processes = Processes::default();
     processes.found(PID, 10, []);
     processes.executed(PID, 20);
@@ -135,7 +135,7 @@ fn learns_nothing_from_a_sample_of_an_image_that_is_gone() {
 }
 
 #[test]
-fn a_number_that_is_used_again_is_another_process() {
+fn a_reused_pid_is_another_process() {
     let mut processes = known();
     assert_eq!(
         processes.sample_unmapped(&key(PID, 3, 11), 40),
@@ -148,7 +148,7 @@ fn a_number_that_is_used_again_is_another_process() {
 }
 
 #[test]
-fn a_fork_has_what_its_parent_has_until_one_of_them_changes() {
+fn a_fork_shares_its_parents_code_until_either_changes() {
     let mut processes = known();
     processes.forked(8, PID, 40);
     assert_eq!(ranges(&processes, 8), [(0, 100, 1)]);
@@ -159,7 +159,7 @@ fn a_fork_has_what_its_parent_has_until_one_of_them_changes() {
 }
 
 #[test]
-fn tells_what_is_nowhere_from_what_is_not_known_yet() {
+fn distinguishes_missing_mappings_from_pending_ones() {
     let mut processes = known();
     let mut check = |exec, time, expected| {
         let said = processes.sample_unmapped(&key(PID, exec, 5), time);
@@ -169,7 +169,7 @@ fn tells_what_is_nowhere_from_what_is_not_known_yet() {
     check(3, 30, UnmappedSample::Nowhere { rescan: false });
     let later = 10 + RESCAN_INTERVAL;
     check(3, later, UnmappedSample::Nowhere { rescan: true });
-    // An exec that no event told of.
+    // An exec without an event.
     check(4, 40, UnmappedSample::Look);
     assert_eq!(
         processes.sample_unmapped(&key(99, 1, 1), 40),
@@ -179,7 +179,7 @@ fn tells_what_is_nowhere_from_what_is_not_known_yet() {
 }
 
 #[test]
-fn doubts_samples_between_a_change_and_its_publication() {
+fn samples_between_a_change_and_its_publication_are_uncertain() {
     let mut processes = known();
     processes.mapped(PID, 40, area(50, 150, 2));
     publish(&mut processes, 50);
@@ -194,37 +194,37 @@ fn doubts_samples_between_a_change_and_its_publication() {
 }
 
 #[test]
-fn code_that_takes_nothing_elses_place_is_no_cause_for_doubt() {
+fn code_in_free_space_does_not_make_samples_uncertain() {
     let mut processes = known();
     processes.mapped(PID, 40, area(200, 300, 2));
-    // The same again.
+    // Mapped again.
     processes.mapped(PID, 41, area(20, 30, 1));
     publish(&mut processes, 50);
     assert!((35..55).all(|time| !processes.is_uncertain(&key(PID, 3, 5), time)));
 }
 
 #[test]
-fn many_changes_are_doubted_as_one() {
+fn many_changes_merge_into_one_uncertain_interval() {
     let mut processes = known();
-    let last = 40 + MAX_DOUBTS as u64 * 2;
+    let last = 40 + MAX_UNCERTAIN as u64 * 2;
     for time in 40..=last {
         processes.mapped(PID, time, area(0, 100, time));
         publish(&mut processes, time);
     }
     assert!((40..=last).all(|time| processes.is_uncertain(&key(PID, 3, 5), time)));
     let process = processes.get(PID).expect("is known");
-    assert_eq!(process.doubts.len(), MAX_DOUBTS);
+    assert_eq!(process.uncertain.len(), MAX_UNCERTAIN);
 }
 
 #[test]
-fn forgets_a_process_when_its_last_thread_is_gone() {
+fn removes_a_process_after_its_last_thread_exits() {
     let mut processes = known();
     processes.left(PID, 40);
     let mut hidden = Vec::new();
     processes.forget_gone(41, |_| false, |image| hidden.push(image));
     assert!(hidden.is_empty(), "samples may still come");
     let mut now = 40 + EXIT_GRACE;
-    // Other threads go on.
+    // Other threads continue.
     processes.forget_gone(now, |_| true, |image| hidden.push(image));
     assert!(hidden.is_empty());
     now += EXIT_GRACE * 10;
@@ -234,7 +234,7 @@ fn forgets_a_process_when_its_last_thread_is_gone() {
 }
 
 #[test]
-fn a_process_that_came_after_another_ended_is_not_forgotten_with_it() {
+fn a_new_process_with_the_same_pid_survives_the_removal_of_the_old_one() {
     let mut processes = known();
     processes.found(8, 35, []);
     processes.left(PID, 40);
@@ -244,7 +244,7 @@ fn a_process_that_came_after_another_ended_is_not_forgotten_with_it() {
 }
 
 #[test]
-fn has_room_for_so_many_mappings_and_no_more() {
+fn limits_the_number_of_mappings() {
     let mut processes = known();
     processes.executed(PID, 40);
     let most = 1u64 << MAX_AREAS_SHIFT;

@@ -1,6 +1,6 @@
-// Applies relabel rules by Prometheus' own package: reads cases as JSON, writes what they come to.
-// With two numbers as arguments it measures them instead: so many rounds at a time, so many times, and
-// writes of each case the nanoseconds of a round when it was fastest.
+// Applies relabel rules with Prometheus' own package: reads cases as JSON and writes the results.
+// With two numbers as arguments it measures them instead: the rounds per measurement and the number of
+// measurements. It writes the nanoseconds per round of the fastest measurement of each case.
 package main
 
 import (

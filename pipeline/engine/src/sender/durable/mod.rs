@@ -6,9 +6,9 @@
 //!    └──────────────┘                        settled ──────┘
 //! ```
 //!
-//! A batch is accepted when it is written, and with `fsync: always` when it is durable. From then on it is in the log until
-//! it is delivered or dropped: what is under way when the process ends is sent again by the next one. No more is in memory
-//! than the window and what is being exported, however much waits on disk.
+//! A batch is accepted once written, or with `fsync: always` once durable. It stays in the log until it is delivered or
+//! dropped: batches in flight when the process ends are resent by the next run. Memory holds only the window and
+//! batches being exported, however much waits on disk.
 
 mod record;
 #[cfg(test)]
@@ -16,60 +16,62 @@ mod tests;
 mod writer;
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use profcol_component::{
     Accumulator, Answer, Batch, Finalizer, Finalizers, Outcome, QueueSettings, Refusal, Source,
 };
-use profcol_storage::{Corrupt, Log, Next, Place, Storage};
+use profcol_storage::{Corrupt, Log, Next, RecordPosition, Storage, StorageError};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-pub use self::record::{NoBatch, batch_of};
+pub use self::record::{InvalidRecord, batch_of};
 use self::record::{Record, size_in};
-use self::writer::{Request, Unstored, Writer};
+use self::writer::{RefusedBatch, Request, Writer};
 use super::account::{Account, DropReason, Size};
 use super::metrics::StorageMetrics;
 use super::overflow::OverflowLog;
 use super::queue::{Backlog, Consumers, limits, sleep_until};
 use super::{Sender, Stopping};
 
-/// Batches that were just written are not read from disk again, up to so many and so large.
+/// The newest batches stay in memory up to this count and size, to avoid reading them back.
 const WINDOW_BATCHES: usize = 64;
 const WINDOW_BYTES: usize = 32 << 20;
 
-/// Live batches that wait for the writer; more are dropped, since their source cannot wait.
+/// Maximum live batches waiting for the writer; more are dropped, as their source cannot wait.
 const MAX_LIVE: u64 = 64;
 
-/// How many combinations of metadata values are merged apart from each other; of more, what is held is sent on.
+/// Maximum number of metadata partitions when merging; beyond it, held batches are flushed.
 const MAX_PARTITIONS: usize = 64;
 
-/// What is left of the time for a stop when exports under way are cut off: the log is closed in it.
+/// Exports in flight are aborted this long before the shutdown deadline, to close the log.
 const CLOSING_TIME: Duration = Duration::from_millis(300);
 
 pub(super) struct DurableQueue {
     settings: QueueSettings,
     shared: Arc<Shared>,
-    /// Taken away when the queue is closed.
+    /// `None` once the queue is closed.
     requests: Mutex<Option<mpsc::Sender<Request>>>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the writer, the dispatcher and the exports share.
+/// State shared by the writer, the dispatcher and the exports.
 struct Shared {
     exporter: String,
     state: Mutex<State>,
-    /// There is something to read.
+    /// Notified when there is a batch to read.
     published: Notify,
-    /// There may be room again.
+    /// Notified when there may be room.
     room: Notify,
-    /// In units of the sizer.
+    /// Queue size in units of the sizer.
     size: AtomicU64,
     live: AtomicU64,
-    /// Something could not be delivered during the stop.
+    /// A batch could not be delivered during the shutdown.
     has_kept: AtomicBool,
     /// The writer has panicked.
     is_broken: AtomicBool,
@@ -81,23 +83,32 @@ struct Shared {
 
 struct State {
     log: Log,
-    /// With the memory that each takes.
-    window: VecDeque<(Place, Batch, usize)>,
+    /// Newest batches with their memory size.
+    window: VecDeque<(RecordPosition, Batch, usize)>,
     window_bytes: usize,
-    /// Of batches that are in the log alone. Sources that wait for the outcome bound how many they have under way.
+    /// Finalizers of batches only in the log. Bounded, as sources that wait for outcomes limit their batches in flight.
     waiting: HashMap<(u64, u32), Finalizers>,
 }
 
-/// A batch to be exported, and where it is stored.
+/// A batch to export and its place in the log.
 struct Stored {
-    place: Place,
+    place: RecordPosition,
     batch: Batch,
+}
+
+/// Why a stored queue cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OpenError {
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    #[error("failed to start the thread of the stored queue: {0}")]
+    Thread(#[source] io::Error),
 }
 
 // === impl DurableQueue ===
 
 impl DurableQueue {
-    /// Opens the log of an exporter. Blocks.
+    /// Opens an exporter's log. Blocking.
     pub(super) fn open(
         storage: &Storage,
         settings: QueueSettings,
@@ -105,10 +116,9 @@ impl DurableQueue {
         account: Arc<Account>,
         overflow: Arc<OverflowLog>,
         metrics: StorageMetrics,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, OpenError> {
         let began = std::time::Instant::now();
-        let opened = storage.open_queue(exporter);
-        let (log, recovered) = opened.map_err(|error| error.to_string())?;
+        let (log, recovered) = storage.open_queue(exporter)?;
         let stored = recovered.stored;
         account.recovered(Size {
             samples: stored.samples,
@@ -152,7 +162,7 @@ impl DurableQueue {
                 otelcol.component.id = %exporter,
                 otelcol.component.kind = "exporter",
                 segments = recovered.unreadable_segments,
-                "Removed segments of the stored queue whose beginnings are damaged. Their batches are lost."
+                "Removed segments of the stored queue with damaged headers. Their batches are lost."
             );
         }
         shared.observe(&settings);
@@ -169,11 +179,11 @@ impl DurableQueue {
             settings,
             shared,
             requests: Mutex::new(Some(requests)),
-            writer: Mutex::new(Some(thread.map_err(|error| error.to_string())?)),
+            writer: Mutex::new(Some(thread.map_err(OpenError::Thread)?)),
         })
     }
 
-    /// Answers when the batch is stored.
+    /// Returns once the batch is stored.
     pub(super) async fn store(&self, mut batch: Batch) -> Answer {
         let mut record = Record::of(&batch);
         loop {
@@ -192,18 +202,18 @@ impl DurableQueue {
             let unstored = match answer.await {
                 Ok(Ok(())) => break,
                 Ok(Err(unstored)) => *unstored,
-                // The writer has ended, and with it the queue.
+                // The writer has ended.
                 Err(_) => return Err(shutting_down()),
             };
             if !unstored.is_full || !self.settings.block_on_overflow {
-                let Unstored { batch, refusal, .. } = unstored;
+                let RefusedBatch { batch, refusal, .. } = unstored;
                 let size = Size::of(&batch);
                 self.shared.account.not_enqueued(size);
                 self.shared.overflow.refused(size.source_samples, &refusal);
                 return batch.refuse(refusal);
             }
-            Unstored { batch, record, .. } = unstored;
-            if self.requests().is_none() {
+            RefusedBatch { batch, record, .. } = unstored;
+            if self.requests.lock().is_none() {
                 return batch.refuse(shutting_down());
             }
             room.await;
@@ -212,12 +222,13 @@ impl DurableQueue {
         Ok(())
     }
 
-    /// Stores the batch of a source that cannot wait, or drops it.
+    /// Stores a live batch, or drops it.
     pub(super) fn store_live(&self, batch: Batch) {
         let waiting = self.shared.live.fetch_add(1, Ordering::Relaxed);
         if waiting >= MAX_LIVE {
             self.shared.live.fetch_sub(1, Ordering::Relaxed);
-            let refusal = Refusal::retry("the disk is too slow: batches wait to be written");
+            let refusal =
+                Refusal::retry("the disk is too slow: too many batches waiting to be written");
             self.shared.drop_new(batch, DropReason::QueueFull, &refusal);
             return;
         }
@@ -233,25 +244,25 @@ impl DurableQueue {
         }
     }
 
-    /// Takes nothing new.
+    /// Stops accepting batches.
     pub(super) fn close(&self) {
         self.shared.published.notify_one();
         self.shared.room.notify_waiters();
     }
 
-    /// Something could not be delivered during the stop: the rest is not even tried.
+    /// A batch could not be delivered during the shutdown: keeps the rest without trying it.
     pub(super) fn keep(&self) {
         self.shared.has_kept.store(true, Ordering::Relaxed);
         self.shared.published.notify_one();
     }
 
-    /// What is still stored: batches.
+    /// Number of stored batches.
     pub(super) fn stored_batches(&self) -> u64 {
-        self.shared.lock().log.stored().batches
+        self.shared.state.lock().log.stored().batches
     }
 
-    /// Moves batches from the log to the exporter until the queue is closed; then as long as it is not empty, there is time
-    /// and the destination takes them.
+    /// Moves batches from the log to the exporter until the queue is closed; then until it is empty, time is up, or the
+    /// destination refuses.
     pub(super) async fn dispatch(&self, sender: Arc<Sender>, stopping: &Stopping) {
         let mut consumers = Consumers::new(sender, self.settings.num_consumers);
         let in_time = async {
@@ -262,19 +273,15 @@ impl DurableQueue {
             () = in_time => {}
             () = stopping.almost_over(CLOSING_TIME) => {}
         }
-        // Cut off exports settle nothing: their batches stay.
-        consumers.cut_off().await;
-        if let Some(requests) = self.requests().take() {
-            // The writer is there until it is told this.
+        // Aborted exports settle nothing: their batches stay stored.
+        consumers.abort().await;
+        if let Some(requests) = self.requests.lock().take() {
+            // The writer runs until `Close`.
             let _ = requests.send(Request::Close);
         }
-        let writer = self
-            .writer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let writer = self.writer.lock().take();
         if let Some(writer) = writer {
-            // Joined where blocking is allowed. A panic of it is the dispatcher's too, and so ends the process loudly.
+            // Join on a blocking thread. A panic of the writer is propagated and so ends the process.
             let joined = tokio::task::spawn_blocking(move || writer.join()).await;
             if let Ok(Err(panic)) = joined {
                 std::panic::resume_unwind(panic);
@@ -312,7 +319,7 @@ impl DurableQueue {
         consumers.dispatch_all(accumulator.flush_all()).await;
     }
 
-    /// The oldest batch that is not being exported. `None` when the queue is closed and no more is to be tried.
+    /// The oldest batch not being exported. `None` if the queue is closed and no more may be tried.
     async fn next(&self, stopping: &Stopping) -> Option<Stored> {
         loop {
             let published = self.shared.published.notified();
@@ -341,22 +348,22 @@ impl DurableQueue {
         }
     }
 
-    /// The batch, which is settled in the log when it is delivered or dropped.
+    /// Attaches a finalizer that settles the batch in the log once it is delivered or dropped.
     fn tracked(&self, stored: Stored) -> Batch {
         let Stored { place, mut batch } = stored;
-        let requests = self.requests().clone();
+        let requests = self.requests.lock().clone();
         let shared = Arc::clone(&self.shared);
         let size = size_in(self.settings.sizer, &place.counts);
         let requests = Mutex::new(requests);
         batch.finalizers.add(Finalizer::new(move |outcome| {
             if outcome == Outcome::Lost {
-                // Cut off by the stop, or kept for the next start.
+                // Aborted by the shutdown, or kept for the next run.
                 return;
             }
             shared.size.fetch_sub(size, Ordering::Relaxed);
-            let requests = requests.lock().unwrap_or_else(PoisonError::into_inner);
+            let requests = requests.lock();
             if let Some(requests) = &*requests {
-                // Where the writer has ended, the batch is delivered again after the next start.
+                // If the writer has ended, the next run delivers the batch again.
                 let _ = requests.send(Request::Settle(place));
             }
             shared.room.notify_waiters();
@@ -364,39 +371,27 @@ impl DurableQueue {
         batch
     }
 
-    /// Gives the request back where the queue is closed.
+    /// Returns the request if the queue is closed.
     fn send(&self, request: Request) -> Option<Request> {
-        match &*self.requests() {
+        match &*self.requests.lock() {
             Some(requests) => requests.send(request).err().map(|unsent| unsent.0),
             None => Some(request),
         }
-    }
-
-    fn requests(&self) -> MutexGuard<'_, Option<mpsc::Sender<Request>>> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 // === impl Shared ===
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The next batch, if it is at hand.
+    /// The next batch, if in memory.
     fn next_in_memory(&self) -> Option<Stored> {
-        match self.state.try_lock() {
-            Ok(mut state) => state.take_from_window(),
-            Err(TryLockError::Poisoned(state)) => state.into_inner().take_from_window(),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        self.state.try_lock()?.take_from_window()
     }
 
-    /// The next batch. What is corrupt on the way to it is counted and left out.
+    /// The next batch. Skips and counts corrupt records.
     fn next_on_disk(&self) -> Option<Stored> {
         loop {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             if let Some(next) = state.take_from_window() {
                 return Some(next);
             }
@@ -411,7 +406,7 @@ impl Shared {
                             return Some(Stored { place, batch });
                         }
                         Err(error) => {
-                            self.lock().log.settle(&[place]);
+                            self.state.lock().log.settle(&[place]);
                             let corrupt = Corrupt::of(&place);
                             self.lost(&corrupt, &error.to_string(), finalizers);
                         }
@@ -450,7 +445,7 @@ impl Shared {
         }
     }
 
-    /// A batch that was not stored and that nobody offers again.
+    /// Drops a batch that was not stored and will not be resent.
     fn drop_new(&self, batch: Batch, reason: DropReason, refusal: &Refusal) {
         let size = Size::of(&batch);
         self.account.not_enqueued(size);
@@ -460,7 +455,7 @@ impl Shared {
     }
 
     fn observe(&self, settings: &QueueSettings) {
-        let state = self.lock();
+        let state = self.state.lock();
         let stored = state.log.stored();
         self.metrics.bytes.set(state.log.bytes() as f64);
         self.metrics.batches.set(stored.batches as f64);
@@ -486,8 +481,8 @@ impl State {
         Some(Stored { place, batch })
     }
 
-    /// Keeps the batch at hand where there is room for it; whoever waits for it waits in any case.
-    fn remember(&mut self, place: Place, mut batch: Batch) {
+    /// Keeps the batch in memory if there is room; keeps its finalizers in any case.
+    fn remember(&mut self, place: RecordPosition, mut batch: Batch) {
         let finalizers = std::mem::take(&mut batch.finalizers);
         if !finalizers.is_empty() {
             self.waiting
@@ -500,8 +495,8 @@ impl State {
         }
     }
 
-    /// Lets go of a batch that is dropped.
-    fn forget(&mut self, place: &Place) -> Finalizers {
+    /// Forgets a dropped batch; returns its finalizers.
+    fn forget(&mut self, place: &RecordPosition) -> Finalizers {
         if self
             .window
             .front()
@@ -514,7 +509,7 @@ impl State {
         finalizers.unwrap_or_default()
     }
 
-    /// Those who wait for batches that the reader has passed without finding them.
+    /// Removes and returns finalizers of batches that the reader skipped.
     fn forget_passed(&mut self) -> Finalizers {
         let position = self.log.position();
         let mut passed = Finalizers::default();
@@ -536,7 +531,7 @@ fn shutting_down() -> Refusal {
     Refusal::retry("the sending queue is closed: shutting down")
 }
 
-/// Whether a batch is of a source that cannot wait.
+/// Whether the batch is live.
 fn is_live(batch: &Batch) -> bool {
     batch.source == Source::Live
 }

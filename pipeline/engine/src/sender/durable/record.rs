@@ -1,4 +1,4 @@
-//! A batch as a record of the storage: what is known of it in the head, its bytes as they came in the body.
+//! A batch as a storage record: metadata in the head, encoded bytes as received in the body.
 
 use std::net::IpAddr;
 
@@ -9,19 +9,19 @@ use profcol_net::compress::decompress;
 use profcol_profile::{Compressed, Profiles, Validation};
 use profcol_storage::Counts;
 
-/// What is written for a batch.
+/// The record of a batch.
 pub(super) struct Record {
     pub head: Vec<u8>,
     pub body: Bytes,
     pub counts: Counts,
 }
 
-/// Why a record that is whole is no batch: it was written by something else.
+/// Why an intact record is not a batch: it was not written by this code.
 #[derive(Debug, thiserror::Error)]
-pub enum NoBatch {
-    #[error("the head of the record cannot be read")]
+pub enum InvalidRecord {
+    #[error("invalid record head")]
     Head,
-    #[error("unknown compression, or bytes that are not compressed so")]
+    #[error("unknown compression or invalid compressed data")]
     Compression,
     #[error("{0}")]
     Profiles(#[from] profcol_profile::Invalid),
@@ -44,7 +44,7 @@ impl Record {
     }
 }
 
-/// What a record takes of `queue_size`.
+/// The record's share of `queue_size`.
 pub(super) fn size_in(sizer: Sizer, counts: &Counts) -> u64 {
     match sizer {
         Sizer::Requests => counts.batches,
@@ -82,22 +82,23 @@ fn put(head: &mut Vec<u8>, bytes: &[u8]) {
     head.extend(bytes);
 }
 
-/// The batch of a record. Its bytes are checked as those of a client are: they were in the hands of others.
-pub fn batch_of(head: &[u8], body: Vec<u8>, counts: &Counts) -> Result<Batch, NoBatch> {
+/// Decodes the batch of a record. Its bytes are untrusted and validated like a client's.
+pub fn batch_of(head: &[u8], body: Vec<u8>, counts: &Counts) -> Result<Batch, InvalidRecord> {
     let Head {
         source,
         encoding,
         peer,
         metadata,
-    } = Head::read(head).ok_or(NoBatch::Head)?;
+    } = Head::read(head).ok_or(InvalidRecord::Head)?;
     let body = Bytes::from(body);
     let profiles = match encoding.as_str() {
         "" => read(body)?,
         name => {
-            let encoding = Encoding::from_name(name).ok_or(NoBatch::Compression)?;
-            // So long it was when it was let in.
+            let encoding = Encoding::from_name(name).ok_or(InvalidRecord::Compression)?;
+            // Its length when it was accepted.
             let limit = usize::try_from(counts.plain_bytes).unwrap_or(usize::MAX);
-            let plain = decompress(encoding, &body, limit).map_err(|_| NoBatch::Compression)?;
+            let plain =
+                decompress(encoding, &body, limit).map_err(|_| InvalidRecord::Compression)?;
             read(plain)?.with_compressed(Compressed {
                 encoding: encoding.name(),
                 bytes: body,
@@ -188,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_comes_back_with_all_that_is_known_of_it() {
+    fn a_batch_round_trips_with_its_metadata() {
         let mut metadata = Metadata::default();
         metadata.add("tenant", "a");
         metadata.add("tenant", "b");
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_a_head_may_be_panics() {
+    fn no_head_panics() {
         let record = Record::of(&batch(1));
         for len in 0..record.head.len() {
             let cut = &record.head[..len];
@@ -226,7 +227,7 @@ mod tests {
         for position in 0..record.head.len() {
             let mut changed = record.head.clone();
             changed[position] ^= 0x81;
-            // Whatever it says.
+            // Any result is fine; it must not panic.
             let _ = batch_of(&changed, record.body.to_vec(), &record.counts);
         }
     }

@@ -10,14 +10,14 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::sender::ExporterBalance;
 
-/// A sender with a stored queue for `sink`, working.
-struct Rig {
+/// A running sender with a stored queue for `sink`.
+struct Fixture {
     sink: Arc<Sink>,
     sender: Arc<Sender>,
     tasks: JoinSet<()>,
 }
 
-impl Rig {
+impl Fixture {
     async fn start(folder: &Path, sink: Sink) -> Self {
         let storage = Storage::new(StorageOptions {
             directory: folder.to_owned(),
@@ -81,22 +81,30 @@ fn taking() -> Sink {
 }
 
 #[tokio::test]
-async fn a_backlog_far_beyond_the_window_comes_in_order_and_once() {
+async fn a_backlog_beyond_the_window_is_delivered_once_in_order() {
     let folder = tempfile::tempdir().unwrap();
-    let rig = Rig::start(folder.path(), refusing()).await;
+    let rig = Fixture::start(folder.path(), refusing()).await;
     let count = 3 * WINDOW_BATCHES;
     for samples in 1..=count {
         rig.sender.consume(batch(samples)).await.unwrap();
-        let held = rig.sender.durable().unwrap().shared.lock().window.len();
+        let held = rig
+            .sender
+            .durable()
+            .unwrap()
+            .shared
+            .state
+            .lock()
+            .window
+            .len();
         assert!(held <= WINDOW_BATCHES, "{held}");
     }
     let total = (count * (count + 1) / 2) as u64;
     let (_, balance) = rig.stop().await;
     assert_eq!((balance.delivered, balance.stored), (0, total));
 
-    let rig = Rig::start(folder.path(), taking()).await;
+    let rig = Fixture::start(folder.path(), taking()).await;
     rig.until_accepted(count).await;
-    // What comes meanwhile is in memory and on disk.
+    // New batches are in memory and on disk.
     rig.sender.consume(batch(5)).await.unwrap();
     rig.until_accepted(count + 1).await;
     let (sink, balance) = rig.stop().await;
@@ -106,10 +114,10 @@ async fn a_backlog_far_beyond_the_window_comes_in_order_and_once() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_stored_batch_gets_its_outcome_also_beyond_the_window() {
+async fn finalizers_of_stored_batches_get_the_outcome_beyond_the_window() {
     let folder = tempfile::tempdir().unwrap();
     let slow = taking().taking(Duration::from_millis(2));
-    let rig = Rig::start(folder.path(), slow).await;
+    let rig = Fixture::start(folder.path(), slow).await;
     let mut waiting = Vec::new();
     for _ in 0..2 * WINDOW_BATCHES {
         let (batch, outcomes) = batch_with_outcomes(1);
@@ -124,9 +132,9 @@ async fn who_waits_for_a_stored_batch_gets_its_outcome_also_beyond_the_window() 
 }
 
 #[tokio::test]
-async fn who_waits_at_a_stop_hears_that_it_was_not_delivered() {
+async fn finalizers_report_undelivered_at_shutdown() {
     let folder = tempfile::tempdir().unwrap();
-    let rig = Rig::start(folder.path(), refusing()).await;
+    let rig = Fixture::start(folder.path(), refusing()).await;
     let mut waiting = Vec::new();
     for _ in 0..5 {
         let (batch, outcomes) = batch_with_outcomes(1);
@@ -146,14 +154,14 @@ async fn who_waits_at_a_stop_hears_that_it_was_not_delivered() {
 }
 
 #[tokio::test]
-async fn a_batch_whose_retries_are_over_or_that_is_refused_is_dropped_for_good() {
+async fn refused_batches_and_exhausted_retries_are_dropped() {
     let folder = tempfile::tempdir().unwrap();
     let away = std::iter::repeat_with(|| Refusal::retry("away")).take(100_000);
     for (sink, reason) in [
         (Sink::refusing([Refusal::permanent("bad")]), "rejected"),
         (Sink::refusing(away), "retries_exhausted"),
     ] {
-        let rig = Rig::start(folder.path(), sink.with_delivery(delivery(|_| {}))).await;
+        let rig = Fixture::start(folder.path(), sink.with_delivery(delivery(|_| {}))).await;
         rig.sender.consume(batch(7)).await.unwrap();
         while rig.sender.durable().unwrap().stored_batches() > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -161,14 +169,14 @@ async fn a_batch_whose_retries_are_over_or_that_is_refused_is_dropped_for_good()
         let (_, balance) = rig.stop().await;
         assert_eq!((balance.dropped, balance.stored), (vec![(reason, 7)], 0));
     }
-    let (sink, balance) = Rig::start(folder.path(), taking()).await.stop().await;
+    let (sink, balance) = Fixture::start(folder.path(), taking()).await.stop().await;
     assert_eq!((sink.accepted(), balance.stored), (vec![], 0));
 }
 
 #[tokio::test]
-async fn batches_of_a_live_source_are_stored_without_making_it_wait() {
+async fn live_batches_are_stored_without_blocking_their_source() {
     let folder = tempfile::tempdir().unwrap();
-    let rig = Rig::start(folder.path(), refusing()).await;
+    let rig = Fixture::start(folder.path(), refusing()).await;
     for _ in 0..10 {
         let live = Batch {
             source: Source::Live,
@@ -178,16 +186,16 @@ async fn batches_of_a_live_source_are_stored_without_making_it_wait() {
     }
     let (_, balance) = rig.stop().await;
     assert_eq!((balance.stored, balance.dropped), (30, vec![]));
-    let rig = Rig::start(folder.path(), taking()).await;
+    let rig = Fixture::start(folder.path(), taking()).await;
     rig.until_accepted(10).await;
     let (_, balance) = rig.stop().await;
     assert_eq!(balance.delivered, 30);
 }
 
 #[tokio::test]
-async fn a_batch_that_is_too_large_for_the_destination_arrives_in_pieces() {
+async fn a_batch_too_large_for_the_destination_is_split() {
     let folder = tempfile::tempdir().unwrap();
-    let rig = Rig::start(folder.path(), refusing()).await;
+    let rig = Fixture::start(folder.path(), refusing()).await;
     rig.sender.consume(batch(40)).await.unwrap();
     rig.stop().await;
     let too_large = Refusal::TooLarge {
@@ -195,7 +203,7 @@ async fn a_batch_that_is_too_large_for_the_destination_arrives_in_pieces() {
         limit_bytes: 1500,
     };
     let sink = Sink::refusing([too_large]).with_delivery(delivery(|_| {}));
-    let rig = Rig::start(folder.path(), sink).await;
+    let rig = Fixture::start(folder.path(), sink).await;
     while rig.sink.accepted().iter().sum::<usize>() < 40 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -205,9 +213,9 @@ async fn a_batch_that_is_too_large_for_the_destination_arrives_in_pieces() {
 }
 
 #[tokio::test]
-async fn a_panic_of_the_writer_is_the_dispatchers() {
+async fn a_writer_panic_is_propagated_by_the_dispatcher() {
     let folder = tempfile::tempdir().unwrap();
-    let mut rig = Rig::start(folder.path(), taking()).await;
+    let mut rig = Fixture::start(folder.path(), taking()).await;
     let durable = rig.sender.durable().unwrap();
     assert!(durable.send(Request::Panic).is_none());
     let ended = rig.tasks.join_next().await.unwrap();
@@ -215,7 +223,7 @@ async fn a_panic_of_the_writer_is_the_dispatchers() {
 }
 
 #[tokio::test]
-async fn more_kinds_of_clients_than_can_be_told_apart_are_not_held_for_ever() {
+async fn excess_partitions_are_flushed() {
     let folder = tempfile::tempdir().unwrap();
     let sink = Sink::default().with_delivery(delivery(|settings| {
         settings.sending_queue = serde_json::from_value(serde_json::json!({
@@ -223,7 +231,7 @@ async fn more_kinds_of_clients_than_can_be_told_apart_are_not_held_for_ever() {
         }))
         .unwrap();
     }));
-    let rig = Rig::start(folder.path(), sink).await;
+    let rig = Fixture::start(folder.path(), sink).await;
     for tenant in 0..=MAX_PARTITIONS {
         let mut metadata = Metadata::default();
         metadata.add("tenant", &tenant.to_string());

@@ -1,4 +1,4 @@
-//! The thread that writes: what came meanwhile is one group, made durable at once.
+//! The writer thread, with group commit: requests that arrive during a sync form the next group.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,37 +6,39 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Instant;
 
 use profcol_component::{Batch, Outcome, QueueSettings, Refusal};
-use profcol_storage::{AppendError, Counts, Fsync, Place, StorageOptions, Unsynced, WhenFull};
+use profcol_storage::{
+    AppendError, Counts, Fsync, RecordPosition, StorageOptions, Unsynced, WhenFull,
+};
 use tokio::sync::oneshot;
 
 use super::record::{Record, size_in};
 use super::{Shared, is_live};
 use crate::sender::account::{DropReason, Size};
 
-/// The largest group. Those who wait for it hold its batches in memory anyway.
+/// Maximum group size. Its callers hold their batches in memory anyway.
 const MAX_GROUP: usize = 1024;
 
 pub(super) enum Request {
     Store {
         batch: Batch,
         record: Record,
-        /// None of a source that cannot wait.
-        reply: Option<oneshot::Sender<Result<(), Box<Unstored>>>>,
+        /// `None` for live batches.
+        reply: Option<oneshot::Sender<Result<(), Box<RefusedBatch>>>>,
     },
     /// Delivered or dropped.
-    Settle(Place),
-    /// Nothing comes any more.
+    Settle(RecordPosition),
+    /// No further requests follow.
     Close,
     #[cfg(test)]
     Panic,
 }
 
 /// A batch that was not stored.
-pub(super) struct Unstored {
+pub(super) struct RefusedBatch {
     pub batch: Batch,
     pub record: Record,
     pub refusal: Refusal,
-    /// There may be room later.
+    /// Refused because the queue is full: retryable.
     pub is_full: bool,
 }
 
@@ -46,20 +48,20 @@ pub(super) struct Writer {
     fsync: Fsync,
     when_full: WhenFull,
     requests: Receiver<Request>,
-    /// When what was written is to be durable.
+    /// When written batches must be synced.
     sync_due: Option<Instant>,
     is_closed: bool,
 }
 
-/// What was written and is not accepted yet.
+/// Written batches not yet accepted.
 type Written = (
-    Place,
+    RecordPosition,
     Batch,
     Record,
-    Option<oneshot::Sender<Result<(), Box<Unstored>>>>,
+    Option<oneshot::Sender<Result<(), Box<RefusedBatch>>>>,
 );
 
-/// Tells the dispatcher, should the writer panic.
+/// Notifies the dispatcher if the writer panics.
 struct Broken(Arc<Shared>);
 
 impl Drop for Broken {
@@ -71,7 +73,7 @@ impl Drop for Broken {
     }
 }
 
-/// Why there is no room for a batch.
+/// Why a batch does not fit.
 enum NoRoom {
     Full(String),
     Never(String),
@@ -96,7 +98,7 @@ impl Writer {
         }
     }
 
-    /// Until the queue is closed and all that came before is done.
+    /// Runs until the queue is closed and earlier requests are done.
     pub(super) fn run(mut self) {
         let _guard = Broken(Arc::clone(&self.shared));
         while !self.is_closed {
@@ -117,8 +119,8 @@ impl Writer {
             }
             self.shared.observe(&self.settings);
         }
-        // Of an empty queue nothing stays.
-        self.shared.lock().log.give_back();
+        // Truncates the log of an empty queue.
+        self.shared.state.lock().log.reclaim_active();
         if self.fsync != Fsync::Never {
             self.sync_in_time();
         }
@@ -134,14 +136,14 @@ impl Writer {
             match request {
                 Request::Close => self.is_closed = true,
                 #[cfg(test)]
-                Request::Panic => panic!("as it was told"),
+                Request::Panic => panic!("requested by the test"),
                 Request::Settle(place) => settled.push(place),
                 Request::Store {
                     batch,
                     record,
                     reply,
                 } => {
-                    // It may make room.
+                    // Settling may make room.
                     self.settle(&mut settled);
                     written.extend(self.write(batch, record, reply));
                 }
@@ -158,9 +160,9 @@ impl Writer {
         }
     }
 
-    fn settle(&self, settled: &mut Vec<Place>) {
+    fn settle(&self, settled: &mut Vec<RecordPosition>) {
         if !settled.is_empty() {
-            self.shared.lock().log.settle(settled);
+            self.shared.state.lock().log.settle(settled);
             settled.clear();
             self.shared.room.notify_waiters();
         }
@@ -170,7 +172,7 @@ impl Writer {
         &self,
         batch: Batch,
         record: Record,
-        reply: Option<oneshot::Sender<Result<(), Box<Unstored>>>>,
+        reply: Option<oneshot::Sender<Result<(), Box<RefusedBatch>>>>,
     ) -> Option<Written> {
         if is_live(&batch) {
             self.shared.live.fetch_sub(1, Ordering::Relaxed);
@@ -197,8 +199,8 @@ impl Writer {
                 let _ = reply.send(Ok(()));
             }
             Some(reply) => {
-                // Whoever hung up has the batch still.
-                let _ = reply.send(Err(Box::new(Unstored {
+                // A caller that hung up still has the batch.
+                let _ = reply.send(Err(Box::new(RefusedBatch {
                     batch,
                     record,
                     refusal,
@@ -210,7 +212,7 @@ impl Writer {
         None
     }
 
-    fn append(&self, record: &Record) -> Result<Place, NoRoom> {
+    fn append(&self, record: &Record) -> Result<RecordPosition, NoRoom> {
         let size = size_in(self.settings.sizer, &record.counts);
         let capacity = u64::try_from(self.settings.queue_size).unwrap_or(0);
         if size > capacity {
@@ -228,7 +230,7 @@ impl Writer {
         {
             return Err(NoRoom::Full("sending queue is full".to_owned()));
         }
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let place = state.log.append(record.counts, &record.head, &record.body);
         let place = place.map_err(|error| match error {
             AppendError::Full(_) => NoRoom::Full(error.to_string()),
@@ -239,9 +241,9 @@ impl Writer {
         Ok(place)
     }
 
-    /// False where nothing is left to drop: the rest is being exported.
+    /// False if all remaining batches are being exported.
     fn drop_oldest(&self) -> bool {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let dropped = match state.log.drop_oldest() {
             None => return false,
             Some(dropped) => dropped,
@@ -278,16 +280,16 @@ impl Writer {
         true
     }
 
-    /// Accepts what was written.
+    /// Accepts the written batches.
     fn commit(&mut self, written: Vec<Written>) {
         if self.fsync == Fsync::Always {
-            let unsynced = self.shared.lock().log.unsynced();
+            let unsynced = self.shared.state.lock().log.unsynced();
             if let Err(error) = self.sync(&unsynced) {
                 self.withdraw(written, &error);
                 return;
             }
         }
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.log.publish();
         let mut replies = Vec::with_capacity(written.len());
         for (place, batch, record, reply) in written {
@@ -309,7 +311,7 @@ impl Writer {
         self.shared.overflow.ended();
         self.shared.published.notify_one();
         for reply in replies {
-            // Whoever hung up is not told.
+            // The caller may have hung up.
             let _ = reply.send(Ok(()));
         }
         if let Fsync::Interval(interval) = self.fsync {
@@ -318,16 +320,16 @@ impl Writer {
         }
     }
 
-    /// What is not durable was not accepted.
+    /// Refuses batches that could not be made durable.
     fn withdraw(&self, written: Vec<Written>, error: &std::io::Error) {
-        self.shared.lock().log.withdraw();
+        self.shared.state.lock().log.withdraw();
         for (_, batch, record, reply) in written {
             let units = size_in(self.settings.sizer, &record.counts);
             self.shared.size.fetch_sub(units, Ordering::Relaxed);
             let refusal = Refusal::retry(format!("failed to make the batch durable: {error}"));
             match reply {
                 Some(reply) => {
-                    let _ = reply.send(Err(Box::new(Unstored {
+                    let _ = reply.send(Err(Box::new(RefusedBatch {
                         batch,
                         record,
                         refusal,
@@ -343,10 +345,10 @@ impl Writer {
 
     fn sync_in_time(&mut self) {
         self.sync_due = None;
-        let unsynced = self.shared.lock().log.unsynced();
+        let unsynced = self.shared.state.lock().log.unsynced();
         if self.sync(&unsynced).is_err() {
-            // The system may have thrown away what it could not write; nothing is added to that.
-            self.shared.lock().log.seal();
+            // After a failed fsync the kernel may have dropped dirty pages; append to a new segment.
+            self.shared.state.lock().log.seal();
         }
     }
 

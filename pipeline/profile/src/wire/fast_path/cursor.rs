@@ -1,21 +1,20 @@
-//! A position in a message that is expected to be written the usual way.
+//! A cursor over a message in the common encoding.
 //!
-//! Every method answers `None` for what is unusual as well as for what is wrong: tags and small
-//! numbers that take more bytes than they need to, a message that is cut. Nested messages have no
-//! cursor of their own: one enters them and leaves them at their end.
+//! Every method returns `None` for unusual as well as invalid input: overlong tags and small numbers, truncated
+//! messages. Nested messages have no cursor of their own: enter them, and leave them at their end.
 
 use crate::proto::Reader;
 
 const CONTINUED: u64 = 0x8080_8080_8080_8080;
 
-/// The end of the message around a nested one.
+/// The end of the enclosing message.
 pub(super) struct Outer(usize);
 
 #[derive(Clone, Copy)]
 pub(super) struct Cursor<'a> {
     bytes: &'a [u8],
     pub at: usize,
-    /// Where the message ends in which the position is.
+    /// The end of the current message.
     end: usize,
 }
 
@@ -32,14 +31,14 @@ impl<'a> Cursor<'a> {
         self.at == self.end
     }
 
-    /// Goes into a nested message; the answer is what leaving it needs.
+    /// Enters a nested message; returns the token for leaving it.
     #[inline(always)]
     pub fn enter(&mut self) -> Option<Outer> {
         let end = self.end()?;
         Some(Outer(std::mem::replace(&mut self.end, end)))
     }
 
-    /// Goes on behind a nested message, all of which must have been read.
+    /// Leaves a nested message, which must be read to its end.
     #[inline(always)]
     pub fn leave(&mut self, outer: Outer) -> Option<()> {
         let read = self.is_at_end();
@@ -47,13 +46,13 @@ impl<'a> Cursor<'a> {
         read.then_some(())
     }
 
-    /// What lies between here and a later position.
+    /// The bytes from here to a later position.
     #[inline(always)]
     pub fn slice_to(&self, end: usize) -> Option<&'a [u8]> {
         self.bytes.get(self.at..end)
     }
 
-    /// Steps over the next tag if it is this one.
+    /// Skips the next tag if it is this one.
     #[inline(always)]
     pub fn next_is(&mut self, tag: u32) -> bool {
         if self.peek() != Some(tag) || self.at >= self.end {
@@ -68,7 +67,7 @@ impl<'a> Cursor<'a> {
         self.bytes.get(self.at).map(|&byte| u32::from(byte))
     }
 
-    /// The length of what follows, as the position of its end.
+    /// Reads a length; returns the position of the end.
     #[inline(always)]
     pub fn end(&mut self) -> Option<usize> {
         let len = self.is_mostly_single_byte()?;
@@ -110,7 +109,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Two numbers between 2^7 and 2^14 in these fields, which is what most rows consist of.
+    /// Two numbers between 2^7 and 2^14 in these fields, as in most rows.
     #[inline(always)]
     pub fn pair(&mut self, first: u32, second: u32) -> Option<(u32, u32)> {
         const TAGS_AND_CONTINUED: u64 = 0x8080_ff80_80ff;
@@ -136,7 +135,7 @@ impl<'a> Cursor<'a> {
         Some(number)
     }
 
-    /// Steps over a number.
+    /// Skips a number.
     #[inline(always)]
     pub fn skip_number(&mut self) -> Option<()> {
         let ends = !self.word() & CONTINUED;
@@ -147,7 +146,7 @@ impl<'a> Cursor<'a> {
         Some(())
     }
 
-    /// Steps over a number that is not negative.
+    /// Skips a non-negative number.
     #[inline(always)]
     pub fn skip_natural(&mut self) -> Option<()> {
         let ends = !self.word() & CONTINUED;
@@ -158,7 +157,7 @@ impl<'a> Cursor<'a> {
         Some(())
     }
 
-    /// The next eight bytes. Beyond the last one no number ends.
+    /// The next eight bytes, padded so that no number ends beyond the last one.
     #[inline(always)]
     fn word(&self) -> u64 {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
@@ -181,7 +180,7 @@ fn last_word(rest: &[u8]) -> u64 {
 
 /// The highest number of a packed list of numbers below 2^28; 0 if it is empty.
 ///
-/// Numbers below 2^14 are found wherever they end, all positions alike and without a branch.
+/// Numbers below 2^14 are decoded at every end position, uniformly and without branches.
 #[inline(always)]
 pub(super) fn highest(list: &[u8]) -> Option<u32> {
     let Some((&last, before)) = list.split_last() else {
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_cut_or_too_high_has_none() {
+    fn a_truncated_or_too_high_list_has_none() {
         for list in [
             &[0x80][..],
             &[1, 0x80],

@@ -1,7 +1,7 @@
-//! Tables.
+//! Fast path for tables.
 
 use super::cursor::{Cursor, highest};
-use super::distinct_keys;
+use super::{ASCENDING, DESCENDING, distinct_keys};
 use crate::StringIdx;
 use crate::proto::tag;
 use crate::wire::rows;
@@ -10,21 +10,21 @@ use crate::wire::tags::{
     stack,
 };
 use crate::wire::text::is_text;
-use crate::wire::texts::{BETWEEN, Mark, Texts};
+use crate::wire::texts::{Mark, ROWS_PER_MARK, Texts};
 use crate::wire::value::MAX_DEPTH;
 
-/// Lists that wait for the attribute table; with more of them the walk takes over.
-const MAX_WAITING: usize = 1 << 16;
+/// Maximum number of lists waiting for the attribute table; beyond it the slow path takes over.
+const MAX_PENDING_LISTS: usize = 1 << 16;
 
-/// A dictionary in which everything is as it should be.
+/// A valid dictionary.
 pub(in crate::wire) struct FastPathState<'a> {
     pub rows: RowCounts,
-    /// The key of each row of the attribute table; those of equal text are equal.
+    /// The key of each attribute table row; keys of equal text are equal.
     pub keys: Vec<StringIdx>,
     pub texts: Texts<'a>,
 }
 
-/// How many rows each table has on the wire.
+/// Number of rows of each table on the wire.
 #[derive(Clone, Copy, Default)]
 pub(in crate::wire) struct RowCounts([u32; tables::KNOWN as usize + 1]);
 
@@ -39,8 +39,13 @@ impl RowCounts {
 }
 
 pub(in crate::wire) fn dictionary(message: &[u8]) -> Option<FastPathState<'_>> {
+    // A row in the other order ends the first pass early.
+    in_order::<ASCENDING>(message).or_else(|| in_order::<DESCENDING>(message))
+}
+
+fn in_order<const ORDER: bool>(message: &[u8]) -> Option<FastPathState<'_>> {
     let mut rows = RowCounts::default();
-    let mut pass = Pass {
+    let mut pass = Pass::<ORDER> {
         cursor: Cursor::new(message),
         highest: Highest::default(),
     };
@@ -65,10 +70,9 @@ pub(in crate::wire) fn dictionary(message: &[u8]) -> Option<FastPathState<'_>> {
     pass.finish(rows, lists, texts)
 }
 
-/// Handed on by value and apart from what is in memory anyway, so that the loop over a table can
-/// keep it in registers.
+/// Passed by value and separate from heap state, so that table loops keep it in registers.
 #[derive(Clone, Copy)]
-struct Pass<'a> {
+struct Pass<'a, const ORDER: bool> {
     cursor: Cursor<'a>,
     highest: Highest,
 }
@@ -76,13 +80,13 @@ struct Pass<'a> {
 #[derive(Default)]
 struct Lists {
     keys: Vec<StringIdx>,
-    /// Where lists of more than one attribute start and end: their keys may not be known yet.
+    /// Start and end of lists with more than one attribute: their keys may not be known yet.
     waiting: Vec<(usize, usize)>,
-    /// Where strings begin.
+    /// Start positions of strings.
     marks: Vec<Mark>,
 }
 
-/// The highest row of each table to which another row refers.
+/// The highest referenced row of each table.
 #[derive(Clone, Copy, Default)]
 struct Highest {
     string: u32,
@@ -94,13 +98,13 @@ struct Highest {
 
 impl Lists {
     #[inline(always)]
-    fn mark(&mut self, pass: &Pass<'_>, row: u32) {
+    fn mark<const ORDER: bool>(&mut self, pass: &Pass<'_, ORDER>, row: u32) {
         let at = pass.cursor.at as u32;
         self.marks.push(Mark { row, at });
     }
 }
 
-impl<'a> Pass<'a> {
+impl<'a, const ORDER: bool> Pass<'a, ORDER> {
     fn finish(
         mut self,
         rows: RowCounts,
@@ -113,7 +117,7 @@ impl<'a> Pass<'a> {
             let attribute = distinct_keys(&mut self.cursor, end, &lists.keys)?;
             self.highest.attribute = self.highest.attribute.max(attribute.get());
         }
-        // A table that was left out has its row 0 nevertheless.
+        // Row 0 exists even in an omitted table.
         let holds = |table, highest| rows.of(table).is_some_and(|rows| highest < rows.max(1));
         let complete = holds(tables::STRINGS, self.highest.string)
             && holds(tables::FUNCTIONS, self.highest.function)
@@ -127,8 +131,8 @@ impl<'a> Pass<'a> {
         })
     }
 
-    /// The rows of a table that follow each other: how many there are with those `before`. Not
-    /// inlined: each table gets a loop of its own.
+    /// Reads consecutive rows of a table; returns their number plus `before`. Not inlined, so that each table gets its
+    /// own loop.
     #[inline(never)]
     fn rows(
         self,
@@ -155,8 +159,8 @@ impl<'a> Pass<'a> {
 
     #[inline(never)]
     fn strings(mut self, before: u32, lists: &mut Lists) -> Option<(Self, u32)> {
-        /// Rows that are looked at together.
-        const TOGETHER: u32 = BETWEEN;
+        /// Rows checked together.
+        const CHUNK_ROWS: u32 = ROWS_PER_MARK;
 
         let mut rows = before;
         if rows == 0 {
@@ -169,11 +173,11 @@ impl<'a> Pass<'a> {
             lists.mark(&self, rows);
             let start = self.cursor;
             let mut count = 0;
-            while count < TOGETHER && self.cursor.next_is(tables::STRINGS) {
+            while count < CHUNK_ROWS && self.cursor.next_is(tables::STRINGS) {
                 self.cursor.at = self.cursor.end()?;
                 count += 1;
             }
-            // With their tags and lengths, which are ASCII too if they are short.
+            // Includes tags and lengths, which are ASCII if short.
             if !start.slice_to(self.cursor.at)?.is_ascii() {
                 let mut cursor = start;
                 for _ in 0..count {
@@ -182,7 +186,7 @@ impl<'a> Pass<'a> {
                 }
             }
             rows += count;
-            if count < TOGETHER {
+            if count < CHUNK_ROWS {
                 return Some((self, rows));
             }
         }
@@ -206,88 +210,120 @@ impl<'a> Pass<'a> {
         Some((self, rows))
     }
 
-    // === rows that have been entered ===
+    // === rows, after entering them ===
 
     #[inline(always)]
     fn mapping(&mut self, lists: &mut Lists) -> Option<()> {
-        let (mut start, mut limit) = (0, 0);
-        if self.cursor.next_is(mapping::START) {
-            start = self.cursor.number()?;
+        let (start, limit);
+        if ORDER == ASCENDING {
+            start = self.number_field(mapping::START)?;
+            limit = self.number_field(mapping::LIMIT)?;
+            self.skip_field(mapping::OFFSET)?;
+            self.string_field(mapping::FILENAME)?;
+            self.attributes_field(mapping::ATTRIBUTES, lists)?;
+        } else {
+            self.attributes_field(mapping::ATTRIBUTES, lists)?;
+            self.string_field(mapping::FILENAME)?;
+            self.skip_field(mapping::OFFSET)?;
+            limit = self.number_field(mapping::LIMIT)?;
+            start = self.number_field(mapping::START)?;
         }
-        if self.cursor.next_is(mapping::LIMIT) {
-            limit = self.cursor.number()?;
+        (start < limit || (start, limit) == (0, 0)).then_some(())
+    }
+
+    #[inline(always)]
+    fn location(&mut self, lists: &mut Lists) -> Option<()> {
+        if ORDER == ASCENDING {
+            self.mapping_field()?;
+            self.skip_field(location::ADDRESS)?;
+            self.lines()?;
+            self.attributes_field(location::ATTRIBUTES, lists)
+        } else {
+            self.attributes_field(location::ATTRIBUTES, lists)?;
+            self.lines()?;
+            self.skip_field(location::ADDRESS)?;
+            self.mapping_field()
         }
-        if start >= limit && (start, limit) != (0, 0) {
-            return None;
-        }
-        if self.cursor.next_is(mapping::OFFSET) {
-            self.cursor.skip_number()?;
-        }
-        if self.cursor.next_is(mapping::FILENAME) {
-            self.string()?;
-        }
-        if self.cursor.next_is(mapping::ATTRIBUTES) {
-            self.attributes(lists)?;
+    }
+
+    #[inline(always)]
+    fn mapping_field(&mut self) -> Option<()> {
+        if self.cursor.next_is(location::MAPPING) {
+            self.highest.mapping = self.highest.mapping.max(self.cursor.small()?);
         }
         Some(())
     }
 
     #[inline(always)]
-    fn location(&mut self, lists: &mut Lists) -> Option<()> {
-        if self.cursor.next_is(location::MAPPING) {
-            self.highest.mapping = self.highest.mapping.max(self.cursor.small()?);
-        }
-        if self.cursor.next_is(location::ADDRESS) {
-            self.cursor.skip_number()?;
-        }
+    fn lines(&mut self) -> Option<()> {
         while self.cursor.next_is(location::LINES) {
             let location = self.cursor.enter()?;
             self.line()?;
             self.cursor.leave(location)?;
-        }
-        if self.cursor.next_is(location::ATTRIBUTES) {
-            self.attributes(lists)?;
         }
         Some(())
     }
 
     #[inline(always)]
     fn line(&mut self) -> Option<()> {
-        if let Some((function, _)) = self.cursor.pair(line::FUNCTION, line::LINE) {
-            self.highest.function = self.highest.function.max(function);
+        if ORDER == ASCENDING {
+            if let Some((function, _)) = self.cursor.pair(line::FUNCTION, line::LINE) {
+                self.highest.function = self.highest.function.max(function);
+            } else {
+                self.function_field()?;
+                self.line_field()?;
+            }
+            self.skip_field(line::COLUMN)
         } else {
-            if self.cursor.next_is(line::FUNCTION) {
-                self.highest.function = self.highest.function.max(self.cursor.small()?);
+            self.skip_field(line::COLUMN)?;
+            if let Some((_, function)) = self.cursor.pair(line::LINE, line::FUNCTION) {
+                self.highest.function = self.highest.function.max(function);
+                return Some(());
             }
-            if self.cursor.next_is(line::LINE) {
-                self.cursor.skip_natural()?;
-            }
+            self.line_field()?;
+            self.function_field()
         }
-        if self.cursor.next_is(line::COLUMN) {
-            self.cursor.skip_number()?;
+    }
+
+    #[inline(always)]
+    fn function_field(&mut self) -> Option<()> {
+        if self.cursor.next_is(line::FUNCTION) {
+            self.highest.function = self.highest.function.max(self.cursor.small()?);
+        }
+        Some(())
+    }
+
+    #[inline(always)]
+    fn line_field(&mut self) -> Option<()> {
+        if self.cursor.next_is(line::LINE) {
+            self.cursor.skip_natural()?;
         }
         Some(())
     }
 
     #[inline(always)]
     fn function(&mut self, _lists: &mut Lists) -> Option<()> {
-        let mut named = 0;
-        if let Some((name, file)) = self.cursor.pair(function::NAME, function::FILENAME) {
-            self.highest.string = self.highest.string.max(name).max(file);
-            named = name | file;
+        let named;
+        if ORDER == ASCENDING {
+            if let Some((name, file)) = self.cursor.pair(function::NAME, function::FILENAME) {
+                self.highest.string = self.highest.string.max(name).max(file);
+                named = name | file;
+            } else {
+                named = self.string_field(function::NAME)?
+                    | self.string_field(function::SYSTEM_NAME)?
+                    | self.string_field(function::FILENAME)?;
+            }
+            self.skip_field(function::START_LINE)?;
         } else {
-            if self.cursor.next_is(function::NAME) {
-                named |= self.string()?;
+            self.skip_field(function::START_LINE)?;
+            if let Some((file, name)) = self.cursor.pair(function::FILENAME, function::NAME) {
+                self.highest.string = self.highest.string.max(name).max(file);
+                named = name | file;
+            } else {
+                named = self.string_field(function::FILENAME)?
+                    | self.string_field(function::SYSTEM_NAME)?
+                    | self.string_field(function::NAME)?;
             }
-            if self.cursor.next_is(function::SYSTEM_NAME) {
-                named |= self.string()?;
-            }
-            if self.cursor.next_is(function::FILENAME) {
-                named |= self.string()?;
-            }
-        }
-        if self.cursor.next_is(function::START_LINE) {
-            self.cursor.skip_number()?;
         }
         (named != 0).then_some(())
     }
@@ -303,18 +339,65 @@ impl<'a> Pass<'a> {
 
     #[inline(always)]
     fn attribute(&mut self, lists: &mut Lists) -> Option<()> {
-        let mut key = 0;
-        if self.cursor.next_is(attribute::KEY) {
-            key = self.string()?;
-        }
-        lists.keys.push(key.into());
-        if self.cursor.next_is(attribute::VALUE) {
-            self.value(0)?;
-        }
-        if self.cursor.next_is(attribute::UNIT) {
-            self.string()?;
+        if ORDER == ASCENDING {
+            self.key_field(lists)?;
+            self.value_field(attribute::VALUE, 0)?;
+            self.string_field(attribute::UNIT)?;
+        } else {
+            self.string_field(attribute::UNIT)?;
+            self.value_field(attribute::VALUE, 0)?;
+            self.key_field(lists)?;
         }
         Some(())
+    }
+
+    #[inline(always)]
+    fn key_field(&mut self, lists: &mut Lists) -> Option<()> {
+        let key = self.string_field(attribute::KEY)?;
+        lists.keys.push(key.into());
+        Some(())
+    }
+
+    // === fields that may be absent ===
+
+    #[inline(always)]
+    fn number_field(&mut self, tag: u32) -> Option<u64> {
+        match self.cursor.next_is(tag) {
+            true => self.cursor.number(),
+            false => Some(0),
+        }
+    }
+
+    #[inline(always)]
+    fn skip_field(&mut self, tag: u32) -> Option<()> {
+        match self.cursor.next_is(tag) {
+            true => self.cursor.skip_number(),
+            false => Some(()),
+        }
+    }
+
+    #[inline(always)]
+    fn string_field(&mut self, tag: u32) -> Option<u32> {
+        match self.cursor.next_is(tag) {
+            true => self.string(),
+            false => Some(0),
+        }
+    }
+
+    #[inline(always)]
+    fn attributes_field(&mut self, tag: u32, lists: &mut Lists) -> Option<()> {
+        match self.cursor.next_is(tag) {
+            true => self.attributes(lists),
+            false => Some(()),
+        }
+    }
+
+    #[inline(always)]
+    fn value_field(&mut self, tag: u32, depth: usize) -> Option<()> {
+        match self.cursor.next_is(tag) {
+            true => self.value(depth),
+            false => Some(()),
+        }
     }
 
     #[inline(always)]
@@ -333,7 +416,7 @@ impl<'a> Pass<'a> {
             lists.waiting.push((self.cursor.at, end));
         }
         self.cursor.at = end;
-        (lists.waiting.len() < MAX_WAITING).then_some(())
+        (lists.waiting.len() < MAX_PENDING_LISTS).then_some(())
     }
 
     // === values ===
@@ -387,15 +470,22 @@ impl<'a> Pass<'a> {
 
     fn pair(&mut self, depth: usize) -> Option<()> {
         let outer = self.cursor.enter()?;
-        if self.cursor.next_is(key_value::KEY) && !is_text(self.cursor.slice()?) {
-            return None;
-        }
-        if self.cursor.next_is(key_value::VALUE) {
-            self.value(depth)?;
-        }
-        if self.cursor.next_is(key_value::KEY_INDEX) {
-            self.string()?;
+        if ORDER == ASCENDING {
+            self.key_text()?;
+            self.value_field(key_value::VALUE, depth)?;
+            self.string_field(key_value::KEY_INDEX)?;
+        } else {
+            self.string_field(key_value::KEY_INDEX)?;
+            self.value_field(key_value::VALUE, depth)?;
+            self.key_text()?;
         }
         self.cursor.leave(outer)
+    }
+
+    fn key_text(&mut self) -> Option<()> {
+        if self.cursor.next_is(key_value::KEY) {
+            return is_text(self.cursor.slice()?).then_some(());
+        }
+        Some(())
     }
 }

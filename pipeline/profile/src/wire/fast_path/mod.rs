@@ -1,9 +1,9 @@
-//! The short way through validation, for messages as everybody writes them: one pass, fields in
-//! the order of their numbers, no path to report.
+//! Fast path of validation for commonly encoded messages: one pass, fields in ascending order or, as the Collector's
+//! encoder writes them, in descending order; no error paths.
 //!
-//! It only ever says "valid". Whatever is wrong, and what is merely unusual, it leaves to the walk
-//! that can tell them apart and say where. Since tables are read in the order in which they come,
-//! references to those that come later are checked at the end, by the highest of each kind.
+//! Its only verdict is "valid". Invalid and merely unusual input is left to the slow path, which can tell them apart
+//! and report the path. As tables are read in wire order, forward references are checked at the end, by the highest
+//! index per table.
 
 mod cursor;
 mod dictionary;
@@ -15,14 +15,17 @@ pub(super) use sample::sample;
 use crate::{AttributeIdx, StringIdx};
 use cursor::Cursor;
 
-/// The highest index in a packed list of attributes that ends at `end`, provided that no two of
-/// them have the same key.
+/// The order of the fields in a message.
+const ASCENDING: bool = true;
+const DESCENDING: bool = false;
+
+/// The highest index in a packed list of attributes that ends at `end`, if their keys are distinct.
 #[inline(always)]
 fn distinct_keys(list: &mut Cursor<'_>, end: usize, keys: &[StringIdx]) -> Option<AttributeIdx> {
     let start = *list;
     let mut highest = 0;
-    // Keys of one list mostly stand close to each other in the string table, so that 64 bits tell
-    // them apart; where they do not, a closer look is needed.
+    // Keys of one list are mostly close together in the string table, so 64 bits distinguish them; on a collision,
+    // compare exactly.
     let (mut seen, mut repeated) = (0_u64, 0);
     while list.at < end {
         let attribute = list.small()?;

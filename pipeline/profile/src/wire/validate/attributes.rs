@@ -1,14 +1,14 @@
-//! Lists of attributes: their indices, and that no key stands in one twice.
+//! Attribute lists: valid indices and distinct keys.
 
 use super::Walk;
 use crate::wire::invalid::{At, Fault, Invalid};
 use crate::{AttributeIdx, StringIdx};
 
-/// Lists up to this length are compared pair by pair.
+/// Lists up to this length are compared pairwise.
 const SHORT: usize = 24;
 
 impl Walk<'_> {
-    /// The attributes of the row that was read last.
+    /// Checks the attributes of the last row.
     #[inline(always)]
     pub(super) fn attribute_list(&mut self) -> Result<(), Invalid> {
         let list = &self.lists.attributes;
@@ -58,7 +58,7 @@ impl Walk<'_> {
     }
 }
 
-/// That no key of a resource or scope stands there twice.
+/// Checks that the keys of a resource or scope are distinct.
 pub(super) fn distinct_texts(keys: &[&[u8]]) -> Result<(), Invalid> {
     let repeated = if keys.len() <= SHORT {
         let again = (1..keys.len()).find(|&again| keys[..again].contains(&keys[again]));

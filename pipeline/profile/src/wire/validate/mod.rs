@@ -1,23 +1,21 @@
-//! Validation: one walk over the received bytes that checks everything which anybody will rely on.
+//! Validation: one walk over the received bytes that checks everything later code relies on.
 //!
-//! Tables come first, each after those that it refers to, then resources down to samples. Nothing
-//! is allocated per row or sample. What is written the usual way and valid takes the short way
-//! through (`fast_path`), everything else the careful one of this module. Beyond the format itself
-//! the rules are those of the profiling SIG's conformance checker:
+//! Tables are checked first, each after those it references, then resources down to samples. Nothing is allocated per
+//! row or sample. Valid input in the common encoding takes the fast path (`fast_path`), everything else the slow path
+//! in this module. Besides the format itself, the rules are those of the profiling SIG's conformance checker:
 //!
-//! * every index is in range, also those in attribute values; a table that is left out has its
-//!   row 0 all the same, and row 0 is the zero value (of a link also 16 and 8 zero bytes);
-//! * no two attributes of one list have the same key, nor those of a resource or scope, whatever
-//!   rows of the string table the keys are;
+//! * every index is in range, including those in attribute values; omitted tables still have row 0, and row 0 is the
+//!   zero value (for a link, 16 and 8 zero bytes are accepted too);
+//! * attribute keys are distinct by text within a list, resource or scope;
 //! * link ids are 16 and 8 bytes or empty, profile ids 16 or empty;
-//! * a sample has values or timestamps; of both as many; without timestamps exactly one value;
-//! * timestamps lie within their profile. Its end is allowed: senders close a profile with the
-//!   last sample, and instant profiles have no duration. A profile without a time has no bounds;
-//! * a mapping starts below its limit or has neither; lines are not negative; a function has a
-//!   name, a system name or a file name; an original payload has a format and the other way round.
+//! * a sample has values or timestamps; if both, equally many; without timestamps exactly one value;
+//! * timestamps are within their profile, including its end: senders close a profile with the last sample, and instant
+//!   profiles have no duration. A profile without a time has no bounds;
+//! * a mapping starts below its limit or has neither; lines are not negative; a function has a name, a system name or a
+//!   file name; an original payload has a format and vice versa.
 //!
-//! A request without samples is valid. In repair the same walk notes what is bad instead of
-//! giving up, and a row that refers to a bad row is bad itself, down to the samples.
+//! A request without samples is valid. In repair the same walk records faults instead of failing, and a row that
+//! references a bad row is bad itself, down to the samples.
 
 mod attributes;
 mod profiles;
@@ -43,36 +41,35 @@ use crate::proto::WireError;
 use crate::{Profile, ResourceProfiles, ScopeProfiles, StringIdx};
 pub(super) use window::Window;
 
-/// What a request holds.
+/// The counts of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub resources: usize,
     pub profiles: usize,
     pub samples: usize,
-    /// About how much memory it takes to decode what is not decoded: messages of two bytes become rows of some
-    /// hundred.
+    /// Estimated memory to decode the undecoded parts: two-byte messages become rows of some hundred bytes.
     pub undecoded_size: usize,
 }
 
-/// What repair found.
-pub(crate) struct Verdict {
+/// Result of repair.
+pub(crate) struct RepairReport {
     pub skip: Skip,
-    /// Bad samples by what is wrong with them.
+    /// Number of bad samples by reason.
     pub bad: BTreeMap<Reason, usize>,
     pub counts: Counts,
 }
 
-/// Checks everything, down to the first fault.
+/// Checks everything; stops at the first fault.
 pub(crate) fn validate(wire: &[u8]) -> Result<Counts, Invalid> {
     Ok(walk(wire, false)?.counts)
 }
 
-/// Checks everything and notes what is bad; fails only if the bytes cannot be read.
-pub(crate) fn repair(wire: &[u8]) -> Result<Verdict, Invalid> {
+/// Checks everything and records faults; fails only if the bytes cannot be decoded.
+pub(crate) fn repair(wire: &[u8]) -> Result<RepairReport, Invalid> {
     walk(wire, true)
 }
 
-fn walk(wire: &[u8], repair: bool) -> Result<Verdict, Invalid> {
+fn walk(wire: &[u8], repair: bool) -> Result<RepairReport, Invalid> {
     let request = Request::read(wire)?;
     let mut walk = match fast_path::dictionary(&request.dictionary) {
         Some(fast_path) => Walk::after_fast_path(fast_path, repair),
@@ -83,7 +80,7 @@ fn walk(wire: &[u8], repair: bool) -> Result<Verdict, Invalid> {
             .item("resource_profiles", position)?;
     }
     walk.counts.undecoded_size = wire.len() + walk.row_size();
-    Ok(Verdict {
+    Ok(RepairReport {
         skip: walk.skip,
         bad: walk.bad,
         counts: walk.counts,
@@ -100,9 +97,9 @@ struct Walk<'a> {
     locations: Known<Location>,
     stacks: Known<Stack>,
     texts: Texts<'a>,
-    /// The key of each row of the attribute table; those of equal text are equal.
+    /// The key of each attribute table row; keys of equal text are equal.
     keys: Vec<StringIdx>,
-    /// Keys of a long list and where they stand, to find equal ones.
+    /// Keys of a long list with positions, to find duplicates.
     key_order: Vec<(StringIdx, usize)>,
     lists: RowLists,
     counts: Counts,
@@ -151,9 +148,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What the rows take in memory, without text and lists.
+    /// Memory of the rows, without text and lists.
     fn row_size(&self) -> usize {
-        /// The indices and the ends of three lists.
+        /// The indices and three list ends.
         const SAMPLE: usize = 5 * size_of::<u32>() + size_of::<i64>();
         let rows = [
             (self.strings.rows(), size_of::<u32>()),
@@ -178,7 +175,7 @@ impl<'a> Walk<'a> {
         sizes.into_iter().fold(0, usize::saturating_add)
     }
 
-    /// Turns a fault into a note where repair can go on without what is at fault.
+    /// Records a fault if repair can drop the faulty part.
     #[inline(always)]
     fn note(&self, result: Result<(), Invalid>) -> Result<Option<Reason>, Invalid> {
         match result {

@@ -22,8 +22,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// All of a profile, but timestamps are only collected: its time and duration stand behind
-    /// its samples.
+    /// Checks a profile but only collects timestamps: its time and duration follow its samples.
     fn profile_head(&mut self, message: &[u8]) -> Result<Head, Invalid> {
         let mut head = Head::default();
         let (mut time, mut duration) = (0, 0);
@@ -138,7 +137,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Up to proto 1.9 field 2 held the values, which are hardly ever indices of attributes.
+    /// Up to proto 1.9 field 2 held the values, which are rarely valid attribute indices.
     #[cold]
     fn suspect_old_layout(&self, invalid: Invalid) -> Invalid {
         let lists = &self.lists;
@@ -149,7 +148,7 @@ impl Walk<'_> {
         invalid
     }
 
-    /// Finds the samples with timestamps outside of the profile.
+    /// Finds samples with timestamps outside the profile.
     #[cold]
     fn timestamps(
         &mut self,
@@ -197,6 +196,6 @@ impl Walk<'_> {
 struct Head {
     window: Window,
     seen: Window,
-    /// What is wrong with the profile itself, so that none of its samples can stay.
+    /// The fault of the profile itself, which makes all its samples bad.
     bad: Option<Reason>,
 }

@@ -1,4 +1,4 @@
-//! Resources, scopes and the attributes that they hold in full.
+//! Resources, scopes and their inline attributes.
 
 use super::attributes::distinct_texts;
 use super::{Walk, once, utf8};
@@ -97,7 +97,7 @@ impl Walk<'_> {
         distinct_texts(&keys)
     }
 
-    /// An attribute of a resource or scope; notes its key.
+    /// Checks an attribute of a resource or scope; collects its key.
     #[inline(always)]
     fn attribute<'k>(&'k self, message: &'k [u8], keys: &mut Vec<&'k [u8]>) -> Result<(), Invalid> {
         let pair = self.key_value(message, 0);

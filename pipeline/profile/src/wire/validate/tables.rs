@@ -14,7 +14,7 @@ impl Walk<'_> {
     pub(super) fn dictionary(&mut self, tables: &Tables<'_>) -> Result<(), Invalid> {
         let rows = tables.rows(dictionary::STRINGS);
         if tables.strings_are_text {
-            // Counting has looked at the text of all, which leaves row 0.
+            // Counting has checked UTF-8; only row 0 is left.
             self.rows(rows.take(1), "string_table", Self::string_row)?;
         } else {
             self.rows(rows, "string_table", Self::string_row)?;
@@ -34,7 +34,7 @@ impl Walk<'_> {
         self.rows(rows, "stack_table", Self::stack_row)
     }
 
-    /// Checks all rows of a table. Not inlined: each table gets a loop of its own.
+    /// Checks all rows of a table. Not inlined, so that each table gets its own loop.
     #[inline(never)]
     fn rows<'a>(
         &mut self,

@@ -1,8 +1,8 @@
-//! The short way must let nothing in that the careful walk refuses, and must learn the same.
+//! The fast path must not accept what the slow path rejects, and must yield the same state.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use profcol_profile::testkit::models;
+use profcol_profile::testkit::{in_descending_order, models};
 use proptest::prelude::*;
 
 use super::{Walk, Window};
@@ -14,7 +14,7 @@ use crate::wire::tags::{
     attribute, dictionary, function, location, profile, resource_profiles, sample, scope_profiles,
 };
 
-/// Whether the short way took the dictionary.
+/// Whether the fast path accepted the dictionary.
 fn check_dictionary(message: &[u8]) -> bool {
     let Some(fast_path) = fast_path::dictionary(message) else {
         return false;
@@ -36,7 +36,7 @@ fn check_dictionary(message: &[u8]) -> bool {
     true
 }
 
-/// Whether the short way took the sample.
+/// Whether the fast path accepted the sample.
 fn check_sample(message: &[u8], walk: &mut Walk) -> bool {
     let mut seen = Window::default();
     let Some(fast_path) = fast_path::sample(message, &walk.keys) else {
@@ -90,24 +90,27 @@ proptest! {
     })]
 
     #[test]
-    fn takes_what_is_written_here_and_nothing_that_is_wrong(
+    fn accepts_both_field_orders_and_nothing_invalid(
         model in models(),
         damage in prop::collection::vec((any::<usize>(), any::<u8>()), 0..4),
     ) {
-        let wire = profcol_profile::Profiles::from_model(model).to_wire();
-        let request = Request::read(&wire).unwrap();
-        let mut walk = Walk::through_tables(&request.dictionary, false).unwrap();
-        prop_assert!(check_dictionary(&request.dictionary));
-        check_dictionary(&damaged(&request.dictionary, &damage));
-        for sample in samples(&request) {
-            prop_assert!(check_sample(sample, &mut walk));
-            check_sample(&damaged(sample, &damage), &mut walk);
+        let ascending = profcol_profile::Profiles::from_model(model).to_wire();
+        let descending = in_descending_order(&ascending).unwrap();
+        for wire in [&ascending[..], &descending] {
+            let request = Request::read(wire).unwrap();
+            let mut walk = Walk::through_tables(&request.dictionary, false).unwrap();
+            prop_assert!(check_dictionary(&request.dictionary));
+            check_dictionary(&damaged(&request.dictionary, &damage));
+            for sample in samples(&request) {
+                prop_assert!(check_sample(sample, &mut walk));
+                check_sample(&damaged(sample, &damage), &mut walk);
+            }
         }
     }
 }
 
 #[test]
-fn keys_that_are_hard_to_tell_apart_are_told_apart() {
+fn colliding_keys_are_distinguished() {
     // Keys 1, 65 and 1 again: the first two share a bit.
     let table = |list: &[u64]| {
         let mut out = Writer::default();
@@ -144,14 +147,14 @@ fn keys_that_are_hard_to_tell_apart_are_told_apart() {
 }
 
 #[test]
-fn keys_are_what_they_say_whatever_their_rows() {
-    // The key of each attribute by its row of a string table in which rows are equal in threes.
+fn keys_compare_by_text() {
+    // The key of each attribute, in a string table where every three rows are equal.
     let check = |strings: u64, keys: &[u64], expected: &[u64]| {
         let mut out = Writer::default();
         out.bytes_always(dictionary::STRINGS, b"");
         for row in 1..strings {
             if row % 100 == 0 {
-                // Some other table between two runs.
+                // Another table between two runs.
                 out.nested(dictionary::STACKS, 0, |_| ());
             }
             let text = (row / 3 * 3).to_string();
@@ -180,7 +183,7 @@ fn keys_are_what_they_say_whatever_their_rows() {
 }
 
 #[test]
-fn leaves_to_the_walk_what_is_longer_than_it_need_be() {
+fn leaves_overlong_encodings_to_the_slow_path() {
     let function = |name: &[u8]| {
         let mut out = Writer::default();
         for _ in 0..300 {

@@ -1,6 +1,6 @@
-//! Spans of time: that of a profile and that of the timestamps in it.
+//! Time windows of profiles and of their timestamps.
 
-/// A span of time, both ends included; as long as nothing was seen the end lies before the start.
+/// A time window, both ends inclusive; if empty, the end is before the start.
 #[derive(Clone, Copy)]
 pub(in crate::wire) struct Window {
     pub start: u64,

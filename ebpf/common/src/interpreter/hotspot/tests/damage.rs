@@ -1,4 +1,4 @@
-//! What another process may have in its memory.
+//! Arbitrary memory of other processes.
 
 use super::*;
 use proptest::prelude::*;
@@ -25,13 +25,13 @@ fn what_cannot_be_read_is_told() {
 #[test]
 fn a_segment_map_that_does_not_lead_to_a_blob_is_left() {
     let mut memory = Memory::default();
-    // Each hop is one back.
+    // Each hop goes back by one.
     for segment in 0..0x2000 {
         memory.set_bytes(MAP + segment, &[1]);
     }
     let result = step(&mut caller(HEAP + 0xf_0000), &mut memory);
     assert_eq!(result, Err(Failure::NoBlob));
-    // It leads out of the heap.
+    // It leads outside the heap.
     memory.set_bytes(MAP + 0x400, &[0xfe]);
     memory.set_bytes(MAP + 0x400 - 0xfe, &[0xfe]);
     for hop in 2..8 {
@@ -79,7 +79,7 @@ const NAMES_OF_BLOBS: [&str; 6] = [
 ];
 
 proptest! {
-    /// Whatever code, stack and registers have: each step ends, and goes up the stack.
+    /// For any content of code, stack and registers, each step ends, and goes up the stack.
     #[test]
     fn any_memory_is_walked(
         blobs in proptest::collection::vec((0usize..6, 0u32..40, 0u32..64), 8),

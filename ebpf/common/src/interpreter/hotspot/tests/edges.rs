@@ -1,4 +1,4 @@
-//! The innermost frame where it is made or given up, by the code around.
+//! The innermost frame in prologues and epilogues, recognized by the code around.
 
 use super::*;
 use std::vec;
@@ -32,7 +32,7 @@ enum State {
     All,
 }
 
-/// Code whose instructions are each reached in a state; it is behind the frame's beginning if
+/// Code with the expected state at each instruction; it is after the prologue if
 /// `frame_complete` is 0.
 fn check(frame_complete: u32, code: &[(&[u8], State)]) {
     let mut memory = Memory::default();
@@ -126,7 +126,7 @@ fn epilogues_of_each_release() {
             (RET, none),
         ],
     );
-    // The same instructions elsewhere are no epilogue.
+    // The same instructions elsewhere are not an epilogue.
     check(0, &[(COMPARE, all), (JUMP, all), (BODY, all), (BODY, all)]);
 }
 
@@ -158,7 +158,7 @@ fn stub(name: &str, frame_words: u32, code: &[u8]) -> (Memory, Walk) {
 
 #[test]
 fn stubs_are_left_by_what_they_keep() {
-    // By the return address on top, by a pair, by a size.
+    // By the return address on top, by a frame pointer pair, by a frame size.
     let (mut memory, mut walk) = stub("vtable chunks", 0, BODY);
     walk.bcp = STACK + 0x40;
     memory.set(STACK, &[RETURN]);
@@ -201,7 +201,7 @@ fn stubs_that_the_runtime_calls_return_to_it() {
 fn adapters_move_what_is_above_the_return_address() {
     let (mut memory, walk) = stub("I2C/C2I adapters", 0, BODY);
     memory.set(STACK, &[RETURN]);
-    // A compiled caller has anything in r13.
+    // A compiled caller has an arbitrary value in r13.
     let mut called = Walk {
         bcp: STACK + 0x58,
         ..walk

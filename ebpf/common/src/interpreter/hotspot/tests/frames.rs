@@ -1,4 +1,4 @@
-//! Each kind of frame, where its caller or its code is known.
+//! Each kind of frame, outside prologues and epilogues.
 
 use super::*;
 use crate::interpreter::runtime;
@@ -57,7 +57,7 @@ fn offsets_of_code_are_relative_to_the_blob() {
         (found.code_begin, found.code_end, found.frame_complete),
         (blob + 0x100, blob + 0x180, 13)
     );
-    // -1 is no size.
+    // -1 is not a size.
     memory.set_number(blob + 44, u32::MAX);
     memory.set_bytes(blob + 54, &[0xff, 0xff]);
     let found = Blob::find(&layout, &cache(), HEAP + 0x40, &mut memory).expect("it is readable");
@@ -85,12 +85,12 @@ fn what_an_intrinsic_pushed_is_passed_over() {
     for pushed in 0..8 {
         let mut memory = Memory::default();
         let code = memory.nmethod(0x2_0000);
-        // Behind the frame's own words stand what was pushed, the caller's frame pointer and the return address.
+        // The frame's own words are followed by pushed registers, the caller's frame pointer and the return address.
         let mut words = std::vec![0x5555; (FRAME_BYTES / 8) as usize - 2 + pushed];
         words.extend([0x1234, HEAP + 0x9_9999]);
         words.extend([0x5555; 8]);
         memory.set(STACK, &words);
-        // No instruction that has to do with the frame.
+        // No instruction that changes the frame.
         memory.set_bytes(code + 0x20, &[0x90; 64]);
         let mut walk = top(code + 0x40);
         let found = step(&mut walk, &mut memory);
@@ -116,7 +116,7 @@ fn a_deoptimized_frame_keeps_where_it_was() {
         let mut walk = caller(code + handler);
         let found = step(&mut walk, &mut memory).expect("it is readable");
         assert_eq!(found.detail.position(), 0x44);
-        // What it keeps is not in its code.
+        // The saved address is outside its code.
         memory.set(STACK + 8, &[code - 1]);
         let mut walk = caller(code + handler);
         assert_eq!(step(&mut walk, &mut memory), Err(Failure::Frame));
@@ -159,7 +159,7 @@ fn interpreted_frames_are_found_by_the_frame_pointer() {
         assert_eq!(found.detail.position(), position, "{bcp:x}");
     }
 
-    // A native method has none.
+    // A native method has no position.
     memory.set(fp - 64, &[0]);
     let found = step(&mut caller(HEAP + 0x400), &mut memory).expect("it is readable");
     assert_eq!(found.detail.position(), NO_BCI);
@@ -209,7 +209,7 @@ fn a_frame_that_was_interpreted_is_left_by_what_remains() {
         frame_words: 0,
         frame_complete: 0,
     });
-    // The caller is compiled, and has a number in its frame pointer.
+    // The caller is compiled, and has an arbitrary number in its frame pointer.
     let returning = Walk {
         fp: 3,
         ..top(HEAP + 0x400)

@@ -1,0 +1,212 @@
+//! The language runtimes of processes, found by the files that the processes map.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::Path;
+
+use profcol_ebpf_unwind::ElfCode;
+use profcol_processes::{MappedFile, mapped_code};
+
+use crate::hotspot::HotSpot;
+use crate::{Unsupported, detect};
+
+/// A runtime that is recognized; not each of them is supported.
+#[derive(Debug)]
+pub struct KnownRuntime {
+    /// For scripts.
+    pub id: &'static str,
+    pub name: &'static str,
+    /// Prefixes of the names of files that only this runtime maps.
+    files: &'static [&'static str],
+}
+
+const KNOWN: &[KnownRuntime] = &[
+    KnownRuntime {
+        id: "python",
+        name: "Python",
+        files: &["python3", "python2", "libpython"],
+    },
+    KnownRuntime {
+        id: "node",
+        name: "Node.js",
+        files: &["node", "libnode.so"],
+    },
+    KnownRuntime {
+        id: "java",
+        name: "Java",
+        files: &["libjvm.so"],
+    },
+    KnownRuntime {
+        id: "dotnet",
+        name: ".NET",
+        files: &["libcoreclr.so"],
+    },
+    KnownRuntime {
+        id: "erlang",
+        name: "Erlang",
+        files: &["beam.smp", "beam.jit.smp"],
+    },
+    KnownRuntime {
+        id: "ruby",
+        name: "Ruby",
+        files: &["ruby", "libruby"],
+    },
+    KnownRuntime {
+        id: "php",
+        name: "PHP",
+        files: &["php", "php-fpm", "libphp"],
+    },
+    KnownRuntime {
+        id: "perl",
+        name: "Perl",
+        files: &["perl", "libperl"],
+    },
+    KnownRuntime {
+        id: "luajit",
+        name: "LuaJIT",
+        files: &["luajit", "libluajit"],
+    },
+];
+
+/// The runtime of one process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LanguageRuntime {
+    pub name: &'static str,
+    /// None where its file states the version in an unknown way.
+    pub version: Option<String>,
+    /// Why its functions are not shown.
+    pub unsupported: Option<String>,
+}
+
+/// The language runtimes of these processes, by PID. Processes without one are absent.
+pub fn language_runtimes(proc: &Path, pids: &[u32]) -> HashMap<u32, LanguageRuntime> {
+    let mut detector = Detector::default();
+    let runtimes = pids.iter().filter_map(|&pid| {
+        // Processes that have ended, and those of other users, have no mappings to read.
+        let files = mapped_code(proc, pid).ok()?;
+        Some((pid, detector.language_runtime(proc, pid, &files)?))
+    });
+    runtimes.collect()
+}
+
+/// Detects interpreters in the files of processes. Many processes share their files, so results are cached by file.
+#[derive(Default)]
+pub struct Detector(HashMap<(String, u64), Option<Result<String, Unsupported>>>);
+
+impl Detector {
+    fn language_runtime(
+        &mut self,
+        proc: &Path,
+        pid: u32,
+        files: &[MappedFile],
+    ) -> Option<LanguageRuntime> {
+        let runtime = KnownRuntime::of_files(files)?;
+        let (version, unsupported) = match self.detect(proc, pid, files) {
+            Some(Ok(version)) => (Some(version), None),
+            Some(Err(error)) => (None, Some(error.to_string())),
+            None => (None, Some(format!("{} is not supported", runtime.name))),
+        };
+        Some(LanguageRuntime {
+            name: runtime.name,
+            version,
+            unsupported,
+        })
+    }
+
+    /// The version of the interpreter in these files. None where no file has an interpreter.
+    pub fn detect(
+        &mut self,
+        proc: &Path,
+        pid: u32,
+        files: &[MappedFile],
+    ) -> Option<Result<String, Unsupported>> {
+        let interpreters = files.iter().filter_map(|file| {
+            let key = (file.device.clone(), file.inode);
+            let cached = self.0.entry(key);
+            cached
+                .or_insert_with(|| version(&file.open(proc, pid).ok()?))
+                .clone()
+        });
+        // One file may be refused and another one supported.
+        interpreters.reduce(|first, second| first.or(second))
+    }
+}
+
+fn version(file: &File) -> Option<Result<String, Unsupported>> {
+    let code = ElfCode::read(file).ok()?;
+    let detected = match detect(&code, file) {
+        Ok(None) => HotSpot::detect(&code, file).map(|it| it.map(|_| "HotSpot".to_owned())),
+        detected => detected.map(|it| it.map(|detected| detected.version)),
+    };
+    detected.transpose()
+}
+
+impl KnownRuntime {
+    pub fn of_files(files: &[MappedFile]) -> Option<&'static Self> {
+        let maps = |prefix: &&str| files.iter().any(|file| has_prefix(file.name(), prefix));
+        KNOWN.iter().find(|it| it.files.iter().any(maps))
+    }
+}
+
+/// `python3` is the prefix of `python3.11`, but `node` is not one of `nodejs-like`.
+fn has_prefix(name: &str, prefix: &str) -> bool {
+    name.strip_prefix(prefix).is_some_and(|rest| {
+        !rest.starts_with(|c: char| {
+            c.is_ascii_alphabetic() || c == '_' || (c == '-' && !prefix.starts_with("lib"))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A `/proc` in which process 5 maps the code of these files.
+    fn proc(files: &[&str]) -> tempfile::TempDir {
+        let proc = tempfile::tempdir().unwrap();
+        let lines = files.iter().enumerate().map(|(at, path)| {
+            let inode = path.bytes().map(usize::from).sum::<usize>();
+            format!("{at}000-{at}fff r-xp 0 08:01 {inode} {path}\n")
+        });
+        std::fs::create_dir(proc.path().join("5")).unwrap();
+        std::fs::write(proc.path().join("5/maps"), lines.collect::<String>()).unwrap();
+        proc
+    }
+
+    #[test]
+    fn runtimes_are_found_by_the_files_that_they_map() {
+        for (file, expected) in [
+            ("/usr/bin/python3.11", Some("python")),
+            ("/usr/lib/libpython3.12.so.1.0", Some("python")),
+            ("/usr/bin/python3-config-like", None),
+            ("/usr/local/bin/node", Some("node")),
+            ("/usr/bin/nodemon", None),
+            ("/usr/lib/jvm/17/lib/server/libjvm.so", Some("java")),
+            ("/usr/bin/perl", Some("perl")),
+            ("/usr/bin/perlbal", None),
+            ("/usr/sbin/php-fpm8.2", Some("php")),
+            ("/usr/bin/php8.2", Some("php")),
+            ("/usr/lib/libperl.so.5.36", Some("perl")),
+            ("/bin/sh", None),
+        ] {
+            let proc = proc(&[file]);
+            let files = mapped_code(proc.path(), 5).unwrap();
+            let found = KnownRuntime::of_files(&files).map(|it| it.id);
+            assert_eq!(found, expected, "{file}");
+        }
+    }
+
+    #[test]
+    fn an_unsupported_runtime_is_reported_as_such() {
+        let proc = proc(&["/usr/bin/perl"]);
+        let expected = LanguageRuntime {
+            name: "Perl",
+            version: None,
+            unsupported: Some("Perl is not supported".to_owned()),
+        };
+        assert_eq!(
+            language_runtimes(proc.path(), &[5, 6]),
+            [(5, expected)].into()
+        );
+    }
+}

@@ -1,0 +1,412 @@
+//! Some minutes of profiles with shared tables.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use indexmap::IndexSet;
+use profcol_component::{DeferredSymbol, DeferredSymbols, SymbolFrame, SymbolLookup};
+use profcol_flamegraph::{
+    FrameId, FrameKind, FrameTable, ModelFrames, SampleType, Weight, measured,
+};
+use profcol_labels::{sanitized, text};
+use profcol_profile::{AttributeIdx, Attributes, LocationIdx, Model, Profile, SampleRef, StackIdx};
+
+/// Maximum length of a label value: command lines can be long.
+const MAX_LABEL_LEN: usize = 256;
+/// The parent of outermost frames.
+const ROOT: u32 = u32::MAX;
+
+pub(super) struct Chunk {
+    resolution: Duration,
+    pub frames: FrameTable,
+    locations: Vec<Location>,
+    location_ids: HashMap<LocationKey, u32>,
+    /// Locations whose symbols are deferred.
+    unresolved: Vec<u32>,
+    /// Parents come before their children.
+    pub nodes: Vec<Node>,
+    node_ids: HashMap<Node, u32>,
+    pub texts: IndexSet<Arc<str>>,
+    pub series: IndexSet<Labels>,
+    types: IndexSet<SampleType>,
+    pub slices: Vec<Slice>,
+    /// The slice being filled, and its start in units of `resolution`.
+    open: HashMap<RowKey, Weight>,
+    open_start: u64,
+    /// Unix time in milliseconds.
+    range: Option<(u64, u64)>,
+    samples: u64,
+    row_bytes: usize,
+    table_bytes: usize,
+}
+
+/// Label names and values by string number, sorted.
+pub(super) type Labels = Box<[(u32, u32)]>;
+
+/// A location called from its parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Node {
+    pub parent: u32,
+    pub location: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum LocationKey {
+    Named(Box<[FrameId]>),
+    Unnamed(FrameId, DeferredSymbol),
+}
+
+enum Location {
+    /// Its functions, outermost first.
+    Named(Box<[FrameId]>),
+    /// Code of this binary, until it is symbolized.
+    Unnamed(FrameId, DeferredSymbol),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct RowKey {
+    kind: u32,
+    series: u32,
+    node: u32,
+}
+
+/// The samples of one interval.
+pub(super) struct Slice {
+    /// Unix time in milliseconds.
+    pub start: u64,
+    pub rows: Box<[Row]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    pub kind: u32,
+    pub series: u32,
+    pub node: u32,
+    pub samples: u32,
+    pub value: u64,
+}
+
+impl Row {
+    fn new((key, weight): (&RowKey, &Weight)) -> Self {
+        Self {
+            kind: key.kind,
+            series: key.series,
+            node: key.node,
+            samples: u32::try_from(weight.samples).unwrap_or(u32::MAX),
+            value: weight.value,
+        }
+    }
+}
+
+impl Chunk {
+    pub fn new(resolution: Duration) -> Self {
+        Self {
+            resolution,
+            frames: FrameTable::default(),
+            locations: Vec::new(),
+            location_ids: HashMap::new(),
+            unresolved: Vec::new(),
+            nodes: Vec::new(),
+            node_ids: HashMap::new(),
+            texts: IndexSet::new(),
+            series: IndexSet::new(),
+            types: IndexSet::new(),
+            slices: Vec::new(),
+            open: HashMap::new(),
+            open_start: 0,
+            range: None,
+            samples: 0,
+            row_bytes: 0,
+            table_bytes: 0,
+        }
+    }
+
+    pub fn add(&mut self, model: &Model, symbols: &DeferredSymbols, sample_labels: &[String]) {
+        let mut batch = Batch {
+            model,
+            symbols,
+            frames: ModelFrames::new(&model.dictionary),
+            locations: HashMap::new(),
+            stacks: HashMap::new(),
+        };
+        for row in &model.resources {
+            let none = Vec::new();
+            let attributes = row.resource.as_ref().map_or(&none, |it| &it.attributes);
+            let labels = self.labels(attributes);
+            let mut series: HashMap<Vec<AttributeIdx>, u32> = HashMap::new();
+            let scopes = row.scopes.iter();
+            for measured in scopes.flat_map(|scope| measured(scope, &model.dictionary)) {
+                self.open_slice(measured.profile);
+                let kind = self.types.insert_full(measured.sample_type()).0 as u32;
+                for sample in measured.profile.samples.iter() {
+                    let own = own_labels(&sample, model, sample_labels);
+                    let series = match series.get(&own) {
+                        Some(&known) => known,
+                        None => {
+                            let number = self.series_of(&labels, &own, model);
+                            series.insert(own, number);
+                            number
+                        }
+                    };
+                    let node = self.node_of(sample.stack, &mut batch);
+                    let weight = measured.weigh(&sample);
+                    self.samples += weight.samples;
+                    let row = self.open.entry(RowKey { kind, series, node }).or_default();
+                    row.samples += weight.samples;
+                    row.value = row.value.saturating_add(weight.value);
+                }
+            }
+        }
+        self.table_bytes = self.measure();
+    }
+
+    /// Closes the open slice, and resolves deferred symbols before their cache evicts them.
+    pub fn seal(&mut self) {
+        self.resolve_symbols();
+        let open = std::mem::take(&mut self.open);
+        if open.is_empty() {
+            return;
+        }
+        let mut rows: Vec<Row> = open.iter().map(Row::new).collect();
+        rows.sort_unstable_by_key(|row| (row.kind, row.series, row.node));
+        self.row_bytes += size_of_val(&*rows) + size_of::<Slice>();
+        self.slices.push(Slice {
+            start: self.open_start * self.resolution.as_millis() as u64,
+            rows: rows.into(),
+        });
+    }
+
+    pub fn resolve_symbols(&mut self) {
+        let unresolved = std::mem::take(&mut self.unresolved);
+        for number in unresolved {
+            let Some(location) = self.locations.get_mut(number as usize) else {
+                continue;
+            };
+            let Location::Unnamed(frame, symbol) = location else {
+                continue;
+            };
+            let frame = *frame;
+            *location = match symbol.lookup() {
+                SymbolLookup::Pending => {
+                    self.unresolved.push(number);
+                    continue;
+                }
+                SymbolLookup::NotFound => Location::Named([frame].into()),
+                SymbolLookup::Resolved(lines) => {
+                    let (binary, kind) = match self.frames.get(frame) {
+                        Some(it) => (self.frames.text(it.binary).to_owned(), it.kind),
+                        None => (String::new(), FrameKind::default()),
+                    };
+                    let lines = lines.iter().map(SymbolFrame::line);
+                    Location::Named(self.frames.location(&binary, kind, lines).into())
+                }
+            };
+        }
+    }
+
+    /// The functions of a node, outermost first.
+    pub fn functions(&self, node: Node) -> &[FrameId] {
+        match self.locations.get(node.location as usize) {
+            Some(Location::Named(frames)) => frames,
+            Some(Location::Unnamed(frame, _)) => std::slice::from_ref(frame),
+            None => &[],
+        }
+    }
+
+    /// The rows and the start of each slice that starts in `from..until`.
+    pub fn rows(&self, from: u64, until: u64) -> impl Iterator<Item = (u64, Cow<'_, [Row]>)> {
+        let sealed = self
+            .slices
+            .iter()
+            .map(|slice| (slice.start, Cow::Borrowed(&*slice.rows)));
+        let open: Vec<Row> = self.open.iter().map(Row::new).collect();
+        let start = self.open_start * self.resolution.as_millis() as u64;
+        sealed
+            .chain(std::iter::once((start, Cow::Owned(open))))
+            .filter(move |(start, _)| (from..until).contains(start))
+    }
+
+    pub fn types(&self) -> impl Iterator<Item = &SampleType> {
+        self.types.iter()
+    }
+
+    pub fn kind_number(&self, name: &str) -> Option<u32> {
+        let row = self.types.iter().position(|kind| kind.name == name)?;
+        u32::try_from(row).ok()
+    }
+
+    pub fn text(&self, number: u32) -> &str {
+        self.texts
+            .get_index(number as usize)
+            .map_or("", |text| text)
+    }
+
+    pub fn range(&self) -> Option<(u64, u64)> {
+        self.range
+    }
+
+    /// The time covered by its slices.
+    pub fn span(&self) -> Duration {
+        let span = self
+            .range
+            .map_or(0, |(start, end)| end.saturating_sub(start));
+        Duration::from_millis(span)
+    }
+
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    pub fn bytes(&self) -> usize {
+        const PER_OPEN_ROW: usize = (size_of::<RowKey>() + size_of::<Weight>()) * 2;
+        self.table_bytes + self.row_bytes + self.open.len() * PER_OPEN_ROW
+    }
+
+    fn measure(&self) -> usize {
+        /// Hash tables have free slots.
+        const HASHED: usize = 2;
+        let frames = self.frames.heap_size();
+        let per_location = size_of::<Location>() + (size_of::<LocationKey>() + 16) * HASHED;
+        let per_node = size_of::<Node>() + (size_of::<Node>() + 8) * HASHED;
+        let per_series = 16 * 20 + 40;
+        let per_text = 64;
+        frames
+            + self.locations.len() * per_location
+            + self.nodes.len() * per_node
+            + self.series.len() * per_series
+            + self.texts.len() * per_text
+    }
+
+    fn open_slice(&mut self, profile: &Profile) {
+        let resolution = self.resolution.as_nanos() as u64;
+        // A profile from the future must not make all others look old.
+        let time = profile.time_unix_nano.min(now());
+        let start = time / resolution;
+        if start != self.open_start {
+            self.seal();
+            self.open_start = start;
+        }
+        let milliseconds = |nanoseconds: u64| nanoseconds / 1_000_000;
+        let begins = milliseconds(start * resolution);
+        let ends = milliseconds(time.saturating_add(profile.duration_nano).min(now()));
+        let (first, last) = self.range.unwrap_or((begins, ends));
+        self.range = Some((first.min(begins), last.max(ends)));
+    }
+
+    fn labels(&mut self, attributes: &Attributes) -> Vec<(u32, u32)> {
+        let mut labels = Vec::with_capacity(attributes.len());
+        for attribute in attributes {
+            if let Some(value) = text(&attribute.value) {
+                labels.push((
+                    self.text_number(&sanitized(&attribute.key)),
+                    self.text_number(&value),
+                ));
+            }
+        }
+        labels
+    }
+
+    fn series_of(&mut self, resource: &[(u32, u32)], own: &[AttributeIdx], model: &Model) -> u32 {
+        let dictionary = &model.dictionary;
+        let mut labels = resource.to_vec();
+        for &index in own {
+            let Some(attribute) = dictionary.attributes.get(index) else {
+                continue;
+            };
+            if let Some(value) = text(&attribute.value) {
+                let name = dictionary.strings.get(attribute.key);
+                labels.push((self.text_number(&sanitized(name)), self.text_number(&value)));
+            }
+        }
+        labels.sort_unstable();
+        labels.dedup_by_key(|(name, _)| *name);
+        self.series.insert_full(labels.into()).0 as u32
+    }
+
+    fn text_number(&mut self, text: &str) -> u32 {
+        let text = &text[..text.floor_char_boundary(MAX_LABEL_LEN)];
+        match self.texts.get_index_of(text) {
+            Some(number) => number as u32,
+            None => self.texts.insert_full(text.into()).0 as u32,
+        }
+    }
+
+    fn node_of(&mut self, stack: StackIdx, batch: &mut Batch<'_>) -> u32 {
+        if let Some(&known) = batch.stacks.get(&stack) {
+            return known;
+        }
+        let mut parent = ROOT;
+        for &location in batch.model.dictionary.stacks.get(stack).iter().rev() {
+            let location = match batch.locations.get(&location) {
+                Some(&known) => known,
+                None => {
+                    let number = self.location_of(location, batch);
+                    batch.locations.insert(location, number);
+                    number
+                }
+            };
+            let node = Node { parent, location };
+            let next = self.nodes.len() as u32;
+            parent = *self.node_ids.entry(node).or_insert(next);
+            if parent == next {
+                self.nodes.push(node);
+            }
+        }
+        batch.stacks.insert(stack, parent);
+        parent
+    }
+
+    fn location_of(&mut self, location: LocationIdx, batch: &Batch<'_>) -> u32 {
+        let symbol = match batch.frames.is_named(location) {
+            true => None,
+            false => batch.symbols.find(&batch.model.dictionary, location),
+        };
+        let frames: Box<[FrameId]> = batch.frames.add_to(&mut self.frames, location).into();
+        let key = match (symbol, &*frames) {
+            (Some(symbol), [frame]) => LocationKey::Unnamed(*frame, symbol),
+            _ => LocationKey::Named(frames),
+        };
+        let next = self.locations.len() as u32;
+        let number = *self.location_ids.entry(key.clone()).or_insert(next);
+        if number == next {
+            self.locations.push(match key {
+                LocationKey::Named(frames) => Location::Named(frames),
+                LocationKey::Unnamed(frame, symbol) => {
+                    self.unresolved.push(next);
+                    Location::Unnamed(frame, symbol)
+                }
+            });
+        }
+        number
+    }
+}
+
+/// Lookup tables for the batch being added.
+struct Batch<'a> {
+    model: &'a Model,
+    symbols: &'a DeferredSymbols,
+    frames: ModelFrames<'a>,
+    locations: HashMap<LocationIdx, u32>,
+    stacks: HashMap<StackIdx, u32>,
+}
+
+/// Unix time in nanoseconds.
+fn now() -> u64 {
+    let elapsed = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The sample attributes that are labels.
+fn own_labels(sample: &SampleRef<'_>, model: &Model, names: &[String]) -> Vec<AttributeIdx> {
+    let dictionary = &model.dictionary;
+    let is_label = |index: &&AttributeIdx| {
+        let attribute = dictionary.attributes.get(**index);
+        let key = attribute.map(|it| dictionary.strings.get(it.key));
+        key.is_some_and(|key| names.iter().any(|name| name == key))
+    };
+    sample.attributes.iter().filter(is_label).copied().collect()
+}

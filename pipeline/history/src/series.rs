@@ -1,0 +1,126 @@
+//! Values over time, added up by labels.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use indexmap::IndexMap;
+
+use crate::chunk::Chunk;
+use crate::selector::label_name;
+use crate::{History, Query};
+
+/// Intervals of equal length, in milliseconds of Unix time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steps {
+    /// The start of the first interval.
+    pub start: u64,
+    pub length: u64,
+}
+
+/// The non-empty intervals of a label set, by their number.
+pub type Points = BTreeMap<u64, Sum>;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    pub value: u64,
+    /// Number of slices with a value in the interval.
+    pub slices: u64,
+    last: Option<u64>,
+}
+
+impl History {
+    /// By the values of `labels`, sorted by value, descending.
+    pub fn points(
+        &self,
+        query: &Query,
+        labels: &[String],
+        steps: Steps,
+        limit: usize,
+    ) -> Vec<(Vec<String>, Points)> {
+        let labels: Vec<_> = labels.iter().map(|label| label_name(label)).collect();
+        let mut groups: IndexMap<Vec<String>, Points> = IndexMap::new();
+        for chunk in &self.chunks {
+            let mut of_series: HashMap<u32, usize> = HashMap::new();
+            self.visit_with_time(chunk, query, |time, row| {
+                let group = *of_series.entry(row.series).or_insert_with(|| {
+                    let values = labels.iter().map(|label| chunk.label(row.series, label));
+                    let entry = groups.entry(values.map(str::to_owned).collect());
+                    let group = entry.index();
+                    entry.or_default();
+                    group
+                });
+                let number = time.saturating_sub(steps.start) / steps.length.max(1);
+                if let Some((_, points)) = groups.get_index_mut(group) {
+                    points.entry(number).or_default().add(time, row.value);
+                }
+            });
+        }
+        let mut groups: Vec<_> = groups.into_iter().collect();
+        let total = |points: &Points| {
+            points
+                .values()
+                .fold(0u64, |sum, it| sum.saturating_add(it.value))
+        };
+        groups.sort_by_cached_key(|(values, points)| {
+            (std::cmp::Reverse(total(points)), values.clone())
+        });
+        groups.truncate(limit);
+        groups
+    }
+
+    /// The distinct values of `labels`, at most `limit`; without names, of every label.
+    pub fn label_sets(
+        &self,
+        query: &Query,
+        labels: &[String],
+        limit: usize,
+    ) -> BTreeSet<Vec<(String, String)>> {
+        let mut sets = BTreeSet::new();
+        for chunk in &self.chunks {
+            let mut of_chunk: BTreeSet<u32> = BTreeSet::new();
+            self.visit(chunk, query, |row| {
+                of_chunk.insert(row.series);
+            });
+            for series in of_chunk {
+                let names = match labels {
+                    [] => chunk.label_names(series),
+                    labels => labels.to_vec(),
+                };
+                let pairs = names.into_iter().map(|name| {
+                    let value = chunk.label(series, &label_name(&name)).to_owned();
+                    (name, value)
+                });
+                sets.insert(pairs.filter(|(_, value)| !value.is_empty()).collect());
+                if sets.len() == limit {
+                    return sets;
+                }
+            }
+        }
+        sets
+    }
+}
+
+impl Sum {
+    fn add(&mut self, time: u64, value: u64) {
+        self.value = self.value.saturating_add(value);
+        // Slices are visited in order.
+        if self.last != Some(time) {
+            self.last = Some(time);
+            self.slices += 1;
+        }
+    }
+}
+
+impl Chunk {
+    /// Sorted, with the label `service_name`.
+    fn label_names(&self, series: u32) -> Vec<String> {
+        let labels = self.series.get_index(series as usize);
+        let labels = labels.into_iter().flat_map(|labels| labels.iter());
+        let mut names: Vec<String> = labels
+            .map(|&(name, _)| self.text(name).to_owned())
+            .collect();
+        names.push(super::SERVICE_NAME.to_owned());
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+}

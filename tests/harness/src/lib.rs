@@ -1,0 +1,19 @@
+//! Shared code of the tests of the whole program.
+//!
+//! They are integration tests of the package `profcol`, since cargo passes the path of the built program only to those.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+pub mod backend;
+pub mod judge;
+pub mod peers;
+pub mod profile;
+pub mod programs;
+pub mod support;
+pub mod systemd;
+pub mod toolchain;
+
+use std::time::Duration;
+
+/// Far longer than any operation here takes, so that only a hang fails.
+const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,0 +1,156 @@
+//! Runs the built binary like a user.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The `profcol` under test. Cargo passes its path to the integration tests.
+pub fn program() -> PathBuf {
+    let program = std::env::var_os("CARGO_BIN_EXE_profcol");
+    program.expect("`cargo test` runs this").into()
+}
+
+/// Cargo's target folder, wherever it is.
+pub fn target() -> PathBuf {
+    let program = program();
+    let folder = program.ancestors().nth(2);
+    folder.expect("programs are in a folder of it").to_owned()
+}
+
+/// The output and the exit status of a command.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// `profcol`, with an environment that does not affect its output.
+pub fn profcol(arguments: &[&str]) -> Command {
+    let mut command = Command::new(program());
+    command.env_clear().args(arguments);
+    command
+}
+
+pub fn ended(command: &mut Command) -> Ended {
+    let output = command
+        .output()
+        .expect("the binary was built for this test");
+    let text = |bytes| String::from_utf8(bytes).expect("profcol prints UTF-8");
+    Ended {
+        code: output.status.code(),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    }
+}
+
+pub fn run(arguments: &[&str]) -> Ended {
+    ended(&mut profcol(arguments))
+}
+
+/// A configuration file in a temporary folder, deleted on drop.
+pub struct File {
+    pub folder: tempfile::TempDir,
+    pub path: PathBuf,
+}
+
+pub fn file(name: &str, text: impl AsRef<[u8]>) -> File {
+    let folder = tempfile::tempdir().expect("can create a temporary folder");
+    let path = folder.path().join(name);
+    std::fs::write(&path, text).expect("can create a temporary file");
+    File { folder, path }
+}
+
+pub fn path(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// A non-root user without any files.
+pub const NOBODY: u32 = 65534;
+
+pub fn is_root() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status");
+    status.is_ok_and(|status| status.lines().any(|line| line.starts_with("Uid:\t0\t0")))
+}
+
+/// Checks that each thread of a process has exactly these capabilities and cannot gain others.
+#[track_caller]
+pub fn check_privileges(pid: u32, expected: u64) {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it starts");
+    let threads: Vec<String> = tasks
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok())
+        .collect();
+    assert!(threads.len() > 1, "it has threads of its own");
+    for status in threads {
+        let field = |key: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key));
+            let text = line.and_then(|line| line.strip_prefix(':'));
+            u64::from_str_radix(text.unwrap_or("?").trim(), 16).unwrap_or(u64::MAX)
+        };
+        let found = [
+            "CapPrm",
+            "CapEff",
+            "CapBnd",
+            "CapInh",
+            "CapAmb",
+            "NoNewPrivs",
+        ]
+        .map(field);
+        let wanted = [expected, expected, expected, 0, 0, 1];
+        assert_eq!(found, wanted, "{status}");
+    }
+}
+
+/// The project's folder.
+pub fn root() -> &'static Path {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    folder.expect("this crate is two folders below")
+}
+
+/// Reports a skipped test, once; fails in CI.
+pub fn skip(why: &str) -> bool {
+    profcol_test_skip::skip(why);
+    false
+}
+
+/// Parses the first line of `--version`, such as `GNU gdb (Debian 13.1-3) 13.1` or `perf version 6.1.192`.
+pub fn version_of(program: &str) -> Option<(u32, u32)> {
+    let run = Command::new(program).arg("--version").output().ok()?;
+    let output = String::from_utf8_lossy(&run.stdout);
+    let last = output.lines().next()?.split_whitespace().next_back()?;
+    let mut numbers = last.split(['.', '-']).map(|number| number.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+/// The file or folder `part` in the recordings of real programs.
+pub fn golden(part: &str) -> PathBuf {
+    root().join("tests/golden").join(part)
+}
+
+/// A small file system, unmounted on drop.
+pub struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    pub fn mount(options: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().expect("can create a temporary folder");
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(folder.path())
+            .output();
+        if mount.is_ok_and(|mount| mount.status.success()) {
+            return Some(Self(folder));
+        }
+        skip("only root can mount a disk that is small enough to be filled");
+        None
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // If this fails, only a temporary folder remains.
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
