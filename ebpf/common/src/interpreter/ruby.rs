@@ -141,7 +141,8 @@ pub mod above {
     pub const CALLED: u64 = 3;
 }
 
-/// A method and an instruction sequence, in the [`Detail`] of a frame.
+/// A method and an instruction sequence, in the [`Detail`] of a frame. The frame's address is that of the
+/// `rb_iseq_t`: its slot tells whether the sequence still exists, the memory of its body does not.
 ///
 /// ```text
 /// address of the method entry / 8 (32) │ fingerprint (16) │ position (16)
@@ -320,9 +321,9 @@ impl Walk {
             position: position as u32,
         };
         if is_last {
-            Step::Last(body, function.detail())
+            Step::Last(sequence, function.detail())
         } else {
-            Step::Frame(body, function.detail())
+            Step::Frame(sequence, function.detail())
         }
     }
 

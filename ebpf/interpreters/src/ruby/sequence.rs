@@ -21,8 +21,10 @@ const FIRST_LINE: usize = 88;
 const LINE_COUNT: usize = 16;
 const LINE_TABLE: usize = 24;
 
-/// The body of a sequence.
+/// An `rb_iseq_t`, up to its body.
+const OBJECT_BYTES: usize = 24;
 const SEQUENCE_BODY: u64 = 16;
+const INTERNAL_SEQUENCE: u64 = 7;
 
 /// Bytes of a method entry.
 const METHOD_BYTES: usize = 40;
@@ -42,9 +44,24 @@ pub struct Sequence {
 
 /// The value that distinguishes the sequence at an address from earlier ones.
 pub fn generation(memory: &impl Memory, address: u64) -> Result<u32, FunctionError> {
-    let first = memory.word(address)?;
-    let instructions = memory.word(address.wrapping_add(INSTRUCTIONS as u64))?;
+    let body = body_address(memory, address)?;
+    let first = memory.word(body)?;
+    let instructions = memory.word(body.wrapping_add(INSTRUCTIONS as u64))?;
     Ok(fingerprint(first, instructions))
+}
+
+/// Fails if the sequence was freed, which empties its slot at once. Its body keeps its content for a while.
+fn body_address(memory: &impl Memory, address: u64) -> Result<u64, FunctionError> {
+    let object = memory.bytes(address, OBJECT_BYTES)?;
+    let flags = word(&object, 0).unwrap_or(0);
+    if !is_internal(flags, INTERNAL_SEQUENCE) {
+        return Err(FunctionError::Replaced);
+    }
+    Ok(word(&object, SEQUENCE_BODY as usize).unwrap_or(0))
+}
+
+fn is_internal(flags: u64, internal: u64) -> bool {
+    kind(flags) == kind::INTERNAL && flags >> 12 & 15 == internal
 }
 
 impl Sequence {
@@ -56,7 +73,8 @@ impl Sequence {
         expected: u32,
         method: u32,
     ) -> Result<Self, FunctionError> {
-        let body = memory.bytes(address, BODY_BYTES)?;
+        let body_address = body_address(memory, address)?;
+        let body = memory.bytes(body_address, BODY_BYTES)?;
         let member = |at: usize| word(&body, at).unwrap_or(0);
         if fingerprint(member(0), member(INSTRUCTIONS)) != expected {
             return Err(FunctionError::Replaced);
@@ -77,19 +95,18 @@ impl Sequence {
             true => (member(FIRST_LINE) >> 1) as u32,
             false => member(FIRST_LINE) as u32,
         };
-        let lines = lines(layout, memory, &body);
-        // Its data may have been freed before the read.
-        let is_replaced = memory.bytes(address, LINE_END)?
-            != body.get(..LINE_END).unwrap_or_default()
-            || object::string(layout, memory, member(LABEL))? != label;
-        if is_replaced {
+        let lines = lines(layout, memory, &body).unwrap_or_default();
+        // It may have been freed during the reads.
+        if generation(memory, address)? != expected
+            || self::body_address(memory, address)? != body_address
+        {
             return Err(FunctionError::Replaced);
         }
         Ok(Self {
             name,
             file,
             first_line,
-            lines: lines.unwrap_or_default(),
+            lines,
         })
     }
 
@@ -107,9 +124,6 @@ impl Sequence {
         size_of::<Self>() + self.name.len() + self.file.len() + self.lines.bytes()
     }
 }
-
-/// The end of the part of a body that does not change while it is in use.
-const LINE_END: usize = 112;
 
 fn lines(
     layout: &SequenceLayout,
@@ -167,7 +181,7 @@ fn owner(memory: &impl Memory, entry: u64, body: u64) -> Result<Option<u64>, Fun
     let entry = memory.bytes(entry, METHOD_BYTES)?;
     let member = |at: usize| word(&entry, at).unwrap_or(0);
     let flags = member(0);
-    if kind(flags) != kind::INTERNAL || flags >> 12 & 15 != INTERNAL_METHOD {
+    if !is_internal(flags, INTERNAL_METHOD) {
         return Ok(None);
     }
     let definition = memory.bytes(member(METHOD_DEFINITION), DEFINITION_BYTES)?;
