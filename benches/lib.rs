@@ -1,4 +1,4 @@
-//! Benchmarks of profcol, compared with the obvious implementation and real peers on the same input. Quote ratios
+//! Benchmarks of profcol, compared with a naive implementation and real peers on the same input. Quote ratios
 //! within one run: absolute times depend on the machine.
 //!
 //! * `forward` (a program): whole processes, OTLP gRPC in, OTLP gRPC out;
@@ -6,8 +6,8 @@
 //! * `queue` (a program): a sending queue in memory, and on disk with each `fsync` setting;
 //! * `idle` (a program): memory and wake-ups of a running process;
 //! * `parca` (a bench): bytes and time per sample in each of Parca's schemas, compared with its agent;
-//! * this library: common code, and the obvious merge implementation as the baseline of the micro benchmarks.
+//! * this library: common code, and a naive merge implementation as the baseline of the micro benchmarks.
 
 pub mod bodies;
-pub mod obvious;
+pub mod naive;
 pub mod procfs;

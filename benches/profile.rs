@@ -1,5 +1,5 @@
-//! The cost per sample of each step of `pipeline/profile`, compared with the obvious implementation on the generated
-//! types (`profcol_benches::obvious`). The cost per sample must not grow with the number of batches.
+//! The cost per sample of each step of `pipeline/profile`, compared with the naive implementation on the generated
+//! types (`profcol_benches::naive`). The cost per sample must not grow with the number of batches.
 //!
 //! `cargo bench -p profcol-benches --bench profile -- merge/small`
 
@@ -11,7 +11,7 @@ use criterion::measurement::WallTime;
 use criterion::{BatchSize, BenchmarkGroup, BenchmarkId, Criterion, Throughput};
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest as Request;
 use profcol_benches::bodies::{self, Class, count_samples};
-use profcol_benches::obvious;
+use profcol_benches::naive;
 use profcol_profile::testkit::in_descending_order;
 use profcol_profile::{Bound, Model, Profiles, Validation, merge, split};
 use prost::Message;
@@ -47,21 +47,21 @@ fn codec(criterion: &mut Criterion, class: Class, body: &Bytes) {
     group.bench_function("decode/profcol", |bencher| {
         bencher.iter(|| decode(black_box(body)))
     });
-    group.bench_function("decode/obvious", |bencher| {
-        bencher.iter(|| obvious_decode(black_box(body)))
+    group.bench_function("decode/naive", |bencher| {
+        bencher.iter(|| naive_decode(black_box(body)))
     });
     let model = decode(body);
     group.bench_function("encode/profcol", |bencher| {
         bencher.iter(|| encode(black_box(&model)))
     });
-    let request = obvious_decode(body);
-    group.bench_function("encode/obvious", |bencher| {
+    let request = naive_decode(body);
+    group.bench_function("encode/naive", |bencher| {
         bencher.iter(|| black_box(&request).encode_to_vec())
     });
     group.finish();
 }
 
-/// Splits a batch into ten, or by the size of the largest of those; there is no obvious implementation of the latter.
+/// Splits a batch into ten, or by the size of the largest of those; there is no naive implementation of the latter.
 fn splitting(criterion: &mut Criterion, class: Class, body: &Bytes) {
     let count = samples([body]);
     let mut group = group(criterion, &format!("split/{class}"), count);
@@ -104,10 +104,10 @@ fn merging(criterion: &mut Criterion, class: Class, bodies: &[Bytes]) {
                 },
             );
             group.bench_function(
-                BenchmarkId::new(format!("obvious/{kind}"), count),
+                BenchmarkId::new(format!("naive/{kind}"), count),
                 |bencher| {
                     bencher.iter(|| {
-                        obvious::merge(bodies.iter().map(obvious_decode).collect()).encode_to_vec()
+                        naive::merge(bodies.iter().map(naive_decode).collect()).encode_to_vec()
                     });
                 },
             );
@@ -118,15 +118,11 @@ fn merging(criterion: &mut Criterion, class: Class, bodies: &[Bytes]) {
                     bencher.iter(|| merge(black_box(&models)));
                 },
             );
-            let requests: Vec<Request> = bodies.iter().map(obvious_decode).collect();
+            let requests: Vec<Request> = bodies.iter().map(naive_decode).collect();
             group.bench_function(
-                BenchmarkId::new(format!("obvious, merge alone/{kind}"), count),
+                BenchmarkId::new(format!("naive, merge alone/{kind}"), count),
                 |bencher| {
-                    bencher.iter_batched(
-                        || requests.clone(),
-                        obvious::merge,
-                        BatchSize::LargeInput,
-                    );
+                    bencher.iter_batched(|| requests.clone(), naive::merge, BatchSize::LargeInput);
                 },
             );
         }
@@ -163,13 +159,13 @@ fn encode(model: &Model) -> Bytes {
     Profiles::from_model(model.clone()).to_wire()
 }
 
-fn obvious_decode(body: &Bytes) -> Request {
+fn naive_decode(body: &Bytes) -> Request {
     Request::decode(body.clone()).expect("the body is valid")
 }
 
 /// The same profile of another program: each string includes the number.
 fn renamed(body: &Bytes, number: usize) -> Bytes {
-    let mut request = obvious_decode(body);
+    let mut request = naive_decode(body);
     if let Some(dictionary) = &mut request.dictionary {
         for text in dictionary.string_table.iter_mut().skip(1) {
             text.push_str(&format!(".{number}"));

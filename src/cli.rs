@@ -20,7 +20,7 @@ pub use self::record::Record;
 pub use self::top::Top;
 #[cfg(feature = "parca")]
 pub use self::upload::{Server, Upload};
-use crate::stderr::tell;
+use crate::stderr::print;
 
 /// The profile collector: receives, processes and exports profiles, as configured in a YAML file.
 #[derive(Debug, Parser)]
@@ -170,7 +170,7 @@ pub fn answer(answer: &clap::Error) -> ExitCode {
         let _ = answer.print();
     } else {
         // Unprintable characters in arguments are escaped, and colours with them.
-        tell(&lines(&answer.render().to_string()));
+        print(&lines(&answer.render().to_string()));
     }
     u8::try_from(answer.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }

@@ -2,7 +2,7 @@
 
 use profcol_component::Registry;
 
-use crate::elsewhere::ELSEWHERE;
+use crate::other_distributions::ELSEWHERE;
 
 pub const REGISTRY: Registry = Registry {
     receivers: profcol_receivers::ALL,

@@ -1,6 +1,6 @@
 //! The component registry, shared with tests and tools.
 
 mod components;
-mod elsewhere;
+mod other_distributions;
 
 pub use components::REGISTRY;

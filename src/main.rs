@@ -55,7 +55,7 @@ fn end(result: Result<ExitCode, CommandError>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(failure) => {
-            stderr::tell(&format!("Error: {}\n", failure.report()));
+            stderr::print(&format!("Error: {}\n", failure.report()));
             failure.exit_code()
         }
     }

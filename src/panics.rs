@@ -5,11 +5,11 @@ use std::panic::{set_hook, take_hook};
 
 use profcol_printable::{indented, lines};
 
-use crate::stderr::tell;
+use crate::stderr::print;
 
 /// Prints every panic except those that a parser of untrusted records turns into refusals.
 pub fn install_hook() {
-    let tell = take_hook();
+    let print = take_hook();
     set_hook(Box::new(move |panic| {
         #[cfg(feature = "parca")]
         if profcol_parca::ipc::catches_panics() {
@@ -17,7 +17,7 @@ pub fn install_hook() {
         }
         // Some messages quote the text that caused the panic.
         match lines(&panic.to_string()) {
-            Cow::Borrowed(_) => tell(panic),
+            Cow::Borrowed(_) => print(panic),
             Cow::Owned(escaped) => write(&escaped),
         }
     }));
@@ -26,5 +26,5 @@ pub fn install_hook() {
 fn write(panic: &str) {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or_default();
-    tell(&format!("thread '{name}' {}\n", indented(panic)));
+    print(&format!("thread '{name}' {}\n", indented(panic)));
 }

@@ -21,7 +21,7 @@ const BUSY_PER_CPU: usize = 8;
 /// Time limit for the first names. At low priority the profiler had none for longer than this.
 const NAMES: Duration = Duration::from_secs(60);
 /// Minimum profiling time.
-const LEAST: Duration = Duration::from_secs(20);
+const MIN_RUNTIME: Duration = Duration::from_secs(20);
 /// Time limit for shutdown; it took 19 to 31 seconds when each queued batch waited for its names.
 const END: Duration = Duration::from_secs(12);
 
@@ -141,7 +141,7 @@ fn an_overloaded_host_gets_names_and_a_whole_profile() {
     wait_until("naming", NAMES, || {
         text(&output).contains("  work  [busy_program]")
     });
-    thread::sleep(LEAST.saturating_sub(began.elapsed()));
+    thread::sleep(MIN_RUNTIME.saturating_sub(began.elapsed()));
 
     let profiled = began.elapsed();
     let pid = profcol.0.id().to_string();

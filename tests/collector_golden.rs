@@ -289,7 +289,7 @@ fn accepts_and_rejects_like_the_collector() {
             let silent = answer.stdout.is_empty() && answer.stderr.is_empty();
             if answer.code != Some(0) || !silent {
                 wrong.push(format!(
-                    "{name} is to be accepted without a word: {answer:#?}"
+                    "{name} must be accepted without warnings: {answer:#?}"
                 ));
             }
             continue;

@@ -16,7 +16,7 @@ use profcol_config::{
     Config, Input, Node, Problems, Resolved, Sources, SystemProviders, print, resolve, yaml,
 };
 use profcol_engine::{Document, Graph, Service};
-use profcol_test_harness::support::{path, root, run};
+use profcol_test_harness::support::{is_root, path, root, run};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -110,14 +110,14 @@ fn parse(text: &str) -> Node {
 }
 
 /// A test environment: a folder, and ports with and without listeners.
-struct Place {
+struct Environment {
     folder: tempfile::TempDir,
     grpc: u16,
     http: u16,
     parca: u16,
 }
 
-impl Place {
+impl Environment {
     fn new() -> Self {
         let free = || std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = |free: &std::net::TcpListener| free.local_addr().expect("bound").port();
@@ -376,8 +376,8 @@ fn all_are_valid(files: Vec<PathBuf>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_example_starts_and_stops() {
     for component in components() {
-        let place = Place::new();
-        let example = place.resolve(&[path(&component.folder().join("example.yaml"))]);
+        let environment = Environment::new();
+        let example = environment.resolve(&[path(&component.folder().join("example.yaml"))]);
         let what = format!("{} {}", component.kind, component.name);
         let document = document(&example, &REGISTRY);
         let for_root = FOR_ROOT
@@ -396,11 +396,6 @@ async fn every_example_starts_and_stops() {
         let report = stopped.unwrap_or_else(|_| panic!("{what} does not stop"));
         assert!(report.failures.is_empty(), "{what}: {:?}", report.failures);
     }
-}
-
-fn is_root() -> bool {
-    std::fs::read_to_string("/proc/self/status")
-        .is_ok_and(|status| status.lines().any(|line| line.starts_with("Uid:\t0\t0")))
 }
 
 async fn start(document: &Document, meter: &Meter, what: &str) -> Service {
@@ -486,8 +481,8 @@ impl Exporter for Sink {
 async fn shutdown_loses_nothing() {
     const SOURCES: &[Entry<dyn Receiver>] = &[entry::<Source>()];
     const SINKS: &[Entry<dyn Exporter>] = &[entry::<Sink>()];
-    let place = Place::new();
-    let backend = backend(&place).await;
+    let environment = Environment::new();
+    let backend = backend(&environment).await;
     for component in components() {
         let Component { kind, name, .. } = component;
         let (registry, cleared, ends) = match kind {
@@ -514,7 +509,7 @@ async fn shutdown_loses_nothing() {
             ),
             Kind::Receiver | Kind::Extension => continue,
         };
-        let resolved = place.resolve(&[
+        let resolved = environment.resolve(&[
             path(&component.folder().join("example.yaml")),
             &format!("yaml:{cleared}"),
             &format!("yaml:{{receivers: {{source: }}, {ends}}}"),
@@ -531,10 +526,10 @@ async fn shutdown_loses_nothing() {
 }
 
 /// The destination of network exporters.
-async fn backend(place: &Place) -> Service {
+async fn backend(environment: &Environment) -> Service {
     let config = format!(
         "yaml:{{receivers: {{otlp: {{protocols: {{grpc: {{endpoint: '127.0.0.1:{}'}}, http: {{endpoint: '127.0.0.1:{}'}}}}}}, parca: {{endpoint: '127.0.0.1:{}'}}}}, exporters: {{nop: }}, service: {{pipelines: {{profiles: {{receivers: [otlp, parca], exporters: [nop]}}}}}}}}",
-        place.grpc, place.http, place.parca
+        environment.grpc, environment.http, environment.parca
     );
     let input = Input {
         configs: vec![config],

@@ -2,7 +2,7 @@
 //! tables, stacks and registers described by the input.
 //!
 //! * It terminates with no more frames than allowed, and only reads memory through the kernel helpers.
-//! * It agrees with an obvious walk that reads word by word, scans lists and caches nothing.
+//! * It agrees with a naive walk that reads word by word, scans lists and caches nothing.
 //! * It yields the same result again, and with the caches filled by earlier samples, even if mappings changed and
 //!   tables were added in between.
 //! * With damaged kernel structures, tables or interpreter state it still terminates.
@@ -29,7 +29,7 @@ mod interpreter;
 mod kernel;
 mod kernel_image;
 mod maps;
-mod obvious;
+mod naive;
 #[path = "../../ebpf/programs/src/php.rs"]
 mod php;
 mod process;
@@ -59,13 +59,13 @@ use crate::scratch::{RECENT_CODE, Scratch};
 use crate::unwind::{CONTINUE, FRAMES_PER_CALL, NO_WINDOW, NO_WINDOW_BYTES};
 
 /// Samples per process.
-const MOST_SAMPLES: usize = 6;
+const MAX_SAMPLES: usize = 6;
 
 fuzz_target!(|data: &[u8]| {
     let mut bytes = Bytes::new(data);
     stage::enter(Process::any(&mut bytes));
     let mut scratch = new_scratch();
-    for _ in 0..MOST_SAMPLES {
+    for _ in 0..MAX_SAMPLES {
         if bytes.is_empty() {
             break;
         }
@@ -95,11 +95,11 @@ fn check(process: &Process, thread: &Thread, scratch: &mut Scratch) {
         assert_eq!(frame_cache, fresh, "cached walk differs from a fresh one");
     }
     if process.is_sound {
-        let (frames, end) = obvious::walk(process, thread);
+        let (frames, end) = naive::walk(process, thread);
         assert_eq!(
             (fresh.frames, fresh.end),
             (frames, end as u32),
-            "the programs' walk differs from the obvious walk"
+            "the programs' walk differs from the naive walk"
         );
     }
 }

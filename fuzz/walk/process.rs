@@ -19,8 +19,8 @@ pub const PAGE: u64 = 4096;
 const FIRST_MAPPING: u64 = 0x40_0000;
 const STACK: u64 = 0x7ffd_0000_0000;
 const STACK_PAGES: u64 = 12;
-const MOST_FILES: usize = 4;
-const MOST_MAPPINGS: usize = 40;
+const MAX_FILES: usize = 4;
+const MAX_MAPPINGS: usize = 40;
 
 #[derive(Default)]
 pub struct Process {
@@ -86,7 +86,7 @@ impl Process {
             of_inner: bytes.below(11),
             stale: [0, 1, FIRST_MAPPING, u64::MAX][bytes.below(4)],
         };
-        for index in 0..1 + bytes.below(MOST_FILES) {
+        for index in 0..1 + bytes.below(MAX_FILES) {
             process.add_file(bytes, index);
         }
         process.add_mappings(bytes);
@@ -172,7 +172,7 @@ impl Process {
             table
         });
         // The last file may be the vDSO.
-        let is_vdso = index + 1 == MOST_FILES;
+        let is_vdso = index + 1 == MAX_FILES;
         let id = if is_vdso {
             file::VDSO
         } else {
@@ -228,7 +228,7 @@ impl Process {
 
     fn add_mappings(&mut self, bytes: &mut Bytes) {
         let mut at = FIRST_MAPPING;
-        for _ in 0..bytes.below(MOST_MAPPINGS) {
+        for _ in 0..bytes.below(MAX_MAPPINGS) {
             let start = at + bytes.below(4) as u64 * PAGE;
             let end = start + (1 + bytes.below(4) as u64) * PAGE;
             let file = bytes.below(self.files.len() + 1);

@@ -14,7 +14,7 @@ use super::label;
 pub struct Upload {
     /// Directory with the recordings, `.padata` and `.padata.zst`
     #[arg(value_name = "DIR")]
-    pub folder: PathBuf,
+    pub directory: PathBuf,
     /// Server: `grpcs://HOST:PORT`, `grpc://HOST:PORT` for plaintext, or `HOST:PORT`
     #[arg(long, value_name = "SERVER", required_unless_present = "dry_run")]
     pub to: Option<Server>,

@@ -15,7 +15,7 @@ use profcol_profile::Model;
 
 use super::{CommandError, print_text};
 use crate::cli::{Compare, Convert, Diff};
-use crate::stderr::tell;
+use crate::stderr::print;
 
 pub fn convert(convert: &Convert) -> Result<(), CommandError> {
     let format = format_of(&convert.to)?;
@@ -178,7 +178,7 @@ fn load(path: &Path) -> Result<Model, CommandError> {
 fn save(path: &Path, content: &[u8]) -> Result<(), CommandError> {
     files::write(path, content).map_err(|error| failed(path, &error))?;
     let name = path.display().to_string();
-    tell(&format!("Wrote {}.\n", line(&name)));
+    print(&format!("Wrote {}.\n", line(&name)));
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use crate::cli::Configuration;
 use crate::notify::Notifier;
 use crate::privileges;
 use crate::signals::Signals;
-use crate::stderr::tell;
+use crate::stderr::print;
 
 /// The default configuration.
 const BUILT_IN: &str = include_str!("../../config-examples/laptop.yaml");
@@ -57,8 +57,8 @@ pub fn run(configuration: &Configuration) -> Result<(), CommandError> {
     };
     if is_built_in {
         session.on_stop = match output() {
-            Some(_) => tell_of_writing,
-            None => || tell("stopping...\n"),
+            Some(_) => announce_writing,
+            None => || print("stopping...\n"),
         };
     }
     let report = in_runtime(serve(&loaded.document, &telemetry, session))?;
@@ -96,7 +96,7 @@ fn introduce() {
             "It writes a profile to {directory} every thirty seconds; open them all with: go tool pprof -http=: {directory}/*.pb.gz\n"
         )
     });
-    tell(&format!(
+    print(&format!(
         "profcol samples every process of this host 99 times a second, and prints the hottest functions every ten seconds.
 Flame graphs of the last hour, live:  http://127.0.0.1:7071/
 {files}Stop it with Ctrl-C. One file instead: profcol record; pipelines of your own: profcol --config FILE
@@ -105,8 +105,8 @@ Flame graphs of the last hour, live:  http://127.0.0.1:7071/
 }
 
 /// Printed on stop, as writing the last profile takes a moment.
-pub fn tell_of_writing() {
-    tell("writing...\n");
+pub fn announce_writing() {
+    print("writing...\n");
 }
 
 pub fn in_runtime<T>(

@@ -50,7 +50,7 @@ pub fn inspect_storage(command: &InspectStorage) -> Result<(), CommandError> {
             Ok(())
         });
         let report = report.map_err(|error| failed(&error))??;
-        bad += unusable + tell(&mut text, &report, unusable);
+        bad += unusable + append_report(&mut text, &report, unusable);
     }
     if let Some(export) = export {
         let exported = export.end()?;
@@ -66,7 +66,7 @@ pub fn inspect_storage(command: &InspectStorage) -> Result<(), CommandError> {
 }
 
 /// Appends a queue's report to the text; returns its number of damaged places.
-fn tell(text: &mut String, report: &QueueReport, unusable: u64) -> u64 {
+fn append_report(text: &mut String, report: &QueueReport, unusable: u64) -> u64 {
     let mut waiting = Counts::default();
     let (mut bytes, mut corrupt) = (0, 0);
     for segment in &report.segments {

@@ -25,7 +25,7 @@ const FUNCTIONS: usize = 20;
 /// Maximum random difference between two samplings, in standard deviations; smaller differences than the minimum are
 /// ignored. Both clocks have the same frequency, and may resonate with a loop.
 const DEVIATIONS: f64 = 4.5;
-const LEAST: f64 = 0.03;
+const MIN_TOLERANCE: f64 = 0.03;
 
 /// Minimum share of whole perf stacks to compare more than their tops.
 const REACHED: f64 = 0.95;
@@ -151,7 +151,7 @@ fn differences(
         );
         let mean = (a + b) / 2.0;
         let spread = mean * (1.0 - mean) * (1.0 / all as f64 + 1.0 / their_all as f64);
-        if (a - b).abs() > LEAST.max(DEVIATIONS * spread.sqrt()) {
+        if (a - b).abs() > MIN_TOLERANCE.max(DEVIATIONS * spread.sqrt()) {
             different.push(Difference {
                 function,
                 place,

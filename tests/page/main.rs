@@ -108,7 +108,7 @@ fn configuration(page: &str, otlp: &str) -> String {
 receivers: {{otlp: {{protocols: {{http: {{endpoint: '{otlp}'}}}}}}}}
 exporters:
   live_view: {{endpoint: '{page}', resolution: 1s}}
-  # ClosedPort listens there: the page shows its errors, and not what is secret.
+  # Nothing listens there: the page shows its errors, and not what is secret.
   otlp_grpc/away: {{endpoint: '127.0.0.1:1', tls: {{insecure: true}}, headers: {{authorization: planted-secret}}}}
 service:
   telemetry: {{metrics: {{level: none}}, logs: {{level: info}}}}

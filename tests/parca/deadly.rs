@@ -129,7 +129,7 @@ fn a_record_that_crashes_the_server_is_dropped_and_all_others_arrive() {
             .filter(|line| line.contains("dropped_samples"));
         let lines: Vec<_> = lines.collect();
         lines.len() == 1
-            && lines[0].contains("each time this batch was sent alone the connection ended")
+            && lines[0].contains("the connection broke every time this batch was sent alone")
     });
     assert!(!server.is_dead());
 }

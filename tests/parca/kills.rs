@@ -16,7 +16,7 @@ use profcol_test_harness::support::skip;
 use crate::files::{names, recorder, uploader_config};
 
 /// Far more than there are; reaching it is a bug.
-const MOST_STEPS: usize = 200;
+const MAX_STEPS: usize = 200;
 
 /// Far longer than delivery takes.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -92,7 +92,7 @@ fn a_recorder_killed_at_any_step_loses_no_acknowledged_batch() {
     let Some(killer) = Killer::new() else {
         return;
     };
-    for step in 1..MOST_STEPS {
+    for step in 1..MAX_STEPS {
         let folder = tempfile::tempdir().unwrap();
         // Each file is completed and compressed after two batches.
         let config = crate::files::recorder_config(folder.path(), "max_file_bytes: 6000");
@@ -137,7 +137,7 @@ fn a_recorder_killed_at_any_step_loses_no_acknowledged_batch() {
             usize::from(step % 2 == 0)
         );
     }
-    panic!("not done after {MOST_STEPS} steps");
+    panic!("not done after {MAX_STEPS} steps");
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn an_uploader_killed_at_any_step_loses_nothing_and_duplicates_little() {
         return;
     };
     const MAX_IN_FLIGHT: usize = 2;
-    for step in 1..MOST_STEPS {
+    for step in 1..MAX_STEPS {
         let folder = tempfile::tempdir().unwrap();
         let (recorded, client) = recorder(folder.path(), "max_file_bytes: 6000");
         for samples in BATCHES {
@@ -176,5 +176,5 @@ fn an_uploader_killed_at_any_step_loses_nothing_and_duplicates_little() {
             return;
         }
     }
-    panic!("not done after {MOST_STEPS} steps");
+    panic!("not done after {MAX_STEPS} steps");
 }

@@ -30,7 +30,7 @@ const EXCEPTIONS: &[Exceptions] = &[
         cases: &["generic/2/2", "generic/2/3"],
         on: &[OtlpGrpc, ParcaGrpc],
         always: true,
-        why: "they wait for a frame with data; what is no gRPC call is refused by headers alone",
+        why: "h2spec waits for DATA; a request that is not gRPC is refused with headers only",
     },
     Exceptions {
         cases: &[
@@ -41,19 +41,19 @@ const EXCEPTIONS: &[Exceptions] = &[
         ],
         on: &[OtlpGrpc, ParcaGrpc],
         always: true,
-        why: "h2spec leaves out what tries the windows where an answer has no data",
+        why: "h2spec skips flow control cases if responses have no body",
     },
     Exceptions {
         cases: &["http2/4.2/3"],
         on: &[OtlpGrpc, ParcaGrpc],
         always: true,
-        why: "its headers are larger than the least limit of a frame, 16 KiB, and not than ours, which we announce",
+        why: "its HEADERS frame exceeds the minimum frame size limit, 16 KiB, but not the larger one that we announce",
     },
     Exceptions {
         cases: &["http2/5.1.2/1"],
         on: &[OtlpGrpc, ParcaGrpc],
         always: false,
-        why: "by a window of no bytes it means to keep streams open, which an answer without data does not need",
+        why: "it keeps streams open with a zero window, which a response without body does not need",
     },
     Exceptions {
         cases: &[
@@ -68,13 +68,13 @@ const EXCEPTIONS: &[Exceptions] = &[
         ],
         on: &[OtlpGrpc, ParcaGrpc, OtlpHttp, OtlpHttps],
         always: false,
-        why: "the request is refused by its first headers; hyper resets such a stream, and h2 ignores what comes on it after",
+        why: "the first HEADERS frame already refuses the request; hyper resets the stream, and h2 ignores later frames on it",
     },
     Exceptions {
         cases: &["http2/3.5/2"],
         on: &[OtlpHttp, OtlpHttps],
         always: true,
-        why: "what does not begin as HTTP/2 is read as HTTP/1.1 there, and refused as such",
+        why: "a connection without the HTTP/2 preface is treated as HTTP/1.1, and refused as such",
     },
 ];
 

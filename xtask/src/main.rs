@@ -46,7 +46,7 @@ usage: cargo xtask <command>
              with --quick, the most important ones in about three minutes: unit tests, components, command line
   check      all checks except tests: fmt, layers, unused, clippy, a build without default features, and bpf --check
   nightly    checks too slow for each change: deny, features, cross, all kernels, kubernetes-test, helm, the
-             packages, the longest tests and long fuzzing (some two hours; --list prints it)
+             packages, the longest tests and long fuzzing (about two hours; --list prints it)
   fmt        check formatting
   clippy     clippy, warnings denied
   layers     dependency direction between crates, and no references between sibling components
@@ -59,8 +59,8 @@ usage: cargo xtask <command>
              oldest and the newest only, and not on aarch64
   systemd    profile a host that a real systemd runs, as root (kept in target/systemd)
   helm       render the Helm chart and check it and the manifests against the schemas of Kubernetes, with tools it builds
-             first (some ten minutes; kept in target/peers)
-  kubernetes-test   run the tests with a real Kubernetes API server, which it builds first (some ten minutes; kept in target/peers)
+             first (about ten minutes; kept in target/peers)
+  kubernetes-test   run the tests with a real Kubernetes API server, which it builds first (about ten minutes; kept in target/peers)
   dist       [x86_64|aarch64] [--binary FILE] [--test]   build the static binary, or use this one, and package it: Debian package, RPM,
              image, SBOM and checksums (target/packages); with --test, also test installing and upgrading, as root
   bench      ebpf [options]   measure the overhead of the eBPF receiver, as root (bench ebpf --help)

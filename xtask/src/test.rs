@@ -52,7 +52,7 @@ const QUICK_TESTS: &[(&str, &[&str])] = &[
 /// The most important tests.
 pub fn quick(workspace: &Workspace) -> Result<()> {
     println!(
-        "The quick tests: about three minutes on 2 CPUs after the build, some ten including it.\n\
+        "The quick tests: about three minutes on 2 CPUs after the build, about ten including it.\n\
          Needs no Go, network or root. `cargo xtask test` runs all tests."
     );
     for (position, (proves, _)) in QUICK_TESTS.iter().enumerate() {
@@ -81,7 +81,7 @@ pub fn longest(workspace: &Workspace) -> Result<()> {
 
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     println!(
-        "All tests: some 28 minutes of one CPU plus the build, which takes as long on a fresh clone.\n\
+        "All tests: about 28 minutes of one CPU plus the build, which takes as long on a fresh clone.\n\
          `cargo xtask test --quick` runs the most important ones in about three minutes.\n  \
          1. `cargo test --workspace`, while the peers are built from their Go modules (kept in target/peers)\n  \
          2. the tests that need these peers\n\

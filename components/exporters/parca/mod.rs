@@ -303,8 +303,8 @@ impl Parca {
                 let samples = profiles.sample_count() as u64;
                 self.given_up_samples.inc_by(samples);
                 Refusal::permanent(format!(
-                    "each time this batch was sent alone the connection ended, and the server may \
-                     have died of it: {status}"
+                    "the connection broke every time this batch was sent alone; the server may have \
+                     crashed: {status}"
                 ))
             }
             SendError::Refused { status, bytes } => self.refused_by(&status, bytes, profiles),

@@ -14,8 +14,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(4);
 const NOT_DELIVERED: &str =
     "profiles are not delivered there; they wait in the queue and are dropped when it is full";
 const REFUSED: &str = "the destination refuses profiles, and they are dropped";
-const CREDENTIALS: &str =
-    "check the token or password (`auth`, `headers`) and what it is allowed to do there";
+const CREDENTIALS: &str = "check the token or password (`auth`, `headers`) and its permissions";
 
 /// Names of checks.
 const CLIENT: &str = "client_settings";
@@ -29,8 +28,7 @@ pub(crate) fn empty_message() -> Message {
 /// The check of a client that cannot be created.
 pub(crate) fn of_settings(error: &StartError) -> Check {
     let error = error.to_string();
-    let fix =
-        "correct what the message names: the endpoint, or the file of a certificate, key or token";
+    let fix = "fix the endpoint, or the certificate, key or token file that the message names";
     let (found, fix) = error.rsplit_once("; ").unwrap_or((&error, fix));
     Check::new(CLIENT, found).fail("profcol does not start with this configuration", fix)
 }

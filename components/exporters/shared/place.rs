@@ -107,7 +107,10 @@ fn of_free_space(directory: &Path, free: u64) -> Check {
     );
     match free {
         0..NOTHING => check.fail("profiles cannot be written and are dropped", fix),
-        NOTHING..LITTLE => check.warn("the disk is almost full; then profiles are dropped", fix),
+        NOTHING..LITTLE => check.warn(
+            "the disk is almost full; profiles are dropped once it is full",
+            fix,
+        ),
         _ => check,
     }
 }

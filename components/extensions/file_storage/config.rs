@@ -57,19 +57,19 @@ impl<'de> Deserialize<'de> for Fsync {
         #[serde(rename_all = "snake_case", untagged)]
         enum Written {
             Collector(bool),
-            Own(Own),
+            FsyncOption(FsyncOption),
         }
         Ok(match Written::deserialize(deserializer)? {
-            Written::Collector(true) | Written::Own(Own::Always) => Self::Always,
-            Written::Own(Own::Interval) => Self::Interval,
-            Written::Collector(false) | Written::Own(Own::Never) => Self::Never,
+            Written::Collector(true) | Written::FsyncOption(FsyncOption::Always) => Self::Always,
+            Written::FsyncOption(FsyncOption::Interval) => Self::Interval,
+            Written::Collector(false) | Written::FsyncOption(FsyncOption::Never) => Self::Never,
         })
     }
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Own {
+enum FsyncOption {
     Always,
     Interval,
     Never,
@@ -85,7 +85,7 @@ impl JsonSchema for Fsync {
     }
 
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        let own = Own::json_schema(generator);
+        let own = FsyncOption::json_schema(generator);
         schemars::json_schema!({ "anyOf": [own, { "type": "boolean" }] })
     }
 }

@@ -17,7 +17,7 @@ use profcol_profile::{Model, Profile, Profiles, ResourceProfiles, Samples, gc};
 pub use self::config::{AttributesConfig, Context};
 use crate::shared::actions::Changes;
 use crate::shared::lists::Lists;
-use crate::shared::rules::{Decision, Met, Open, Rules};
+use crate::shared::rules::{Decision, Open, PartialMatch, Rules};
 
 pub struct AttributesProcessor {
     changes: Changes,
@@ -96,7 +96,7 @@ impl Processor for AttributesProcessor {
 /// The state of changing one batch.
 struct Edit<'a, F> {
     context: Context,
-    met: Met,
+    met: PartialMatch,
     lists: Lists<'a, F>,
 }
 

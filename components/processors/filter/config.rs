@@ -10,11 +10,9 @@ use crate::shared::rules::{self, RuleConfig};
 const INSTEAD: &str = "conditions are lists of attributes here, not OTTL: write \
      `exclude: [{resource_attributes: [{key: service.name, value: shop}]}]` to drop what matches, `include` to keep only that";
 const LOGS: &str =
-    "profcol supports only profiles, remove it; logs are filtered by a Collector beside profcol";
-const METRICS: &str =
-    "profcol supports only profiles, remove it; metrics are filtered by a Collector beside profcol";
-const TRACES: &str =
-    "profcol supports only profiles, remove it; traces are filtered by a Collector beside profcol";
+    "profcol supports only profiles; remove it, and filter logs with a Collector alongside profcol";
+const METRICS: &str = "profcol supports only profiles; remove it, and filter metrics with a Collector alongside profcol";
+const TRACES: &str = "profcol supports only profiles; remove it, and filter traces with a Collector alongside profcol";
 
 /// Drops samples by the attributes of their resource, their profile and their own.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]

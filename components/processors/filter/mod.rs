@@ -17,7 +17,7 @@ use profcol_profile::{Model, Profiles};
 
 pub use self::config::FilterConfig;
 use self::sample_filter::{Dropped, SampleFilter};
-use crate::shared::left::{left_of, pass_left};
+use crate::shared::remainder::{push_remainder, remainder_of};
 use crate::shared::rules::{Decision, Rules};
 
 pub struct FilterProcessor {
@@ -65,7 +65,7 @@ impl FilterProcessor {
         let mut filter = SampleFilter::new(&self.rules, &model.dictionary);
         let resources = model.resources.iter();
         let resources = resources.filter_map(|row| filter.resource(row)).collect();
-        (left_of(profiles, resources), filter.dropped)
+        (remainder_of(profiles, resources), filter.dropped)
     }
 
     fn count(&self, dropped: &Dropped) {
@@ -88,7 +88,7 @@ impl Processor for FilterProcessor {
         if dropped.is_nothing() {
             return next.consume(batch).await;
         }
-        let answer = pass_left(batch, left, next).await;
+        let answer = push_remainder(batch, left, next).await;
         if answer.is_ok() {
             self.count(&dropped);
         }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use profcol_component::SampledProcess;
 use profcol_profile::{Dictionary, Profile, ResourceProfiles, ScopeProfiles};
 
-use crate::shared::rules::{Decision, Met, Open, Rules};
+use crate::shared::rules::{Decision, Open, PartialMatch, Rules};
 use crate::shared::sampled_processes::sampled_processes;
 
 pub(super) struct SampleFilter<'a> {
     rules: &'a Rules,
     dictionary: &'a Dictionary,
     /// Created for the first profile whose samples have to be checked.
-    met: Option<Met>,
+    met: Option<PartialMatch>,
     pub dropped: Dropped,
 }
 

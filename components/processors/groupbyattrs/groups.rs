@@ -14,7 +14,7 @@ type Moves = Vec<(usize, AttributeIdx)>;
 
 /// A list of attributes, split into those that move and those that stay.
 #[derive(Clone, Default)]
-struct Parted {
+struct SplitAttributes {
     moves: Moves,
     stays: Vec<AttributeIdx>,
 }
@@ -22,7 +22,7 @@ struct Parted {
 pub(super) struct Groups<'a> {
     keys: &'a [String],
     dictionary: &'a Dictionary,
-    lists: HashMap<Vec<AttributeIdx>, Parted>,
+    lists: HashMap<Vec<AttributeIdx>, SplitAttributes>,
     pub moved_any: bool,
 }
 
@@ -61,17 +61,17 @@ impl<'a> Groups<'a> {
     /// Splits a profile by its samples' values of the keys. If profile and sample have the same key,
     /// the sample's value wins.
     fn parts(&mut self, profile: &Arc<Profile>) -> Vec<(Moves, Arc<Profile>)> {
-        let of_profile = self.parted(&profile.attributes).clone();
+        let of_profile = self.split(&profile.attributes).clone();
         let mut groups: Vec<(Moves, Samples)> = Vec::new();
         let mut places: HashMap<Moves, usize> = HashMap::new();
         for mut sample in profile.samples.iter() {
-            let parted = self.parted(sample.attributes);
-            sample.attributes = &parted.stays;
-            let place = match places.get(&parted.moves) {
+            let split = self.split(sample.attributes);
+            sample.attributes = &split.stays;
+            let place = match places.get(&split.moves) {
                 Some(&place) => place,
                 None => {
-                    places.insert(parted.moves.clone(), groups.len());
-                    groups.push((parted.moves.clone(), Samples::default()));
+                    places.insert(split.moves.clone(), groups.len());
+                    groups.push((split.moves.clone(), Samples::default()));
                     groups.len() - 1
                 }
             };
@@ -107,17 +107,17 @@ impl<'a> Groups<'a> {
         parts.collect()
     }
 
-    fn parted(&mut self, list: &[AttributeIdx]) -> &Parted {
+    fn split(&mut self, list: &[AttributeIdx]) -> &SplitAttributes {
         if !self.lists.contains_key(list) {
-            let mut parted = Parted::default();
+            let mut split = SplitAttributes::default();
             for &index in list {
                 match self.key_of(index) {
-                    Some(key) => parted.moves.push((key, index)),
-                    None => parted.stays.push(index),
+                    Some(key) => split.moves.push((key, index)),
+                    None => split.stays.push(index),
                 }
             }
-            parted.moves.sort_by_key(|&(key, _)| key);
-            self.lists.insert(list.to_vec(), parted);
+            split.moves.sort_by_key(|&(key, _)| key);
+            self.lists.insert(list.to_vec(), split);
         }
         &self.lists[list]
     }

@@ -90,7 +90,7 @@ impl Key {
 
 impl Source {
     /// The default sources: the attributes of profilers, then the Collector's defaults.
-    fn usual() -> Vec<Self> {
+    fn default_sources() -> Vec<Self> {
         let address = |name: &str| Self::Address(name.into());
         vec![
             Self::Container,
@@ -161,8 +161,8 @@ impl Associations {
     /// Without rules, the defaults.
     pub fn new(mut rules: Vec<Rule>) -> Self {
         if rules.is_empty() {
-            let usual = Source::usual().into_iter();
-            rules = usual.map(|source| Rule::new(vec![source])).collect();
+            let sources = Source::default_sources().into_iter();
+            rules = sources.map(|source| Rule::new(vec![source])).collect();
         }
         let mut shapes: Vec<Vec<Aspect>> = Vec::new();
         let mut numbered = Vec::new();

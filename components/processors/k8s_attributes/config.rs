@@ -257,7 +257,7 @@ impl Config for K8sAttributesConfig {
             problems.add("wait_for", "must be between 0s and 1m");
         }
         if self.passthrough && self.wait_for > Duration::ZERO {
-            problems.add("wait_for", "has no effect with passthrough: remove it");
+            problems.add("wait_for", "has no effect with passthrough; remove it");
         }
         if !self.filter.node.is_empty() && !self.filter.node_from_env_var.is_empty() {
             problems.add(
@@ -314,7 +314,7 @@ impl K8sAttributesConfig {
         {
             problems.add(
                 "filter",
-                "a kubelet always lists all pods of its node: remove it",
+                "a kubelet always lists all pods of its node; remove it",
             );
         }
         for (position, field) in self.extract.metadata.iter().enumerate() {

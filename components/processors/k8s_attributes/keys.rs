@@ -42,12 +42,12 @@ pub enum KeySource {
 #[derive(Debug)]
 pub(super) struct KeyRule {
     from: KeySource,
-    of: Of,
+    of: MetadataKind,
     keys: Keys,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Of {
+pub(super) enum MetadataKind {
     Label,
     Annotation,
 }
@@ -95,12 +95,12 @@ impl KeyConfig {
 }
 
 impl KeyRule {
-    pub fn new(config: &KeyConfig, of: Of) -> Result<Self, regex::Error> {
+    pub fn new(config: &KeyConfig, of: MetadataKind) -> Result<Self, regex::Error> {
         let keys = match config.key_regex.is_empty() {
             true => Keys::One {
                 key: config.key.clone(),
                 name: match &*config.tag_name {
-                    "" => usual_name(config.from, of, &config.key),
+                    "" => default_name(config.from, of, &config.key),
                     name => name.to_owned(),
                 },
             },
@@ -122,8 +122,8 @@ impl KeyRule {
 
     pub fn add(&self, meta: &Meta, attributes: &mut Vec<KeyValue>, texts: &mut Texts) {
         let all = match self.of {
-            Of::Label => &meta.labels,
-            Of::Annotation => &meta.annotations,
+            MetadataKind::Label => &meta.labels,
+            MetadataKind::Annotation => &meta.annotations,
         };
         let mut add = |name: &str, value: &str| {
             attributes.push(KeyValue {
@@ -143,7 +143,7 @@ impl KeyRule {
                         continue;
                     };
                     if template.is_empty() {
-                        add(&usual_name(self.from, self.of, key), value);
+                        add(&default_name(self.from, self.of, key), value);
                         continue;
                     }
                     let mut name = String::new();
@@ -157,10 +157,10 @@ impl KeyRule {
     }
 }
 
-fn usual_name(from: KeySource, of: Of, key: &str) -> String {
+fn default_name(from: KeySource, of: MetadataKind, key: &str) -> String {
     let of = match of {
-        Of::Label => "label",
-        Of::Annotation => "annotation",
+        MetadataKind::Label => "label",
+        MetadataKind::Annotation => "annotation",
     };
     format!("k8s.{}.{of}.{key}", from.name())
 }

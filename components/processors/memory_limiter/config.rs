@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 #[schemars(extend("x-refused" = {
-    "max_gc_interval_when_hard_limited": "there is no garbage collector to run, remove it",
-    "max_gc_interval_when_soft_limited": "there is no garbage collector to run, remove it",
-    "min_gc_interval_when_hard_limited": "there is no garbage collector to run, remove it",
-    "min_gc_interval_when_soft_limited": "there is no garbage collector to run, remove it",
+    "max_gc_interval_when_hard_limited": "there is no garbage collector to run; remove it",
+    "max_gc_interval_when_soft_limited": "there is no garbage collector to run; remove it",
+    "min_gc_interval_when_hard_limited": "there is no garbage collector to run; remove it",
+    "min_gc_interval_when_soft_limited": "there is no garbage collector to run; remove it",
 }))]
 pub struct MemoryLimiterConfig {
     /// Maximum age of a memory reading; `1s` is a good value.

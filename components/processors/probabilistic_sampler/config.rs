@@ -11,7 +11,7 @@ pub struct ProbabilisticSamplerConfig {
     /// The percentage that passes.
     pub sampling_percentage: f64,
     /// The unit of the sampling decision.
-    pub by: By,
+    pub by: SamplingUnit,
     /// Interval between sampling decisions; `0s` decides once.
     pub interval: Duration,
     /// Instances with the same seed make the same decisions. Without one, each start uses a random seed.
@@ -21,7 +21,7 @@ pub struct ProbabilisticSamplerConfig {
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum By {
+pub enum SamplingUnit {
     /// Each process by itself; other resources by all of their attributes.
     #[default]
     Process,
@@ -33,7 +33,7 @@ impl Default for ProbabilisticSamplerConfig {
     fn default() -> Self {
         Self {
             sampling_percentage: 100.0,
-            by: By::Process,
+            by: SamplingUnit::Process,
             interval: Duration::from_secs(60),
             hash_seed: None,
         }

@@ -6,7 +6,7 @@ use profcol_component::DropExpiry;
 use profcol_profile::Attributes;
 use ring::digest::{Context, SHA256};
 
-use super::config::{By, ProbabilisticSamplerConfig};
+use super::config::{ProbabilisticSamplerConfig, SamplingUnit};
 use crate::values::text;
 use profcol_metadata::attributes::{PID, find};
 
@@ -17,7 +17,7 @@ const OF_PROCESS: &[&str] = &["host.id", "host.name", PID, "process.creation.tim
 pub(super) struct Draw {
     /// Number of passing hash values, of 2^64.
     passing: u128,
-    by: By,
+    by: SamplingUnit,
     interval: u64,
     seed: u32,
 }
@@ -37,7 +37,7 @@ impl Draw {
         }
     }
 
-    pub fn passes_all(&self) -> bool {
+    pub fn samples_all(&self) -> bool {
         self.passing >= 1 << 64
     }
 
@@ -52,9 +52,9 @@ impl Draw {
             }
         };
         let keys = match self.by {
-            By::Host => OF_HOST,
-            By::Process if find(resource, PID).is_some() => OF_PROCESS,
-            By::Process => {
+            SamplingUnit::Host => OF_HOST,
+            SamplingUnit::Process if find(resource, PID).is_some() => OF_PROCESS,
+            SamplingUnit::Process => {
                 for attribute in resource {
                     add(&attribute.key, &text(&attribute.value));
                 }
@@ -70,7 +70,7 @@ impl Draw {
     }
 
     /// Whether samples taken at `time` pass.
-    pub fn passes(&self, drawn: &Drawn, time: u64) -> bool {
+    pub fn is_sampled(&self, drawn: &Drawn, time: u64) -> bool {
         let mut context = drawn.0.clone();
         let slice = time.checked_div(self.interval).unwrap_or(0);
         context.update(&slice.to_le_bytes());

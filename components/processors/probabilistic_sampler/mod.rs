@@ -20,7 +20,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 pub use self::config::ProbabilisticSamplerConfig;
 use self::draw::Draw;
-use crate::shared::left::{left_of, pass_left};
+use crate::shared::remainder::{push_remainder, remainder_of};
 use profcol_metadata::attributes::{PID, find};
 
 pub struct ProbabilisticSampler {
@@ -63,7 +63,7 @@ impl ProbabilisticSampler {
         })?;
         let draw = Draw::new(config, u32::from_le_bytes(seed));
         Ok(Self {
-            drop_reporter: (!draw.passes_all()).then(|| DropFeedback::of(context).reporter()),
+            drop_reporter: (!draw.samples_all()).then(|| DropFeedback::of(context).reporter()),
             draw,
             dropped_samples: context.meter.counter(
                 "profcol_probabilistic_sampler_dropped_samples",
@@ -88,19 +88,24 @@ impl Left {
         let attributes = row.resource.as_ref().map_or(&none, |it| &it.attributes);
         let pid = find(attributes, PID).and_then(|pid| pid.as_int());
         let drawn = draw.of(attributes);
-        let mut passes = |profile: &&Arc<Profile>| {
+        let mut is_sampled = |profile: &&Arc<Profile>| {
             let time = profile.time_unix_nano;
-            let passes = draw.passes(&drawn, time);
-            if !passes {
+            let is_sampled = draw.is_sampled(&drawn, time);
+            if !is_sampled {
                 self.dropped_samples += profile.samples.len();
                 let process = pid.map(|pid| SampledProcess { pid, time });
                 self.processes
                     .extend(process.map(|it| (it, draw.until(time))));
             }
-            passes
+            is_sampled
         };
         let scopes = row.scopes.iter().map(|scope| ScopeProfiles {
-            profiles: scope.profiles.iter().filter(&mut passes).cloned().collect(),
+            profiles: scope
+                .profiles
+                .iter()
+                .filter(&mut is_sampled)
+                .cloned()
+                .collect(),
             ..scope.clone()
         });
         let scopes: Vec<_> = scopes.filter(|scope| !scope.profiles.is_empty()).collect();
@@ -126,8 +131,8 @@ impl Processor for ProbabilisticSampler {
         if left.dropped_samples == 0 && left.processes.is_empty() {
             return next.consume(batch).await;
         }
-        let passing = left_of(&batch.profiles, left.resources);
-        let answer = pass_left(batch, passing, next).await;
+        let passing = remainder_of(&batch.profiles, left.resources);
+        let answer = push_remainder(batch, passing, next).await;
         if answer.is_ok() {
             self.dropped_samples.inc_by(left.dropped_samples as u64);
         }

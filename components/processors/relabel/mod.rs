@@ -3,7 +3,7 @@
 //! Rules are applied once to each set of attributes, and the result is cached. If the resource alone decides that a
 //! process is dropped, the receiver gets drop feedback.
 
-mod memory;
+mod decision_cache;
 mod samples;
 #[cfg(test)]
 mod tests;
@@ -18,9 +18,9 @@ use profcol_component::{
 use profcol_labels::{RelabelConfig, Rule};
 use profcol_profile::{Attributes, Profiles, Resource, ResourceProfiles, SharedResource};
 
-use self::memory::{CachedDecision, DecisionCache};
+use self::decision_cache::{CachedDecision, DecisionCache};
 use self::samples::SampleFilter;
-use crate::shared::left::{left_of, pass_left};
+use crate::shared::remainder::{push_remainder, remainder_of};
 use crate::shared::sampled_processes::sampled_processes;
 
 pub struct RelabelProcessor {
@@ -117,7 +117,7 @@ impl RelabelProcessor {
         let Some(remaining) = filter.finish() else {
             return next.consume(batch).await;
         };
-        let answer = pass_left(batch, remaining, next).await;
+        let answer = push_remainder(batch, remaining, next).await;
         if answer.is_ok() {
             self.dropped_samples.inc_by(dropped_samples);
         }
@@ -174,8 +174,8 @@ impl Processor for RelabelProcessor {
                 drop_reporter.report_drop(process);
             }
         }
-        let remaining = left_of(&batch.profiles, filtered.resources);
-        let answer = pass_left(batch, remaining, next).await;
+        let remaining = remainder_of(&batch.profiles, filtered.resources);
+        let answer = push_remainder(batch, remaining, next).await;
         if answer.is_ok() {
             self.dropped_samples.inc_by(filtered.dropped_samples as u64);
         }

@@ -10,7 +10,7 @@ use profcol_profile::{
     Samples,
 };
 
-use super::memory::CachedDecision;
+use super::decision_cache::CachedDecision;
 use crate::shared::grouper::Grouper;
 use crate::shared::lists::Rows;
 
@@ -36,7 +36,7 @@ pub(super) struct SampleFilter<'a, F> {
 
 /// The result for samples with the same attributes in one resource: the index of their new
 /// resource, and their new attributes. `None` if they are dropped.
-type Fate = Option<(usize, Vec<AttributeIdx>)>;
+type SampleDecision = Option<(usize, Vec<AttributeIdx>)>;
 
 // === impl SampleLabels ===
 
@@ -79,10 +79,10 @@ impl<'a, F: FnMut(&Attributes) -> CachedDecision> SampleFilter<'a, F> {
 
     pub fn take(&mut self, row: &ResourceProfiles) {
         let mut resources: Vec<Arc<Resource>> = Vec::new();
-        let mut fates: HashMap<Vec<AttributeIdx>, Fate> = HashMap::new();
+        let mut decisions: HashMap<Vec<AttributeIdx>, SampleDecision> = HashMap::new();
         for scope in &row.scopes {
             for profile in &scope.profiles {
-                let parts = self.parts(profile, &mut fates, |filter, list| {
+                let parts = self.parts(profile, &mut decisions, |filter, list| {
                     filter.fate(row, list, &mut resources)
                 });
                 for (number, part) in parts {
@@ -97,12 +97,12 @@ impl<'a, F: FnMut(&Attributes) -> CachedDecision> SampleFilter<'a, F> {
     fn parts(
         &mut self,
         profile: &Arc<Profile>,
-        fates: &mut HashMap<Vec<AttributeIdx>, Fate>,
-        mut decide: impl FnMut(&mut Self, &[AttributeIdx]) -> Fate,
+        decisions: &mut HashMap<Vec<AttributeIdx>, SampleDecision>,
+        mut decide: impl FnMut(&mut Self, &[AttributeIdx]) -> SampleDecision,
     ) -> Vec<(usize, Arc<Profile>)> {
         let mut parts: BTreeMap<usize, Samples> = BTreeMap::new();
         for mut sample in profile.samples.iter() {
-            let fate = match fates.entry(sample.attributes.to_vec()) {
+            let fate = match decisions.entry(sample.attributes.to_vec()) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(place) => place.insert(decide(self, sample.attributes)),
             };
@@ -136,7 +136,7 @@ impl<'a, F: FnMut(&Attributes) -> CachedDecision> SampleFilter<'a, F> {
         row: &ResourceProfiles,
         list: &[AttributeIdx],
         resources: &mut Vec<Arc<Resource>>,
-    ) -> Fate {
+    ) -> SampleDecision {
         let none = Vec::new();
         let of_resource = row.resource.as_ref().map_or(&none, |it| &it.attributes);
         let is_label = |index: &AttributeIdx| self.is_label.get(index.row()) == Some(&true);

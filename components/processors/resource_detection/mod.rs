@@ -77,7 +77,7 @@ impl Factory for ResourceDetectionProcessor {
         config: &ResourceDetectionConfig,
         context: &BuildContext,
     ) -> Result<Box<dyn Processor>, BuildError> {
-        Ok(Box::new(Self::new(config, Places::usual(), context)))
+        Ok(Box::new(Self::new(config, Places::of_this_host(), context)))
     }
 }
 
@@ -127,7 +127,7 @@ impl ResourceDetectionProcessor {
                 Err(error) => {
                     self.failed.inc();
                     has_failed = true;
-                    tracing::warn!(detector, %error, "detector failed; retrying later");
+                    tracing::warn!(detector, %error, "Detector failed; retrying later.");
                 }
             }
         }
@@ -245,7 +245,7 @@ impl Processor for ResourceDetectionProcessor {
 // === impl Places ===
 
 impl Places {
-    fn usual() -> Self {
+    fn of_this_host() -> Self {
         Self {
             docker: docker::endpoint(),
             ec2: ec2::endpoint(),

@@ -2,9 +2,9 @@
 
 pub(crate) mod actions;
 pub(crate) mod grouper;
-pub(crate) mod left;
 pub(crate) mod lists;
 pub(crate) mod lookup_waiter;
+pub(crate) mod remainder;
 pub(crate) mod resource_cache;
 pub(crate) mod rules;
 pub(crate) mod sampled_processes;

@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use profcol_component::{Code, CodeAddress};
 use tokio::sync::Notify;
 
-use super::asked::Module;
+use super::unresolved::Module;
 
 /// Number of places taken at once, of one executable.
 const CHUNK: usize = 64;
@@ -37,7 +37,7 @@ struct State {
 /// An executable with pending places.
 struct Waiting {
     module: Module,
-    places: HashMap<CodeAddress, PendingPlace>,
+    places: HashMap<CodeAddress, PendingAddress>,
     /// The sum over its places.
     weight: u64,
     /// CPU time that it has used of its worker so far.
@@ -46,7 +46,7 @@ struct Waiting {
 }
 
 #[derive(Default)]
-struct PendingPlace {
+struct PendingAddress {
     weight: u64,
     waits: Vec<Weak<Wait>>,
 }

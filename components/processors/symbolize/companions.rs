@@ -10,40 +10,40 @@ use profcol_debuginfo::{CommonLink, build_id};
 use profcol_elf::Source;
 use profcol_symbols::{Companions, OnHost};
 
-use super::asked::Module;
 use super::debuginfod::FileRequest;
-use super::files::{Files, Sought};
+use super::files::{FileLookup, Files};
 use super::pace::{Stopping, UntilStop};
+use super::unresolved::Module;
 
 /// Files on this host, else from debuginfod servers where they have such files.
-pub(super) struct Beside {
+pub(super) struct CompanionFiles {
     executable: PathBuf,
     on_host: OnHost,
     files: Arc<Files>,
     stopping: Arc<Stopping>,
     /// The last requested file that is still being downloaded.
-    coming: RefCell<Option<FileRequest>>,
+    download: RefCell<Option<FileRequest>>,
 }
 
-impl Beside {
+impl CompanionFiles {
     pub fn new(files: Arc<Files>, module: &Module, stopping: Arc<Stopping>) -> Self {
         Self {
             executable: module.path.clone(),
             on_host: files.companions(module),
             files,
             stopping,
-            coming: RefCell::default(),
+            download: RefCell::default(),
         }
     }
 
     /// The file being downloaded that may have more information.
-    pub fn coming(&self) -> Option<FileRequest> {
-        self.coming.borrow().clone()
+    pub fn download(&self) -> Option<FileRequest> {
+        self.download.borrow().clone()
     }
 
-    fn noted(&self, sought: Sought<File>) -> Option<Rc<dyn Source>> {
-        if sought.coming.is_some() {
-            self.coming.replace(sought.coming);
+    fn noted(&self, sought: FileLookup<File>) -> Option<Rc<dyn Source>> {
+        if sought.download.is_some() {
+            self.download.replace(sought.download);
         }
         let found: Rc<dyn Source> = Rc::new(sought.found?);
         Some(self.until_stop(found))
@@ -63,19 +63,19 @@ impl Beside {
     }
 }
 
-impl Companions for Beside {
+impl Companions for CompanionFiles {
     fn separate(&self, executable: &dyn Source) -> Option<Rc<dyn Source>> {
         let found = self.logged(self.on_host.separate(executable), "a debug file");
         found.or_else(|| self.noted(self.files.debug_file(&build_id(executable)?)))
     }
 
     fn common(&self, link: &CommonLink) -> Option<Rc<dyn Source>> {
-        let found = self.logged(self.on_host.common(link), "a common file of dwz");
+        let found = self.logged(self.on_host.common(link), "a dwz supplementary file");
         found.or_else(|| self.noted(self.files.debug_file(link.build_id()?)))
     }
 
     fn package(&self) -> Option<Rc<dyn Source>> {
-        self.logged(self.on_host.package(), "a package of .dwo files")
+        self.logged(self.on_host.package(), "a .dwp package")
     }
 
     fn split(&self, compiled_in: &Path, name: &Path) -> Option<Rc<dyn Source>> {

@@ -132,9 +132,9 @@ impl Config for SymbolizeConfig {
                 problems.add(key, format!("must be between 1 and {max}"));
             }
         }
-        const LEAST: u64 = 16 << 20;
-        if self.max_memory < LEAST {
-            problems.add("max_memory", format!("must be at least {LEAST}"));
+        const MIN_MEMORY: u64 = 16 << 20;
+        if self.max_memory < MIN_MEMORY {
+            problems.add("max_memory", format!("must be at least {MIN_MEMORY}"));
         }
         if !(self.max_cpu > 0.0 && self.max_cpu <= 1.0) {
             problems.add("max_cpu", "must be above 0 and at most 1");

@@ -10,9 +10,9 @@ use profcol_component::{Executable, IntCounter, Subscription};
 use profcol_debuginfo::{build_id, open_regular};
 use profcol_symbols::OnHost;
 
-use super::asked::Module;
-use super::debuginfod::{Debuginfod, Fetched, FileRequest, What};
+use super::debuginfod::{Debuginfod, Fetched, FileKind, FileRequest};
 use super::pace::Stopping;
+use super::unresolved::Module;
 use crate::values::hex;
 
 /// Executables offered by receivers, and where to look for others.
@@ -77,10 +77,12 @@ impl Files {
     }
 
     /// The executable with this build ID, from this host or from a debuginfod server.
-    pub fn open(&self, module: &Module) -> Sought<Arc<File>> {
+    pub fn open(&self, module: &Module) -> FileLookup<Arc<File>> {
         match self.open_here(module) {
-            Some(file) => Sought::of(file),
-            None => self.ask(&module.build_id, What::Executable).map(Arc::new),
+            Some(file) => FileLookup::of(file),
+            None => self
+                .ask(&module.build_id, FileKind::Executable)
+                .map(Arc::new),
         }
     }
 
@@ -113,29 +115,29 @@ impl Files {
     }
 
     /// A file with DWARF, from a debuginfod server.
-    pub fn debug_file(&self, build_id: &[u8]) -> Sought<File> {
-        self.ask(&hex(build_id).into(), What::DebugInfo)
+    pub fn debug_file(&self, build_id: &[u8]) -> FileLookup<File> {
+        self.ask(&hex(build_id).into(), FileKind::DebugInfo)
     }
 
     /// Whether it is still being downloaded.
-    pub fn is_coming(&self, request: &FileRequest) -> bool {
+    pub fn is_downloading(&self, request: &FileRequest) -> bool {
         let debuginfod = self.debuginfod.as_ref();
-        debuginfod.is_some_and(|debuginfod| debuginfod.is_coming(request))
+        debuginfod.is_some_and(|debuginfod| debuginfod.is_downloading(request))
     }
 
-    fn ask(&self, build_id: &Arc<str>, what: What) -> Sought<File> {
+    fn ask(&self, build_id: &Arc<str>, what: FileKind) -> FileLookup<File> {
         let Some(debuginfod) = &self.debuginfod else {
-            return Sought::nowhere();
+            return FileLookup::nowhere();
         };
         let build_id = Arc::clone(build_id);
         let request = FileRequest { build_id, what };
         match debuginfod.find(&request) {
-            Fetched::Here(file) => Sought::of(file),
-            Fetched::Coming => Sought {
+            Fetched::Here(file) => FileLookup::of(file),
+            Fetched::Downloading => FileLookup {
                 found: None,
-                coming: Some(request),
+                download: Some(request),
             },
-            Fetched::Nowhere => Sought::nowhere(),
+            Fetched::Nowhere => FileLookup::nowhere(),
         }
     }
 }
@@ -148,30 +150,30 @@ fn roots(module: &Module) -> impl Iterator<Item = PathBuf> {
 }
 
 /// A file, and a pending download that may provide it later.
-pub(super) struct Sought<T> {
+pub(super) struct FileLookup<T> {
     pub found: Option<T>,
-    pub coming: Option<FileRequest>,
+    pub download: Option<FileRequest>,
 }
 
-impl<T> Sought<T> {
+impl<T> FileLookup<T> {
     fn of(found: T) -> Self {
         Self {
             found: Some(found),
-            coming: None,
+            download: None,
         }
     }
 
     fn nowhere() -> Self {
         Self {
             found: None,
-            coming: None,
+            download: None,
         }
     }
 
-    fn map<U>(self, change: impl FnOnce(T) -> U) -> Sought<U> {
-        Sought {
+    fn map<U>(self, change: impl FnOnce(T) -> U) -> FileLookup<U> {
+        FileLookup {
             found: self.found.map(change),
-            coming: self.coming,
+            download: self.download,
         }
     }
 }

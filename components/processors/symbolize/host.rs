@@ -23,7 +23,7 @@ const SLACK: i64 = 1000;
 
 /// A place that is in no executable of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum HostPlace {
+pub(super) enum HostAddress {
     /// An address in the kernel, and its build ID, if given.
     Kernel(u64, Option<Arc<str>>),
     /// An offset in the kernel or the module with this build ID.
@@ -34,9 +34,9 @@ pub(super) enum HostPlace {
 
 /// A place and its owners.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(super) struct PendingLocation {
     location: LocationIdx,
-    place: HostPlace,
+    place: HostAddress,
     /// One of its owners may be of another host or boot.
     is_foreign: bool,
     processes: HashSet<Seen>,
@@ -78,22 +78,22 @@ impl HostNames {
     }
 
     /// Collects the owners of each place.
-    pub fn questions(
+    pub fn pending(
         &self,
         model: &Model,
-        places: HashMap<LocationIdx, HostPlace>,
-    ) -> Vec<Question> {
-        let question = |(location, place)| {
-            let question = Question {
+        places: HashMap<LocationIdx, HostAddress>,
+    ) -> Vec<PendingLocation> {
+        let without_owners = |(location, place)| {
+            let pending = PendingLocation {
                 location,
                 place,
                 is_foreign: false,
                 processes: HashSet::new(),
             };
-            (location, question)
+            (location, pending)
         };
-        let mut questions: HashMap<LocationIdx, Question> =
-            places.into_iter().map(question).collect();
+        let mut pending: HashMap<LocationIdx, PendingLocation> =
+            places.into_iter().map(without_owners).collect();
         for row in &model.resources {
             let owner = self.owner(row);
             let profiles = row.scopes.iter().flat_map(|scope| &scope.profiles);
@@ -105,14 +105,14 @@ impl HostNames {
                     profile.samples.iter().map(|sample| sample.stack).collect();
                 for stack in stacks {
                     for location in model.dictionary.stacks.get(stack) {
-                        if let Some(question) = questions.get_mut(location) {
-                            question.add(is_here, seen.as_ref());
+                        if let Some(pending) = pending.get_mut(location) {
+                            pending.add(is_here, seen.as_ref());
                         }
                     }
                 }
             }
         }
-        questions.into_values().collect()
+        pending.into_values().collect()
     }
 
     fn owner(&self, row: &ResourceProfiles) -> Owner {
@@ -133,9 +133,9 @@ impl HostNames {
     }
 
     /// Reads files, so it must not run on the runtime's threads.
-    pub fn answer(&self, questions: Vec<Question>) -> Vec<(LocationIdx, SymbolResult)> {
-        let is_kernel = |it: &Question| !matches!(it.place, HostPlace::Generated(_));
-        let (kernel, generated): (Vec<_>, Vec<_>) = questions.into_iter().partition(is_kernel);
+    pub fn resolve(&self, pending: Vec<PendingLocation>) -> Vec<(LocationIdx, SymbolResult)> {
+        let is_kernel = |it: &PendingLocation| !matches!(it.place, HostAddress::Generated(_));
+        let (kernel, generated): (Vec<_>, Vec<_>) = pending.into_iter().partition(is_kernel);
         let mut answers = Vec::with_capacity(kernel.len() + generated.len());
         if !kernel.is_empty() {
             self.name_kernel(&kernel, &mut answers);
@@ -146,7 +146,11 @@ impl HostNames {
         answers
     }
 
-    fn name_kernel(&self, questions: &[Question], answers: &mut Vec<(LocationIdx, SymbolResult)>) {
+    fn name_kernel(
+        &self,
+        pending: &[PendingLocation],
+        answers: &mut Vec<(LocationIdx, SymbolResult)>,
+    ) {
         let mut kernel = self.kernel.lock();
         let names = kernel.get_or_insert_with(|| {
             // Names of BPF programs come from the receiver, which may query them.
@@ -162,19 +166,19 @@ impl HostNames {
                  Add CAP_SYSLOG, or set kernel.kptr_restrict to 0 or 1."
             );
         }
-        for question in questions {
-            answers.push((question.location, kernel_frame(names, question)));
+        for location in pending {
+            answers.push((location.location, kernel_frame(names, location)));
         }
     }
 
     fn name_generated(
         &self,
-        questions: &[Question],
+        pending: &[PendingLocation],
         answers: &mut Vec<(LocationIdx, SymbolResult)>,
     ) {
         let mut generated = self.generated.lock();
         let mut known: HashMap<&Seen, Option<ProcessKey>> = HashMap::new();
-        for seen in questions.iter().flat_map(|question| &question.processes) {
+        for seen in pending.iter().flat_map(|location| &location.processes) {
             known.entry(seen).or_insert_with(|| {
                 let key = self.still_there(seen)?;
                 generated.observe(key, seen.process.pid);
@@ -182,18 +186,18 @@ impl HostNames {
             });
         }
         generated.refresh();
-        for question in questions {
-            let mut found = question.processes.iter().map(|seen| {
+        for location in pending {
+            let mut found = location.processes.iter().map(|seen| {
                 let key = (*known.get(seen)?)?;
-                let HostPlace::Generated(address) = question.place else {
+                let HostAddress::Generated(address) = location.place else {
                     return None;
                 };
                 generated.names(&key)?.find(address)
             });
             let first = found.next().flatten();
             let do_agree = found.all(|other| other == first);
-            let answer = match first {
-                _ if question.is_foreign => Err(Reason::NotLocal),
+            let result = match first {
+                _ if location.is_foreign => Err(Reason::NotLocal),
                 Some(code) if do_agree => Ok(one(SymbolFrame {
                     name: code.name.into(),
                     system_name: code.name.into(),
@@ -203,7 +207,7 @@ impl HostNames {
                 })),
                 _ => Err(Reason::NotFound),
             };
-            answers.push((question.location, answer));
+            answers.push((location.location, result));
         }
     }
 
@@ -224,13 +228,13 @@ struct Owner {
     process: Option<LocalProcess>,
 }
 
-impl Question {
+impl PendingLocation {
     fn add(&mut self, is_here: bool, seen: Option<&Seen>) {
         match self.place {
-            HostPlace::Kernel(..) => self.is_foreign |= !is_here,
+            HostAddress::Kernel(..) => self.is_foreign |= !is_here,
             // The same file is the same on every host.
-            HostPlace::KernelFile(..) => {}
-            HostPlace::Generated(_) => match seen {
+            HostAddress::KernelFile(..) => {}
+            HostAddress::Generated(_) => match seen {
                 Some(seen) if !self.processes.contains(seen) => {
                     self.processes.insert(seen.clone());
                 }
@@ -241,20 +245,20 @@ impl Question {
     }
 }
 
-fn kernel_frame(names: &KernelSymbolizer, question: &Question) -> SymbolResult {
-    if question.is_foreign {
+fn kernel_frame(names: &KernelSymbolizer, location: &PendingLocation) -> SymbolResult {
+    if location.is_foreign {
         return Err(Reason::NotLocal);
     }
     if names.are_hidden() {
         return Err(Reason::NoNames);
     }
-    let (address, build_id) = match &question.place {
-        HostPlace::Kernel(address, build_id) => (*address, build_id.as_ref()),
-        HostPlace::KernelFile(build_id, offset) => {
+    let (address, build_id) = match &location.place {
+        HostAddress::Kernel(address, build_id) => (*address, build_id.as_ref()),
+        HostAddress::KernelFile(build_id, offset) => {
             let address = names.address_of(build_id, *offset);
             (address.ok_or(Reason::NotLocal)?, Some(build_id))
         }
-        HostPlace::Generated(_) => return Err(Reason::NotFound),
+        HostAddress::Generated(_) => return Err(Reason::NotFound),
     };
     let found = names.find(address);
     let name = found.function.ok_or(Reason::NotFound)?;

@@ -13,19 +13,19 @@
 //! The cost depends on distinct locations, not on samples, and each is resolved once. A batch without anything to
 //! symbolize keeps its bytes. Code outside of executables is resolved by [`HostNames`].
 
-mod asked;
 mod backlog;
 mod companions;
 mod config;
 mod debuginfod;
+mod deferred;
 mod files;
 mod host;
-mod late;
 mod names;
 mod pace;
 mod telemetry;
 #[cfg(test)]
 mod tests;
+mod unresolved;
 mod worker;
 
 use std::collections::HashMap;
@@ -47,17 +47,17 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use self::asked::{Unknown, Unresolved};
 use self::backlog::{Backlog, PLACE_BYTES, Wait};
 pub use self::config::SymbolizeConfig;
 use self::config::Targets;
 use self::debuginfod::Debuginfod;
+use self::deferred::DeferredLookup;
 use self::files::Files;
 use self::host::HostNames;
-use self::late::Late;
 use self::names::Names;
 use self::pace::Stopping;
 use self::telemetry::{Reason, Telemetry};
+use self::unresolved::{Unknown, Unresolved};
 use self::worker::Worker;
 use crate::shared::threads::join_within;
 
@@ -74,7 +74,7 @@ pub struct SymbolizeProcessor {
     stopping: Arc<Stopping>,
     debuginfod: Option<Arc<Debuginfod>>,
     backlog: Arc<Backlog>,
-    late: Arc<Late>,
+    late: Arc<DeferredLookup>,
     /// Whether the last batch was passed on before everything was resolved.
     is_late: AtomicBool,
 }
@@ -117,8 +117,12 @@ impl SymbolizeProcessor {
         let directories = config.debug_directories.iter().map(PathBuf::from);
         let stopping = Arc::<Stopping>::default();
         let debuginfod = config.debuginfod.as_ref().map(|debuginfod| {
-            let usual = std::env::var("DEBUGINFOD_URLS").ok();
-            Debuginfod::new(debuginfod, usual.as_deref(), Arc::clone(&telemetry))
+            let from_environment = std::env::var("DEBUGINFOD_URLS").ok();
+            Debuginfod::new(
+                debuginfod,
+                from_environment.as_deref(),
+                Arc::clone(&telemetry),
+            )
         });
         let debuginfod = debuginfod.transpose()?.map(Arc::new);
         let files = Files::new(
@@ -138,7 +142,7 @@ impl SymbolizeProcessor {
         let backlog = Arc::new(backlog);
         Ok(Self {
             config: config.clone(),
-            late: Arc::new(Late {
+            late: Arc::new(DeferredLookup {
                 names: Arc::clone(&names),
                 backlog: Arc::clone(&backlog),
             }),
@@ -180,7 +184,7 @@ impl SymbolizeProcessor {
         let mut unresolved = Unresolved::of(&model.dictionary, self.config.targets);
         self.telemetry
             .count_unresolved(Reason::NoBuildId, unresolved.anonymous);
-        let mut found = self.find_on_host(model, &mut unresolved).await;
+        let mut found = self.resolve_on_host(model, &mut unresolved).await;
         found.reserve(unresolved.locations.len());
         let keys = unresolved.locations.keys();
         let keys = keys.filter_map(|&location| Some((location, unresolved.code(location)?)));
@@ -240,14 +244,14 @@ impl SymbolizeProcessor {
         }
     }
 
-    async fn find_on_host(&self, model: &Model, unresolved: &mut Unresolved) -> Symbols {
+    async fn resolve_on_host(&self, model: &Model, unresolved: &mut Unresolved) -> Symbols {
         let places = std::mem::take(&mut unresolved.on_host);
         if places.is_empty() {
             return Symbols::default();
         }
-        let questions = self.host_names.questions(model, places);
+        let pending = self.host_names.pending(model, places);
         let host_names = Arc::clone(&self.host_names);
-        match spawn_blocking(move || host_names.answer(questions)).await {
+        match spawn_blocking(move || host_names.resolve(pending)).await {
             Ok(answers) => answers.into_iter().collect(),
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             // The runtime is shutting down.

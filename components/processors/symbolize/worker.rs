@@ -12,15 +12,15 @@ use profcol_component::{Code, CodeAddress, SymbolFrame};
 use profcol_debuginfo::ExtractError;
 use profcol_symbols::{Companions, Style, Symbols, Unresolved, demangle};
 
-use super::asked::Module;
 use super::backlog::{Backlog, Job};
-use super::companions::Beside;
+use super::companions::CompanionFiles;
 use super::config::{Demangle, Priority};
 use super::debuginfod::FileRequest;
 use super::files::Files;
 use super::names::{Names, SymbolResult};
 use super::pace::{Pace, Stopping, UntilStop, cpu_time};
 use super::telemetry::{Reason, Telemetry};
+use super::unresolved::Module;
 
 /// Lower than other programs, but high enough to make progress on a busy host.
 const LOW_NICE: i32 = 10;
@@ -52,7 +52,7 @@ struct Held {
     weight: usize,
     last_use: u64,
     /// The file with its DWARF, while it is downloaded; until then answers are not final.
-    coming: Option<FileRequest>,
+    download: Option<FileRequest>,
 }
 
 /// An executable without tables.
@@ -60,7 +60,7 @@ struct Missing {
     since: Instant,
     reason: Reason,
     /// The file that may have them, while it is downloaded.
-    coming: Option<FileRequest>,
+    download: Option<FileRequest>,
 }
 
 /// The state of the thread, not shared.
@@ -114,7 +114,7 @@ impl Library {
                 if self.worker.stopping.is_set() {
                     return;
                 }
-                let is_final = !self.is_coming(&code.build_id)
+                let is_final = !self.is_downloading(&code.build_id)
                     && !matches!(
                         answer,
                         Err(Reason::NoFile | Reason::NoNames | Reason::Refused)
@@ -130,13 +130,13 @@ impl Library {
     }
 
     /// Whether the file is still being downloaded.
-    fn is_awaited(&self, coming: Option<&FileRequest>) -> bool {
-        coming.is_none_or(|coming| self.worker.files.is_coming(coming))
+    fn is_awaited(&self, download: Option<&FileRequest>) -> bool {
+        download.is_none_or(|download| self.worker.files.is_downloading(download))
     }
 
-    fn is_coming(&self, build_id: &str) -> bool {
+    fn is_downloading(&self, build_id: &str) -> bool {
         let held = self.held.get(build_id);
-        held.is_some_and(|held| held.coming.is_some())
+        held.is_some_and(|held| held.download.is_some())
     }
 
     fn find(&mut self, module: &Module, place: CodeAddress) -> SymbolResult {
@@ -175,17 +175,17 @@ impl Library {
         self.clock += 1;
         let build_id = &module.build_id;
         let held = self.held.get(build_id);
-        if held.is_some_and(|held| !self.is_awaited(held.coming.as_ref())) {
+        if held.is_some_and(|held| !self.is_awaited(held.download.as_ref())) {
             self.held.remove(build_id);
         }
         if !self.held.contains_key(build_id) {
             if let Some(missing) = self.missing.get(build_id)
                 && missing.since.elapsed() < MISSING
-                && self.is_awaited(missing.coming.as_ref())
+                && self.is_awaited(missing.download.as_ref())
             {
                 return Err(missing.reason);
             }
-            let (read, coming) = self.read(module);
+            let (read, download) = self.read(module);
             match read {
                 Ok(symbols) => {
                     let weight = symbols.weight();
@@ -193,7 +193,7 @@ impl Library {
                         symbols,
                         weight,
                         last_use: 0,
-                        coming,
+                        download,
                     };
                     self.held.insert(Arc::clone(build_id), held);
                 }
@@ -204,7 +204,7 @@ impl Library {
                     let missing = Missing {
                         since: Instant::now(),
                         reason,
-                        coming,
+                        download,
                     };
                     self.missing.insert(Arc::clone(build_id), missing);
                     return Err(reason);
@@ -220,15 +220,15 @@ impl Library {
     fn read(&self, module: &Module) -> (Result<Symbols, Reason>, Option<FileRequest>) {
         let executable = self.worker.files.open(module);
         let Some(file) = executable.found else {
-            return (Err(Reason::NoFile), executable.coming);
+            return (Err(Reason::NoFile), executable.download);
         };
         let path = module.path.display();
-        let beside = Rc::new(Beside::new(
+        let companion_files = Rc::new(CompanionFiles::new(
             Arc::clone(&self.worker.files),
             module,
             Arc::clone(&self.worker.stopping),
         ));
-        let companions: Rc<dyn Companions> = beside.clone();
+        let companions: Rc<dyn Companions> = companion_files.clone();
         let max_memory = self.worker.max_memory as u64;
         let file = UntilStop {
             source: file,
@@ -249,7 +249,7 @@ impl Library {
                 Err(Reason::Refused)
             }
         };
-        (read, beside.coming())
+        (read, companion_files.download())
     }
 
     /// Evicts the least recently used tables, and the present executable's if they alone exceed the limit.

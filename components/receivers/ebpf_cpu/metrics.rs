@@ -33,12 +33,11 @@ const TABLE_OUTCOMES: [&str; 6] = [
 ];
 
 const INTERPRETERS: &str = "profcol_ebpf_cpu_interpreters";
-const INTERPRETERS_HELP: &str =
-    "Executables with an interpreter, by whether its functions are shown.";
+const INTERPRETERS_HELP: &str = "Executables with an interpreter, by support.";
 const UNREADABLE: &str = "profcol_ebpf_cpu_unreadable_interpreted_frames";
 const UNREADABLE_HELP: &str = "Interpreted frames without a function, by reason.";
 const NAMES: &str = "profcol_ebpf_cpu_interpreted_functions";
-const NAMES_HELP: &str = "Interpreted functions, by the outcome of reading their names.";
+const NAMES_HELP: &str = "Reads of interpreted function names, by result.";
 
 const LOST_MAPPINGS: &str = "profcol_ebpf_cpu_lost_mappings";
 const LOST_MAPPINGS_HELP: &str =
@@ -108,7 +107,7 @@ impl Metrics {
                 .iter()
                 .map(|&outcome| {
                     let name = "profcol_ebpf_cpu_executables";
-                    let help = "Executables, by the outcome of building their unwind tables.";
+                    let help = "Unwind table builds, by result.";
                     (outcome, labelled(name, help, "outcome", outcome))
                 })
                 .collect(),

@@ -16,7 +16,7 @@ pub struct PadataConfig {
     /// How often to look for new files.
     pub poll_interval: Duration,
     /// What to do with a fully delivered file: `delete`, `keep`, or `move` it to `move_to`.
-    pub after: After,
+    pub after: AfterDelivery,
     /// A directory on the same file system, for `after: move`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub move_to: String,
@@ -32,7 +32,7 @@ pub struct PadataConfig {
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum After {
+pub enum AfterDelivery {
     #[default]
     Delete,
     Keep,
@@ -53,7 +53,7 @@ impl Default for PadataConfig {
             storage_path: String::new(),
             follow: true,
             poll_interval: std::time::Duration::from_secs(10).into(),
-            after: After::Delete,
+            after: AfterDelivery::Delete,
             move_to: String::new(),
             when_undelivered: WhenUndelivered::Retry,
             max_in_flight: 8,
@@ -65,12 +65,15 @@ impl Default for PadataConfig {
 impl Config for PadataConfig {
     fn validate(&self, problems: &mut Problems) {
         if self.storage_path.is_empty() {
-            problems.add("storage_path", "must be set to the folder with the files");
+            problems.add(
+                "storage_path",
+                "must be set to the directory with the files",
+            );
         }
         if self.poll_interval.is_zero() || self.poll_interval.is_negative() {
             problems.add("poll_interval", "must be positive");
         }
-        if (self.after == After::Move) == self.move_to.is_empty() {
+        if (self.after == AfterDelivery::Move) == self.move_to.is_empty() {
             problems.add("move_to", "must be set if and only if `after` is `move`");
         }
         if self.follow && self.when_undelivered == WhenUndelivered::Leave {

@@ -8,7 +8,7 @@
 
 mod config;
 mod delivery;
-mod put_away;
+mod finish;
 #[cfg(test)]
 mod tests;
 
@@ -29,7 +29,7 @@ use tokio::task::spawn_blocking;
 pub use self::config::PadataConfig;
 use self::config::WhenUndelivered;
 use self::delivery::{Delivery, Ledger, Totals};
-use self::put_away::{End, put_away};
+use self::finish::{End, finish_file};
 
 /// How long to wait for batches in flight after a stop.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
@@ -218,7 +218,7 @@ impl Padata {
     /// Delivers one file, with as many attempts as needed.
     async fn deliver(&mut self, delivery: &Delivery, path: &Path) -> Result<FileOutcome, RunError> {
         if let Some(&end) = self.not_finalized.get(path) {
-            return self.put_away(path, end).await;
+            return self.finish_file(path, end).await;
         }
         let progress = Progress::of(path);
         let mut ledger = match progress.read() {
@@ -370,13 +370,13 @@ impl Padata {
         if end == End::Delivered {
             self.counters.delivered_files.inc();
         }
-        self.put_away(path, end).await
+        self.finish_file(path, end).await
     }
 
-    async fn put_away(&mut self, path: &Path, end: End) -> Result<FileOutcome, RunError> {
+    async fn finish_file(&mut self, path: &Path, end: End) -> Result<FileOutcome, RunError> {
         let (file, after) = (path.to_owned(), self.config.after);
         let move_to = PathBuf::from(&self.config.move_to);
-        let putting = in_background(move || put_away(&file, end, after, &move_to));
+        let putting = in_background(move || finish_file(&file, end, after, &move_to));
         if let Err(error) = putting.await? {
             if self.not_finalized.insert(path.to_owned(), end).is_none() {
                 tracing::error!(path = %path.display(), %error, "Failed to delete or move a delivered file; it may be delivered again after a restart.");

@@ -80,7 +80,7 @@ impl Events {
         };
         match events.start_all() {
             Err(EventsError::NoCycles { cpu, error }) if event == Event::Auto => {
-                tracing::info!(cpu, %error, "CPU does not count cycles; sampling by CPU clock.");
+                tracing::info!(cpu, %error, "No hardware cycle counter; sampling by CPU clock.");
                 events.clock = Clock::Cpu;
                 events.by_cpu.clear();
                 events.start_all()?;

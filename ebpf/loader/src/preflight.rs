@@ -89,7 +89,7 @@ pub fn check(is_sidecar: bool) -> Result<(), PreflightError> {
         return Err(PreflightError::LockedDown);
     }
     for (name, cost) in effective.missing_optional() {
-        tracing::warn!("{name} is missing: {cost}.");
+        tracing::warn!(capability = %name, effect = %cost, "Capability missing.");
     }
     let namespace = pid_namespace(Path::new("/"), is_sidecar, std::process::id());
     if let Some(shortfall) = namespace.shortfall {

@@ -121,7 +121,7 @@ fn dispatch(
     take: &mut impl FnMut(Record<'_>),
 ) {
     let Some(mut record) = records::parse(item) else {
-        tracing::error!(bytes = item.len(), "unknown record in the ring buffer");
+        tracing::error!(bytes = item.len(), "Unknown record in the ring buffer.");
         return;
     };
     match (&mut record, sideband) {
@@ -292,7 +292,7 @@ impl Profiler {
     /// Publishes the data for walking the stacks of a Java process.
     pub fn set_java_process(&mut self, process: &ProcessKey, java: &JavaProcess) {
         if let Err(error) = self.parts.java_processes.insert(process, java, 0) {
-            tracing::warn!(pid = process.pid, %error, "failed to publish a Java process");
+            tracing::warn!(pid = process.pid, %error, "Failed to publish a Java process.");
         }
     }
 

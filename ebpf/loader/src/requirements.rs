@@ -113,8 +113,8 @@ fn of_clock(is_synchronised: Option<bool>) -> Requirement {
     match is_synchronised {
         Some(true) => Requirement::met(NAME, "synchronised"),
         Some(false) => Requirement::met(NAME, "not synchronised").limits(
-            "profiles of several hosts do not line up, and backends refuse those of the future",
-            "run a time service: systemctl enable --now systemd-timesyncd, or chrony; in a container the host's counts",
+            "profiles from different hosts do not line up, and backends reject timestamps in the future",
+            "run a time service: systemctl enable --now systemd-timesyncd, or chrony; in a container, synchronize the host's clock",
         ),
         None => Requirement::met(NAME, "unknown: the kernel does not report it"),
     }
@@ -235,10 +235,10 @@ impl Kernel {
 fn types(root: &Path) -> Requirement {
     const NAME: &str = "btf";
     match fs::metadata(root.join("sys/kernel/btf/vmlinux")) {
-        Ok(_) => Requirement::met(NAME, "the kernel describes its types"),
+        Ok(_) => Requirement::met(NAME, "available"),
         Err(error) => Requirement::met(NAME, format!("/sys/kernel/btf/vmlinux: {error}")).prevents(
             NOTHING_IS_PROFILED,
-            "run a kernel that was built with CONFIG_DEBUG_INFO_BTF=y, as those of all large distributions are; \
+            "use a kernel built with CONFIG_DEBUG_INFO_BTF=y, as all large distributions do; \
              in a container mount /sys",
         ),
     }
@@ -287,7 +287,7 @@ impl Capabilities {
     fn found(self, number: u32, name: &'static str) -> Requirement {
         let found = match (self.has(number), self.permits(number)) {
             (true, _) => "held",
-            (false, true) => "not held; CAP_SYS_ADMIN, which is held, stands for it",
+            (false, true) => "missing, but covered by CAP_SYS_ADMIN",
             (false, false) => "not held",
         };
         Requirement::met(name, found)
@@ -350,8 +350,8 @@ fn cgroup_namespace(root: &Path) -> Requirement {
     let found = match namespace {
         Ok(namespace) if namespace.to_str() == Some(FIRST_CGROUP_NAMESPACE) => "the host's",
         // The programs read whole paths in the kernel.
-        Ok(_) => "one of its own; whole paths of cgroups are read in the kernel",
-        Err(_) => "this kernel has none",
+        Ok(_) => "private; cgroup paths are read in the kernel",
+        Err(_) => "not supported by this kernel",
     };
     Requirement::met(NAME, found)
 }
@@ -394,7 +394,7 @@ fn kernel_symbols(root: &Path, held: Capabilities) -> Requirement {
 fn of_cycles(event: Event, opened: io::Result<()>) -> Requirement {
     const NAME: &str = "hardware_cycles";
     let error = match opened {
-        Ok(()) => return Requirement::met(NAME, "the CPUs count cycles"),
+        Ok(()) => return Requirement::met(NAME, "hardware cycle counter available"),
         Err(error) => error,
     };
     if !events::is_no_counter(&error) {
@@ -403,7 +403,7 @@ fn of_cycles(event: Event, opened: io::Result<()>) -> Requirement {
     }
     let found = Requirement::met(
         NAME,
-        "the CPUs count no cycles, as in most virtual machines",
+        "no hardware cycle counter, as in most virtual machines",
     );
     match event {
         Event::Cycles => found.prevents(

@@ -198,7 +198,7 @@ impl Drop for Tables {
             }
             // A slow thread owns all it uses, so it may be detached.
             if thread.is_finished() && thread.join().is_err() {
-                tracing::error!("an unwind table thread panicked");
+                tracing::error!("An unwind table thread panicked.");
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::sections::FrameBytes;
 use crate::span::{Origin, Span, Spans};
 use crate::table::Table;
 use crate::writer::{Step, Writer};
-use crate::{UnwindTableError, golang, instructions, known, leaves, plt};
+use crate::{UnwindTableError, golang, instructions, leaf_functions, plt, well_known};
 
 impl Table {
     pub fn build(elf: &ElfCode, source: &(impl Source + ?Sized)) -> Result<Self, UnwindTableError> {
@@ -83,15 +83,15 @@ impl<'a, S: Source + ?Sized> UnwindInfo<'a, S> {
         }
         let stubs = plt::stubs(elf, source);
         spans.fill(code(self.fixed(stubs)));
-        let returns = known::signal_returns(elf, source, &spans);
+        let returns = well_known::signal_returns(elf, source, &spans);
         spans.fill(code(self.fixed(returns)));
-        let starts = known::context_starts(elf, source, &spans);
+        let starts = well_known::context_starts(elf, source, &spans);
         spans.fill(code(self.fixed(starts)));
         let derived = instructions::rules(elf, source, &spans);
         spans.fill(code(self.fixed(derived)));
-        let leaves = leaves::rules(elf, source, &spans);
+        let leaves = leaf_functions::rules(elf, source, &spans);
         spans.fill(code(self.fixed(leaves)));
-        spans.fill(code(self.fixed(known::entry(elf))));
+        spans.fill(code(self.fixed(well_known::entry(elf))));
         Ok(spans)
     }
 

@@ -84,7 +84,7 @@ pub(crate) fn forget_keys(machine: Machine, bytes: &mut [u8]) {
     /// After the length: the CIE id and the version.
     const BEFORE: usize = 5;
     /// Maximum length of an augmentation.
-    const LONGEST: usize = 8;
+    const MAX_LETTERS: usize = 8;
     if machine != Machine::Aarch64 {
         return;
     }
@@ -101,7 +101,7 @@ pub(crate) fn forget_keys(machine: Machine, bytes: &mut [u8]) {
             continue;
         };
         let mut at = 0;
-        while at < LONGEST && content.get(at).is_some_and(|&letter| letter != 0) {
+        while at < MAX_LETTERS && content.get(at).is_some_and(|&letter| letter != 0) {
             match content.get_mut(at..) {
                 // The following bytes move up, and `DW_CFA_nop` fills the end of the entry.
                 Some(letters @ [b'B' | b'G', ..]) => {

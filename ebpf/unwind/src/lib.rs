@@ -16,14 +16,14 @@ mod golang;
 mod identity;
 mod index;
 mod instructions;
-mod known;
-mod leaves;
+mod leaf_functions;
 mod overlay;
 mod plt;
 mod rules;
 mod sections;
 mod span;
 mod table;
+mod well_known;
 mod window;
 mod writer;
 

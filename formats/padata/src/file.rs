@@ -136,6 +136,6 @@ impl Contents {
 
     fn rows(&self, record: &[u8]) -> Result<RecordBatch, RecordError> {
         let rows: Result<_, BadRecord> = ipc::read(record, self.limit);
-        rows?.ok_or(RecordError::NoBatch)
+        rows?.ok_or(RecordError::Empty)
     }
 }

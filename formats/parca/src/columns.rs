@@ -137,10 +137,10 @@ impl<'a> Column<'a> {
 
     fn is<T: 'static>(&self, expected: &'static str) -> Result<&'a T, RecordError> {
         let array = self.array.as_any().downcast_ref::<T>();
-        array.ok_or_else(|| self.is_not(expected))
+        array.ok_or_else(|| self.unexpected_type(expected))
     }
 
-    fn is_not(&self, expected: &'static str) -> RecordError {
+    fn unexpected_type(&self, expected: &'static str) -> RecordError {
         RecordError::Kind {
             column: self.path(),
             found: self.array.data_type().clone(),
@@ -156,7 +156,7 @@ impl<'a> Column<'a> {
         if !is_whole {
             let path = self.path();
             let reason = format!("the runs of {path:?} do not end with its last row");
-            return Err(RecordError::Shape(reason));
+            return Err(RecordError::Layout(reason));
         }
         Ok(RunColumn {
             column: *self,
@@ -232,7 +232,7 @@ impl<'a> Column<'a> {
     ) -> Result<&'a T, RecordError> {
         let values: &'a Arc<dyn Array> = values;
         let array = values.as_any().downcast_ref::<T>();
-        array.ok_or_else(|| self.is_not(expected))
+        array.ok_or_else(|| self.unexpected_type(expected))
     }
 }
 

@@ -9,9 +9,9 @@ use crate::schema::VERSION_KEY;
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     #[error(transparent)]
-    Bytes(#[from] BadRecord),
+    Ipc(#[from] BadRecord),
     #[error("the record has no rows")]
-    NoBatch,
+    Empty,
     #[error("the schema has no {VERSION_KEY:?}")]
     NoVersion,
     #[error("{VERSION_KEY:?} is {found:?}, expected {expected:?}")]
@@ -28,9 +28,9 @@ pub enum RecordError {
         expected: &'static str,
     },
     #[error("column {column:?} is null in row {row}")]
-    Nothing { column: String, row: usize },
+    Null { column: String, row: usize },
     #[error("{0}")]
-    Shape(String),
+    Layout(String),
     #[error("missing stack {id}: a sample refers to it")]
-    NoStack { id: String },
+    MissingStack { id: String },
 }

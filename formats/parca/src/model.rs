@@ -79,7 +79,7 @@ impl Lookup<'_> {
         }
         let stack = of_ids.get(id).copied();
         let stack = stack.or_else(|| stacks.intern(rows, id));
-        let stack = stack.ok_or_else(|| RecordError::NoStack { id: hex(id) })?;
+        let stack = stack.ok_or_else(|| RecordError::MissingStack { id: hex(id) })?;
         of_ids.insert(id, stack);
         of_keys.insert(key, stack);
         Ok(stack)
@@ -213,7 +213,7 @@ impl<'a> Grouping<'a> {
         }
         if self.label_bytes > MAX_LABEL_BYTES {
             let reason = format!("the labels have more than {MAX_LABEL_BYTES} bytes");
-            return Err(RecordError::Shape(reason));
+            return Err(RecordError::Layout(reason));
         }
         let group = self.resources.len();
         self.resources.push(Group {

@@ -83,7 +83,7 @@ fn stacks_with_too_many_frames_are_refused() {
     // One stack with many frames is fine, however many samples have it.
     assert!(check(vec![FRAMES / 3; rows as usize]).is_ok());
     let refused = check(vec![FRAMES; rows as usize]).expect_err("too many");
-    let RecordError::Shape(reason) = refused else {
+    let RecordError::Layout(reason) = refused else {
         panic!("{refused}");
     };
     assert_eq!(reason, "the stacks have more than 16777216 frames");

@@ -47,10 +47,10 @@ mod gzip;
 mod header;
 mod ids;
 mod labels;
-mod late;
 mod read;
 mod rows;
 mod samples;
+mod set_lines;
 mod sets;
 mod symbols;
 #[cfg(test)]

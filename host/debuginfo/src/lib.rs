@@ -12,20 +12,20 @@
 //! while planning (4 MiB), and the reader's buffer.
 
 mod compress;
-mod elsewhere;
 mod error;
 mod extraction;
-mod keep;
 mod parts;
 mod plan;
+mod selection;
 mod separate;
+mod split_dwarf;
 #[cfg(test)]
 mod tests;
 
-pub use elsewhere::ExternalDwarf;
 pub use error::ExtractError;
 pub use extraction::Extraction;
-pub use keep::Dwarf;
 pub use parts::{CommonLink, common, package, split};
 pub use plan::{Contents, Plan};
+pub use selection::Dwarf;
 pub use separate::{Places, Separate, build_id, open_regular, separate};
+pub use split_dwarf::ExternalDwarf;

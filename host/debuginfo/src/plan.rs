@@ -23,8 +23,8 @@ use object::pod;
 use profcol_elf::{Elf, Header, LE, ProgramHeader, SectionHeader, Source, has_data};
 
 use crate::compress::{self, Compressed};
-use crate::elsewhere::{ExternalDwarf, elsewhere};
-use crate::keep::{Dwarf, is_dwarf, is_kept};
+use crate::selection::{Dwarf, is_dwarf, is_kept};
+use crate::split_dwarf::{ExternalDwarf, elsewhere};
 use crate::{ExtractError, Extraction};
 
 /// The largest alignment that the tables in kept sections need.
@@ -267,7 +267,7 @@ fn read(
 fn compressible(elf: &Elf, dwarf: Dwarf) -> Vec<usize> {
     const NEVER: u64 = SHF_ALLOC as u64 | SHF_COMPRESSED as u64;
     /// Smaller sections do not justify the header.
-    const LEAST: u64 = 4096;
+    const MIN_BYTES: u64 = 4096;
     let is_meant = |section: &SectionHeader| match dwarf {
         Dwarf::All | Dwarf::Lines => elf.name(section).starts_with(b".debug_"),
         Dwarf::None => [SHT_SYMTAB, SHT_STRTAB].contains(&section.sh_type.get(LE)),
@@ -275,7 +275,7 @@ fn compressible(elf: &Elf, dwarf: Dwarf) -> Vec<usize> {
     let is_compressible = |(number, section): &(usize, &SectionHeader)| {
         *number != elf.names_section
             && has_data(section)
-            && section.sh_size.get(LE) >= LEAST
+            && section.sh_size.get(LE) >= MIN_BYTES
             && section.sh_flags.get(LE) & NEVER == 0
             && is_meant(section)
             && is_kept(elf.name(section), section, dwarf, &mut Contents::default())

@@ -18,7 +18,7 @@ mod go;
 mod image;
 mod jit;
 mod kernel;
-mod near;
+mod search_hint;
 mod symbols;
 mod table;
 #[cfg(test)]

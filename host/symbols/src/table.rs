@@ -15,7 +15,7 @@ use object::{LittleEndian, pod};
 use profcol_elf::{ElfError, LE, SectionHeader, has_data};
 
 use crate::image::Image;
-use crate::near::Near;
+use crate::search_hint::SearchHint;
 use crate::view::Section;
 
 type Entry = Sym64<LittleEndian>;
@@ -30,7 +30,7 @@ const READS: u64 = 1 << 20;
 /// Functions sorted by address.
 pub struct SymbolTable {
     rows: Vec<Row>,
-    near: Near,
+    hint: SearchHint,
     names: Rc<Section>,
     name_cache: RefCell<NameCache>,
     fuel: crate::view::Fuel,
@@ -69,7 +69,7 @@ impl SymbolTable {
                 let fuel = image.fuel.clone();
                 return Ok(Some(Self {
                     rows,
-                    near: Near::default(),
+                    hint: SearchHint::default(),
                     names,
                     name_cache: RefCell::default(),
                     fuel,
@@ -82,7 +82,7 @@ impl SymbolTable {
     /// The function that contains this address.
     pub fn find(&self, address: u64) -> Option<Row> {
         let after = self
-            .near
+            .hint
             .partition_point(&self.rows, |row| row.address <= address);
         let row = self.rows.get(after.checked_sub(1)?)?;
         let is_behind = row.size > 0 && address - row.address >= u64::from(row.size);

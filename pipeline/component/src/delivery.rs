@@ -93,8 +93,8 @@ pub struct QueueBatchSettings {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 #[schemars(extend("x-refused" = {
-    "cache_size": "idle partitions use no memory, remove it",
-    "idle_timeout": "idle partitions use no memory, remove it",
+    "cache_size": "idle partitions use no memory; remove it",
+    "idle_timeout": "idle partitions use no memory; remove it",
 }))]
 pub struct PartitionSettings {
     /// Batches are merged only if they have equal values for these metadata keys.

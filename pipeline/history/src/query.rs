@@ -35,12 +35,12 @@ pub struct QueryResult {
 pub struct Timeline {
     pub start: u64,
     pub step: u64,
-    pub series: Vec<Line>,
+    pub series: Vec<TimeSeries>,
     pub others: Vec<u64>,
 }
 
 #[derive(Debug, Default, PartialEq, Serialize)]
-pub struct Line {
+pub struct TimeSeries {
     pub value: String,
     pub points: Vec<u64>,
 }
@@ -67,7 +67,7 @@ pub struct Process {
 /// Maximum points of a timeline; more would be invisible.
 const MAX_POINTS: u64 = 600;
 /// Labels that differ between the threads of a process.
-const OF_THREADS: [&str; 2] = ["thread_name", "thread_id"];
+const THREAD_LABELS: [&str; 2] = ["thread_name", "thread_id"];
 
 impl History {
     pub fn call_tree(&self, query: &Query, base: Option<&Query>) -> QueryResult {
@@ -136,11 +136,11 @@ impl History {
                 }
             }
         }
-        let mut lines: Vec<Line> = by_value
+        let mut lines: Vec<TimeSeries> = by_value
             .into_iter()
-            .map(|(value, points)| Line { value, points })
+            .map(|(value, points)| TimeSeries { value, points })
             .collect();
-        let total = |line: &Line| line.points.iter().sum::<u64>();
+        let total = |line: &TimeSeries| line.points.iter().sum::<u64>();
         lines.sort_by(|left, right| (total(right), &left.value).cmp(&(total(left), &right.value)));
         let mut others = vec![0; points];
         for line in lines.drain(limit.min(lines.len())..) {
@@ -347,7 +347,7 @@ impl Chunk {
         let labels = labels.into_iter().flat_map(|labels| labels.iter());
         labels
             .map(|&(name, value)| (self.text(name).to_owned(), self.text(value).to_owned()))
-            .filter(|(name, _)| !OF_THREADS.contains(&name.as_str()))
+            .filter(|(name, _)| !THREAD_LABELS.contains(&name.as_str()))
             .collect()
     }
 

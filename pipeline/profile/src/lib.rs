@@ -3,7 +3,9 @@
 //! It follows OTLP's `ProfilesDictionary`: strings, functions, mappings, locations, stacks, attributes and links are
 //! deduplicated tables, and samples are columns of indices into them.
 //!
-//! ```text Profiles ── cheap handle: clone = one reference count; wire bytes as received └ Model decoded on first use
+//! ```text
+//! Profiles ── cheap handle: clone = one reference count; wire bytes as received
+//!   └ Model                  decoded on first use
 //!       ├ Dictionary          tables, shared by all resources of the batch
 //!       │   strings  functions  mappings  locations  stacks  attributes  links
 //!       └ ResourceProfiles*   one process or container

@@ -16,7 +16,7 @@ use crate::disk::{Disk, DiskFile};
 pub struct Random(pub u64);
 
 #[derive(Clone)]
-pub struct SimulatedDisk(Arc<Mutex<World>>);
+pub struct SimulatedDisk(Arc<Mutex<DiskState>>);
 
 /// Failure rates per thousand operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct Faults {
     pub remove: u64,
 }
 
-struct World {
+struct DiskState {
     random: Random,
     faults: Faults,
     capacity: u64,
@@ -73,7 +73,7 @@ impl Random {
 
 impl SimulatedDisk {
     pub fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(World {
+        Self(Arc::new(Mutex::new(DiskState {
             random: Random(seed),
             faults: Faults::default(),
             capacity: u64::MAX,
@@ -196,7 +196,7 @@ impl SimulatedDisk {
     }
 }
 
-impl World {
+impl DiskState {
     fn bytes(&self) -> u64 {
         let sizes = self
             .names

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::commands::CommandError;
-use crate::stderr::tell;
+use crate::stderr::print;
 
 /// Waits for a line on the pipe, then execs the command.
 const WAIT: &str = "read -r _ < \"$1\"; shift; exec \"$@\"";
@@ -72,7 +72,7 @@ impl Started {
             .spawn()
             .map_err(|error| failed("/bin/sh", &error))?;
         let cgroup = Cgroup::with(child.id()).inspect_err(|error| {
-            tell(&format!(
+            print(&format!(
                 "Recording the command without its children: {error}\n"
             ));
         });

@@ -15,11 +15,11 @@ use profcol_printable::line;
 use serde_json::{Value, json};
 
 use self::command::{Recorded, Started};
-use super::run::{Session, in_runtime, serve, tell_of_writing};
+use super::run::{Session, announce_writing, in_runtime, serve};
 use super::{CommandError, load};
 use crate::cli::{Configuration, Record};
 use crate::privileges;
-use crate::stderr::tell;
+use crate::stderr::print;
 
 /// Refresh interval of the progress line.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -72,13 +72,13 @@ pub fn record(record: &Record, on_top: &Configuration) -> Result<ExitCode, Comma
         format,
         began.elapsed(),
     ) {
-        Some(summary) => tell(&summary),
+        Some(summary) => print(&summary),
         None if record.command.is_empty() => {
             return Err(CommandError::Runtime(NO_SAMPLE.to_owned()));
         }
         // The command's exit code counts.
         None => {
-            tell(&format!("{NO_SAMPLE}\n"));
+            print(&format!("{NO_SAMPLE}\n"));
             return Ok(code);
         }
     }
@@ -160,7 +160,7 @@ fn session(record: &Record, started: Option<Started>) -> (Session, Recorded) {
     let session = Session {
         on_start: Box::new(move || release.send()),
         until: Box::pin(until),
-        on_stop: tell_of_writing,
+        on_stop: announce_writing,
         ..Session::default()
     };
     (session, recorded)
@@ -177,7 +177,7 @@ async fn show_progress(duration: Option<Duration>) {
     let began = Instant::now();
     loop {
         let seconds = began.elapsed().as_secs();
-        tell(&format!(
+        print(&format!(
             "\rRecording: {seconds} s{of}. Ctrl-C ends it and writes the file. "
         ));
         tokio::time::sleep(PROGRESS_INTERVAL).await;
@@ -220,6 +220,6 @@ fn open_in_browser(file: &Path) {
         .stderr(Stdio::null())
         .spawn();
     if let Err(error) = opened {
-        tell(&format!("Failed to open a browser: xdg-open: {error}\n"));
+        print(&format!("Failed to open a browser: xdg-open: {error}\n"));
     }
 }

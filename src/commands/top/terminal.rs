@@ -25,27 +25,27 @@ const MAX_PENDING_KEYS: usize = 64;
 /// The terminal in raw mode on the alternate screen.
 pub struct Screen {
     pub terminal: Terminal<CrosstermBackend<Stdout>>,
-    taken: Taken,
+    raw_mode: RawMode,
 }
 
 /// Whether the terminal still needs restoring; shared with the panic hook, as any thread may panic.
 #[derive(Clone)]
-struct Taken(Arc<AtomicBool>);
+struct RawMode(Arc<AtomicBool>);
 
 impl Screen {
     pub fn take() -> io::Result<Self> {
-        let taken = Taken(Arc::new(AtomicBool::new(true)));
-        let on_panic = taken.clone();
-        let tell = take_hook();
+        let raw_mode = RawMode(Arc::new(AtomicBool::new(true)));
+        let on_panic = raw_mode.clone();
+        let print = take_hook();
         set_hook(Box::new(move |panic| {
             // Restore before printing, or the message is lost with the alternate screen.
             on_panic.restore();
-            tell(panic);
+            print(panic);
         }));
         // From here on, drop restores it on errors.
         let screen = Self {
             terminal: Terminal::new(CrosstermBackend::new(stdout()))?,
-            taken,
+            raw_mode,
         };
         enable_raw_mode()?;
         execute!(stdout(), EnterAlternateScreen, Hide)?;
@@ -55,11 +55,11 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        self.taken.restore();
+        self.raw_mode.restore();
     }
 }
 
-impl Taken {
+impl RawMode {
     fn restore(&self) {
         if self.0.swap(false, Ordering::SeqCst) {
             // The terminal may be gone.

@@ -20,7 +20,7 @@ pub struct View {
     selected: usize,
     pub is_paused: bool,
     /// Restricts functions to one process, unit, pod or container.
-    only: Option<Only>,
+    only: Option<GroupFilter>,
     /// The opened functions; the last is shown with its callers and callees.
     path: Vec<Function>,
     /// Callers of the last one in `path`.
@@ -30,7 +30,7 @@ pub struct View {
 
 /// The group whose functions are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Only {
+pub struct GroupFilter {
     pub label: &'static str,
     pub value: String,
     shown: String,
@@ -63,7 +63,7 @@ pub struct Row {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Target {
     Function(Function),
-    Group(Only),
+    Group(GroupFilter),
 }
 
 /// What the caller must do after a key.
@@ -98,10 +98,10 @@ impl View {
         if let Some(same) = same.filter(|_| self.selected > 0) {
             self.selected = same;
         }
-        self.stay_inside();
+        self.clamp_selection();
     }
 
-    pub fn only(&self) -> Option<&Only> {
+    pub fn only(&self) -> Option<&GroupFilter> {
         self.only.as_ref()
     }
 
@@ -311,7 +311,7 @@ impl View {
         self.rows().get(self.selected).map(|row| row.target.clone())
     }
 
-    fn stay_inside(&mut self) {
+    fn clamp_selection(&mut self) {
         self.selected = self.selected.min(self.rows().len().saturating_sub(1));
     }
 
@@ -381,7 +381,7 @@ impl View {
                 cores: cores(&self.snapshot, row.total),
                 name,
                 detail,
-                target: Target::Group(Only {
+                target: Target::Group(GroupFilter {
                     label: tab.label(),
                     value: row.value,
                     shown: whose,

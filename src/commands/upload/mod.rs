@@ -26,7 +26,7 @@ const SILENT: &[&str] = &["profcol_engine::sender", "profcol::commands::run"];
 pub fn upload(command: &Upload, configuration: &Configuration) -> Result<(), CommandError> {
     let before = recordings(command)?;
     let Some(server) = command.to.as_ref().filter(|_| !command.dry_run) else {
-        return summary::print_contents(&command.folder, &before);
+        return summary::print_contents(&command.directory, &before);
     };
     let own = load::own(&configuration_of(command, server)?);
     let loaded = load::load(&Configuration {
@@ -35,11 +35,11 @@ pub fn upload(command: &Upload, configuration: &Configuration) -> Result<(), Com
         feature_gates: Vec::new(),
     })?;
     let reasons = Arc::new(Reasons::new(&server.address));
-    let telling = Arc::clone(&reasons);
+    let observer = Arc::clone(&reasons);
     let telemetry = SelfTelemetry {
         board: StatusBoard::observed(move |_, status| {
             if let Status::RecoverableError(reason) = status {
-                telling.tell(reason);
+                observer.report(reason);
             }
         }),
         ..SelfTelemetry::default()
@@ -74,16 +74,16 @@ pub fn upload(command: &Upload, configuration: &Configuration) -> Result<(), Com
 }
 
 fn recordings(command: &Upload) -> Result<Vec<Recording>, CommandError> {
-    survey(&command.folder)
-        .map_err(|error| CommandError::Runtime(format!("{}: {error}", command.folder.display())))
+    survey(&command.directory)
+        .map_err(|error| CommandError::Runtime(format!("{}: {error}", command.directory.display())))
 }
 
 /// The pipeline configuration for the command line.
 fn configuration_of(command: &Upload, server: &Server) -> Result<Value, CommandError> {
-    let folder = command.folder.to_str().ok_or_else(|| {
+    let folder = command.directory.to_str().ok_or_else(|| {
         CommandError::Usage(format!(
             "{} is not UTF-8, as paths in a configuration must be",
-            command.folder.display()
+            command.directory.display()
         ))
     })?;
     if command.insecure && server.is_plaintext == Some(false) {

@@ -8,7 +8,7 @@ use profcol_component::{IntCounter, Meter};
 use profcol_padata::Recording;
 
 use super::waiting;
-use crate::stderr::tell;
+use crate::stderr::print;
 
 const WIDTH: u64 = 30;
 const ON_TERMINAL: Duration = Duration::from_millis(200);
@@ -62,7 +62,7 @@ impl Progress {
             }
             tokio::time::sleep(pause).await;
             if !self.is_on_terminal {
-                tell(&format!("{}\n", self.line()));
+                print(&format!("{}\n", self.line()));
             }
         }
     }
@@ -70,14 +70,14 @@ impl Progress {
     pub fn end(&self) {
         if self.is_on_terminal {
             self.draw();
-            tell("\n");
+            print("\n");
         }
     }
 
     /// Leaves the cursor in column 0, so that a log line overwrites the bar.
     fn draw(&self) {
         let bar = bar(self.batches(), self.all_batches);
-        tell(&format!("\x1b[K{bar} {}\r", self.line()));
+        print(&format!("\x1b[K{bar} {}\r", self.line()));
     }
 
     fn line(&self) -> String {
@@ -98,9 +98,9 @@ fn bar(done: u64, all: u64) -> String {
 }
 
 /// Prints a line, over the bar if there is one.
-pub fn say_line(line: &str) {
+pub fn print_line(line: &str) {
     let erase = if is_on_terminal() { "\x1b[K" } else { "" };
-    tell(&format!("{erase}{}\n", profcol_printable::line(line)));
+    print(&format!("{erase}{}\n", profcol_printable::line(line)));
 }
 
 fn is_on_terminal() -> bool {

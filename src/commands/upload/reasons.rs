@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use profcol_component::{Status, StatusBoard};
 
-use super::progress::{Progress, say_line};
+use super::progress::{Progress, print_line};
 
 /// Repeats the same reason at most this often.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
@@ -41,9 +41,9 @@ impl Reasons {
         }
     }
 
-    pub fn tell(&self, reason: &str) {
+    pub fn report(&self, reason: &str) {
         if self.is_due(reason, Instant::now()) {
-            say_line(&format!("Upload failing: {}", on_command_line(reason)));
+            print_line(&format!("Upload failing: {}", on_command_line(reason)));
         }
     }
 
@@ -51,7 +51,7 @@ impl Reasons {
     pub async fn repeat(&self, board: &StatusBoard, progress: &Progress) -> Infallible {
         tokio::time::sleep(QUIET_PERIOD).await;
         if !progress.has_begun() && self.is_silent() {
-            say_line(&format!(
+            print_line(&format!(
                 "Upload has not started: no response from {} for {} seconds; check the address and firewalls",
                 self.address,
                 QUIET_PERIOD.as_secs()
@@ -61,7 +61,7 @@ impl Reasons {
             tokio::time::sleep(POLL_INTERVAL).await;
             for status in board.snapshot().values() {
                 if let Status::RecoverableError(reason) = status {
-                    self.tell(reason);
+                    self.report(reason);
                 }
             }
         }

@@ -61,7 +61,7 @@ type event map[string]any
 
 var printing sync.Mutex
 
-func tell(event event) {
+func emit(event event) {
 	line, err := json.Marshal(event)
 	if err != nil {
 		log.Fatal(err)
@@ -79,9 +79,9 @@ func (connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Co
 func (connections) HandleConn(_ context.Context, happened stats.ConnStats) {
 	switch happened.(type) {
 	case *stats.ConnBegin:
-		tell(event{"connection": "begins"})
+		emit(event{"connection": "begins"})
 	case *stats.ConnEnd:
-		tell(event{"connection": "ends"})
+		emit(event{"connection": "ends"})
 	}
 }
 

@@ -95,14 +95,14 @@ func (s *sending) run() error {
 	}
 	senders.Wait()
 	time.Sleep(time.Duration(s.Stay))
-	tell(event{"done": s.Calls})
+	emit(event{"done": s.Calls})
 	return nil
 }
 
 func (s *sending) call(connection *grpc.ClientConn, request *profiles.ExportProfilesServiceRequest) {
 	for {
 		err := s.attempt(connection, request)
-		tell(outcome(err))
+		emit(outcome(err))
 		if !s.Persist || err == nil || status.Code(err).String() != "Unavailable" {
 			return
 		}

@@ -78,7 +78,7 @@ func (s *serving) run() error {
 		<-signals
 		server.GracefulStop()
 	}()
-	tell(event{"listens": listener.Addr().String()})
+	emit(event{"listens": listener.Addr().String()})
 	return server.Serve(listener)
 }
 
@@ -87,7 +87,7 @@ func (s *serving) reset() tap.ServerInHandle {
 	var met atomic.Int64
 	return func(ctx context.Context, _ *tap.Info) (context.Context, error) {
 		if met.Add(1) <= int64(s.Reset) {
-			tell(event{"reset": 1})
+			emit(event{"reset": 1})
 			return ctx, status.Error(codes.Unavailable, "reset on purpose")
 		}
 		return ctx, nil
@@ -99,20 +99,20 @@ func (s *serving) handler() grpc.MethodHandler {
 	return func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 		request := new(profiles.ExportProfilesServiceRequest)
 		if err := decode(request); err != nil {
-			tell(event{"refused": status.Code(err).String()})
+			emit(event{"refused": status.Code(err).String()})
 			return nil, err
 		}
 		if met.Add(1) <= int64(s.Refuse.Times) {
-			tell(event{"refused": s.Refuse.Code.String(), "at": time.Now().UnixMilli()})
+			emit(event{"refused": s.Refuse.Code.String(), "at": time.Now().UnixMilli()})
 			return nil, s.Refuse.status()
 		}
 		select {
 		case <-time.After(time.Duration(s.Delay)):
 		case <-ctx.Done():
-			tell(event{"cancelled": errors.Is(ctx.Err(), context.Canceled)})
+			emit(event{"cancelled": errors.Is(ctx.Err(), context.Canceled)})
 			return nil, status.FromContextError(ctx.Err()).Err()
 		}
-		tell(event{"taken": samples(request), "at": time.Now().UnixMilli()})
+		emit(event{"taken": samples(request), "at": time.Now().UnixMilli()})
 		return new(profiles.ExportProfilesServiceResponse), nil
 	}
 }

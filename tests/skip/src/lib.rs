@@ -1,4 +1,4 @@
-//! How a test says that it cannot run here: in one line, and never where CI asks for everything.
+//! How a test reports in one line that it cannot run here. In CI a skip is a failure.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -17,7 +17,7 @@ pub fn skip(why: &str) {
     if !reported.insert(why.to_owned()) {
         return;
     }
-    // Not by the macros, whose output is shown of failed tests alone.
+    // Not with the macros: cargo shows their output only for failed tests.
     let _ = writeln!(stderr(), "skipped: {why}");
     if let Some(list) = std::env::var_os(LIST) {
         let list = OpenOptions::new().append(true).create(true).open(list);

@@ -18,7 +18,7 @@ const RENDER_DIFF: &str = "/pyroscope/render-diff";
 const SECOND: u64 = 1000;
 /// Maximum number of points of a timeline, and minimum distance between them.
 const MAX_POINTS: u64 = 1500;
-const LEAST_STEP: u64 = 15 * SECOND;
+const MIN_STEP: u64 = 15 * SECOND;
 /// Maximum number of timelines, sorted by value, descending.
 const MAX_GROUPS: usize = 200;
 
@@ -148,7 +148,7 @@ impl Line {
         let length = span
             .div_ceil(MAX_POINTS)
             .next_multiple_of(SECOND)
-            .max(LEAST_STEP);
+            .max(MIN_STEP);
         let start = range.from / SECOND * SECOND;
         Self {
             steps: Steps { start, length },
@@ -251,13 +251,13 @@ fn nodes(parameters: &Parameters) -> Result<usize, ConnectError> {
 /// Parses `now`, `now-90m`, or Unix time in seconds or milliseconds, into milliseconds.
 fn time(text: &str, now: u64) -> Option<u64> {
     /// The year 5138 in seconds, 1973 in milliseconds.
-    const LEAST_MILLISECONDS: u64 = 100_000_000_000;
+    const MIN_MILLISECONDS: u64 = 100_000_000_000;
     if text == "now" {
         return Some(now);
     }
     let Some(ago) = text.strip_prefix("now-") else {
         let number: u64 = text.parse().ok()?;
-        return Some(match number < LEAST_MILLISECONDS {
+        return Some(match number < MIN_MILLISECONDS {
             true => number * SECOND,
             false => number,
         });

@@ -1,6 +1,6 @@
 //! Reads a file for its upload, on a low-priority thread.
 //!
-//! The thread plans first, so that the size is executable_plan; then it waits until the server wants the file
+//! The thread plans first, so that the size is known; then it waits until the server wants the file
 //! and reads at the given pace. It holds at most [`READ_AHEAD`] chunks that were not sent.
 
 use std::fs::File;

@@ -10,7 +10,7 @@ use profcol_component::BuildError;
 
 use super::config::{ExtractConfig, Origin};
 use super::field::Field;
-use super::keys::{KeyRule, KeySource, Of};
+use super::keys::{KeyRule, KeySource, MetadataKind};
 use super::records::Kind;
 
 /// The namespace whose UID serves as the cluster's.
@@ -34,8 +34,11 @@ impl Rules {
             let name = serde_json::to_value(field).map_err(BuildError::new)?;
             Ok((field, name.as_str().unwrap_or_default().into()))
         });
-        let labels = config.labels.iter().map(|key| (key, Of::Label));
-        let annotations = config.annotations.iter().map(|key| (key, Of::Annotation));
+        let labels = config.labels.iter().map(|key| (key, MetadataKind::Label));
+        let annotations = config
+            .annotations
+            .iter()
+            .map(|key| (key, MetadataKind::Annotation));
         let keys = labels
             .chain(annotations)
             .map(|(key, of)| KeyRule::new(key, of));

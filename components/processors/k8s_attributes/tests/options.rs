@@ -37,7 +37,7 @@ fn validates_the_options() {
     check(
         "{source: kubelet, filter: {node: a}, extract: {metadata: [k8s.pod.name, k8s.node.uid], labels: [{key: a, from: node}]}}",
         "kubelet::endpoint: needs a URL such as https://${env:K8S_NODE_NAME}:10250\n\
-         filter: a kubelet always lists all pods of its node: remove it\n\
+         filter: a kubelet always lists all pods of its node; remove it\n\
          extract::metadata::1: is not part of the pod, and a kubelet has only pods: use source: api\n\
          extract::labels::0::from: a kubelet has only pods: use source: api",
     );
@@ -56,7 +56,7 @@ fn validates_the_options() {
     );
     check(
         "{wait_for: 2m, passthrough: true}",
-        "wait_for: must be between 0s and 1m\nwait_for: has no effect with passthrough: remove it",
+        "wait_for: must be between 0s and 1m\nwait_for: has no effect with passthrough; remove it",
     );
     check(
         "{max_pods: 0, keep_deleted_for: -1s}",

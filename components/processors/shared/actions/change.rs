@@ -15,7 +15,7 @@ pub(super) enum Change {
     Set {
         key: Arc<str>,
         source: Source,
-        when: When,
+        when: SetCondition,
     },
     Delete(Keys),
     Hash(Keys),
@@ -38,7 +38,7 @@ pub(super) enum Source {
 
 /// The condition for setting an attribute.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum When {
+pub(super) enum SetCondition {
     Missing,
     Present,
     Always,
@@ -72,9 +72,9 @@ impl Change {
             })
         };
         match action.action? {
-            ActionKind::Insert => set(When::Missing),
-            ActionKind::Update => set(When::Present),
-            ActionKind::Upsert => set(When::Always),
+            ActionKind::Insert => set(SetCondition::Missing),
+            ActionKind::Update => set(SetCondition::Present),
+            ActionKind::Upsert => set(SetCondition::Always),
             ActionKind::Delete => keys().map(Self::Delete),
             ActionKind::Hash => keys().map(Self::Hash),
             ActionKind::Extract => Some(Self::Extract {
@@ -94,9 +94,9 @@ impl Change {
             Self::Set { key, source, when } => {
                 let present = position(attributes, key).is_some();
                 let due = match when {
-                    When::Missing => !present,
-                    When::Present => present,
-                    When::Always => true,
+                    SetCondition::Missing => !present,
+                    SetCondition::Present => present,
+                    SetCondition::Always => true,
                 };
                 due && match source.value(attributes, metadata) {
                     Some(value) => set(attributes, Arc::clone(key), value),

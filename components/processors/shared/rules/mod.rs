@@ -6,4 +6,4 @@ mod rule;
 
 pub use self::config::RuleConfig;
 pub(crate) use self::config::check;
-pub(crate) use self::rule::{Decision, Met, Open, Rules};
+pub(crate) use self::rule::{Decision, Open, PartialMatch, Rules};

@@ -51,7 +51,7 @@ pub(crate) struct Open<'a> {
 
 /// For each sample condition, which attributes of the dictionary meet it: each attribute is
 /// evaluated once.
-pub(crate) struct Met(Vec<Vec<bool>>);
+pub(crate) struct PartialMatch(Vec<Vec<bool>>);
 
 impl Rules {
     /// `Err` for rules that validation refuses.
@@ -99,12 +99,14 @@ impl Rules {
         is_excluded || self.include.iter().all(is_ruled_out) && !self.include.is_empty()
     }
 
-    pub fn met_in(&self, dictionary: &Dictionary) -> Met {
+    pub fn met_in(&self, dictionary: &Dictionary) -> PartialMatch {
         let rules = self.include.iter().chain(&self.exclude);
         let conditions = rules.flat_map(|rule| &rule.sample);
-        Met(conditions
-            .map(|(_, condition)| condition.rows(dictionary))
-            .collect())
+        PartialMatch(
+            conditions
+                .map(|(_, condition)| condition.rows(dictionary))
+                .collect(),
+        )
     }
 }
 
@@ -127,7 +129,7 @@ impl Rule {
         self.profile.is_empty() && self.sample.is_empty()
     }
 
-    fn holds_for(&self, sample: &[AttributeIdx], met: &Met) -> bool {
+    fn holds_for(&self, sample: &[AttributeIdx], met: &PartialMatch) -> bool {
         self.sample.iter().all(|(number, _)| {
             let rows = met.0.get(*number).map_or(&[][..], Vec::as_slice);
             let meets = |attribute: &AttributeIdx| rows.get(attribute.row()) == Some(&true);
@@ -171,7 +173,7 @@ impl<'a> Open<'a> {
         }
     }
 
-    pub fn keeps(&self, sample: &[AttributeIdx], met: &Met) -> bool {
+    pub fn keeps(&self, sample: &[AttributeIdx], met: &PartialMatch) -> bool {
         let any = |rules: &[&Rule]| rules.iter().any(|rule| rule.holds_for(sample, met));
         !any(&self.exclude) && (self.includes_all || any(&self.include))
     }

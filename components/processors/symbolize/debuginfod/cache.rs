@@ -10,7 +10,7 @@ use profcol_component::IntCounter;
 use profcol_debuginfo::{build_id, open_regular};
 use tempfile::NamedTempFile;
 
-use super::{FileRequest, What};
+use super::{FileKind, FileRequest};
 use crate::values::hex;
 
 /// Prefix of files being downloaded.
@@ -112,7 +112,7 @@ fn name(wanted: &FileRequest) -> String {
 
 fn is_ours(name: &str) -> bool {
     let is_whole = name.rsplit_once('.').is_some_and(|(id, what)| {
-        let names = [What::DebugInfo, What::Executable].map(What::name);
+        let names = [FileKind::DebugInfo, FileKind::Executable].map(FileKind::name);
         id.bytes().all(|it| it.is_ascii_hexdigit()) && names.contains(&what)
     });
     is_whole || name.starts_with(INCOMING)

@@ -38,13 +38,13 @@ const MAX_REMEMBERED: usize = 4096;
 const STEP: u64 = 16 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum What {
+pub(super) enum FileKind {
     /// The file with the DWARF of an executable.
     DebugInfo,
     Executable,
 }
 
-impl What {
+impl FileKind {
     /// As in the URL.
     fn name(self) -> &'static str {
         match self {
@@ -58,19 +58,19 @@ impl What {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FileRequest {
     pub build_id: Arc<str>,
-    pub what: What,
+    pub what: FileKind,
 }
 
 /// The state of a file.
 #[derive(Debug)]
 pub(super) enum Fetched {
     Here(File),
-    Coming,
+    Downloading,
     Nowhere,
 }
 
 enum State {
-    Coming,
+    Downloading,
     NowhereUntil(Instant),
 }
 
@@ -98,16 +98,16 @@ enum Reply {
 }
 
 impl Debuginfod {
-    /// `usual` is `DEBUGINFOD_URLS`, for configurations without servers.
+    /// `from_environment` is `DEBUGINFOD_URLS`, for configurations without servers.
     pub fn new(
         config: &DebuginfodConfig,
-        usual: Option<&str>,
+        from_environment: Option<&str>,
         telemetry: Arc<Telemetry>,
     ) -> Result<Self, BuildError> {
         let mut urls = config.urls.clone();
         if urls.is_empty() {
             // Besides servers, the variable may have elfutils' keywords for signatures.
-            let words = usual.unwrap_or_default().split_whitespace();
+            let words = from_environment.unwrap_or_default().split_whitespace();
             urls.extend(words.filter(|word| is_http_url(word)).map(str::to_owned));
         }
         if urls.is_empty() {
@@ -145,7 +145,7 @@ impl Debuginfod {
         }
         let mut states = self.states.lock();
         match states.get(request) {
-            Some(State::Coming) => return Fetched::Coming,
+            Some(State::Downloading) => return Fetched::Downloading,
             Some(State::NowhereUntil(until)) if Instant::now() < *until => return Fetched::Nowhere,
             _ => {}
         }
@@ -154,14 +154,14 @@ impl Debuginfod {
             return Fetched::Here(file);
         }
         if states.len() >= MAX_REMEMBERED {
-            states.retain(|_, state| matches!(state, State::Coming));
+            states.retain(|_, state| matches!(state, State::Downloading));
         }
         let queue = self.queue.lock();
         let is_sent = queue.as_ref().map(|it| it.try_send(request.clone()));
         match is_sent {
             Some(Ok(())) => {
-                states.insert(request.clone(), State::Coming);
-                Fetched::Coming
+                states.insert(request.clone(), State::Downloading);
+                Fetched::Downloading
             }
             _ => {
                 self.telemetry.count_fetch(Fetch::Busy);
@@ -172,8 +172,8 @@ impl Debuginfod {
         }
     }
 
-    pub fn is_coming(&self, request: &FileRequest) -> bool {
-        matches!(self.states.lock().get(request), Some(State::Coming))
+    pub fn is_downloading(&self, request: &FileRequest) -> bool {
+        matches!(self.states.lock().get(request), Some(State::Downloading))
     }
 
     /// Accepts no more requests.

@@ -82,13 +82,13 @@ impl Fixture {
     async fn fetch(&self, build_id: &str) -> Option<File> {
         let request = FileRequest {
             build_id: build_id.into(),
-            what: What::DebugInfo,
+            what: FileKind::DebugInfo,
         };
         loop {
             match self.debuginfod.find(&request) {
                 Fetched::Here(file) => return Some(file),
                 Fetched::Nowhere => return None,
-                Fetched::Coming => tokio::time::sleep(Duration::from_millis(2)).await,
+                Fetched::Downloading => tokio::time::sleep(Duration::from_millis(2)).await,
             }
         }
     }
@@ -255,27 +255,34 @@ async fn a_stop_does_not_wait_for_servers() {
     let rig = Fixture::new(&[&hangs], 1 << 30, "1h");
     let request = FileRequest {
         build_id: "0123456789abcdef".into(),
-        what: What::Executable,
+        what: FileKind::Executable,
     };
-    assert!(matches!(rig.debuginfod.find(&request), Fetched::Coming));
-    assert!(rig.debuginfod.is_coming(&request));
+    assert!(matches!(
+        rig.debuginfod.find(&request),
+        Fetched::Downloading
+    ));
+    assert!(rig.debuginfod.is_downloading(&request));
     rig.finish().await;
 }
 
 #[test]
 fn servers_default_to_the_environment_variable() {
-    let new = |options: &str, usual: Option<&str>| {
+    let new = |options: &str, from_environment: Option<&str>| {
         let config: SymbolizeConfig = load(options).unwrap();
         let telemetry = Arc::new(Telemetry::new(&context("symbolize")));
-        let made = Debuginfod::new(config.debuginfod.as_ref().unwrap(), usual, telemetry);
+        let made = Debuginfod::new(
+            config.debuginfod.as_ref().unwrap(),
+            from_environment,
+            telemetry,
+        );
         made.map(|made| made.urls)
             .map_err(|error| error.to_string())
     };
-    let usual = Some("ima:enforcing https://a.example/ http://b.example");
+    let from_environment = Some("ima:enforcing https://a.example/ http://b.example");
     let both = ["https://a.example/", "http://b.example"].map(str::to_owned);
-    assert_eq!(new("debuginfod:", usual).unwrap(), both);
+    assert_eq!(new("debuginfod:", from_environment).unwrap(), both);
     assert_eq!(
-        new("debuginfod: {urls: [http://c.example]}", usual).unwrap(),
+        new("debuginfod: {urls: [http://c.example]}", from_environment).unwrap(),
         ["http://c.example"]
     );
     let refused = new("debuginfod:", None).unwrap_err();

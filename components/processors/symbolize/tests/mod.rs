@@ -16,7 +16,7 @@ use profcol_profile::{
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::asked::Module;
+use super::unresolved::Module;
 use super::*;
 
 /// The sampled function of these tests.

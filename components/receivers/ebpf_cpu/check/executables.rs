@@ -12,7 +12,7 @@ const NAME: &str = "unwinding";
 /// Number of files listed by name.
 const SHOWN: usize = 3;
 /// Percentage of files with unwind information below which the check warns.
-const MOST: usize = 90;
+const WARN_BELOW_PERCENT: usize = 90;
 
 #[derive(Default)]
 struct Survey {
@@ -79,14 +79,15 @@ impl Survey {
             found += &format!("; skipped for lack of time: {}", self.not_looked_at);
         }
         let check = Check::new(NAME, found);
-        let is_blind = refused * 10 > processes || !self.unreadable.is_empty() && share < MOST;
+        let is_blind =
+            refused * 10 > processes || !self.unreadable.is_empty() && share < WARN_BELOW_PERCENT;
         if is_blind {
             return check.warn(
                 "stacks in them are truncated",
                 "run it as root, or with CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH and CAP_CHECKPOINT_RESTORE",
             );
         }
-        match share < MOST {
+        match share < WARN_BELOW_PERCENT {
             false => check,
             true => check.warn(
                 "some stacks through them are truncated",

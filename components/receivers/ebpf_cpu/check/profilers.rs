@@ -36,7 +36,7 @@ pub(super) fn check(proc: &Path, own: u32) -> Check {
         return Check::new(NAME, "none");
     }
     Check::new(NAME, found.join(", ")).warn(
-        "each samples this host, so their costs add up; they do not disturb each other",
+        "each one samples this host, so the overhead adds up; they do not interfere",
         "stop those that are not needed",
     )
 }

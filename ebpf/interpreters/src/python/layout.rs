@@ -349,15 +349,15 @@ fn by_offsets(
     };
     let version = word(8).unwrap_or(0);
     if version >> 24 != 3 || version >> 16 & 0xff != at.minor {
-        return Err("its table of offsets is of another version");
+        return Err("its offset table has a different version");
     }
     let is_free_threaded = word(FREE_THREADED).is_some_and(|flag| flag != 0);
     if is_free_threaded && at.minor >= 14 {
-        return Err("free-threaded builds of it are not supported yet");
+        return Err("free-threaded builds are not supported yet");
     }
     let offset = |at: usize| match word(at) {
         Some(offset) if offset < MAX_OFFSET => Ok(offset as u32),
-        _ => Err("its table of offsets contains an invalid offset"),
+        _ => Err("its offset table contains an invalid offset"),
     };
     let frame_bytes = offset(at.frame_size)?;
     let frame_members = [
@@ -367,7 +367,7 @@ fn by_offsets(
         offset(at.frame_owner)?,
     ];
     if frame_bytes > BLOCK_BYTES || frame_members.iter().any(|&member| member >= frame_bytes) {
-        return Err("its table of offsets has frames of an unknown kind");
+        return Err("its offset table describes an unknown frame layout");
     }
     let [frame_previous, frame_code, frame_instruction, frame_owner] = frame_members;
     let first_line = offset(at.code_first_line)?;

@@ -29,7 +29,7 @@ pub struct Outcome {
     pub wrong: usize,
     /// Stacks without the program's functions.
     pub other: usize,
-    pub is_native: usize,
+    pub native: usize,
     pub reads: usize,
     pub frames: usize,
     pub kinds: BTreeMap<String, usize>,
@@ -58,7 +58,7 @@ impl fmt::Display for Outcome {
             self.stacks(),
             self.shares().1 * 100.0,
             self.other,
-            self.is_native,
+            self.native,
             self.reads as f64 / self.frames.max(1) as f64,
         )?;
         for (kind, count) in &self.kinds {
@@ -112,7 +112,7 @@ fn stop(thread: Pid) {
 fn look(jvm: &Jvm, thread: Pid, outcome: &mut Outcome) {
     let registers = ptrace::getregs(thread).unwrap();
     if !jvm.cache.holds(registers.rip) {
-        outcome.is_native += 1;
+        outcome.native += 1;
         return;
     }
     let mut walk = Walk {

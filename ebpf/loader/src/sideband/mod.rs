@@ -141,7 +141,7 @@ impl Drop for SideBand {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the mapping tracker thread panicked");
+            tracing::error!("The mapping tracker thread panicked.");
         }
     }
 }

@@ -63,7 +63,7 @@ impl Rings {
         Ok(rings)
     }
 
-    /// True if a CPU is_new_cpu online: its events so far are missing.
+    /// True if a CPU came online: its events so far are missing.
     pub fn follow(&mut self, online: &[u32], drained: &mut Drained) -> bool {
         let mut is_new_cpu = false;
         for &cpu in online {

@@ -29,7 +29,7 @@ pub enum BadSeries {
     #[error("malformed request: {0}")]
     Wire(#[from] WireError),
     #[error("a label is not valid UTF-8")]
-    NoText,
+    NotUtf8,
     #[error("a series has no label {NAME}")]
     NoName,
     #[error("invalid profile name {name:?}: use letters, digits, _ and :")]
@@ -37,7 +37,7 @@ pub enum BadSeries {
     #[error("a series has a label without a name")]
     EmptyLabel,
     #[error("a series has a duplicate label {name:?}")]
-    Twice { name: String },
+    DuplicateLabel { name: String },
     #[error(transparent)]
     File(#[from] PprofError),
 }
@@ -89,7 +89,7 @@ impl<'a> Series<'a> {
             }
             if !names.insert(*label) {
                 let name = (*label).to_owned();
-                return Err(BadSeries::Twice { name });
+                return Err(BadSeries::DuplicateLabel { name });
             }
         }
         let name = labels.iter().position(|(label, _)| *label == NAME);
@@ -116,7 +116,7 @@ fn read_label(mut label: Reader<'_>) -> Result<(&str, &str), BadSeries> {
             unknown => label.skip(unknown, 0)?,
         }
     }
-    let text = |bytes| str::from_utf8(bytes).map_err(|_| BadSeries::NoText);
+    let text = |bytes| str::from_utf8(bytes).map_err(|_| BadSeries::NotUtf8);
     Ok((text(name)?, text(value)?))
 }
 

@@ -108,7 +108,7 @@ pub fn read_stack_request(batch: &RecordBatch) -> Result<Vec<Box<[u8]>>, RecordE
             "{} columns, expected one column of ids",
             batch.num_columns()
         );
-        return Err(RecordError::Shape(reason));
+        return Err(RecordError::Layout(reason));
     }
     let ids = Columns::new(batch).column(STACK_ID)?.binary()?;
     Ok(ids.iter().flatten().map(Into::into).collect())
@@ -375,7 +375,7 @@ impl Stacks {
         check_version(batch.schema_ref(), Version::V1)?;
         if batch.num_columns() != 3 {
             let reason = format!("{} columns, expected three", batch.num_columns());
-            return Err(RecordError::Shape(reason));
+            return Err(RecordError::Layout(reason));
         }
         let columns = Columns::new(batch);
         let ids = columns.column(STACK_ID)?.binary()?;

@@ -29,7 +29,7 @@ pub fn read_samples(batch: &RecordBatch) -> Result<Samples, RecordError> {
     let ids: &FixedSizeBinaryArray = columns.column(STACK_ID)?.array("16 bytes")?;
     if ids.value_length() != 16 {
         let reason = format!("{STACK_ID:?} has {} bytes, expected 16", ids.value_length());
-        return Err(RecordError::Shape(reason));
+        return Err(RecordError::Layout(reason));
     }
     let stacks: &ListViewArray = columns.column("stacktrace")?.array("views of lists")?;
     let (frames, locations) = Column::new(stacks.values(), "stacktrace").dictionary()?;
@@ -101,7 +101,7 @@ impl Interning<'_> {
     fn take(&mut self, frames: usize) -> Result<(), RecordError> {
         let left = self.left.checked_sub(frames);
         self.left = left.ok_or_else(|| {
-            RecordError::Shape(format!("the stacks have more than {MAX_FRAMES} frames"))
+            RecordError::Layout(format!("the stacks have more than {MAX_FRAMES} frames"))
         })?;
         Ok(())
     }

@@ -55,7 +55,7 @@ impl Watch<'_> {
                     tracing::warn!(
                         socket = path,
                         error,
-                        "failed to query the container runtime; retrying"
+                        "Failed to query the container runtime; retrying."
                     );
                     logged = error;
                 }

@@ -3,7 +3,7 @@
 use gimli::{Dwarf, Unit};
 
 use super::ranges::Bounds;
-use crate::near::Near;
+use crate::search_hint::SearchHint;
 use crate::view::View;
 
 /// Per unit; whole programs with link-time optimization have a few hundred thousand.
@@ -13,7 +13,7 @@ const MAX_FUNCTIONS: usize = 2 << 20;
 #[derive(Default)]
 pub struct Functions {
     rows: Vec<(u64, u64, usize)>,
-    near: Near,
+    hint: SearchHint,
 }
 
 impl Functions {
@@ -52,12 +52,12 @@ impl Functions {
     /// The entry of the function that contains this address.
     pub fn find(&self, address: u64) -> Option<usize> {
         let after = self
-            .near
+            .hint
             .partition_point(&self.rows, |(begin, ..)| *begin <= address);
         let before = self.rows.get(..after)?.iter().rev();
         // Functions do not overlap, except for identical functions that the linker folded.
-        let mut near = before.take(8);
-        let range = near.find(|(_, end, _)| *end > address);
+        let mut nearest = before.take(8);
+        let range = nearest.find(|(_, end, _)| *end > address);
         range.map(|&(_, _, entry)| entry)
     }
 

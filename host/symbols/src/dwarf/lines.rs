@@ -7,7 +7,7 @@ use gimli::{
     LineProgramHeader, LittleEndian, Unit,
 };
 
-use crate::near::Near;
+use crate::search_hint::SearchHint;
 use crate::view::View;
 
 /// Rows per unit; the most are in programs with link-time optimization.
@@ -21,7 +21,7 @@ const MAX_FILES: u64 = 1 << 16;
 pub struct Lines {
     /// Each row extends to the next.
     rows: Vec<Row>,
-    near: Near,
+    hint: SearchHint,
     files: Vec<Arc<str>>,
 }
 
@@ -121,7 +121,7 @@ impl Lines {
     pub fn find(&self, address: u64) -> Option<SourcePosition> {
         // Another sequence may start where one ends.
         let after = self
-            .near
+            .hint
             .partition_point(&self.rows, |row| row.address <= address);
         let row = self.rows.get(after.checked_sub(1)?)?;
         (row.file != NOTHING).then(|| SourcePosition {

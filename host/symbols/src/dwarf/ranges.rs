@@ -2,7 +2,7 @@
 
 use gimli::{AttributeValue, Dwarf, Unit};
 
-use crate::near::Near;
+use crate::search_hint::SearchHint;
 use crate::view::View;
 
 /// Ranges per entry.
@@ -61,7 +61,7 @@ impl Bounds {
 /// Ranges sorted by address; they may be nested.
 pub struct Ranges {
     rows: Vec<Range>,
-    near: Near,
+    hint: SearchHint,
 }
 
 struct Range {
@@ -88,14 +88,14 @@ impl Ranges {
         });
         Self {
             rows: rows.collect(),
-            near: Near::default(),
+            hint: SearchHint::default(),
         }
     }
 
     /// The units that contain this address, the one with the highest start first.
     pub fn at(&self, address: u64) -> impl Iterator<Item = u32> {
         let after = self
-            .near
+            .hint
             .partition_point(&self.rows, |row| row.begin <= address);
         let before = self.rows.get(..after).unwrap_or_default().iter().rev();
         before

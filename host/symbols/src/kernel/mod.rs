@@ -125,7 +125,7 @@ impl KernelSymbolizer {
                 Ok(Err(error)) => {
                     tracing::debug!(%error, "failed to reload kernel symbols");
                 }
-                Err(_) => tracing::error!("kernel symbol reader panicked"),
+                Err(_) => tracing::error!("The kernel symbol reader panicked."),
             }
         }
         if self.reading.is_some() || self.are_hidden() {

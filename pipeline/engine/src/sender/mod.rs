@@ -200,7 +200,7 @@ impl Sender {
 
     /// The outcomes so far.
     pub(crate) fn progress(&self) -> ExporterProgress {
-        self.queue.passes();
+        self.queue.wait_for_entrance();
         self.account.progress(&self.name)
     }
 

@@ -10,11 +10,11 @@ const INTERVAL: Duration = Duration::from_secs(60);
 
 pub(super) struct OverflowLog {
     exporter: String,
-    episode: Mutex<Option<Episode>>,
+    period: Mutex<Option<OverflowPeriod>>,
 }
 
 /// From the first refused batch to the next accepted one.
-struct Episode {
+struct OverflowPeriod {
     logged: Instant,
     dropped: u64,
     refused: u64,
@@ -24,7 +24,7 @@ impl OverflowLog {
     pub(super) fn new(exporter: &str) -> Self {
         Self {
             exporter: exporter.to_owned(),
-            episode: Mutex::default(),
+            period: Mutex::default(),
         }
     }
 
@@ -40,37 +40,37 @@ impl OverflowLog {
 
     /// The queue accepted a batch.
     pub(super) fn ended(&self) {
-        let Some(episode) = self.episode.lock().take() else {
+        let Some(period) = self.period.lock().take() else {
             return;
         };
         tracing::info!(
             otelcol.component.id = %self.exporter,
             otelcol.component.kind = "exporter",
-            dropped_samples = episode.dropped,
-            refused_samples = episode.refused,
+            dropped_samples = period.dropped,
+            refused_samples = period.refused,
             "The sending queue accepts batches again."
         );
     }
 
     fn add(&self, dropped: u64, refused: u64, refusal: &Refusal) {
-        let mut episode = self.episode.lock();
+        let mut period = self.period.lock();
         let now = Instant::now();
-        let is_new = episode.is_none();
-        let episode = episode.get_or_insert(Episode {
+        let is_new = period.is_none();
+        let period = period.get_or_insert(OverflowPeriod {
             logged: now,
             dropped: 0,
             refused: 0,
         });
-        episode.dropped += dropped;
-        episode.refused += refused;
-        if is_new || now - episode.logged >= INTERVAL {
-            episode.logged = now;
+        period.dropped += dropped;
+        period.refused += refused;
+        if is_new || now - period.logged >= INTERVAL {
+            period.logged = now;
             tracing::warn!(
                 otelcol.component.id = %self.exporter,
                 otelcol.component.kind = "exporter",
                 error = %refusal,
-                dropped_samples = episode.dropped,
-                refused_samples = episode.refused,
+                dropped_samples = period.dropped,
+                refused_samples = period.refused,
                 "The sending queue refuses batches."
             );
         }

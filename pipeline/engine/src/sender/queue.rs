@@ -90,7 +90,7 @@ impl Queue {
     }
 
     /// Blocks while the entrance lock is held, which each batch needs.
-    pub(crate) fn passes(&self) {
+    pub(crate) fn wait_for_entrance(&self) {
         drop(self.entrance.lock());
     }
 

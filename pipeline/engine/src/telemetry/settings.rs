@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 #[schemars(extend("x-refused" = {
-    "traces": "profcol records no traces of itself, remove this section",
+    "traces": "profcol does not trace itself; remove this section",
 }))]
 pub struct TelemetrySettings {
     /// Log lines.
@@ -23,9 +23,9 @@ pub struct TelemetrySettings {
     /// Resource attributes of this process, as `key: value`; exported as the metric `target_info`.
     #[schemars(extend("x-refused" = {
         "attributes": "write each attribute as `key: value` under `resource` itself",
-        "detection/development": "resource detection is not supported, write attributes as `key: value`",
-        "detectors": "resource detection is not supported, write attributes as `key: value`",
-        "schema_url": "the Prometheus format has no schema URL, remove it",
+        "detection/development": "resource detection is not supported; write attributes as `key: value`",
+        "detectors": "resource detection is not supported; write attributes as `key: value`",
+        "schema_url": "the Prometheus format has no schema URL; remove it",
     }))]
     pub resource: BTreeMap<String, Option<String>>,
 }
@@ -35,10 +35,10 @@ pub struct TelemetrySettings {
 #[serde(default)]
 #[schemars(extend("x-refused" = {
     "development": "write `level: debug` and `encoding: console` instead",
-    "disable_caller": "log lines have no caller, remove it",
-    "disable_stacktrace": "log lines have no stack traces, remove it",
-    "error_output_paths": "errors of the logger are written to stderr, remove it",
-    "processors": "log lines are not exported, collect them from `output_paths`",
+    "disable_caller": "log lines have no caller information; remove it",
+    "disable_stacktrace": "log lines have no stack traces; remove it",
+    "error_output_paths": "errors of the logger are written to stderr; remove it",
+    "processors": "log lines are not exported; collect them from `output_paths`",
 }))]
 pub struct LogSettings {
     /// Minimum level that is logged.

@@ -3,9 +3,10 @@
 //! Plain data and functions only; [`crate::server`] and [`crate::client`] do the I/O. A unary call is, in each
 //! direction,
 //!
-//! ```text HEADERS  :path /package.Service/Method, content-type application/grpc, grpc-encoding, metadata DATA     00
-//! 0002c5e6 <181734 bytes>          1 byte "compressed?", 4 bytes length, the message HEADERS  grpc-status,
-//! grpc-message, grpc-status-details-bin           (responses only)
+//! ```text
+//! HEADERS  :path /package.Service/Method, content-type application/grpc, grpc-encoding, metadata
+//! DATA     00 0002c5e6 <181734 bytes>          1 byte "compressed?", 4 bytes length, the message
+//! HEADERS  grpc-status, grpc-message, grpc-status-details-bin           (responses only)
 //! ```
 //!
 //! A streaming call repeats the DATA part.

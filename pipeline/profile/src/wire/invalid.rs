@@ -191,12 +191,12 @@ impl fmt::Display for Invalid {
 }
 
 /// Adds a path segment to an error.
-pub(super) trait At<T> {
+pub(super) trait WithPath<T> {
     fn field(self, name: &'static str) -> Result<T, Invalid>;
     fn item(self, name: &'static str, index: usize) -> Result<T, Invalid>;
 }
 
-impl<T, E: Into<Invalid>> At<T> for Result<T, E> {
+impl<T, E: Into<Invalid>> WithPath<T> for Result<T, E> {
     #[inline(always)]
     fn field(self, name: &'static str) -> Result<T, Invalid> {
         self.map_err(|error| within(error.into(), Segment::Field(name)))

@@ -1,4 +1,4 @@
-//! The walk along handmade frames: all the ways in which those of a native frame end, and damage.
+//! Walks handmade frames: every way in which the interpreted frames of a native frame end, and corrupt memory.
 
 use super::super::test_memory::Memory;
 use super::*;

@@ -1,5 +1,4 @@
-//! The walk along handmade control frames: all the ways in which those of a native frame begin and end,
-//! and damage.
+//! Walks handmade control frames: every way in which those of a native frame begin and end, and corrupt memory.
 
 use super::super::test_memory::Memory;
 use super::*;

@@ -1,3 +1,5 @@
+//! Reads closures and their shared functions from handmade memory: moved, replaced and invalid ones.
+
 use super::super::BLOCK_WORDS;
 use super::*;
 use std::collections::BTreeMap;
@@ -57,7 +59,7 @@ fn memory(words: &[(u64, u64)]) -> Memory {
 }
 
 #[test]
-fn a_closure_leads_to_what_its_function_shares() {
+fn finds_the_shared_function_info_of_a_closure() {
     let mut plain = memory(&[(CLOSURE, MAP), (CLOSURE + 32, SHARED | 1)]);
     let found = LAYOUT.function(&mut plain, CLOSURE | 1).unwrap();
     assert_eq!(found.address, SHARED);
@@ -67,7 +69,7 @@ fn a_closure_leads_to_what_its_function_shares() {
 }
 
 #[test]
-fn what_is_no_function_is_none() {
+fn rejects_other_objects() {
     for words in [
         // No memory.
         &[][..],
@@ -85,7 +87,7 @@ fn what_is_no_function_is_none() {
 }
 
 #[test]
-fn functions_that_had_an_address_before_are_told_apart() {
+fn distinguishes_functions_at_a_reused_address() {
     let numbers = [7 << 32 | 2, 5 << 32 | 0xf1a6, 0xdcf];
     let generation = LAYOUT.generation_of(numbers);
     // Flags, the expected number of properties and the bits after the id change.

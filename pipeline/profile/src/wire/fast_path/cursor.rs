@@ -8,7 +8,7 @@ use crate::proto::Reader;
 const CONTINUED: u64 = 0x8080_8080_8080_8080;
 
 /// The end of the enclosing message.
-pub(super) struct Outer(usize);
+pub(super) struct EnclosingEnd(usize);
 
 #[derive(Clone, Copy)]
 pub(super) struct Cursor<'a> {
@@ -33,14 +33,14 @@ impl<'a> Cursor<'a> {
 
     /// Enters a nested message; returns the token for leaving it.
     #[inline(always)]
-    pub fn enter(&mut self) -> Option<Outer> {
+    pub fn enter(&mut self) -> Option<EnclosingEnd> {
         let end = self.end()?;
-        Some(Outer(std::mem::replace(&mut self.end, end)))
+        Some(EnclosingEnd(std::mem::replace(&mut self.end, end)))
     }
 
     /// Leaves a nested message, which must be read to its end.
     #[inline(always)]
-    pub fn leave(&mut self, outer: Outer) -> Option<()> {
+    pub fn leave(&mut self, outer: EnclosingEnd) -> Option<()> {
         let read = self.is_at_end();
         self.end = outer.0;
         read.then_some(())
@@ -70,7 +70,7 @@ impl<'a> Cursor<'a> {
     /// Reads a length; returns the position of the end.
     #[inline(always)]
     pub fn end(&mut self) -> Option<usize> {
-        let len = self.is_mostly_single_byte()?;
+        let len = self.mostly_single_byte()?;
         let end = self.at + len as usize;
         (end <= self.end).then_some(end)
     }
@@ -84,7 +84,8 @@ impl<'a> Cursor<'a> {
         slice
     }
 
-    /// A number below 2^28, such as an index.
+    /// A number below 2^28, such as an index: at most four bytes, of which the last has no continuation bit. The mask
+    /// keeps the bytes up to that one, and the shifts drop the continuation bits.
     #[inline(always)]
     pub fn small(&mut self) -> Option<u32> {
         let word = self.word() as u32;
@@ -99,7 +100,7 @@ impl<'a> Cursor<'a> {
 
     /// A number below 2^28 that is likely to be below 2^7.
     #[inline(always)]
-    pub fn is_mostly_single_byte(&mut self) -> Option<u32> {
+    pub fn mostly_single_byte(&mut self) -> Option<u32> {
         match self.bytes.get(self.at) {
             Some(&tiny) if tiny < 0x80 => {
                 self.at += 1;

@@ -1,7 +1,7 @@
 //! Attribute lists: valid indices and distinct keys.
 
 use super::Walk;
-use crate::wire::invalid::{At, Fault, Invalid};
+use crate::wire::invalid::{Fault, Invalid, WithPath};
 use crate::{AttributeIdx, StringIdx};
 
 /// Lists up to this length are compared pairwise.

@@ -29,8 +29,8 @@ use std::collections::BTreeMap;
 
 use super::decode::Skip;
 use super::fast_path::{self, FastPathState};
-use super::invalid::{At, Fault, Invalid, Reason};
-use super::known::Known;
+use super::invalid::{Fault, Invalid, Reason, WithPath};
+use super::references::Known;
 use super::rows::RowLists;
 use super::tables::{Request, Tables};
 use super::tags::dictionary as tags;

@@ -2,7 +2,7 @@
 
 use super::{Walk, Window, id_length, once, utf8};
 use crate::proto::Reader;
-use crate::wire::invalid::{At, Fault, Invalid, Reason};
+use crate::wire::invalid::{Fault, Invalid, Reason, WithPath};
 use crate::wire::tables::fields;
 use crate::wire::tags::profile;
 use crate::wire::{fast_path, rows};

@@ -4,7 +4,7 @@ use super::{Walk, id_length, utf8};
 use crate::Line;
 use crate::dictionary::{Function, Location, Mapping};
 use crate::proto::WireError;
-use crate::wire::invalid::{At, Fault, Invalid, Reason};
+use crate::wire::invalid::{Fault, Invalid, Reason, WithPath};
 use crate::wire::rows;
 use crate::wire::tables::Tables;
 use crate::wire::tags::dictionary;

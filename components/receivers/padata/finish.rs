@@ -7,7 +7,7 @@ use std::path::Path;
 use profcol_component::files;
 use profcol_padata::{Delivered, Progress, ignore_not_found, is_compressed, with_ending};
 
-use super::config::After;
+use super::config::AfterDelivery;
 
 /// Suffixes for files that could not be fully read or delivered.
 const DAMAGED: &str = "damaged";
@@ -34,7 +34,7 @@ impl End {
 }
 
 /// Finishes a file that must not be read again. A file that was not fully delivered is kept.
-pub fn put_away(file: &Path, end: End, after: After, move_to: &Path) -> io::Result<()> {
+pub fn finish_file(file: &Path, end: End, after: AfterDelivery, move_to: &Path) -> io::Result<()> {
     let progress = Progress::of(file);
     if !is_compressed(file) {
         // What a crash left behind of compressing it.
@@ -50,9 +50,9 @@ pub fn put_away(file: &Path, end: End, after: After, move_to: &Path) -> io::Resu
         return progress.remove();
     }
     match after {
-        After::Delete => ignore_not_found(fs::remove_file(file))?,
-        After::Keep => return progress.write(&Delivered::Everything),
-        After::Move => {
+        AfterDelivery::Delete => ignore_not_found(fs::remove_file(file))?,
+        AfterDelivery::Keep => return progress.write(&Delivered::Everything),
+        AfterDelivery::Move => {
             files::create_directories(move_to)?;
             let name = file.file_name().unwrap_or_default();
             ignore_not_found(fs::rename(file, move_to.join(name)))?;

@@ -1,4 +1,4 @@
-//! The obvious merge: decode into the generated types, look up every row of every dictionary in a `HashMap`, renumber
+//! The naive merge: decode into the generated types, look up every row of every dictionary in a `HashMap`, renumber
 //! every reference, encode. It is only used as the baseline for `profcol-profile`.
 
 use std::collections::HashMap;

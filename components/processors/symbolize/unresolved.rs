@@ -11,7 +11,7 @@ use profcol_profile::{
 };
 
 use super::config::Targets;
-use super::host::HostPlace;
+use super::host::HostAddress;
 use profcol_metadata::attributes::{PID, find};
 
 /// Kernel addresses start here on each architecture.
@@ -43,7 +43,7 @@ pub(super) struct Unresolved {
     pub modules: Vec<Module>,
     pub locations: HashMap<LocationIdx, (usize, CodeAddress), RandomState>,
     /// Locations in the kernel or in generated code.
-    pub on_host: HashMap<LocationIdx, HostPlace>,
+    pub on_host: HashMap<LocationIdx, HostAddress>,
     /// Number of locations in executables without a build ID.
     pub anonymous: usize,
 }
@@ -61,7 +61,7 @@ impl Unresolved {
             }
             let mapping = dictionary.mappings.get(index);
             if kind != Kind::Native {
-                let place = HostPlace::of(dictionary, kind, row.location.address, &mapping);
+                let place = HostAddress::of(dictionary, kind, row.location.address, &mapping);
                 if let Some(place) = place
                     && (kind == Kind::Kernel || targets.has_generated())
                 {
@@ -202,7 +202,7 @@ fn is_file(name: &str) -> bool {
     name.starts_with('/') && !is_memory
 }
 
-impl HostPlace {
+impl HostAddress {
     fn of(
         dictionary: &Dictionary,
         kind: Kind,

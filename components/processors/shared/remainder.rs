@@ -4,7 +4,7 @@ use profcol_component::{Answer, Batch, Consumer, Outcome};
 use profcol_profile::{Model, Profiles, ResourceProfiles, gc};
 
 /// A model with some resources of a batch, and its tables.
-pub(crate) fn left_of(profiles: &Profiles, resources: Vec<ResourceProfiles>) -> Model {
+pub(crate) fn remainder_of(profiles: &Profiles, resources: Vec<ResourceProfiles>) -> Model {
     Model {
         dictionary: profiles.model().dictionary.clone(),
         resources,
@@ -13,7 +13,7 @@ pub(crate) fn left_of(profiles: &Profiles, resources: Vec<ResourceProfiles>) -> 
 
 /// Passes on only this part of a batch; if it is empty, the batch is done. Count dropped samples
 /// only if the answer is `Ok`: a refused batch is sent again.
-pub(crate) async fn pass_left(batch: Batch, left: Model, next: &dyn Consumer) -> Answer {
+pub(crate) async fn push_remainder(batch: Batch, left: Model, next: &dyn Consumer) -> Answer {
     if left.resources.is_empty() {
         batch.finalizers.settle(Outcome::Delivered);
         return Ok(());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::invalid::{At, Fault, Invalid, Reason};
+use super::invalid::{Fault, Invalid, Reason, WithPath};
 use crate::Idx;
 
 /// A table whose rows were checked.

@@ -1,4 +1,4 @@
-//! The obvious implementation of the walk.
+//! The naive implementation of the walk.
 
 use profcol_ebpf_common::file::{TableRef, file_number};
 use profcol_ebpf_common::frame::Frame;

@@ -61,13 +61,13 @@ impl DecisionCache {
         let verdicts = known.map(|(resource, known)| {
             known.unwrap_or_else(|| {
                 on_miss();
-                self.learn(rules, resource)
+                self.evaluate(rules, resource)
             })
         });
         verdicts.collect()
     }
 
-    fn learn(&self, rules: &[Rule], resource: &SharedResource) -> CachedDecision {
+    fn evaluate(&self, rules: &[Rule], resource: &SharedResource) -> CachedDecision {
         let verdict = self.decide(rules, resource);
         let new = verdict.clone().into_new();
         let weight = size_of::<(SharedResource, CachedDecision)>()

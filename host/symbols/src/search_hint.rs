@@ -4,9 +4,9 @@
 use std::cell::Cell;
 
 #[derive(Default)]
-pub struct Near(Cell<usize>);
+pub struct SearchHint(Cell<usize>);
 
-impl Near {
+impl SearchHint {
     /// Like `slice::partition_point`.
     pub fn partition_point<T>(&self, rows: &[T], is_before: impl Fn(&T) -> bool) -> usize {
         let start = self.0.get().min(rows.len());
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn agrees_with_a_plain_binary_search() {
-        let near = Near::default();
+        let hint = SearchHint::default();
         let mut seed = 1u32;
         for length in [0, 1, 2, 3, 5, 64, 1000] {
             let rows: Vec<u32> = (0..length).map(|it| it / 3 * 2).collect();
@@ -58,7 +58,7 @@ mod tests {
                 seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 let target = (seed >> 16) % (length + 2);
                 let is_before = |row: &u32| *row <= target;
-                let index = near.partition_point(&rows, is_before);
+                let index = hint.partition_point(&rows, is_before);
                 assert_eq!(
                     index,
                     rows.partition_point(is_before),

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use profcol_component::{Code, SymbolLookup, SymbolSource};
 use profcol_profile::{Dictionary, LocationIdx};
 
-use super::asked::code_location;
 use super::backlog::Backlog;
 use super::names::Names;
+use super::unresolved::code_location;
 
 /// The resolved symbols, and the workers' backlog.
-pub(super) struct Late {
+pub(super) struct DeferredLookup {
     pub names: Arc<Names>,
     pub backlog: Arc<Backlog>,
 }
 
-impl SymbolSource for Late {
+impl SymbolSource for DeferredLookup {
     fn code_location(&self, dictionary: &Dictionary, location: LocationIdx) -> Option<Code> {
         let code = code_location(dictionary, location)?;
         match self.lookup(&code) {
