@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use profcol_profile::Validation;
-use profcol_profile::json::{ResourceAttrEncoding, decode, encode, receive};
+use profcol_otlp::json::{ResourceAttrEncoding, decode, encode, receive};
 
 fuzz_target!(|data: &[u8]| {
     // Not validated yet: only checks that decoding terminates.

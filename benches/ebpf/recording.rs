@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
-use profcol_profile::{Model, json};
+use profcol_otlp::json;
+use profcol_profile::Model;
 
 /// A stack with one or more timestamps.
 pub struct Recorded {

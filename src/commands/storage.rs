@@ -7,8 +7,8 @@ use std::path::Path;
 
 use profcol_component::files;
 use profcol_engine::stored_batch;
+use profcol_otlp::json::{self, ResourceAttrEncoding};
 use profcol_profile::Profiles;
-use profcol_profile::json::{self, ResourceAttrEncoding};
 use profcol_storage::{Counts, QueueReport, queues, records};
 
 use super::CommandError;

@@ -19,7 +19,8 @@ use async_trait::async_trait;
 use profcol::REGISTRY;
 use profcol_component::{Answer, Batch, Consumer, Stop, testkit};
 use profcol_config::{Problems, Sources, yaml};
-use profcol_profile::{Attributes, KeyValue, Profiles, json};
+use profcol_otlp::json;
+use profcol_profile::{Attributes, KeyValue, Profiles};
 use profcol_test_harness::support::{file, path, run, skip};
 use tokio::task::JoinSet;
 

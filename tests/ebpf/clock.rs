@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use profcol_profile::json;
+use profcol_otlp::json;
 use profcol_test_harness::backend::wait_until;
 use profcol_test_harness::peers::profcol;
 

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use profcol_profile::{Model, json};
+use profcol_otlp::json;
+use profcol_profile::Model;
 use profcol_test_harness::peers::{Process, free_address, profcol};
 use profcol_test_harness::support::{root, skip};
 use profcol_test_harness::toolchain::Workshop;

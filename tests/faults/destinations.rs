@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use profcol_component::testkit::profiles;
 use profcol_net::grpc::{Code, Status};
-use profcol_profile::service::PartialSuccess;
+use profcol_otlp::service::PartialSuccess;
 use profcol_test_harness::backend::{Client, ClosedPort, Destination, Mode};
 
 use crate::Rig;

@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use profcol_profile::{Attributes, json};
+use profcol_otlp::json;
+use profcol_profile::Attributes;
 use profcol_test_harness::support::root;
 use profcol_test_harness::systemd::Host;
 use profcol_test_harness::toolchain::Workshop;

@@ -3,8 +3,8 @@
 //! Uncompressed JSON is a line. Other records are preceded by their length, four bytes big-endian,
 //! so that a reader finds their end.
 
+use profcol_otlp::json::{self, ResourceAttrEncoding};
 use profcol_profile::Profiles;
-use profcol_profile::json::{self, ResourceAttrEncoding};
 
 use super::config::{Compression, Format};
 

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use profcol_component::testkit::{batch, context};
-use profcol_profile::{KeyValue, Validation, json};
+use profcol_otlp::json;
+use profcol_profile::{KeyValue, Validation};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 

@@ -16,7 +16,7 @@ use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
 use profcol_net::grpc::Status;
 use profcol_net::{Encoding, GrpcCall, GrpcClient, retry};
-use profcol_profile::service::{GRPC_PATH, PartialSuccess};
+use profcol_otlp::service::{GRPC_PATH, PartialSuccess};
 
 pub use self::config::OtlpGrpcConfig;
 use crate::shared::handshake;

@@ -62,7 +62,7 @@ impl OtlpHttpConfig {
             return self.profiles_endpoint.clone();
         }
         let base = self.client.endpoint.trim_end_matches('/');
-        format!("{base}{}", profcol_profile::service::HTTP_PATH)
+        format!("{base}{}", profcol_otlp::service::HTTP_PATH)
     }
 }
 

@@ -19,8 +19,8 @@ use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
 use profcol_net::grpc::Status;
 use profcol_net::{Content, Encoding, HttpCall, HttpClient, HttpReply, Message, retry};
-use profcol_profile::json::{self, ResourceAttrEncoding};
-use profcol_profile::service::PartialSuccess;
+use profcol_otlp::json::{self, ResourceAttrEncoding};
+use profcol_otlp::service::PartialSuccess;
 
 pub use self::config::OtlpHttpConfig;
 use self::config::{AttributeEncoding, HttpEncoding};

@@ -9,8 +9,8 @@ use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
 use profcol_net::retry::RetryDecision;
 use profcol_net::{AuthSettings, Chunks, ClientError, Content, Encoding};
+use profcol_otlp::service::PartialSuccess;
 use profcol_profile::Profiles;
-use profcol_profile::service::PartialSuccess;
 
 /// Maximum length of quoted text of a destination.
 pub(crate) const MAX_REASON_LEN: usize = 1000;

@@ -10,7 +10,7 @@ use profcol_component::{Batch, Finalizer, Metadata, Outcome, Output, Refusal};
 use profcol_net::Encoding;
 use profcol_net::compress::decompress;
 use profcol_net::grpc::Status;
-use profcol_profile::service::PartialSuccess;
+use profcol_otlp::service::PartialSuccess;
 use profcol_profile::{Compressed, Reason, Received, Validation};
 use tokio::sync::oneshot;
 

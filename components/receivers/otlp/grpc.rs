@@ -4,8 +4,8 @@ use ::http::HeaderMap;
 use bytes::Bytes;
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{GrpcRequest, GrpcService, unknown_method};
+use profcol_otlp::service::GRPC_PATH;
 use profcol_profile::Profiles;
-use profcol_profile::service::GRPC_PATH;
 
 use super::export::{Export, keep_compressed, metadata};
 

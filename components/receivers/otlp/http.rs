@@ -9,8 +9,9 @@ use bytes::Bytes;
 use profcol_component::Metadata;
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{HttpRequest, HttpService, Message};
-use profcol_profile::service::{HTTP_PATH, PartialSuccess};
-use profcol_profile::{Profiles, Received, json};
+use profcol_otlp::json;
+use profcol_otlp::service::{HTTP_PATH, PartialSuccess};
+use profcol_profile::{Profiles, Received};
 
 use super::export::{Export, keep_compressed, metadata};
 

@@ -15,7 +15,7 @@ use profcol_net::{
     Compression, GrpcCall, GrpcClient, GrpcClientSettings, HttpCall, HttpClient,
     HttpClientSettings, HttpReply, Message,
 };
-use profcol_profile::service::{GRPC_PATH, HTTP_PATH, PartialSuccess};
+use profcol_otlp::service::{GRPC_PATH, HTTP_PATH, PartialSuccess};
 use profcol_profile::testkit::observations;
 use profcol_profile::{Profiles, SampleRef, Samples, StackIdx, Validation};
 use tokio::task::JoinSet;
@@ -421,9 +421,9 @@ async fn pipeline_refusals_map_to_the_codes_of_each_protocol() {
         assert_eq!(Status::from_protobuf(&reply.body), Ok(expected));
     }
     rig.probe.refuse(Refusal::retry("full"));
-    let json = profcol_profile::json::encode(
+    let json = profcol_otlp::json::encode(
         testkit::profiles(1).model(),
-        profcol_profile::json::ResourceAttrEncoding::Plain,
+        profcol_otlp::json::ResourceAttrEncoding::Plain,
     );
     let reply = rig.post(JSON, json).await;
     assert_eq!(reply.status, 503);
@@ -582,9 +582,9 @@ async fn compressed_bodies_are_read_and_their_bytes_are_kept() {
         assert_eq!(reply.status, 200);
         check(name);
     }
-    let json = profcol_profile::json::encode(
+    let json = profcol_otlp::json::encode(
         testkit::profiles(3).model(),
-        profcol_profile::json::ResourceAttrEncoding::Plain,
+        profcol_otlp::json::ResourceAttrEncoding::Plain,
     );
     let reply = rig
         .send(HTTP_PATH, Method::POST, JSON, Compression::Gzip, json)

@@ -3,7 +3,8 @@
 use std::io::{self, Read};
 
 use bytes::Bytes;
-use profcol_profile::{Profiles, Received, Validation, json};
+use profcol_otlp::json;
+use profcol_profile::{Profiles, Received, Validation};
 
 use super::config::Format;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use parking_lot::Mutex;
 use profcol_component::testkit::{context, profiles};
 use profcol_component::{Answer, Batch, Consumer, Meter, Refusal};
-use profcol_profile::json::{self, ResourceAttrEncoding};
+use profcol_otlp::json::{self, ResourceAttrEncoding};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use profcol_otlp::json;
 use profcol_pprof::Limits;
 use profcol_profile::{
     Function, Interner, Line, Location, LocationRef, Model, Profile, Profiles, ResourceProfiles,
-    SampleRef, Samples, ScopeProfiles, Validation, ValueType, json,
+    SampleRef, Samples, ScopeProfiles, Validation, ValueType,
 };
 
 #[derive(Debug, thiserror::Error)]

@@ -4,8 +4,9 @@ use profcol_flamegraph::{
     CallTree, Document, SampleType, Side, Source, add_model, folded, html, sample_types,
     speedscope, svg, to_model,
 };
+use profcol_otlp::json;
 use profcol_pprof::{Builder, Options, sets};
-use profcol_profile::{Model, Profiles, json};
+use profcol_profile::{Model, Profiles};
 
 use crate::Format;
 

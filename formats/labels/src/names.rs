@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use profcol_profile::{Value, json};
+use profcol_otlp::json;
+use profcol_profile::Value;
 
 /// Another name of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

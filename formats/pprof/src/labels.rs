@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use profcol_profile::json::{push_hex, to_base64, value_text};
+use profcol_otlp::json::{push_hex, to_base64, value_text};
 use profcol_profile::{Interner, Link, StringIdx, Value};
 
 /// Which attributes become sample labels.

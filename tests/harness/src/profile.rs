@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
-use profcol_profile::{Dictionary, LocationIdx, Model, SampleRef, Value, json};
+use profcol_otlp::json;
+use profcol_profile::{Dictionary, LocationIdx, Model, SampleRef, Value};
 
 /// All exported samples.
 #[derive(Default)]

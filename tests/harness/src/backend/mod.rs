@@ -15,7 +15,7 @@ use profcol_net::{
     GrpcServerSettings, GrpcService, HttpCall, HttpClient, HttpClientSettings, HttpError,
     HttpReply, Message,
 };
-use profcol_profile::service::{GRPC_PATH, HTTP_PATH};
+use profcol_otlp::service::{GRPC_PATH, HTTP_PATH};
 use profcol_profile::{Profiles, Validation};
 use socket2::{Domain, Socket, Type};
 use tokio::runtime::Runtime;

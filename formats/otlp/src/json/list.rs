@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 
 use super::object::{Context, Message, Object};
 use super::scalar::{Integer, IntegerVisitor, Row, Text};
-use crate::Idx;
+use profcol_profile::Idx;
 
 /// The item type of a list and its destination.
 pub(super) trait Items {

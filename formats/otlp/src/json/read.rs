@@ -10,7 +10,7 @@ use super::bytes::{from_base64, id_from_hex};
 use super::list::{Indices, Integers, Texts};
 use super::object::{Field, Message, read_body};
 use super::tables::Strings;
-use crate::{
+use profcol_profile::{
     AttributeIdx, Dictionary, EntityRef, Invalid, LinkIdx, Model, Profile, Profiles, Received,
     Resource, ResourceProfiles, SampleRef, Samples, Scope, ScopeProfiles, StackIdx, StringTable,
     Validation, ValueType,

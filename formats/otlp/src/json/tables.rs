@@ -7,7 +7,7 @@ use serde::de::MapAccess;
 use super::bytes::id_from_hex;
 use super::list::{Indices, Texts};
 use super::object::{Field, Message};
-use crate::{
+use profcol_profile::{
     Attribute, AttributeIdx, Dictionary, Function, Line, Link, Location, LocationIdx, LocationRef,
     Mapping, MappingRef, StringTable, ValueType,
 };

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::{JsonError, ResourceAttrEncoding, decode, encode, receive, value_text};
-use crate::{
+use profcol_profile::{
     Attribute, Dictionary, EntityRef, Function, Idx, KeyValue, Line, Link, Location, LocationRef,
     Mapping, MappingRef, Model, OriginalPayload, Profile, Profiles, Resource, ResourceProfiles,
     SampleRef, Samples, Scope, ScopeProfiles, Validation, Value, ValueType,
@@ -565,7 +565,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn round_trips(model in crate::testkit::models()) {
+    fn round_trips(model in profcol_profile::testkit::models()) {
         let plain = encode(&model, ResourceAttrEncoding::Plain);
         prop_assert_eq!(&decode(&plain).expect("round-trips"), &model);
 

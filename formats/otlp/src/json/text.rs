@@ -1,7 +1,7 @@
 //! Writes JSON objects, lists and fields in protobuf's mapping.
 
 use super::bytes::{push_hex, to_base64};
-use crate::Idx;
+use profcol_profile::Idx;
 
 /// A JSON writer. Fields with default values are omitted.
 #[derive(Default)]

@@ -12,7 +12,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Vis
 
 use super::list::{Items, List, Rows};
 use super::scalar::{Double, Integer, IntegerVisitor, Row, Text};
-use crate::{Idx, StringTable};
+use profcol_profile::{Idx, StringTable};
 
 /// The target of a JSON object.
 pub(super) trait Message {

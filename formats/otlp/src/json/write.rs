@@ -4,7 +4,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::text::Json;
-use crate::{
+use profcol_profile::{
     Attribute, Dictionary, EntityRef, Function, KeyValue, Line, Link, LocationRef, MappingRef,
     Model, Profile, Resource, ResourceProfiles, SampleRef, Scope, ScopeProfiles, StringTable,
     Value, ValueType,

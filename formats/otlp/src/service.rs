@@ -5,7 +5,7 @@
 //! ExportProfilesPartialSuccess  { int64 rejected_profiles = 1; string error_message = 2 }
 //! ```
 
-use crate::proto::{Reader, WireError, Writer, tag};
+use profcol_profile::proto::{Reader, WireError, Writer, tag};
 
 /// The method over gRPC.
 pub const GRPC_PATH: &str =

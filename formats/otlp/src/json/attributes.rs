@@ -7,7 +7,7 @@ use serde::de::MapAccess;
 
 use super::bytes::from_base64;
 use super::object::{Field, Message};
-use crate::{Attributes, KeyValue, Value};
+use profcol_profile::{Attributes, KeyValue, Value};
 
 /// Reads a list of key-value pairs.
 pub(super) fn read_attributes<'de, M: MapAccess<'de>>(
