@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 
 use crate::report::Report;
 use crate::workspace::Workspace;
-use crate::{bpf, layers as direction, process, siblings, unused as dependencies};
+use crate::{bpf, layers as direction, process, siblings, unsafe_code, unused as dependencies};
 
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     fmt(workspace)?;
@@ -53,9 +53,11 @@ pub fn clippy(workspace: &Workspace) -> Result<()> {
 }
 
 pub fn layers(workspace: &Workspace) -> Result<()> {
-    println!("$ dependency direction, and no references between sibling components");
-    let mut problems = direction::violations(&direction::edges(workspace));
+    println!("$ dependency direction, unsafe code, and no references between sibling components");
+    let mut problems = direction::violations(workspace)?;
+    problems.extend(unsafe_code::violations(workspace)?);
     problems.extend(siblings::violations(&workspace.root.join("components"))?);
+    problems.extend(siblings::ebpf_violations(&workspace.root)?);
     problems.extend(siblings::binary_violations(&workspace.root.join("src"))?);
     refuse(
         &problems,

@@ -1,240 +1,260 @@
-//! The dependency direction between the crates of the workspace:
+//! The dependency direction between the crates. The map in `docs/architecture.md` states it, and this check demands
+//! that each `Cargo.toml` says the same: its own crates in `[dependencies]` are those in the column `may depend on`.
 //!
-//! ```text
-//! profile ◄─ labels, pprof, flamegraph ◄─ parca, files, pyroscope ◄─ components/* ◄─ profcol (the binary)
-//! profile, config, admission ◄─ component ◄─ engine, components/*
-//! config, admission ◄─ net ◄─ engine, components/*
-//! component ◄─ storage ◄─ engine, extensions
-//! component, flamegraph, labels ◄─ history ◄─ exporters, profcol
-//! component, parca ◄─ padata ◄─ receivers, profcol
-//! printable ◄─ config, engine, exporters
-//! elf ◄─ debuginfo ◄─ exporters, symbols ◄─ processors, receivers
-//! elf ◄─ processes ◄─ receivers, metadata ◄─ processors, profcol
-//! elf, ebpf-common ◄─ ebpf-unwind ◄─ ebpf-interpreters ◄─ ebpf-loader ◄─ receivers
-//! processes ◄─ ebpf-interpreters
-//! ```
-//!
-//! The engine does not depend on component crates, and component crates depend neither on the engine nor on another
-//! kind: only the binary uses both. A crate missing from the table fails the check, so that its layer is decided when
-//! it is added. Dev dependencies follow the same rules.
+//! A crate without a row fails the check, so that its layer is decided when it is added. Dev dependencies stay within
+//! the row, too.
 
-use crate::workspace::Workspace;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::workspace::{Package, Workspace};
+
+/// The page with the map.
+pub const PAGE: &str = "docs/architecture.md";
+
+/// The first line of the map.
+const HEADING: &str = "| folder | purpose | may depend on |";
+
+/// Cells of the column `may depend on`.
+const EVERYTHING: &str = "everything";
+const NOTHING: &str = "no own crate";
+
+/// The row of the crate in the root.
+const BINARY: &str = "src";
 
 /// A dev dependency of any crate.
-const ANYWHERE: &str = "profcol-test-skip";
+const ANYWHERE: &str = "tests/skip";
 
-/// Each crate with its allowed dependencies; `*` allows all.
-const MAY_USE: &[(&str, &[&str])] = &[
-    ("profcol-printable", &[]),
-    ("profcol-profile", &[]),
-    ("profcol-config", &["profcol-printable"]),
-    ("profcol-admission", &[]),
-    (
-        "profcol-component",
-        &["profcol-admission", "profcol-profile", "profcol-config"],
-    ),
-    ("profcol-net", &["profcol-admission", "profcol-config"]),
-    ("profcol-storage", &["profcol-component"]),
-    (
-        "profcol-history",
-        &[
-            "profcol-component",
-            "profcol-flamegraph",
-            "profcol-labels",
-            "profcol-profile",
-        ],
-    ),
-    ("profcol-elf", &[]),
-    ("profcol-debuginfo", &["profcol-elf"]),
-    ("profcol-symbols", &["profcol-debuginfo", "profcol-elf"]),
-    ("profcol-labels", &["profcol-config", "profcol-profile"]),
-    ("profcol-flamegraph", &["profcol-profile"]),
-    (
-        "profcol-files",
-        &["profcol-flamegraph", "profcol-pprof", "profcol-profile"],
-    ),
-    ("profcol-pprof", &["profcol-profile"]),
-    (
-        "profcol-pyroscope",
-        &["profcol-flamegraph", "profcol-pprof"],
-    ),
-    (
-        "profcol-parca",
-        &["profcol-labels", "profcol-pprof", "profcol-profile"],
-    ),
-    (
-        "profcol-padata",
-        &["profcol-component", "profcol-parca", "profcol-profile"],
-    ),
-    ("profcol-processes", &["profcol-elf"]),
-    (
-        "profcol-metadata",
-        &[
-            "profcol-component",
-            "profcol-net",
-            "profcol-processes",
-            "profcol-profile",
-        ],
-    ),
-    ("profcol-ebpf-common", &[]),
-    (
-        "profcol-ebpf-unwind",
-        &["profcol-ebpf-common", "profcol-elf"],
-    ),
-    (
-        "profcol-ebpf-interpreters",
-        &[
-            "profcol-ebpf-common",
-            "profcol-ebpf-unwind",
-            "profcol-elf",
-            "profcol-processes",
-        ],
-    ),
-    (
-        "profcol-ebpf-loader",
-        &[
-            "profcol-ebpf-common",
-            "profcol-ebpf-interpreters",
-            "profcol-ebpf-unwind",
-            "profcol-elf",
-        ],
-    ),
-    ("profcol-engine", BELOW_ENGINE),
-    ("profcol-receivers", BELOW_RECEIVERS),
-    ("profcol-processors", BELOW_PROCESSORS),
-    ("profcol-exporters", BELOW_EXPORTERS),
-    ("profcol-extensions", BELOW_COMPONENTS),
-    ("profcol", &["*"]),
-    ("profcol-benches", &["*"]),
-    ("profcol-test-harness", &["profcol-net", "profcol-profile"]),
-    (ANYWHERE, &[]),
-    ("xtask", &[]),
-];
+/// Only a crate that may depend on everything uses these.
+const TOP: &[&str] = &["components/", "pipeline/engine"];
 
-const BELOW_RECEIVERS: &[&str] = &[
-    "profcol-admission",
-    "profcol-profile",
-    "profcol-config",
-    "profcol-component",
-    "profcol-net",
-    "profcol-padata",
-    "profcol-parca",
-    "profcol-pprof",
-    "profcol-ebpf-interpreters",
-    "profcol-ebpf-loader",
-    "profcol-processes",
-    "profcol-symbols",
-];
+/// Workspaces apart from the main one, which need another compiler or profile.
+const APART: &[&str] = &["ebpf/Cargo.toml", "fuzz/Cargo.toml"];
 
-const BELOW_PROCESSORS: &[&str] = &[
-    "profcol-admission",
-    "profcol-profile",
-    "profcol-config",
-    "profcol-component",
-    "profcol-debuginfo",
-    "profcol-elf",
-    "profcol-labels",
-    "profcol-metadata",
-    "profcol-net",
-    "profcol-processes",
-    "profcol-symbols",
-];
-
-const BELOW_EXPORTERS: &[&str] = &[
-    "profcol-printable",
-    "profcol-profile",
-    "profcol-config",
-    "profcol-component",
-    "profcol-files",
-    "profcol-flamegraph",
-    "profcol-history",
-    "profcol-labels",
-    "profcol-net",
-    "profcol-parca",
-    "profcol-pprof",
-    "profcol-pyroscope",
-    "profcol-debuginfo",
-];
-
-const BELOW_ENGINE: &[&str] = &[
-    "profcol-admission",
-    "profcol-printable",
-    "profcol-profile",
-    "profcol-config",
-    "profcol-component",
-    "profcol-net",
-    "profcol-storage",
-];
-
-const BELOW_COMPONENTS: &[&str] = &[
-    "profcol-admission",
-    "profcol-profile",
-    "profcol-config",
-    "profcol-component",
-    "profcol-labels",
-    "profcol-net",
-    "profcol-parca",
-    "profcol-storage",
-];
-
-/// `(user, used)`.
-pub type Edge<'a> = (&'a str, &'a str);
-
-/// All dependencies between workspace crates, and each crate with itself, so that every crate is checked.
-pub fn edges(workspace: &Workspace) -> Vec<Edge<'_>> {
-    let mut edges = Vec::new();
-    for package in &workspace.packages {
-        edges.push((package.name.as_str(), package.name.as_str()));
-        for dependency in &package.dependencies {
-            if dependency.path.is_some() {
-                edges.push((package.name.as_str(), dependency.name.as_str()));
-            }
-        }
-    }
-    edges
+/// The dependencies of one crate, as folders.
+#[derive(Default)]
+struct Crate {
+    uses: BTreeSet<String>,
+    tests_use: BTreeSet<String>,
 }
 
-pub fn violations(edges: &[Edge<'_>]) -> Vec<String> {
-    edges
-        .iter()
-        .filter_map(|&(user, used)| violation(user, used))
+/// A cell of the column `may depend on`.
+enum Allowed<'a> {
+    Everything,
+    /// Folders, or their last parts.
+    Only(Vec<&'a str>),
+}
+
+pub fn violations(workspace: &Workspace) -> Result<Vec<String>> {
+    let page = workspace.root.join(PAGE);
+    let page =
+        fs::read_to_string(&page).with_context(|| format!("failed to read {}", page.display()))?;
+    let mut crates = BTreeMap::new();
+    add(&mut crates, &workspace.packages, &workspace.root);
+    for manifest in APART {
+        let apart = Workspace::load_from(&workspace.root.join(manifest))?;
+        add(&mut crates, &apart.packages, &workspace.root);
+    }
+    Ok(compare(&page, &crates))
+}
+
+fn add(crates: &mut BTreeMap<String, Crate>, packages: &[Package], root: &Path) {
+    for package in packages {
+        let Some(folder) = package.manifest_path.parent() else {
+            continue;
+        };
+        let mut found = Crate::default();
+        for dependency in &package.dependencies {
+            let Some(path) = &dependency.path else {
+                continue;
+            };
+            let used = folder_name(path, root);
+            match dependency.kind.as_deref() {
+                Some("dev") => found.tests_use.insert(used),
+                _ => found.uses.insert(used),
+            };
+        }
+        crates.insert(folder_name(folder, root), found);
+    }
+}
+
+fn folder_name(folder: &Path, root: &Path) -> String {
+    let name = folder.strip_prefix(root).unwrap_or(folder);
+    match name.to_string_lossy() {
+        name if name.is_empty() => BINARY.to_owned(),
+        name => name.into_owned(),
+    }
+}
+
+/// Compares the map of `page` with the crates by folder.
+fn compare(page: &str, crates: &BTreeMap<String, Crate>) -> Vec<String> {
+    let rows = rows(page);
+    let missing = crates
+        .keys()
+        .filter(|folder| !rows.contains_key(folder.as_str()));
+    let mut problems: Vec<String> = missing
+        .map(|folder| format!("crate `{folder}` is missing from the map in {PAGE}"))
+        .collect();
+    for (folder, cell) in rows {
+        let Allowed::Only(names) = allowed(cell) else {
+            continue;
+        };
+        match crates.get(folder) {
+            Some(found) => problems.extend(compare_row(folder, &names, found, crates)),
+            None if names.is_empty() => {}
+            None => problems.push(format!(
+                "the map in {PAGE} lists dependencies of `{folder}`, which is no crate"
+            )),
+        }
+    }
+    problems
+}
+
+fn compare_row(
+    folder: &str,
+    names: &[&str],
+    found: &Crate,
+    crates: &BTreeMap<String, Crate>,
+) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut stated = BTreeSet::new();
+    for name in names {
+        match resolve(name, crates) {
+            Some(used) => drop(stated.insert(used)),
+            None => problems.push(format!(
+                "row `{folder}` names `{name}`, which is no crate or several"
+            )),
+        }
+    }
+    let used: BTreeSet<&str> = found.uses.iter().map(String::as_str).collect();
+    let mut add = |used: &str, what: &str| {
+        problems.push(format!("crate `{folder}` depends on `{used}`{what}"));
+    };
+    for extra in used.difference(&stated) {
+        add(extra, ", which its row does not say");
+    }
+    for unused in stated.difference(&used) {
+        add(unused, " in its row only, not in its Cargo.toml");
+    }
+    for extra in &found.tests_use {
+        if extra != folder && extra != ANYWHERE && !stated.contains(extra.as_str()) {
+            add(extra, " in its tests, which its row does not say");
+        }
+    }
+    for above in stated {
+        if TOP.iter().any(|top| above.starts_with(top)) {
+            add(above, ": only the binary, benches and tests may");
+        }
+    }
+    let place = |problem| format!("{problem} (the map in {PAGE})");
+    problems.into_iter().map(place).collect()
+}
+
+/// The rows of the map: folder and allowed dependencies.
+fn rows(page: &str) -> BTreeMap<&str, &str> {
+    let table = page.lines().skip_while(|line| *line != HEADING).skip(2);
+    table
+        .map_while(|line| line.strip_prefix("| ")?.strip_suffix('|'))
+        .filter_map(|line| {
+            let (folder, rest) = line.split_once(" | ")?;
+            let (_, cell) = rest.rsplit_once("| ")?;
+            Some((folder.trim().trim_matches('`').trim_end_matches('/'), cell))
+        })
         .collect()
 }
 
-fn violation(user: &str, used: &str) -> Option<String> {
-    let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == user) else {
-        return Some(format!(
-            "crate `{user}` is missing from the table in xtask/src/layers.rs"
-        ));
+fn allowed(cell: &str) -> Allowed<'_> {
+    match cell.trim() {
+        EVERYTHING => Allowed::Everything,
+        cell if cell.starts_with(NOTHING) => Allowed::Only(Vec::new()),
+        cell => Allowed::Only(cell.split('`').skip(1).step_by(2).collect()),
+    }
+}
+
+/// The folder with this name or last part, unless several have it.
+fn resolve<'a>(name: &str, crates: &'a BTreeMap<String, Crate>) -> Option<&'a str> {
+    let is_named = |folder: &&String| {
+        let last = folder.rsplit('/').next();
+        *folder == name || last == Some(name)
     };
-    let fine =
-        user == used || used == ANYWHERE || allowed.contains(&"*") || allowed.contains(&used);
-    (!fine).then(|| format!("crate `{user}` depends on `{used}`, which is not in a lower layer"))
+    let mut found = crates.keys().filter(is_named);
+    let folder = found.next()?;
+    found.next().is_none().then_some(folder)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const MAP: &str = "\
+# Architecture
+
+| folder | purpose | may depend on |
+|---|---|---|
+| `src/` | the binary: `a | b` | everything |
+| `pipeline/model` | the model | no own crate; no `std` |
+| `pipeline/engine` | runs | `model` |
+| `components/sinks` | sinks | `model`, and more |
+| `deploy/` | a chart | |
+
+`other` text
+";
+
+    fn problems(map: &str, edit: impl FnOnce(&mut BTreeMap<String, Crate>)) -> Vec<String> {
+        let used = |names: &[&str]| Crate {
+            uses: names.iter().map(|&name| name.to_owned()).collect(),
+            tests_use: BTreeSet::from(["tests/skip".to_owned()]),
+        };
+        let mut crates = BTreeMap::from([
+            (
+                BINARY.to_owned(),
+                used(&["pipeline/engine", "components/sinks"]),
+            ),
+            ("pipeline/model".to_owned(), used(&[])),
+            ("pipeline/engine".to_owned(), used(&["pipeline/model"])),
+            ("components/sinks".to_owned(), used(&["pipeline/model"])),
+        ]);
+        edit(&mut crates);
+        compare(map, &crates)
+    }
+
     #[test]
-    fn allows_lower_layers_only() {
-        for (user, used, fine) in [
-            ("profcol-component", "profcol-profile", true),
-            ("profcol-exporters", "profcol-net", true),
-            ("profcol", "profcol-engine", true),
-            ("profcol-profile", "profcol-component", false),
-            ("profcol-config", "profcol-profile", false),
-            ("profcol-engine", "profcol-exporters", false),
-            ("profcol-exporters", "profcol-engine", false),
-            ("profcol-exporters", "profcol-receivers", false),
-            ("profcol-net", "profcol-component", false),
-            ("profcol-unheard-of", "profcol-unheard-of", false),
-        ] {
-            assert_eq!(
-                violations(&[(user, used)]).is_empty(),
-                fine,
-                "{user} -> {used}"
-            );
-        }
+    fn accepts_a_map_that_is_equal_to_the_manifests() {
+        assert_eq!(problems(MAP, |_| {}), [""; 0]);
+    }
+
+    #[test]
+    fn refuses_what_only_a_manifest_or_only_the_map_says() {
+        let only_one = |problems: Vec<String>, part: &str| {
+            assert_eq!(problems.len(), 1, "{problems:?}");
+            assert!(problems[0].contains(part), "{problems:?}");
+        };
+        let uses = |user: &'static str, used: &'static str| {
+            move |crates: &mut BTreeMap<String, Crate>| {
+                let user = crates.entry(user.to_owned()).or_default();
+                user.uses.insert(used.to_owned());
+            }
+        };
+        let extra = problems(MAP, uses("pipeline/model", "pipeline/engine"));
+        only_one(extra, "which its row does not say");
+        let new = problems(MAP, uses("components/more", "pipeline/model"));
+        only_one(new, "`components/more` is missing from the map");
+        let missing = MAP.replace("| `model` |", "| `model`, `src` |");
+        only_one(problems(&missing, |_| {}), "not in its Cargo.toml");
+        let unknown = MAP.replace("| `model` |", "| `model`, `nothing` |");
+        only_one(problems(&unknown, |_| {}), "which is no crate");
+        let no_crate = MAP.replace("a chart | |", "a chart | `model` |");
+        only_one(problems(&no_crate, |_| {}), "which is no crate");
+        let in_tests = problems(MAP, |crates| {
+            let model = crates.get_mut("pipeline/model").unwrap();
+            model.tests_use.insert("components/sinks".to_owned());
+        });
+        only_one(in_tests, "in its tests");
+        let upwards = MAP.replace("| `model` |", "| `model`, `sinks` |");
+        let upwards = problems(&upwards, uses("pipeline/engine", "components/sinks"));
+        only_one(upwards, "only the binary");
     }
 }

@@ -29,6 +29,7 @@ mod report;
 mod siblings;
 mod systemd;
 mod test;
+mod unsafe_code;
 mod unused;
 mod workspace;
 
@@ -49,7 +50,7 @@ usage: cargo xtask <command>
              packages, the longest tests and long fuzzing (about two hours; --list prints it)
   fmt        check formatting
   clippy     clippy, warnings denied
-  layers     dependency direction between crates, and no references between sibling components
+  layers     dependency direction between crates, places of unsafe code, and no references between sibling components
   unused     unused dependencies
   deny       licences, sources and bans of the dependencies (cargo-deny)
   features   each crate alone without default features, and with each of its features alone

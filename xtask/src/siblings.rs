@@ -19,6 +19,10 @@ const KINDS: &[&str] = &[
 ];
 const REGISTRY: &str = "components.rs";
 
+/// The crate that loads BPF programs, and its only user outside of `ebpf/`, benches and tests.
+const LOADER: &str = "profcol_ebpf_loader";
+const SAMPLER: &str = "components/receivers/ebpf_cpu";
+
 /// Checks `components/<kind>/<component>/**/*.rs`.
 pub fn violations(components: &Path) -> Result<Vec<String>> {
     let mut problems = Vec::new();
@@ -61,6 +65,22 @@ pub fn binary_violations(src: &Path) -> Result<Vec<String>> {
             .with_context(|| format!("failed to read {}", file.display()))?;
         for kind in KINDS.iter().filter(|kind| text.contains(*kind)) {
             problems.push(format!("{} names `{kind}`", file.display()));
+        }
+    }
+    Ok(problems)
+}
+
+/// Only the receiver `ebpf_cpu` uses the loader of BPF programs.
+pub fn ebpf_violations(root: &Path) -> Result<Vec<String>> {
+    let sampler = root.join(SAMPLER);
+    let mut problems = Vec::new();
+    for room in ["components", "src"] {
+        for file in sources(&root.join(room))? {
+            let text = fs::read_to_string(&file)
+                .with_context(|| format!("failed to read {}", file.display()))?;
+            if text.contains(LOADER) && !file.starts_with(&sampler) {
+                problems.push(format!("{} uses `{LOADER}`", file.display()));
+            }
         }
     }
     Ok(problems)
@@ -168,6 +188,31 @@ mod tests {
         assert_eq!(binary_violations(src.path()).unwrap(), [""; 0]);
         write("top.rs", "use profcol_exporters::live_view::Recent;");
         assert_eq!(binary_violations(src.path()).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn only_ebpf_cpu_uses_the_loader() {
+        let root = tempfile::tempdir().unwrap();
+        for folder in [
+            "components/receivers/ebpf_cpu",
+            "components/receivers/otlp",
+            "src",
+        ] {
+            fs::create_dir_all(root.path().join(folder)).unwrap();
+        }
+        let write = |name, text| fs::write(root.path().join(name), text).unwrap();
+        write(
+            "components/receivers/ebpf_cpu/mod.rs",
+            "use profcol_ebpf_loader::Profiler;",
+        );
+        write("src/main.rs", "use profcol_ebpf_interpreters::names;");
+        assert_eq!(ebpf_violations(root.path()).unwrap(), [""; 0]);
+        write(
+            "components/receivers/otlp/mod.rs",
+            "use profcol_ebpf_loader::Profiler;",
+        );
+        write("src/main.rs", "profcol_ebpf_loader::check();");
+        assert_eq!(ebpf_violations(root.path()).unwrap().len(), 2);
     }
 
     #[test]

@@ -1,16 +1,16 @@
 //! Unused dependencies: each dependency in a `Cargo.toml` must be named in the crate's sources, and each workspace
-//! dependency must be used by a crate.
+//! dependency must be used by a crate. A dependency that only tests name is a dev dependency.
 //!
 //! This checks the source text, so a module named like a crate hides an unused dependency.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 use crate::siblings::sources;
-use crate::workspace::{Package, Workspace};
+use crate::workspace::{Package, Target, Workspace};
 
 /// Dependencies not named in sources, with the reason.
 const NEEDED: &[(&str, &str)] = &[(
@@ -22,16 +22,25 @@ pub fn violations(workspace: &Workspace) -> Result<Vec<String>> {
     let mut problems = Vec::new();
     let mut used = BTreeSet::new();
     for package in &workspace.packages {
-        let text = text(package)?;
+        let files = files(package)?;
+        let all = text(files.iter().map(|(_, text)| text.as_str()));
+        let product = product(package, &files);
         for dependency in &package.dependencies {
             let name = dependency.name.as_str();
             used.insert(name);
             let written = dependency.rename.as_deref().unwrap_or(name);
-            let is_needed = NEEDED.iter().any(|(needed, _)| *needed == name);
-            if !is_needed && !names(&text, &written.replace('-', "_")) {
+            let written = written.replace('-', "_");
+            if NEEDED.iter().any(|(needed, _)| *needed == name) {
+                continue;
+            }
+            let package = &package.name;
+            if !names(&all, &written) {
                 problems.push(format!(
-                    "crate `{}` does not use its dependency `{name}`",
-                    package.name
+                    "crate `{package}` does not use its dependency `{name}`"
+                ));
+            } else if dependency.kind.is_none() && !names(&product, &written) {
+                problems.push(format!(
+                    "only tests of crate `{package}` use `{name}`: make it a dev dependency"
                 ));
             }
         }
@@ -44,22 +53,99 @@ pub fn violations(workspace: &Workspace) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// The code of a crate including tests and benches, without comments.
-fn text(package: &Package) -> Result<String> {
-    let files = package.targets.iter().map(|target| target.path.as_path());
-    let folders: BTreeSet<&Path> = files.filter_map(Path::parent).collect();
-    let mut text = String::new();
+/// The source files of a crate including tests and benches.
+fn files(package: &Package) -> Result<Vec<(PathBuf, String)>> {
+    let targets = package.targets.iter().map(|target| target.path.as_path());
+    let folders: BTreeSet<&Path> = targets.filter_map(Path::parent).collect();
+    let mut files = BTreeMap::new();
     for folder in folders {
         for file in sources(folder)? {
-            for line in read(&file)?.lines() {
-                if !line.trim_start().starts_with("//") {
-                    text.push_str(line);
-                    text.push('\n');
-                }
-            }
+            let text = read(&file)?;
+            files.insert(file, text);
         }
     }
-    Ok(text)
+    Ok(files.into_iter().collect())
+}
+
+/// Code without comments.
+fn text<'a>(files: impl Iterator<Item = &'a str>) -> String {
+    let lines = files.flat_map(str::lines);
+    let code = lines.filter(|line| !line.trim_start().starts_with("//"));
+    code.flat_map(|line| [line, "\n"]).collect()
+}
+
+/// The code without that of tests and examples.
+fn product(package: &Package, files: &[(PathBuf, String)]) -> String {
+    let (tests, others): (Vec<&Target>, Vec<&Target>) =
+        package.targets.iter().partition(|target| target.is_test());
+    let folder = |target: &&Target| target.path.parent().map(Path::to_owned);
+    let folders: Vec<PathBuf> = others.iter().filter_map(folder).collect();
+    let mut excluded: Vec<PathBuf> = tests.iter().filter_map(folder).collect();
+    // Where a crate keeps both in one folder, only the files of the targets tell them apart.
+    excluded.retain(|excluded| !folders.iter().any(|folder| folder.starts_with(excluded)));
+    excluded.extend(tests.iter().map(|target| target.path.clone()));
+    excluded.extend(
+        files
+            .iter()
+            .flat_map(|(file, text)| test_modules(file, text)),
+    );
+    let is_product = |file: &Path| {
+        folders.iter().any(|folder| file.starts_with(folder))
+            && !excluded.iter().any(|excluded| file.starts_with(excluded))
+    };
+    let files = files.iter().filter(|(file, _)| is_product(file));
+    text(
+        files
+            .map(|(_, text)| without_tests(text))
+            .collect::<Vec<_>>()
+            .iter()
+            .map(String::as_str),
+    )
+}
+
+const ONLY_TEST: &str = "#[cfg(test)]";
+
+/// The files and folders of modules that are compiled for tests only.
+fn test_modules(file: &Path, text: &str) -> Vec<PathBuf> {
+    let stem = file
+        .file_stem()
+        .and_then(|stem| stem.to_str())
+        .unwrap_or_default();
+    let folder = match (file.parent(), stem) {
+        (Some(folder), "mod" | "lib" | "main") => folder.to_owned(),
+        _ => file.with_extension(""),
+    };
+    let marked = text.lines().zip(text.lines().skip(1));
+    marked
+        .filter(|(mark, _)| mark.trim() == ONLY_TEST)
+        .filter_map(|(_, item)| {
+            let item = item
+                .trim()
+                .trim_start_matches("pub ")
+                .trim_start_matches("pub(crate) ");
+            item.strip_prefix("mod ")?.strip_suffix(';')
+        })
+        .flat_map(|name| [folder.join(name), folder.join(format!("{name}.rs"))])
+        .collect()
+}
+
+/// A file without the items for tests, as `rustfmt` indents them.
+fn without_tests(text: &str) -> String {
+    let mut kept = String::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if line.trim() != ONLY_TEST {
+            kept.push_str(line);
+            kept.push('\n');
+            continue;
+        }
+        let indent = line.len() - line.trim_start().len();
+        let is_end = |line: &str| {
+            line.len() - line.trim_start().len() == indent && line.ends_with(['}', ';', ','])
+        };
+        let _ = lines.by_ref().find(|line| is_end(line));
+    }
+    kept
 }
 
 fn read(file: &Path) -> Result<String> {
@@ -112,6 +198,24 @@ mod tests {
             ("let http = 1 + http2;", false),
         ] {
             assert_eq!(names(text, "http"), is_named, "{text}");
+        }
+    }
+
+    #[test]
+    fn leaves_out_what_only_tests_compile() {
+        let text = "use a::A;\n#[cfg(test)]\nuse b::B;\n#[cfg(test)]\nmod tests;\nmod c;\n\
+                    #[cfg(test)]\nmod inline {\n    use d::D;\n}\nfn e() {}\n";
+        assert_eq!(without_tests(text), "use a::A;\nmod c;\nfn e() {}\n");
+        for (file, folder) in [
+            ("src/lib.rs", "src"),
+            ("src/x.rs", "src/x"),
+            ("x/mod.rs", "x"),
+        ] {
+            let expected = [
+                Path::new(folder).join("tests"),
+                Path::new(folder).join("tests.rs"),
+            ];
+            assert_eq!(test_modules(Path::new(file), text), expected, "{file}");
         }
     }
 

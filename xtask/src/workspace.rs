@@ -1,7 +1,8 @@
 //! This workspace's `cargo metadata`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -22,6 +23,7 @@ pub struct Workspace {
 pub struct Package {
     pub name: String,
     pub version: String,
+    pub manifest_path: PathBuf,
     pub features: BTreeMap<String, Vec<String>>,
     pub dependencies: Vec<Dependency>,
     pub targets: Vec<Target>,
@@ -30,6 +32,8 @@ pub struct Package {
 /// A library, binary, test, bench or example.
 #[derive(Deserialize)]
 pub struct Target {
+    /// `lib`, `bin`, `test`, `bench`, `example` or `custom-build`.
+    pub kind: Vec<String>,
     #[serde(rename = "src_path")]
     pub path: PathBuf,
 }
@@ -41,15 +45,31 @@ pub struct Dependency {
     pub rename: Option<String>,
     /// Set for workspace members, which have no version.
     pub path: Option<PathBuf>,
+    /// `dev` or `build`, if not a normal one.
+    pub kind: Option<String>,
+}
+
+impl Target {
+    /// Whether only `cargo test` builds it.
+    pub fn is_test(&self) -> bool {
+        let is = |kind: &String| matches!(kind.as_str(), "test" | "example");
+        self.kind.iter().all(is)
+    }
 }
 
 impl Workspace {
     pub fn load() -> Result<Self> {
-        let text = process::output(Command::new(cargo()).args([
-            "metadata",
-            "--format-version=1",
-            "--no-deps",
-        ]))?;
+        Self::read(&[])
+    }
+
+    /// The workspace of another `Cargo.toml`.
+    pub fn load_from(manifest: &Path) -> Result<Self> {
+        Self::read(&[OsStr::new("--manifest-path"), manifest.as_os_str()])
+    }
+
+    fn read(options: &[&OsStr]) -> Result<Self> {
+        let metadata = ["metadata", "--format-version=1", "--no-deps"];
+        let text = process::output(Command::new(cargo()).args(metadata).args(options))?;
         serde_json::from_str(&text).context("failed to parse the output of `cargo metadata`")
     }
 
