@@ -49,7 +49,7 @@ fn cycles_are_sampled_if_the_cpu_counts_them() {
     let (output, periods) = profiled("frequency: 100, event: auto");
     assert!(!periods.is_empty(), "{output}");
     let by_time = ("cpu".to_owned(), "nanoseconds".to_owned(), 10_000_000);
-    if output.contains("does not count cycles") {
+    if output.contains("No hardware cycle counter") {
         assert!(periods.iter().all(|found| *found == by_time), "{periods:?}");
         let (output, periods) = profiled("frequency: 100, event: cycles");
         assert!(output.contains("set `event` to `cpu_clock`"), "{output}");

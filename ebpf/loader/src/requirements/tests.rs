@@ -194,7 +194,7 @@ fn reports_container_namespaces() {
     );
     let contained = Host::new().with_link("proc/self/ns/cgroup", "cgroup:[4026532201]");
     assert_eq!(contained.lacks(), []);
-    assert!(contained.one("cgroup_namespace").found.contains("its own"));
+    assert!(contained.one("cgroup_namespace").found.contains("private"));
 }
 
 #[test]
