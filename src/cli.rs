@@ -113,7 +113,7 @@ pub enum Command {
 
 #[derive(Debug, Subcommand)]
 pub enum Storage {
-    /// List the queues, verify every byte, and export waiting batches; read-only, safe while profcol runs
+    /// List queues and histories, verify every byte, and export them; read-only, safe while profcol runs
     Inspect(InspectStorage),
 }
 
@@ -122,10 +122,10 @@ pub struct InspectStorage {
     /// The directory
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
-    /// Only the queue of this exporter
+    /// Only the queue or history of this exporter
     #[arg(long, value_name = "EXPORTER")]
     pub queue: Option<String>,
-    /// Write waiting batches to a new file that the `otlp_file` receiver reads: OTLP JSON lines if its name ends with
+    /// Write the batches to a new file that the `otlp_file` receiver reads: OTLP JSON lines if its name ends with
     /// `.jsonl`, else length-prefixed OTLP protobuf
     #[arg(long, value_name = "FILE")]
     pub export: Option<PathBuf>,

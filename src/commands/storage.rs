@@ -1,4 +1,4 @@
-//! `profcol storage inspect`: lists waiting batches of the stored queues and verifies them.
+//! `profcol storage inspect`: lists and verifies the stored queues, and the profiles that `live_view` keeps on disk.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -7,16 +7,17 @@ use std::path::Path;
 
 use profcol_component::files;
 use profcol_engine::stored_batch;
+use profcol_history::Coverage;
 use profcol_otlp::json::{self, ResourceAttrEncoding};
 use profcol_profile::Profiles;
-use profcol_storage::{Counts, QueueReport, queues, records};
+use profcol_storage::{Counts, FoundLog, LogReport, Purpose, logs, records};
 
 use super::CommandError;
 use super::print::print_text;
 use crate::cli::InspectStorage;
 
 pub fn inspect_storage(command: &InspectStorage) -> Result<(), CommandError> {
-    let contents = queues(&command.directory).map_err(|error| failed(&error))?;
+    let contents = logs(&command.directory).map_err(|error| failed(&error))?;
     let mut export = command.export.as_deref().map(Export::begin).transpose()?;
     let mut text = match contents.owner {
         Some(owner) => {
@@ -24,33 +25,35 @@ pub fn inspect_storage(command: &InspectStorage) -> Result<(), CommandError> {
         }
         None => "Not in use.\n".to_owned(),
     };
-    let is_selected = |exporter: &str| {
-        command
-            .queue
-            .as_deref()
-            .is_none_or(|queue| queue == exporter)
-    };
-    let mut queues = contents.queues;
-    queues.retain(|(exporter, _)| is_selected(exporter));
-    if let Some(queue) = command.queue.as_ref().filter(|_| queues.is_empty()) {
-        let directory = command.directory.display();
-        return Err(CommandError::Runtime(format!(
-            "{directory} has no queue for exporter {queue:?}"
-        )));
+    let mut logs = contents.logs;
+    if let Some(exporter) = &command.queue {
+        logs.retain(|log| log.exporter == *exporter);
+        if logs.is_empty() {
+            let directory = command.directory.display();
+            return Err(CommandError::Runtime(format!(
+                "{directory} has no queue or history of exporter {exporter:?}"
+            )));
+        }
     }
     let mut bad = 0;
-    for (exporter, folder) in queues {
+    for log in logs {
         let mut unusable = 0;
-        let report = records(&exporter, &folder, |counts, head, body| {
-            match (stored_batch(head, body, counts), &mut export) {
-                (Err(_), _) => unusable += 1,
-                (Ok(batch), Some(export)) => export.add(&batch.profiles)?,
-                (Ok(_), None) => {}
+        let mut time: Option<Coverage> = None;
+        let report = records(&log.folder, |counts, head, body| {
+            let Ok(batch) = stored_batch(head, body, counts) else {
+                unusable += 1;
+                return Ok(());
+            };
+            if let Some(covered) = Coverage::of(&batch.metadata) {
+                time.get_or_insert_with(|| covered.clone()).add(&covered);
             }
-            Ok(())
+            match &mut export {
+                Some(export) => export.add(&batch.profiles),
+                None => Ok(()),
+            }
         });
         let report = report.map_err(|error| failed(&error))??;
-        bad += unusable + append_report(&mut text, &report, unusable);
+        bad += unusable + append_report(&mut text, &log, &report, time.as_ref(), unusable);
     }
     if let Some(export) = export {
         let exported = export.end()?;
@@ -60,13 +63,19 @@ pub fn inspect_storage(command: &InspectStorage) -> Result<(), CommandError> {
     match bad {
         0 => Ok(()),
         bad => Err(CommandError::Runtime(format!(
-            "{bad} damaged places; profcol drops and counts their records and delivers the rest"
+            "{bad} damaged places; profcol drops and counts their records and uses the rest"
         ))),
     }
 }
 
-/// Appends a queue's report to the text; returns its number of damaged places.
-fn append_report(text: &mut String, report: &QueueReport, unusable: u64) -> u64 {
+/// Appends a log's report to the text; returns its number of damaged places.
+fn append_report(
+    text: &mut String,
+    log: &FoundLog,
+    report: &LogReport,
+    time: Option<&Coverage>,
+    unusable: u64,
+) -> u64 {
     let mut waiting = Counts::default();
     let (mut bytes, mut corrupt) = (0, 0);
     for segment in &report.segments {
@@ -74,25 +83,43 @@ fn append_report(text: &mut String, report: &QueueReport, unusable: u64) -> u64 
         bytes += segment.bytes;
         corrupt += segment.corrupt + u64::from(segment.unreadable.is_some());
     }
+    let Counts {
+        batches,
+        source_samples,
+        ..
+    } = waiting;
+    let exporter = &log.exporter;
     // Writing to a string cannot fail.
+    let _ = match log.purpose {
+        Purpose::Queue => write!(
+            text,
+            "{exporter}: {batches} batches with {source_samples} samples wait"
+        ),
+        Purpose::History => write!(
+            text,
+            "history of {exporter}: {source_samples} samples in {batches} records"
+        ),
+    };
+    if let Some(time) = time {
+        let _ = write!(text, ", {} to {}", utc(time.from), utc(time.until));
+    }
     let _ = writeln!(
         text,
-        "{}: {} batches with {} samples wait; {bytes} bytes in {} segments, {} damaged places",
-        report.exporter,
-        waiting.batches,
-        waiting.source_samples,
+        "; {bytes} bytes in {} segments, {} damaged places",
         report.segments.len(),
         corrupt + unusable,
     );
     for segment in &report.segments {
-        let _ = write!(
-            text,
-            "  {}: {} bytes, {} waiting, {} delivered or dropped",
-            segment.file.display(),
-            segment.bytes,
-            segment.waiting.batches,
-            segment.settled
-        );
+        let (file, bytes) = (segment.file.display(), segment.bytes);
+        let records = segment.waiting.batches;
+        let _ = match log.purpose {
+            Purpose::Queue => write!(
+                text,
+                "  {file}: {bytes} bytes, {records} waiting, {} delivered or dropped",
+                segment.settled
+            ),
+            Purpose::History => write!(text, "  {file}: {bytes} bytes, {records} records"),
+        };
         if segment.corrupt > 0 {
             let _ = write!(text, ", {} damaged places", segment.corrupt);
         }
@@ -105,6 +132,14 @@ fn append_report(text: &mut String, report: &QueueReport, unusable: u64) -> u64 
         text.push('\n');
     }
     corrupt
+}
+
+/// Unix time in milliseconds, as RFC 3339.
+fn utc(milliseconds: u64) -> String {
+    let time = i64::try_from(milliseconds)
+        .ok()
+        .and_then(|it| jiff::Timestamp::from_millisecond(it).ok());
+    time.map_or_else(|| milliseconds.to_string(), |time| time.to_string())
 }
 
 /// The output file of `--export`.

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use http::header::{HOST, IF_NONE_MATCH};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
-use parking_lot::RwLock;
 use profcol_net::grpc::{self, Status};
 use profcol_net::{HttpRequest, HttpService, response};
 use profcol_pyroscope::{Code, ConnectError, Method as Connect};
@@ -39,7 +38,7 @@ pub(super) struct Api {
 
 impl Api {
     pub fn new(
-        history: Arc<RwLock<History>>,
+        history: Arc<History>,
         service: Arc<Service>,
         max_memory: usize,
         hosts: AllowedHosts,

@@ -1,12 +1,15 @@
 //! The options of `live_view`.
 
+use std::path::PathBuf;
+
 use profcol_config::{Config, Duration, Present, Problems};
+use profcol_history::ArchiveOptions;
 use profcol_net::tls::ServerTls;
 use profcol_net::{AuthSettings, HttpServerSettings, Transport};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Keeps recent profiles in memory and serves a page that shows them.
+/// Keeps recent profiles in memory, optionally older ones on disk, and serves a page that shows them.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct LiveViewConfig {
@@ -22,10 +25,17 @@ pub struct LiveViewConfig {
     /// Names under which browsers may reach the page, besides `localhost`, IP addresses and the host of
     /// `endpoint`; others are refused, which protects from DNS rebinding.
     pub allowed_hosts: Vec<String>,
-    /// How long profiles are kept.
+    /// How long profiles are kept in memory.
     pub max_age: Duration,
     /// Maximum memory for profiles, in MiB; beyond it the oldest are removed.
     pub max_memory_mib: usize,
+    /// Directory that keeps profiles beyond `max_age` and restarts, exclusive to one process; created if missing.
+    /// Empty keeps them in memory only.
+    pub directory: String,
+    /// Maximum size on disk, in MiB; beyond it the oldest sixteenth is removed.
+    pub max_disk_mib: u64,
+    /// How often profiles are written to `directory`: at most this and ten seconds more are lost if profcol is killed.
+    pub flush_interval: Duration,
     /// Resolution of the timeline: samples of this interval are added up.
     pub resolution: Duration,
     /// Sample attributes kept as labels; resource attributes are always kept.
@@ -48,6 +58,9 @@ impl Default for LiveViewConfig {
             allowed_hosts: Vec::new(),
             max_age: Duration::from_secs(3600),
             max_memory_mib: 64,
+            directory: String::new(),
+            max_disk_mib: 1024,
+            flush_interval: Duration::from_secs(30),
             resolution: Duration::from_secs(5),
             sample_labels: vec!["thread.name".to_owned()],
         }
@@ -73,10 +86,25 @@ impl Config for LiveViewConfig {
         if self.max_memory_mib == 0 {
             problems.add("max_memory_mib", "must be positive");
         }
+        if self.max_disk_mib == 0 {
+            problems.add("max_disk_mib", "must be positive");
+        }
+        if std::time::Duration::from(self.flush_interval).is_zero() {
+            problems.add("flush_interval", "must be positive");
+        }
     }
 }
 
 impl LiveViewConfig {
+    /// Where profiles are kept on disk, if they are.
+    pub(super) fn archive(&self) -> Option<ArchiveOptions> {
+        (!self.directory.is_empty()).then(|| ArchiveOptions {
+            directory: PathBuf::from(&self.directory),
+            max_bytes: self.max_disk_mib.saturating_mul(1 << 20),
+            flush_interval: self.flush_interval.into(),
+        })
+    }
+
     pub(super) fn server(&self) -> HttpServerSettings {
         HttpServerSettings {
             endpoint: self.endpoint.clone(),

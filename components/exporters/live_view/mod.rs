@@ -1,4 +1,4 @@
-//! Keeps the profiles of the last hour in memory, and serves a page that shows them.
+//! Keeps the profiles of the last hour in memory, older ones on disk, and serves a page that shows them.
 
 mod api;
 mod assets;
@@ -11,33 +11,41 @@ mod reply;
 mod service;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Capabilities, Delivered, Delivery, Exporter, Factory, Gauge,
-    Handles, RecentLog, Refusal, RunError, Stability, StartError, Stop,
+    Batch, BuildContext, BuildError, Capabilities, Check, Delivered, Delivery, Exporter, Factory,
+    Gauge, Handles, RecentLog, Refusal, RunError, Stability, StartError, Stop,
 };
 use profcol_net::auth::ServerAuth;
 use profcol_net::{HttpServer, ServerError};
+
+use tokio::sync::Notify;
 
 use self::api::Api;
 use self::config::DEFAULT_ENDPOINT;
 pub use self::config::LiveViewConfig;
 use self::hosts::AllowedHosts;
 use self::service::Service;
-use profcol_history::{Extent, History, Limits, Recent};
+use crate::shared::place;
+use profcol_history::{Extent, Flush, History, Limits, Recent};
 
 /// How long requests in flight may take after a stop.
 const GRACE: Duration = Duration::from_secs(1);
 
 pub struct LiveView {
+    id: String,
     config: LiveViewConfig,
-    history: Arc<RwLock<History>>,
+    history: Arc<History>,
     service: Arc<Service>,
     auth: Option<Arc<dyn ServerAuth>>,
     telemetry: Telemetry,
+    /// Notified when samples arrive that are not on disk.
+    changed: Notify,
+    write_fails: AtomicBool,
     /// Set between start and run.
     server: Mutex<Option<HttpServer>>,
 }
@@ -47,6 +55,13 @@ struct Telemetry {
     samples: Gauge,
     evicted: Gauge,
     oldest: Gauge,
+    disk: Option<DiskTelemetry>,
+}
+
+struct DiskTelemetry {
+    bytes: Gauge,
+    failed_writes: Gauge,
+    damaged_segments: Gauge,
 }
 
 impl Factory for LiveView {
@@ -56,10 +71,14 @@ impl Factory for LiveView {
     type Component = dyn Exporter;
 
     fn capabilities(config: &LiveViewConfig) -> Capabilities {
-        match config.page {
+        let mut needed = match config.page {
             true => Capabilities::to_listen(&config.endpoint),
             false => Capabilities::NONE,
+        };
+        if config.archive().is_some() {
+            needed |= Capabilities::DAC_OVERRIDE;
         }
+        needed
     }
 
     fn build(
@@ -80,17 +99,68 @@ impl Factory for LiveView {
             sample_labels: config.sample_labels.clone(),
         };
         Ok(Box::new(Self {
+            id: context.id.to_string(),
             config: config.clone(),
-            history: Arc::new(RwLock::new(History::new(limits))),
+            changed: Notify::new(),
+            write_fails: AtomicBool::new(false),
+            history: Arc::new(History::new(limits)),
             service: Arc::new(Service::new(context)),
             auth: auth.map(|auth| Arc::clone(&*auth)),
-            telemetry: Telemetry::new(context),
+            telemetry: Telemetry::new(context, config.archive().is_some()),
             server: Mutex::new(None),
         }))
     }
 }
 
 impl LiveView {
+    /// Writes what has arrived to disk from time to time, until the stop.
+    async fn keep_on_disk(&self, interval: Duration, stop: &Stop) {
+        let mut has_more = false;
+        loop {
+            let wait = async {
+                if !has_more {
+                    self.changed.notified().await;
+                }
+                tokio::time::sleep(interval).await;
+            };
+            tokio::select! {
+                () = wait => has_more = self.flush(Flush::Settled).await,
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// Returns whether there is more to write later.
+    async fn flush(&self, which: Flush) -> bool {
+        let history = Arc::clone(&self.history);
+        let write = move || (history.flush(which), history.extent());
+        let Ok((flushed, extent)) = tokio::task::spawn_blocking(write).await else {
+            return true;
+        };
+        self.telemetry.report(&extent);
+        match flushed {
+            Ok(has_more) => {
+                if self.write_fails.swap(false, Ordering::Relaxed) {
+                    tracing::info!(
+                        directory = self.config.directory,
+                        "The history is written to disk again."
+                    );
+                }
+                has_more
+            }
+            Err(error) => {
+                // Once, not every time.
+                if !self.write_fails.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(
+                        directory = self.config.directory, %error,
+                        "Failed to write the history to disk; it stays in memory until there is room."
+                    );
+                }
+                true
+            }
+        }
+    }
+
     /// If the default port is in use, another one is taken; a configured port is not replaced.
     fn bind(&self) -> Result<HttpServer, ServerError> {
         let mut settings = self.config.server();
@@ -123,7 +193,20 @@ impl Exporter for LiveView {
         handles.add(Recent::new(Arc::clone(&self.history)));
     }
 
+    async fn check(&self) -> Vec<Check> {
+        match self.config.archive() {
+            Some(archive) => place::of_directory(&archive.directory, true).await,
+            None => Vec::new(),
+        }
+    }
+
     async fn start(&self) -> Result<(), StartError> {
+        if let Some(options) = self.config.archive() {
+            let (history, id) = (Arc::clone(&self.history), self.id.clone());
+            let open = move || history.open_archive(&options, &id);
+            let opened = tokio::task::spawn_blocking(open).await;
+            opened.map_err(StartError::new)?.map_err(StartError::new)?;
+        }
         if !self.config.page {
             return Ok(());
         }
@@ -137,7 +220,6 @@ impl Exporter for LiveView {
         let (batch, history) = (batch.detached(), Arc::clone(&self.history));
         let add = move || {
             let model = batch.profiles.model();
-            let mut history = history.write();
             history.add(model, &batch.deferred_symbols);
             history.extent()
         };
@@ -145,6 +227,7 @@ impl Exporter for LiveView {
         match tokio::task::spawn_blocking(add).await {
             Ok(extent) => {
                 self.telemetry.report(&extent);
+                self.changed.notify_one();
                 Ok(Delivered::default())
             }
             Err(error) => Err(Refusal::permanent(format!(
@@ -154,23 +237,35 @@ impl Exporter for LiveView {
     }
 
     async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
-        let Some(server) = self.server.lock().take() else {
-            stop.cancelled().await;
-            return Ok(());
+        let server = self.server.lock().take();
+        let serve = async {
+            match server {
+                Some(server) => {
+                    let api = Api::new(
+                        Arc::clone(&self.history),
+                        Arc::clone(&self.service),
+                        self.config.max_memory_mib << 20,
+                        AllowedHosts::new(&self.config.endpoint, &self.config.allowed_hosts),
+                    );
+                    server.serve(api, stop.deadline(GRACE)).await;
+                }
+                None => stop.cancelled().await,
+            }
         };
-        let api = Api::new(
-            Arc::clone(&self.history),
-            Arc::clone(&self.service),
-            self.config.max_memory_mib << 20,
-            AllowedHosts::new(&self.config.endpoint, &self.config.allowed_hosts),
-        );
-        server.serve(api, stop.deadline(GRACE)).await;
+        match self.config.archive() {
+            Some(archive) => {
+                tokio::join!(serve, self.keep_on_disk(archive.flush_interval, &stop));
+                // All samples have arrived.
+                self.flush(Flush::All).await;
+            }
+            None => serve.await,
+        }
         Ok(())
     }
 }
 
 impl Telemetry {
-    fn new(context: &BuildContext) -> Self {
+    fn new(context: &BuildContext, has_disk: bool) -> Self {
         let id = context.id.to_string();
         let labels = [("exporter", id.as_str())];
         let gauge = |name: &str, help: &str| {
@@ -182,12 +277,23 @@ impl Telemetry {
             samples: gauge("kept_samples", "Samples that can be shown."),
             evicted: gauge(
                 "evicted_samples",
-                "Samples removed because of their age or the memory limit.",
+                "Samples removed because of their age, the memory limit or the disk limit.",
             ),
             oldest: gauge(
                 "oldest_timestamp_seconds",
                 "Unix time of the oldest sample that can be shown.",
             ),
+            disk: has_disk.then(|| DiskTelemetry {
+                bytes: gauge("disk_bytes", "Size of the profiles on disk."),
+                failed_writes: gauge(
+                    "failed_disk_writes",
+                    "Failed writes to the disk; profiles stay in memory until there is room.",
+                ),
+                damaged_segments: gauge(
+                    "damaged_disk_segments",
+                    "Segments on disk with damaged records.",
+                ),
+            }),
         }
     }
 
@@ -197,5 +303,10 @@ impl Telemetry {
         self.samples.set(extent.samples as f64);
         self.evicted.set(extent.evicted_samples as f64);
         self.oldest.set(extent.oldest.unwrap_or(0) as f64 / 1000.0);
+        if let (Some(gauges), Some(disk)) = (&self.disk, &extent.disk) {
+            gauges.bytes.set(disk.bytes as f64);
+            gauges.failed_writes.set(disk.failed_writes as f64);
+            gauges.damaged_segments.set(disk.damaged_segments as f64);
+        }
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use http::HeaderValue;
-use parking_lot::RwLock;
 use profcol_files::Format;
 use profcol_flamegraph::{Document, Sandwich};
 use serde_json::json;
@@ -25,12 +24,12 @@ pub(super) const PATHS: [&str; 8] = [
 
 /// Answers the page's queries.
 pub(super) struct Questions {
-    history: Arc<RwLock<History>>,
+    history: Arc<History>,
     max_memory: usize,
 }
 
 impl Questions {
-    pub fn new(history: Arc<RwLock<History>>, max_memory: usize) -> Self {
+    pub fn new(history: Arc<History>, max_memory: usize) -> Self {
         Self {
             history,
             max_memory,
@@ -84,6 +83,15 @@ impl Questions {
             "max_memory_bytes": self.max_memory,
             "samples": extent.samples,
             "evicted_samples": extent.evicted_samples,
+            "disk": extent.disk.map(|disk| json!({
+                "directory": disk.directory,
+                "bytes": disk.bytes,
+                "max_bytes": disk.max_bytes,
+                "oldest": disk.oldest,
+                "newest": disk.newest,
+                "damaged_segments": disk.damaged_segments,
+                "failed_writes": disk.failed_writes,
+            })),
         }))
     }
 
@@ -135,12 +143,12 @@ impl Questions {
 
     fn tree(&self, parameters: &Parameters) -> Result<QueryResult, BadRequest> {
         let (query, base) = (parameters.query()?, parameters.base()?);
-        self.history.write().resolve_symbols();
+        self.history.resolve_symbols();
         Ok(self.read(|it| it.call_tree(&query, base.as_ref())))
     }
 
     fn read<T>(&self, ask: impl FnOnce(&History) -> T) -> T {
-        ask(&self.history.read())
+        ask(&self.history)
     }
 }
 

@@ -70,6 +70,17 @@ impl FrameKind {
         }
     }
 
+    /// The `profile.frame.type` from which [`of`](Self::of) finds this kind again.
+    pub fn frame_type(self, binary: &str) -> &str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Native => "native",
+            // Its runtime.
+            Self::Interpreted => binary,
+            Self::Jit | Self::Inlined | Self::Marker => "",
+        }
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -137,7 +148,6 @@ impl FrameTable {
     }
 
     /// The functions at a location, outermost first. `lines` are innermost first, as in OTLP: all but the last are
-    /// inlined into it.
     /// inlined into it.
     pub fn location<'a>(
         &mut self,

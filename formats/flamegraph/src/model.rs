@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use profcol_profile::{
-    Dictionary, Function, Interner, Line, Location, LocationIdx, LocationRef, Mapping, MappingIdx,
-    MappingRef, Model, NamedLine, Profile, ResourceProfiles, SampleRef, Samples, ScopeProfiles,
-    StackIdx, Value, ValueType,
+    AttributeRef, Dictionary, Function, Interner, Line, Location, LocationIdx, LocationRef,
+    Mapping, MappingIdx, MappingRef, Model, NamedLine, Profile, ResourceProfiles, SampleRef,
+    Samples, ScopeProfiles, StackIdx, StringIdx, Value, ValueType,
 };
 
 use crate::FrameId;
@@ -14,6 +14,8 @@ use crate::document::Source;
 use crate::frames::{Frame, FrameKind, FrameTable};
 use crate::sample_type::{SampleType, measured};
 use crate::tree::{CallTree, NodeId, Side};
+
+const FRAME_TYPE: &str = "profile.frame.type";
 
 /// Translates the locations of one batch.
 pub struct ModelFrames<'a> {
@@ -73,7 +75,7 @@ pub fn to_model(tree: &CallTree, source: &Source) -> Model {
     let locations: Vec<LocationIdx> = tree
         .frames
         .iter()
-        .map(|frame| add_location(&mut rows, &tree.frames, frame))
+        .map(|frame| add_function(&mut rows, &tree.frames, frame))
         .collect();
     let mut samples = Samples::default();
     for (row, node) in tree.nodes().iter().enumerate() {
@@ -111,32 +113,9 @@ pub fn to_model(tree: &CallTree, source: &Source) -> Model {
 }
 
 /// Each function gets its own location, inlined ones too: the stack already shows where they were inlined.
-fn add_location(rows: &mut Interner, frames: &FrameTable, frame: &Frame) -> LocationIdx {
-    let mapping = match frames.text(frame.binary) {
-        "" => MappingIdx::UNSET,
-        binary => {
-            let filename = rows.string(binary);
-            rows.mapping(MappingRef {
-                mapping: Mapping {
-                    filename,
-                    ..Mapping::default()
-                },
-                attributes: &[],
-            })
-        }
-    };
-    let name = rows.string(frames.text(frame.name));
-    let function = Function {
-        name,
-        system_name: name,
-        filename: rows.string(frames.text(frame.file)),
-        start_line: frame.line.into(),
-    };
-    let line = (frame.name != 0).then(|| Line {
-        function: rows.function(function),
-        line: frame.line.into(),
-        column: 0,
-    });
+fn add_function(rows: &mut Interner, frames: &FrameTable, frame: &Frame) -> LocationIdx {
+    let mapping = mapping(rows, frames.text(frame.binary));
+    let line = (frame.name != 0).then(|| line(rows, frames, frame));
     rows.location(LocationRef {
         location: Location {
             mapping,
@@ -145,6 +124,72 @@ fn add_location(rows: &mut Interner, frames: &FrameTable, frame: &Frame) -> Loca
         lines: line.as_slice(),
         attributes: &[],
     })
+}
+
+/// Adds a location with these functions, outermost first, so that [`ModelFrames::add_to`] finds them again.
+pub fn add_location(rows: &mut Interner, table: &FrameTable, functions: &[FrameId]) -> LocationIdx {
+    let frames = functions.iter().filter_map(|&id| table.get(id));
+    let Some(outermost) = frames.clone().next() else {
+        return LocationIdx::UNSET;
+    };
+    let binary = table.text(outermost.binary);
+    let mapping = match outermost.kind {
+        FrameKind::Interpreted | FrameKind::Marker => MappingIdx::UNSET,
+        _ => mapping(rows, binary),
+    };
+    let attribute = match outermost.kind.frame_type(binary) {
+        "" => None,
+        frame_type => {
+            let key = rows.string(FRAME_TYPE);
+            Some(rows.attribute(AttributeRef {
+                key,
+                value: &frame_type.into(),
+                unit: StringIdx::UNSET,
+            }))
+        }
+    };
+    let is_unnamed = functions.len() == 1 && outermost.name == 0;
+    let lines: Vec<Line> = match is_unnamed {
+        true => Vec::new(),
+        false => frames.rev().map(|it| line(rows, table, it)).collect(),
+    };
+    rows.location(LocationRef {
+        location: Location {
+            mapping,
+            address: 0,
+        },
+        lines: &lines,
+        attributes: attribute.as_slice(),
+    })
+}
+
+fn mapping(rows: &mut Interner, binary: &str) -> MappingIdx {
+    if binary.is_empty() {
+        return MappingIdx::UNSET;
+    }
+    let filename = rows.string(binary);
+    rows.mapping(MappingRef {
+        mapping: Mapping {
+            filename,
+            ..Mapping::default()
+        },
+        attributes: &[],
+    })
+}
+
+fn line(rows: &mut Interner, frames: &FrameTable, frame: &Frame) -> Line {
+    let name = rows.string(frames.text(frame.name));
+    let function = Function {
+        name,
+        system_name: name,
+        filename: rows.string(frames.text(frame.file)),
+        start_line: frame.line.into(),
+    };
+    Line {
+        function: rows.function(function),
+        line: frame.line.into(),
+        column: 0,
+    }
 }
 
 impl<'a> ModelFrames<'a> {
@@ -201,7 +246,7 @@ impl<'a> ModelFrames<'a> {
         let attributes = row.attributes.iter();
         let mut attributes = attributes.filter_map(|&index| self.dictionary.attributes.get(index));
         let frame_type = attributes
-            .find(|it| self.dictionary.strings.get(it.key) == "profile.frame.type")
+            .find(|it| self.dictionary.strings.get(it.key) == FRAME_TYPE)
             .map(|it| &it.value);
         match frame_type {
             Some(Value::Str(kind)) => kind,

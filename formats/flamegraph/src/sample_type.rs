@@ -88,6 +88,11 @@ impl<'a> Measured<'a> {
         }
     }
 
+    /// Whether samples are counted, and each stands for the same value.
+    pub fn is_count(&self) -> bool {
+        self.is_count
+    }
+
     pub fn weigh(&self, sample: &SampleRef<'_>) -> Weight {
         let observed = u64::try_from(sample.observed()).unwrap_or(0);
         let times = sample.timestamps.len() as u64;

@@ -17,7 +17,11 @@ const LEAST_WINDOW_MILLISECONDS = 5 * 60000;
 const USUAL_WINDOW_MILLISECONDS = 60 * 60000;
 const MOST_NODES = 100000;
 const SERIES = 8;
-const LAST_CHOICES = [[300, '5 min'], [900, '15 min'], [3600, '1 h']];
+const LAST_CHOICES = [[300, '5 min'], [900, '15 min'], [3600, '1 h'], [6 * 3600, '6 h'], [24 * 3600, '1 d'], [7 * 24 * 3600, '7 d']];
+// Longer ranges are offered once the history reaches beyond the next shorter one.
+const USUAL_CHOICES = 3;
+// A long range changes little from poll to poll, and is read from disk.
+const POLLS_PER_RANGE = 300;
 const BASE_CHOICES = [['previous', 'Period before'], ['same', 'Same range'], ['range', 'Drag on timeline']];
 const USUAL_LABELS = ['comm'];
 const FORMATS = [
@@ -286,7 +290,8 @@ class Page {
 
   planNext() {
     clearTimeout(this.timer);
-    const wait = Math.min(SLOWEST_POLL_MILLISECONDS, POLL_MILLISECONDS * 2 ** Math.min(this.failures, 4));
+    const usual = Math.max(POLL_MILLISECONDS, (this.state.last * 1000) / POLLS_PER_RANGE);
+    const wait = this.failures === 0 ? usual : Math.min(SLOWEST_POLL_MILLISECONDS, POLL_MILLISECONDS * 2 ** Math.min(this.failures, 4));
     this.timer = setTimeout(() => {
       if (this.isLive && !document.hidden) this.refresh();
       else this.planNext();
@@ -319,11 +324,12 @@ class Page {
     const { status } = this;
     document.title = `${status.host} – profcol`;
     this.host.textContent = status.host;
-    const reach = status.oldest === null ? 'no history yet' : `${formatDuration((this.now() - status.oldest) / 1000)} in memory`;
+    const reach = status.oldest === null ? 'no history yet' : `${formatDuration((this.now() - status.oldest) / 1000)} ${status.disk ? 'kept' : 'in memory'}`;
     this.history.textContent = reach;
     this.history.title = [
       `profcol ${status.version}`,
-      `${formatValue(status.memory_bytes ?? 0, 'bytes')} of ${formatValue(status.max_memory_bytes ?? 0, 'bytes')} in use`,
+      `${formatValue(status.memory_bytes ?? 0, 'bytes')} of ${formatValue(status.max_memory_bytes ?? 0, 'bytes')} in memory`,
+      ...(status.disk ? [`${formatValue(status.disk.bytes, 'bytes')} of ${formatValue(status.disk.max_bytes, 'bytes')} in ${status.disk.directory}`] : []),
       `${formatValue(status.samples ?? 0, 'count')} samples kept, ${formatValue(status.evicted_samples ?? 0, 'count')} evicted`,
       status.oldest === null ? '' : `since ${new Date(status.oldest).toLocaleString()}`,
     ].filter(Boolean).join('\n');
@@ -362,6 +368,10 @@ class Page {
     this.liveButton.textContent = this.isLive ? 'Pause' : 'Go live';
     this.liveButton.classList.toggle('is-live', this.isLive);
     this.liveButton.title = this.isLive ? 'New data every few seconds. Pause to keep this view.' : 'Follow new data again';
+    const reach = this.status?.oldest ? (this.now() - this.status.oldest) / 1000 : 0;
+    this.lastButtons.forEach((choice, row) => {
+      choice.hidden = row >= USUAL_CHOICES && reach <= LAST_CHOICES[row - 1][0] && this.state.last !== LAST_CHOICES[row][0];
+    });
     for (const choice of this.lastButtons) setPressed(choice, !this.isFixed && Number(choice.dataset.last) === this.state.last);
     const { from, until } = this.state;
     this.fixedRange.textContent = this.isFixed ? `${formatClock(from)} – ${formatClock(until)} (${formatDuration((until - from) / 1000)})` : '';

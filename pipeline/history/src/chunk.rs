@@ -1,7 +1,8 @@
 //! Some minutes of profiles with shared tables.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,6 +13,8 @@ use profcol_flamegraph::{
 };
 use profcol_labels::{sanitized, text};
 use profcol_profile::{AttributeIdx, Attributes, LocationIdx, Model, Profile, SampleRef, StackIdx};
+
+use crate::archive::Place;
 
 /// Maximum length of a label value: command lines can be long.
 const MAX_LABEL_LEN: usize = 256;
@@ -30,7 +33,11 @@ pub(super) struct Chunk {
     node_ids: HashMap<Node, u32>,
     pub texts: IndexSet<Arc<str>>,
     pub series: IndexSet<Labels>,
+    /// The attribute of each label, by string number.
+    attributes: HashMap<u32, LabelAttribute>,
     types: IndexSet<SampleType>,
+    /// Types whose samples are counted.
+    counted_types: HashSet<u32>,
     pub slices: Vec<Slice>,
     /// The slice being filled, and its start in units of `resolution`.
     open: HashMap<RowKey, Weight>,
@@ -40,6 +47,17 @@ pub(super) struct Chunk {
     samples: u64,
     row_bytes: usize,
     table_bytes: usize,
+    /// The number of slices that are on disk.
+    archived: usize,
+    /// The first of its records on disk.
+    pub first_record: Option<Place>,
+}
+
+/// The attribute of a label.
+#[derive(Clone, Debug)]
+struct LabelAttribute {
+    name: Arc<str>,
+    is_of_sample: bool,
 }
 
 /// Label names and values by string number, sorted.
@@ -112,6 +130,8 @@ impl Chunk {
             node_ids: HashMap::new(),
             texts: IndexSet::new(),
             series: IndexSet::new(),
+            attributes: HashMap::new(),
+            counted_types: HashSet::new(),
             types: IndexSet::new(),
             slices: Vec::new(),
             open: HashMap::new(),
@@ -120,6 +140,8 @@ impl Chunk {
             samples: 0,
             row_bytes: 0,
             table_bytes: 0,
+            archived: 0,
+            first_record: None,
         }
     }
 
@@ -131,32 +153,46 @@ impl Chunk {
             locations: HashMap::new(),
             stacks: HashMap::new(),
         };
+        let mut resources = Vec::with_capacity(model.resources.len());
+        let mut profiles = Vec::new();
         for row in &model.resources {
             let none = Vec::new();
             let attributes = row.resource.as_ref().map_or(&none, |it| &it.attributes);
-            let labels = self.labels(attributes);
-            let mut series: HashMap<Vec<AttributeIdx>, u32> = HashMap::new();
             let scopes = row.scopes.iter();
-            for measured in scopes.flat_map(|scope| measured(scope, &model.dictionary)) {
-                self.open_slice(measured.profile);
-                let kind = self.types.insert_full(measured.sample_type()).0 as u32;
-                for sample in measured.profile.samples.iter() {
-                    let own = own_labels(&sample, model, sample_labels);
-                    let series = match series.get(&own) {
-                        Some(&known) => known,
-                        None => {
-                            let number = self.series_of(&labels, &own, model);
-                            series.insert(own, number);
-                            number
-                        }
-                    };
-                    let node = self.node_of(sample.stack, &mut batch);
-                    let weight = measured.weigh(&sample);
-                    self.samples += weight.samples;
-                    let row = self.open.entry(RowKey { kind, series, node }).or_default();
-                    row.samples += weight.samples;
-                    row.value = row.value.saturating_add(weight.value);
-                }
+            let measured = scopes.flat_map(|scope| measured(scope, &model.dictionary));
+            profiles.extend(measured.map(|it| (resources.len(), it)));
+            resources.push(ResourceSeries {
+                labels: self.labels(attributes),
+                series: HashMap::new(),
+            });
+        }
+        // A batch may have several intervals of each resource.
+        profiles.sort_by_key(|(_, measured)| self.slice_number(measured.profile));
+        for (resource, measured) in profiles {
+            let Some(resource) = resources.get_mut(resource) else {
+                continue;
+            };
+            self.open_slice(measured.profile);
+            let kind = self.types.insert_full(measured.sample_type()).0 as u32;
+            if measured.is_count() {
+                self.counted_types.insert(kind);
+            }
+            for sample in measured.profile.samples.iter() {
+                let own = own_labels(&sample, model, sample_labels);
+                let series = match resource.series.get(&own) {
+                    Some(&known) => known,
+                    None => {
+                        let number = self.series_of(&resource.labels, &own, model);
+                        resource.series.insert(own, number);
+                        number
+                    }
+                };
+                let node = self.node_of(sample.stack, &mut batch);
+                let weight = measured.weigh(&sample);
+                self.samples += weight.samples;
+                let row = self.open.entry(RowKey { kind, series, node }).or_default();
+                row.samples += weight.samples;
+                row.value = row.value.saturating_add(weight.value);
             }
         }
         self.table_bytes = self.measure();
@@ -228,6 +264,74 @@ impl Chunk {
             .filter(move |(start, _)| (from..until).contains(start))
     }
 
+    /// Closes the open slice if it ended before `time`, in milliseconds of Unix time.
+    pub fn seal_until(&mut self, time: u64) {
+        let end = self.slice_end(self.open_start * self.resolution.as_millis() as u64);
+        if end <= time {
+            self.seal();
+        }
+    }
+
+    /// The first `limit` slices that are not on disk and ended before `time`.
+    pub fn unarchived(&self, time: u64, limit: usize) -> Range<usize> {
+        let left = self.slices.get(self.archived..).unwrap_or_default();
+        let ended = left
+            .iter()
+            .take(limit)
+            .take_while(|slice| self.slice_end(slice.start) <= time);
+        self.archived..self.archived + ended.count()
+    }
+
+    /// Whether all samples are on disk.
+    pub fn is_archived(&self) -> bool {
+        self.archived == self.slices.len() && self.open.is_empty()
+    }
+
+    pub fn set_archived(&mut self, slices: usize, record: Place) {
+        self.archived = slices;
+        self.first_record.get_or_insert(record);
+    }
+
+    /// Samples that are not on disk.
+    pub fn unarchived_samples(&self) -> u64 {
+        let sealed = self.slices.get(self.archived..).unwrap_or_default().iter();
+        let sealed = sealed.flat_map(|slice| slice.rows.iter());
+        let sealed: u64 = sealed.map(|row| u64::from(row.samples)).sum();
+        sealed + self.open.values().map(|it| it.samples).sum::<u64>()
+    }
+
+    pub fn slice_end(&self, start: u64) -> u64 {
+        start.saturating_add(self.resolution.as_millis() as u64)
+    }
+
+    pub fn location_count(&self) -> usize {
+        self.locations.len()
+    }
+
+    pub fn labels_of(&self, series: u32) -> &[(u32, u32)] {
+        self.series
+            .get_index(series as usize)
+            .map_or(&[], |labels| labels)
+    }
+
+    pub fn attribute_name(&self, label: u32) -> &str {
+        let attribute = self.attributes.get(&label);
+        attribute.map_or("", |attribute| &attribute.name)
+    }
+
+    pub fn is_of_sample(&self, label: u32) -> bool {
+        let attribute = self.attributes.get(&label);
+        attribute.is_some_and(|attribute| attribute.is_of_sample)
+    }
+
+    pub fn kind(&self, number: u32) -> Option<&SampleType> {
+        self.types.get_index(number as usize)
+    }
+
+    pub fn is_counted(&self, kind: u32) -> bool {
+        self.counted_types.contains(&kind)
+    }
+
     pub fn types(&self) -> impl Iterator<Item = &SampleType> {
         self.types.iter()
     }
@@ -279,11 +383,16 @@ impl Chunk {
             + self.texts.len() * per_text
     }
 
+    /// The start of a profile's slice in units of `resolution`.
+    fn slice_number(&self, profile: &Profile) -> u64 {
+        // A profile from the future must not make all others look old.
+        profile.time_unix_nano.min(now()) / self.resolution.as_nanos() as u64
+    }
+
     fn open_slice(&mut self, profile: &Profile) {
         let resolution = self.resolution.as_nanos() as u64;
-        // A profile from the future must not make all others look old.
         let time = profile.time_unix_nano.min(now());
-        let start = time / resolution;
+        let start = self.slice_number(profile);
         if start != self.open_start {
             self.seal();
             self.open_start = start;
@@ -300,7 +409,7 @@ impl Chunk {
         for attribute in attributes {
             if let Some(value) = text(&attribute.value) {
                 labels.push((
-                    self.text_number(&sanitized(&attribute.key)),
+                    self.label_number(&attribute.key, false),
                     self.text_number(&value),
                 ));
             }
@@ -317,12 +426,23 @@ impl Chunk {
             };
             if let Some(value) = text(&attribute.value) {
                 let name = dictionary.strings.get(attribute.key);
-                labels.push((self.text_number(&sanitized(name)), self.text_number(&value)));
+                labels.push((self.label_number(name, true), self.text_number(&value)));
             }
         }
         labels.sort_unstable();
         labels.dedup_by_key(|(name, _)| *name);
         self.series.insert_full(labels.into()).0 as u32
+    }
+
+    fn label_number(&mut self, attribute: &str, is_of_sample: bool) -> u32 {
+        let number = self.text_number(&sanitized(attribute));
+        self.attributes
+            .entry(number)
+            .or_insert_with(|| LabelAttribute {
+                name: attribute.into(),
+                is_of_sample,
+            });
+        number
     }
 
     fn text_number(&mut self, text: &str) -> u32 {
@@ -381,6 +501,12 @@ impl Chunk {
         }
         number
     }
+}
+
+/// The series of a resource, by the sample attributes that are labels.
+struct ResourceSeries {
+    labels: Vec<(u32, u32)>,
+    series: HashMap<Vec<AttributeIdx>, u32>,
 }
 
 /// Lookup tables for the batch being added.

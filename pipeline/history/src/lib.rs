@@ -1,14 +1,19 @@
-//! The profiles of the last hour, in memory.
+//! The profiles of the last hour in memory, and older ones on disk.
 //!
 //! ```text
 //! batch ─► newest chunk ─► slice ─► rows (series, node, value)
 //!          string, frame, node and series tables, shared by its slices
+//!                           └─ after some seconds ─► record on disk
 //! ```
 //!
 //! Tables only grow, so they are evicted as a whole with the oldest chunk. Each chunk has a fixed share of the memory
-//! limit and of the retention time.
+//! limit and of the retention time. With an [archive](History::open_archive), finished slices are also written to disk;
+//! a query reads from there what is no longer in memory.
 
+mod archive;
 mod chunk;
+mod memory;
+mod piece;
 mod query;
 mod recent;
 mod selector;
@@ -17,27 +22,36 @@ mod service_name;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use parking_lot::{Mutex, RwLock};
 use profcol_component::DeferredSymbols;
 use profcol_flamegraph::SampleType;
 use profcol_profile::Model;
+use profcol_storage::{AppendError, StorageError};
 
+use self::archive::Archive;
+pub use self::archive::{ArchiveOptions, DiskExtent};
 use self::chunk::Chunk;
+use self::memory::Memory;
+pub use self::piece::Coverage;
+use self::piece::Piece;
 pub use self::query::{Query, QueryResult};
 pub use self::recent::{Group, ProcessGroup, Recent, Snapshot};
 pub use self::selector::{Selector, SelectorError};
 pub use self::series::{Points, Steps};
 pub use self::service_name::SERVICE_NAME;
 
-/// Chunks that share the memory and the time: an eviction removes one of them.
-const CHUNKS: u32 = 12;
+/// A slice is written to disk this long after its end: symbols come late.
+const SETTLING_TIME: Duration = Duration::from_secs(10);
 
 pub struct History {
-    chunks: VecDeque<Chunk>,
     limits: Limits,
-    evicted_samples: u64,
+    memory: RwLock<Memory>,
+    archive: OnceLock<Archive>,
+    /// Held while slices are written to disk.
+    flushing: Mutex<()>,
 }
 
 #[derive(Clone, Debug)]
@@ -57,75 +71,113 @@ pub struct Extent {
     pub types: Vec<SampleType>,
     pub samples: u64,
     pub evicted_samples: u64,
+    /// In memory.
     pub bytes: usize,
+    pub disk: Option<DiskExtent>,
+}
+
+/// Which slices [`History::flush`] writes to disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flush {
+    /// Those that ended some seconds ago.
+    Settled,
+    /// All; at the end.
+    All,
 }
 
 impl History {
     pub fn new(limits: Limits) -> Self {
         Self {
-            chunks: VecDeque::new(),
             limits,
-            evicted_samples: 0,
+            memory: RwLock::default(),
+            archive: OnceLock::new(),
+            flushing: Mutex::new(()),
         }
     }
 
-    pub fn add(&mut self, model: &Model, symbols: &DeferredSymbols) {
-        let share = self.limits.max_bytes / CHUNKS as usize;
-        let span = self.limits.max_age / CHUNKS;
-        let is_full = |chunk: &Chunk| chunk.bytes() >= share || chunk.span() >= span;
-        if self.chunks.back().is_none_or(is_full) {
-            if let Some(last) = self.chunks.back_mut() {
-                last.seal();
+    /// Also keeps the history on disk from now on, and shows what is there. Blocking.
+    pub fn open_archive(
+        &self,
+        options: &ArchiveOptions,
+        exporter: &str,
+    ) -> Result<(), StorageError> {
+        let archive = Archive::open(options, exporter)?;
+        self.memory.write().boundary = archive.end();
+        // Opened once, by the start of the exporter.
+        let _ = self.archive.set(archive);
+        Ok(())
+    }
+
+    pub fn add(&self, model: &Model, symbols: &DeferredSymbols) {
+        let has_archive = self.archive.get().is_some();
+        let has_room = {
+            let mut memory = self.memory.write();
+            memory.add(model, symbols, &self.limits);
+            memory.evict(&self.limits, has_archive, false)
+        };
+        if !has_room {
+            // Profiles arrive faster than they are written. The next regular flush reports an error.
+            let _ = self.flush(Flush::Settled);
+            self.memory.write().evict(&self.limits, has_archive, true);
+        }
+    }
+
+    /// Writes slices to disk. Returns whether some are left; without an archive there are none. Blocking.
+    pub fn flush(&self, which: Flush) -> Result<bool, AppendError> {
+        let Some(archive) = self.archive.get() else {
+            return Ok(false);
+        };
+        let _flushing = self.flushing.lock();
+        let until = match which {
+            Flush::Settled => {
+                recent::unix_millis().saturating_sub(SETTLING_TIME.as_millis() as u64)
             }
-            self.chunks.push_back(Chunk::new(self.limits.resolution));
+            Flush::All => u64::MAX,
+        };
+        self.memory.write().seal_until(until);
+        loop {
+            let next = self.memory.read().next_piece(until);
+            let Some(next) = next else {
+                break;
+            };
+            let (model, coverage, samples) = next.piece;
+            let place = archive.write(&Piece::new(model, coverage, samples))?;
+            self.memory
+                .write()
+                .set_archived(next.chunk, next.slices, place);
         }
-        if let Some(chunk) = self.chunks.back_mut() {
-            chunk.add(model, symbols, &self.limits.sample_labels);
-        }
-        self.evict();
+        let mut memory = self.memory.write();
+        memory.evict(&self.limits, true, false);
+        Ok(!memory.is_archived())
     }
 
     /// Resolves deferred symbols that have become available.
-    pub fn resolve_symbols(&mut self) {
-        for chunk in &mut self.chunks {
-            chunk.resolve_symbols();
-        }
+    pub fn resolve_symbols(&self) {
+        self.memory.write().resolve_symbols();
     }
 
     pub fn extent(&self) -> Extent {
-        let mut extent = Extent {
-            evicted_samples: self.evicted_samples,
-            ..Extent::default()
+        let (mut extent, unarchived) = {
+            let memory = self.memory.read();
+            (memory.extent(), memory.unarchived_samples())
         };
-        for chunk in &self.chunks {
-            for kind in chunk.types() {
-                if !extent.types.contains(kind) {
-                    extent.types.push(kind.clone());
-                }
-            }
-            let Some((start, end)) = chunk.range() else {
-                continue;
-            };
-            extent.oldest = Some(extent.oldest.map_or(start, |other| other.min(start)));
-            extent.newest = Some(extent.newest.map_or(end, |other| other.max(end)));
-            extent.samples += chunk.samples();
-            extent.bytes += chunk.bytes();
+        if let Some(disk) = self.archive.get().map(Archive::extent) {
+            extent.oldest = [disk.oldest, extent.oldest].into_iter().flatten().min();
+            extent.newest = [disk.newest, extent.newest].into_iter().flatten().max();
+            add_types(&mut extent.types, &disk.types);
+            // Recent samples are in memory and on disk.
+            extent.samples = disk.samples + unarchived;
+            extent.evicted_samples += disk.removed_samples;
+            extent.disk = Some(disk);
         }
         extent
     }
 
     /// The sample types that may occur in this time range.
     pub fn types(&self, from: u64, until: u64) -> Vec<SampleType> {
-        let mut types: Vec<SampleType> = Vec::new();
-        for chunk in &self.chunks {
-            let is_of_time = chunk
-                .range()
-                .is_some_and(|(start, end)| start < until && from <= end);
-            for kind in chunk.types().filter(|_| is_of_time) {
-                if !types.contains(kind) {
-                    types.push(kind.clone());
-                }
-            }
+        let mut types = self.memory.read().types(from, until);
+        if let Some(archive) = self.archive.get() {
+            add_types(&mut types, &archive.types(from, until));
         }
         types
     }
@@ -136,21 +188,29 @@ impl History {
         time / resolution * resolution
     }
 
-    fn evict(&mut self) {
-        let newest = self.chunks.back().and_then(Chunk::range);
-        let newest = newest.map_or(0, |(_, end)| end);
-        let oldest_kept = newest.saturating_sub(self.limits.max_age.as_millis() as u64);
+    /// Calls `each` for all chunks of this time, oldest first.
+    fn each_chunk(&self, from: u64, until: u64, mut each: impl FnMut(&Chunk)) {
+        let mut done = (0, 0);
         loop {
-            let bytes: usize = self.chunks.iter().map(Chunk::bytes).sum();
-            let is_over = bytes > self.limits.max_bytes;
-            let is_old = |chunk: &Chunk| chunk.range().is_none_or(|(_, end)| end <= oldest_kept);
-            // The newest chunk always stays: users look at it.
-            if self.chunks.len() < 2 || !(is_over || self.chunks.front().is_some_and(is_old)) {
+            let memory = self.memory.read();
+            let boundary = memory.boundary();
+            let archive = self.archive.get().filter(|_| done < boundary);
+            let Some(archive) = archive else {
+                memory.chunks().for_each(each);
                 return;
-            }
-            if let Some(chunk) = self.chunks.pop_front() {
-                self.evicted_samples += chunk.samples();
-            }
+            };
+            // Reading takes long, and what leaves the memory meanwhile is read in the next round.
+            drop(memory);
+            archive.read((from, until), &(done..boundary), &self.limits, &mut each);
+            done = boundary;
+        }
+    }
+}
+
+fn add_types(types: &mut Vec<SampleType>, more: &[SampleType]) {
+    for kind in more {
+        if !types.contains(kind) {
+            types.push(kind.clone());
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use profcol_flamegraph::{CallTree, FrameId, NodeId, SampleType, Side, Source};
 use serde::Serialize;
 
-use crate::chunk::{Chunk, Labels};
+use crate::chunk::{Chunk, Labels, Row};
 use crate::selector::label_name;
 use crate::service_name::SERVICE_NAME;
 use crate::{History, Selector};
@@ -95,11 +95,12 @@ impl History {
 
     fn add_to(&self, tree: &mut CallTree, query: &Query, side: Side) -> u64 {
         let mut samples = 0;
-        for chunk in &self.chunks {
+        let query = &self.with_kind(query);
+        self.each_chunk(query.from, query.until, |chunk| {
             let mut values = vec![0u64; chunk.nodes.len()];
             // Samples without any frame.
             let mut without_stack = 0u64;
-            self.visit(chunk, query, |row| {
+            chunk.visit(query, |row| {
                 samples += u64::from(row.samples);
                 let value = values
                     .get_mut(row.node as usize)
@@ -108,7 +109,7 @@ impl History {
             });
             tree.add(NodeId::ROOT, side, without_stack);
             add_nodes(tree, chunk, &values, side);
-        }
+        });
         samples
     }
 
@@ -121,9 +122,10 @@ impl History {
             (query.until.saturating_sub(start).div_ceil(step)).min(MAX_POINTS + 1) as usize;
         let label = &label_name(label);
         let mut by_value: HashMap<String, Vec<u64>> = HashMap::new();
-        for chunk in &self.chunks {
+        let query = &self.with_kind(query);
+        self.each_chunk(query.from, query.until, |chunk| {
             let mut of_series: HashMap<(u32, usize), u64> = HashMap::new();
-            self.visit_with_time(chunk, query, |time, row| {
+            chunk.visit_with_time(query, |time, row| {
                 let point = (time.saturating_sub(start) / step) as usize;
                 let sum = of_series.entry((row.series, point)).or_default();
                 *sum = sum.saturating_add(row.value);
@@ -135,7 +137,7 @@ impl History {
                     *sum = sum.saturating_add(value);
                 }
             }
-        }
+        });
         let mut lines: Vec<TimeSeries> = by_value
             .into_iter()
             .map(|(value, points)| TimeSeries { value, points })
@@ -158,14 +160,15 @@ impl History {
 
     pub fn label_names(&self, query: &Query) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
-        for chunk in &self.chunks {
-            for series in self.series(chunk, query).into_keys() {
+        let query = &self.with_kind(query);
+        self.each_chunk(query.from, query.until, |chunk| {
+            for series in chunk.sums(query).into_keys() {
                 let labels = chunk.series.get_index(series as usize);
                 let known = labels.into_iter().flat_map(|labels| labels.iter());
                 names.extend(known.map(|&(name, _)| chunk.text(name).to_owned()));
                 names.insert(SERVICE_NAME.to_owned());
             }
-        }
+        });
         names
     }
 
@@ -173,14 +176,15 @@ impl History {
     pub fn label_values(&self, query: &Query, label: &str, limit: usize) -> Vec<LabelValue> {
         let label = &label_name(label);
         let mut totals: HashMap<String, u64> = HashMap::new();
-        for chunk in &self.chunks {
-            for (series, (_, value)) in self.series(chunk, query) {
+        let query = &self.with_kind(query);
+        self.each_chunk(query.from, query.until, |chunk| {
+            for (series, (_, value)) in chunk.sums(query) {
                 let text = chunk.label(series, label);
                 if !text.is_empty() {
                     *totals.entry(text.to_owned()).or_default() += value;
                 }
             }
-        }
+        });
         let mut values: Vec<LabelValue> = totals
             .into_iter()
             .map(|(value, total)| LabelValue { value, total })
@@ -193,9 +197,10 @@ impl History {
     /// Sorted by value, descending.
     pub fn processes(&self, query: &Query, limit: usize) -> Vec<Process> {
         let mut processes: HashMap<(i64, String), Process> = HashMap::new();
-        for chunk in &self.chunks {
+        let query = &self.with_kind(query);
+        self.each_chunk(query.from, query.until, |chunk| {
             let mut of_node: HashMap<u32, (&'static str, String)> = HashMap::new();
-            self.visit(chunk, query, |row| {
+            chunk.visit(query, |row| {
                 let pid = chunk.label(row.series, "process_pid").parse().unwrap_or(0);
                 let name = chunk
                     .label(row.series, "process_executable_name")
@@ -216,7 +221,7 @@ impl History {
                 process.languages.insert(language);
                 *process.ends.entry(end.clone()).or_default() += u64::from(row.samples);
             });
-        }
+        });
         let mut processes: Vec<Process> = processes.into_values().collect();
         processes.sort_by(|left, right| (right.total, left.pid).cmp(&(left.total, right.pid)));
         processes.truncate(limit);
@@ -225,59 +230,20 @@ impl History {
 
     /// The sample type of a query.
     fn kind(&self, query: &Query) -> SampleType {
-        let mut types = self.chunks.iter().flat_map(Chunk::types);
+        let mut types = self.types(0, u64::MAX).into_iter();
         let requested = query.kind.as_deref();
         let found = types.find(|kind| requested.is_none_or(|requested| kind.name == requested));
-        found.cloned().unwrap_or_else(|| SampleType {
+        found.unwrap_or_else(|| SampleType {
             name: requested.unwrap_or_default().to_owned(),
             unit: String::new(),
         })
     }
 
-    /// Samples and value of each series.
-    fn series(&self, chunk: &Chunk, query: &Query) -> HashMap<u32, (u64, u64)> {
-        let mut sums: HashMap<u32, (u64, u64)> = HashMap::new();
-        self.visit(chunk, query, |row| {
-            let (samples, value) = sums.entry(row.series).or_default();
-            *samples += u64::from(row.samples);
-            *value = value.saturating_add(row.value);
-        });
-        sums
-    }
-
-    pub(super) fn visit(
-        &self,
-        chunk: &Chunk,
-        query: &Query,
-        mut found: impl FnMut(&super::chunk::Row),
-    ) {
-        self.visit_with_time(chunk, query, |_, row| found(row));
-    }
-
-    pub(super) fn visit_with_time(
-        &self,
-        chunk: &Chunk,
-        query: &Query,
-        mut found: impl FnMut(u64, &super::chunk::Row),
-    ) {
-        let Some(kind) = chunk.kind_number(&self.kind(query).name) else {
-            return;
-        };
-        let matches: Vec<bool> = (0..chunk.series.len() as u32)
-            .map(|series| {
-                query.selector.is_empty()
-                    || query.selector.matches(|label| chunk.label(series, label))
-            })
-            .collect();
-        let is_called = chunk.below(&query.call_site);
-        for (time, rows) in chunk.rows(query.from, query.until) {
-            for row in rows.iter().filter(|row| row.kind == kind) {
-                if matches.get(row.series as usize).is_some_and(|it| *it)
-                    && is_called.contains(row.node)
-                {
-                    found(time, row);
-                }
-            }
+    /// The query with the type that it means.
+    pub(super) fn with_kind(&self, query: &Query) -> Query {
+        Query {
+            kind: Some(self.kind(query).name),
+            ..query.clone()
         }
     }
 }
@@ -298,6 +264,45 @@ impl Nodes {
 }
 
 impl Chunk {
+    /// Samples and value of each series.
+    fn sums(&self, query: &Query) -> HashMap<u32, (u64, u64)> {
+        let mut sums: HashMap<u32, (u64, u64)> = HashMap::new();
+        self.visit(query, |row| {
+            let (samples, value) = sums.entry(row.series).or_default();
+            *samples += u64::from(row.samples);
+            *value = value.saturating_add(row.value);
+        });
+        sums
+    }
+
+    pub(super) fn visit(&self, query: &Query, mut found: impl FnMut(&Row)) {
+        self.visit_with_time(query, |_, row| found(row));
+    }
+
+    /// Calls `found` for the rows that a query [with its kind](History::with_kind) selects.
+    pub(super) fn visit_with_time(&self, query: &Query, mut found: impl FnMut(u64, &Row)) {
+        let kind = query.kind.as_deref().unwrap_or_default();
+        let Some(kind) = self.kind_number(kind) else {
+            return;
+        };
+        let matches: Vec<bool> = (0..self.series.len() as u32)
+            .map(|series| {
+                query.selector.is_empty()
+                    || query.selector.matches(|label| self.label(series, label))
+            })
+            .collect();
+        let is_called = self.below(&query.call_site);
+        for (time, rows) in self.rows(query.from, query.until) {
+            for row in rows.iter().filter(|row| row.kind == kind) {
+                if matches.get(row.series as usize).is_some_and(|it| *it)
+                    && is_called.contains(row.node)
+                {
+                    found(time, row);
+                }
+            }
+        }
+    }
+
     /// The nodes of stacks that start with these functions.
     fn below(&self, call_site: &[String]) -> Nodes {
         if call_site.is_empty() {

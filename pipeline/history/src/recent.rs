@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use parking_lot::RwLock;
 use profcol_flamegraph::{CallTree, Source};
 
 use crate::{History, Query, QueryResult, Selector};
 
 /// Offered by the exporter `live_view`.
 #[derive(Clone)]
-pub struct Recent(Arc<RwLock<History>>);
+pub struct Recent(Arc<History>);
 
 /// The samples of some seconds.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +41,7 @@ const MAX_GROUPS: usize = 1000;
 const DELAY: Duration = Duration::from_secs(4);
 
 impl Recent {
-    pub fn new(history: Arc<RwLock<History>>) -> Self {
+    pub fn new(history: Arc<History>) -> Self {
         Self(history)
     }
 
@@ -64,8 +63,9 @@ impl Recent {
         only: Option<(&str, &str)>,
         labels: &[&str],
     ) -> Snapshot {
-        self.write_names();
-        let history = self.0.read();
+        let history = &self.0;
+        // Deferred symbols become available after their samples.
+        history.resolve_symbols();
         let extent = history.extent();
         let (oldest, newest) = (extent.oldest.unwrap_or(0), extent.newest.unwrap_or(0));
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -108,12 +108,6 @@ impl Recent {
                 })
                 .collect(),
         }
-    }
-
-    /// Deferred symbols become available after their samples.
-    fn write_names(&self) {
-        let mut history = self.0.write();
-        history.resolve_symbols();
     }
 }
 

@@ -38,9 +38,10 @@ impl History {
     ) -> Vec<(Vec<String>, Points)> {
         let labels: Vec<_> = labels.iter().map(|label| label_name(label)).collect();
         let mut groups: IndexMap<Vec<String>, Points> = IndexMap::new();
-        for chunk in &self.chunks {
+        let query = &self.with_kind(query);
+        self.each_chunk(query.from, query.until, |chunk| {
             let mut of_series: HashMap<u32, usize> = HashMap::new();
-            self.visit_with_time(chunk, query, |time, row| {
+            chunk.visit_with_time(query, |time, row| {
                 let group = *of_series.entry(row.series).or_insert_with(|| {
                     let values = labels.iter().map(|label| chunk.label(row.series, label));
                     let entry = groups.entry(values.map(str::to_owned).collect());
@@ -53,7 +54,7 @@ impl History {
                     points.entry(number).or_default().add(time, row.value);
                 }
             });
-        }
+        });
         let mut groups: Vec<_> = groups.into_iter().collect();
         let total = |points: &Points| {
             points
@@ -75,9 +76,10 @@ impl History {
         limit: usize,
     ) -> BTreeSet<Vec<(String, String)>> {
         let mut sets = BTreeSet::new();
-        for chunk in &self.chunks {
+        let query = &self.with_kind(query);
+        self.each_chunk(query.from, query.until, |chunk| {
             let mut of_chunk: BTreeSet<u32> = BTreeSet::new();
-            self.visit(chunk, query, |row| {
+            chunk.visit(query, |row| {
                 of_chunk.insert(row.series);
             });
             for series in of_chunk {
@@ -90,11 +92,11 @@ impl History {
                     (name, value)
                 });
                 sets.insert(pairs.filter(|(_, value)| !value.is_empty()).collect());
-                if sets.len() == limit {
-                    return sets;
+                if sets.len() >= limit {
+                    return;
                 }
             }
-        }
+        });
         sets
     }
 }

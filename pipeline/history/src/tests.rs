@@ -1,7 +1,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::RwLock;
 use profcol_component::DeferredSymbols;
 use profcol_component::testkit::{FakeSymbolizer, profiles};
 use profcol_flamegraph::{Layout, folded};
@@ -14,9 +13,9 @@ use super::*;
 
 const SECOND: u64 = 1_000_000_000;
 /// Start time of the tests, in seconds of Unix time; a multiple of the resolution.
-const START: u64 = 1_700_000_000;
+pub(super) const START: u64 = 1_700_000_000;
 
-fn limits(max_bytes: usize) -> Limits {
+pub(super) fn limits(max_bytes: usize) -> Limits {
     Limits {
         max_age: Duration::from_secs(600),
         max_bytes,
@@ -27,7 +26,7 @@ fn limits(max_bytes: usize) -> Limits {
 
 /// One second of one process: `stacks` are outermost first, with functions separated by semicolons, the thread's name
 /// and the number of samples of 10 ms.
-fn second(at: u64, pid: i64, name: &str, stacks: &[(&str, &str, i64)]) -> Model {
+pub(super) fn second(at: u64, pid: i64, name: &str, stacks: &[(&str, &str, i64)]) -> Model {
     let mut model = Model::default();
     let dictionary = Arc::make_mut(&mut model.dictionary);
     let mut string = |text: &str| dictionary.strings.push(text);
@@ -97,7 +96,7 @@ fn second(at: u64, pid: i64, name: &str, stacks: &[(&str, &str, i64)]) -> Model 
     model
 }
 
-fn query(selector: &str, from: u64, until: u64) -> Query {
+pub(super) fn query(selector: &str, from: u64, until: u64) -> Query {
     Query {
         kind: Some("cpu".to_owned()),
         from: from * 1000,
@@ -108,7 +107,7 @@ fn query(selector: &str, from: u64, until: u64) -> Query {
 }
 
 fn some_seconds() -> History {
-    let mut history = History::new(limits(64 << 20));
+    let history = History::new(limits(64 << 20));
     let symbols = DeferredSymbols::default();
     for second_number in 0..10 {
         let at = START + second_number;
@@ -283,7 +282,7 @@ fn service_name_uses_the_best_fallback() {
             attributes: attributes.collect(),
             ..Resource::default()
         }));
-        let mut history = History::new(limits(64 << 20));
+        let history = History::new(limits(64 << 20));
         history.add(&model, &DeferredSymbols::default());
         let all = query("", START, START + 10);
         let values = history.label_values(&all, "service_name", 10).into_iter();
@@ -341,7 +340,7 @@ fn a_call_site_selects_stacks_by_their_outermost_functions() {
 
 #[test]
 fn processes_have_labels_languages_and_ends() {
-    let mut history = some_seconds();
+    let history = some_seconds();
     let broken = second(
         START,
         2,
@@ -364,7 +363,7 @@ fn processes_have_labels_languages_and_ends() {
 
 #[test]
 fn evicts_the_oldest_at_the_memory_limit() {
-    let mut history = History::new(limits(1 << 20));
+    let history = History::new(limits(1 << 20));
     for number in 0..3000 {
         // New functions all the time, as with templates or generated code.
         let names: Vec<String> = (0..20).map(|it| format!("main;f{number}_{it}")).collect();
@@ -392,7 +391,7 @@ fn evicts_the_oldest_at_the_memory_limit() {
 
 #[test]
 fn a_profile_from_the_future_evicts_nothing() {
-    let mut history = some_seconds();
+    let history = some_seconds();
     let before = history.extent();
     let ahead = second(10 * START, 3, "ahead", &[("main", "t", 1)]);
     history.add(&ahead, &DeferredSymbols::default());
@@ -405,7 +404,7 @@ fn a_profile_from_the_future_evicts_nothing() {
 #[test]
 fn resolves_deferred_symbols() {
     let symbolizer = FakeSymbolizer::new(|_| &["late"]);
-    let mut history = History::new(limits(64 << 20));
+    let history = History::new(limits(64 << 20));
     let mut model = profiles(1).into_model();
     model.set_lines(|_| Some([]));
     history.add(&model, &symbolizer.names());
@@ -420,7 +419,7 @@ fn resolves_deferred_symbols() {
 
 #[test]
 fn evicts_by_age() {
-    let mut history = History::new(limits(64 << 20));
+    let history = History::new(limits(64 << 20));
     for minute in 0..60 {
         let model = second(START + minute * 60, 1, "app", &[("main", "t", 1)]);
         history.add(&model, &DeferredSymbols::default());
@@ -497,13 +496,13 @@ fn parses_selectors_in_prometheus_syntax() {
 /// The query of `profcol top`.
 #[test]
 fn recent_profiles_cover_the_last_seconds() {
-    let mut history = History::new(limits(64 << 20));
+    let history = History::new(limits(64 << 20));
     let symbols = DeferredSymbols::default();
     for at in START..START + 20 {
         history.add(&second(at, 7, "app", &[("main;hot", "a", 30)]), &symbols);
         history.add(&second(at, 8, "other", &[("main;cold", "b", 10)]), &symbols);
     }
-    let recent = Recent::new(Arc::new(RwLock::new(history)));
+    let recent = Recent::new(Arc::new(history));
     let now = (START + 21) * 1000;
     let look = |window, only| {
         let window = Duration::from_secs(window);
@@ -527,7 +526,7 @@ fn recent_profiles_cover_the_last_seconds() {
     assert_eq!(look(600, None).source.from, START * 1000);
     let later = recent.snapshot_at(now + 60_000, Duration::from_secs(10), None, &[]);
     assert_eq!((later.source.samples, later.processes.len()), (0, 0));
-    let empty = Recent::new(Arc::new(RwLock::new(History::new(limits(1 << 20)))));
+    let empty = Recent::new(Arc::new(History::new(limits(1 << 20))));
     assert_eq!(
         empty
             .snapshot(Duration::from_secs(10), None, &[])

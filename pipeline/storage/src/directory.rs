@@ -1,4 +1,4 @@
-//! The directory of a storage: its lock, and the directory of each queue.
+//! The directory of a storage: its lock, and the directory of each log.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -14,7 +14,15 @@ use crate::log::{Limits, Log, OpenError, Recovered};
 
 /// Locked by the process that uses the directory; holds its PID.
 const LOCK: &str = "lock";
-const QUEUE_PREFIX: &str = "exporter_";
+
+/// What a log is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Purpose {
+    /// The sending queue of an exporter.
+    Queue,
+    /// The past profiles of an exporter.
+    History,
+}
 
 /// Minimum number of segments per log, as only whole segments can be removed.
 const SEGMENTS: u64 = 16;
@@ -68,8 +76,8 @@ pub enum StorageError {
         directory: PathBuf,
         error: io::Error,
     },
-    #[error("queue in {directory}: {error}")]
-    Queue {
+    #[error("log in {directory}: {error}")]
+    Log {
         directory: PathBuf,
         error: OpenError,
     },
@@ -129,9 +137,9 @@ impl Storage {
         self.lock.lock().take();
     }
 
-    /// Opens an exporter's queue and recovers the records of earlier runs. Blocking.
-    pub fn open_queue(&self, exporter: &str) -> Result<(Log, Recovered), StorageError> {
-        let directory = self.options.directory.join(folder_of(exporter));
+    /// Opens an exporter's log and recovers the records of earlier runs. Blocking.
+    pub fn open(&self, purpose: Purpose, exporter: &str) -> Result<(Log, Recovered), StorageError> {
+        let directory = self.options.directory.join(purpose.folder_of(exporter));
         let failed = |error| StorageError::Directory {
             directory: directory.clone(),
             error,
@@ -146,7 +154,7 @@ impl Storage {
             max_bytes,
             segment_bytes: (max_bytes / SEGMENTS).clamp(1, MAX_SEGMENT),
         };
-        Log::open(disk, limits).map_err(|error| StorageError::Queue { directory, error })
+        Log::open(disk, limits).map_err(|error| StorageError::Log { directory, error })
     }
 }
 
@@ -169,23 +177,41 @@ fn owner_in(file: File) -> String {
     }
 }
 
-/// The exporter's id, percent-encoded for file names.
-pub fn folder_of(exporter: &str) -> String {
-    let mut name = QUEUE_PREFIX.to_owned();
-    for byte in exporter.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' | b'.' => {
-                name.push(char::from(byte));
-            }
-            other => name.push_str(&format!("%{other:02X}")),
+impl Purpose {
+    const ALL: [Self; 2] = [Self::Queue, Self::History];
+
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Queue => "exporter_",
+            Self::History => "history_",
         }
     }
-    name
+
+    /// The exporter's id, percent-encoded for file names.
+    fn folder_of(self, exporter: &str) -> String {
+        let mut name = self.prefix().to_owned();
+        for byte in exporter.bytes() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' | b'.' => {
+                    name.push(char::from(byte));
+                }
+                other => name.push_str(&format!("%{other:02X}")),
+            }
+        }
+        name
+    }
+
+    /// The purpose and the exporter of a directory name.
+    pub(crate) fn of_folder(folder: &str) -> Option<(Self, String)> {
+        let (purpose, name) = Self::ALL
+            .into_iter()
+            .find_map(|it| Some((it, folder.strip_prefix(it.prefix())?)))?;
+        Some((purpose, decoded(name)?))
+    }
 }
 
-/// The exporter of a directory name.
-pub fn exporter_of(folder: &str) -> Option<String> {
-    let name = folder.strip_prefix(QUEUE_PREFIX)?;
+/// Decodes percent-encoded text.
+fn decoded(name: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = name.as_bytes();
     while let Some((&first, others)) = rest.split_first() {
@@ -246,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn each_exporter_has_its_own_folder() {
+    fn each_log_has_its_own_folder() {
         for id in [
             "otlp_grpc",
             "otlp_grpc/a b",
@@ -254,9 +280,11 @@ mod tests {
             "otlp/%2F",
             "parca/ä",
         ] {
-            let folder = folder_of(id);
-            assert!(!folder.contains('/'), "{folder}");
-            assert_eq!(exporter_of(&folder).as_deref(), Some(id));
+            for purpose in Purpose::ALL {
+                let folder = purpose.folder_of(id);
+                assert!(!folder.contains('/'), "{folder}");
+                assert_eq!(Purpose::of_folder(&folder), Some((purpose, id.to_owned())));
+            }
         }
         for folder in [
             "lock",
@@ -265,7 +293,7 @@ mod tests {
             "exporter_%zz",
             "exporter_%ff",
         ] {
-            assert_eq!(exporter_of(folder), None, "{folder}");
+            assert_eq!(Purpose::of_folder(folder), None, "{folder}");
         }
     }
 }

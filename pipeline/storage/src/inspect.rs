@@ -3,16 +3,23 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::directory::{exporter_of, owner_of};
+use crate::directory::{Purpose, owner_of};
 use crate::disk::{Disk, Folder};
 use crate::format::{BadSegment, Counts};
 use crate::segment::{Segment, Survey, numbers, records_name};
 use crate::walk::{Step, Walk, read_payload};
 
-/// A queue in a storage.
-#[derive(Clone, Debug)]
-pub struct QueueReport {
+/// The log of an exporter.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FoundLog {
     pub exporter: String,
+    pub purpose: Purpose,
+    pub folder: PathBuf,
+}
+
+/// The content of a log.
+#[derive(Clone, Debug)]
+pub struct LogReport {
     pub segments: Vec<SegmentReport>,
 }
 
@@ -20,7 +27,7 @@ pub struct QueueReport {
 pub struct SegmentReport {
     pub file: PathBuf,
     pub bytes: u64,
-    /// Waiting for delivery.
+    /// Records that are not settled.
     pub waiting: Counts,
     pub settled: u64,
     /// Damaged places, and records with checksum mismatches.
@@ -31,10 +38,10 @@ pub struct SegmentReport {
     pub unreadable: Option<String>,
 }
 
-/// The queues in a directory, and the process that uses it.
+/// The logs in a directory, by exporter, and the process that uses it.
 pub struct Contents {
     pub owner: Option<String>,
-    pub queues: Vec<(String, PathBuf)>,
+    pub logs: Vec<FoundLog>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -44,8 +51,8 @@ pub struct InspectError {
     pub error: io::Error,
 }
 
-/// The queues in a directory, by exporter.
-pub fn queues(directory: &Path) -> Result<Contents, InspectError> {
+/// The logs in a directory.
+pub fn logs(directory: &Path) -> Result<Contents, InspectError> {
     let failed = |error| InspectError {
         path: directory.to_owned(),
         error,
@@ -53,29 +60,31 @@ pub fn queues(directory: &Path) -> Result<Contents, InspectError> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        let exporter = entry.file_name().to_str().and_then(exporter_of);
-        found.extend(exporter.map(|exporter| (exporter, entry.path())));
+        let log = entry.file_name().to_str().and_then(Purpose::of_folder);
+        found.extend(log.map(|(purpose, exporter)| FoundLog {
+            exporter,
+            purpose,
+            folder: entry.path(),
+        }));
     }
     found.sort();
     Ok(Contents {
         owner: owner_of(directory),
-        queues: found,
+        logs: found,
     })
 }
 
-/// Reads a queue and calls `each` for each waiting batch, oldest first. Verifies every byte.
+/// Reads a log and calls `each` for each record that is not settled, oldest first. Verifies every byte.
 pub fn records<E>(
-    exporter: &str,
     folder: &Path,
     mut each: impl FnMut(&Counts, &[u8], Vec<u8>) -> Result<(), E>,
-) -> Result<Result<QueueReport, E>, InspectError> {
+) -> Result<Result<LogReport, E>, InspectError> {
     let disk = Folder::existing(folder);
     let failed = |error| InspectError {
         path: folder.to_owned(),
         error,
     };
-    let mut report = QueueReport {
-        exporter: exporter.to_owned(),
+    let mut report = LogReport {
         segments: Vec::new(),
     };
     let (found, _) = numbers(&disk.names().map_err(failed)?);

@@ -1,11 +1,14 @@
-//! Queues on disk: each is an append-only, checksummed, segmented log, in a directory locked by one process at a time.
+//! Queues and histories on disk: each is an append-only, checksummed, segmented log, in a directory locked by one
+//! process at a time. A queue is read once, in order; a history is [browsed](Log::browse).
 //!
 //! The log does not depend on profiles: a record is a head and a body with counts. `docs/storage-format.md` describes
 //! the files.
 
+mod browser;
 mod directory;
 mod disk;
 mod format;
+mod head;
 mod inspect;
 mod log;
 mod segment;
@@ -15,10 +18,12 @@ mod simulated;
 mod tests;
 mod walk;
 
-pub use directory::{Fsync, Storage, StorageError, StorageOptions, WhenFull};
+pub use browser::{BrowsedRecord, Browser};
+pub use directory::{Fsync, Purpose, Storage, StorageError, StorageOptions, WhenFull};
 pub use disk::{Disk, DiskFile, Folder};
 pub use format::{Counts, VERSION};
-pub use inspect::{Contents, InspectError, QueueReport, SegmentReport, queues, records};
+pub use head::Head;
+pub use inspect::{Contents, FoundLog, InspectError, LogReport, SegmentReport, logs, records};
 pub use log::{
     AppendError, Corrupt, Limits, Log, Next, OpenError, RecordPosition, Recovered, Room, Unsynced,
 };

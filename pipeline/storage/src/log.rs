@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use crate::browser::Browser;
 use crate::disk::{Disk, DiskFile};
 use crate::format::{
     BadSegment, Counts, RECORD_HEADER, RecordHeader, SEGMENT_HEADER, SETTLED_ENTRY, SegmentHeader,
@@ -449,6 +450,42 @@ impl Log {
         segment.unread -= place.counts;
         segment.in_flight += 1;
         true
+    }
+
+    /// The numbers of the segments, oldest first.
+    pub fn segments(&self) -> impl Iterator<Item = u64> {
+        self.segments.keys().copied()
+    }
+
+    /// Reads a segment's published records without taking them; `None` if it is gone.
+    pub fn browse(&mut self, segment: u64) -> io::Result<Option<Browser>> {
+        let Some(segment) = self.segments.get_mut(&segment) else {
+            return Ok(None);
+        };
+        let file = segment.open_records(&*self.disk)?;
+        Ok(Some(Browser::new(
+            file,
+            segment.header.salt,
+            segment.readable,
+        )))
+    }
+
+    /// Removes the oldest segment with its published records, which must not be in the hands of a reader; `None` if
+    /// there is no other segment than the one being written.
+    pub fn remove_oldest(&mut self) -> io::Result<Option<u64>> {
+        let Some((&number, segment)) = self.segments.iter_mut().next() else {
+            return Ok(None);
+        };
+        if self.active == Some(number) {
+            return Ok(None);
+        }
+        segment.remove(&*self.disk)?;
+        self.stored -= segment.unread;
+        self.bytes -= segment.bytes();
+        self.has_other_names = true;
+        self.dirty.remove(&number);
+        self.segments.remove(&number);
+        Ok(Some(number))
     }
 
     /// Drops the oldest unread record; `None` if there is none.

@@ -9,7 +9,6 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use parking_lot::RwLock;
 use profcol_flamegraph::SampleType;
 use profcol_pyroscope::messages::{
     Aggregation, DiffRequest, DiffResponse, Empty, FlameGraph, FlameGraphDiff, Format,
@@ -32,11 +31,11 @@ const MAX_TYPES: usize = 256;
 const MAX_POINTS: usize = 500_000;
 
 pub(super) struct Querier {
-    history: Arc<RwLock<History>>,
+    history: Arc<History>,
 }
 
 impl Querier {
-    pub fn new(history: Arc<RwLock<History>>) -> Self {
+    pub fn new(history: Arc<History>) -> Self {
         Self { history }
     }
 
@@ -360,12 +359,11 @@ impl Querier {
     }
 
     fn write_names(&self) {
-        let mut history = self.history.write();
-        history.resolve_symbols();
+        self.history.resolve_symbols();
     }
 
     fn read<T>(&self, query: impl FnOnce(&History) -> T) -> T {
-        query(&self.history.read())
+        query(&self.history)
     }
 }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::RwLock;
 use profcol_component::DeferredSymbols;
 use profcol_component::testkit::profiles;
 use profcol_pyroscope::{Code, Codec, Method};
@@ -28,14 +27,14 @@ const METHODS: [Method; 10] = [
 ];
 
 fn querier() -> Querier {
-    let mut history = History::new(Limits {
+    let history = History::new(Limits {
         max_age: Duration::from_secs(3600),
         max_bytes: 1 << 20,
         resolution: Duration::from_secs(5),
         sample_labels: Vec::new(),
     });
     history.add(&profiles(3).into_model(), &DeferredSymbols::default());
-    Querier::new(Arc::new(RwLock::new(history)))
+    Querier::new(Arc::new(history))
 }
 
 fn profile_type(querier: &Querier) -> String {

@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use profcol_component::{
     Accumulator, Answer, Batch, Finalizer, Finalizers, Outcome, QueueSettings, Refusal, Source,
 };
-use profcol_storage::{Corrupt, Log, Next, RecordPosition, Storage, StorageError};
+use profcol_storage::{Corrupt, Log, Next, Purpose, RecordPosition, Storage, StorageError};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -118,7 +118,7 @@ impl DurableQueue {
         metrics: StorageMetrics,
     ) -> Result<Self, OpenError> {
         let began = std::time::Instant::now();
-        let (log, recovered) = storage.open_queue(exporter)?;
+        let (log, recovered) = storage.open(Purpose::Queue, exporter)?;
         let stored = recovered.stored;
         account.recovered(Size {
             samples: stored.samples,

@@ -1,13 +1,11 @@
 //! A batch as a storage record: metadata in the head, encoded bytes as received in the body.
 
-use std::net::IpAddr;
-
 use bytes::Bytes;
 use profcol_component::{Batch, BatchId, Metadata, Sizer, Source};
 use profcol_net::Encoding;
 use profcol_net::compress::decompress;
 use profcol_profile::{Compressed, Profiles, Validation};
-use profcol_storage::Counts;
+use profcol_storage::{Counts, Head};
 
 /// The record of a batch.
 pub(super) struct Record {
@@ -32,7 +30,13 @@ impl Record {
         let profiles = &batch.profiles;
         let encoding = profiles.compressed().map_or("", |it| it.encoding);
         Self {
-            head: head(batch, encoding),
+            head: Head {
+                source: batch.source,
+                encoding: encoding.to_owned(),
+                peer: batch.peer,
+                metadata: Metadata::clone(&batch.metadata),
+            }
+            .encode(),
             body: profiles.body(),
             counts: Counts {
                 batches: 1,
@@ -53,35 +57,6 @@ pub(super) fn size_in(sizer: Sizer, counts: &Counts) -> u64 {
     }
 }
 
-fn head(batch: &Batch, encoding: &str) -> Vec<u8> {
-    let mut head = vec![match batch.source {
-        Source::Replayable => 0,
-        Source::Recorded => 1,
-        Source::Live => 2,
-    }];
-    put(&mut head, encoding.as_bytes());
-    match batch.peer {
-        None => put(&mut head, &[]),
-        Some(IpAddr::V4(address)) => put(&mut head, &address.octets()),
-        Some(IpAddr::V6(address)) => put(&mut head, &address.octets()),
-    }
-    let entries = batch.metadata.entries();
-    let count: usize = entries.map(|(_, values)| values.len()).sum();
-    head.extend((count as u32).to_le_bytes());
-    for (name, values) in batch.metadata.entries() {
-        for value in values {
-            put(&mut head, name.as_bytes());
-            put(&mut head, value.as_bytes());
-        }
-    }
-    head
-}
-
-fn put(head: &mut Vec<u8>, bytes: &[u8]) {
-    head.extend((bytes.len() as u32).to_le_bytes());
-    head.extend(bytes);
-}
-
 /// Decodes the batch of a record. Its bytes are untrusted and validated like a client's.
 pub fn batch_of(head: &[u8], body: Vec<u8>, counts: &Counts) -> Result<Batch, InvalidRecord> {
     let Head {
@@ -89,7 +64,7 @@ pub fn batch_of(head: &[u8], body: Vec<u8>, counts: &Counts) -> Result<Batch, In
         encoding,
         peer,
         metadata,
-    } = Head::read(head).ok_or(InvalidRecord::Head)?;
+    } = Head::decode(head).ok_or(InvalidRecord::Head)?;
     let body = Bytes::from(body);
     let profiles = match encoding.as_str() {
         "" => read(body)?,
@@ -121,65 +96,6 @@ pub fn batch_of(head: &[u8], body: Vec<u8>, counts: &Counts) -> Result<Batch, In
 
 fn read(wire: Bytes) -> Result<Profiles, profcol_profile::Invalid> {
     Ok(Profiles::from_wire(wire, Validation::Reject)?.profiles)
-}
-
-struct Head {
-    source: Source,
-    encoding: String,
-    peer: Option<IpAddr>,
-    metadata: Metadata,
-}
-
-impl Head {
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let (source, rest) = bytes.split_first()?;
-        let mut fields = Fields(rest);
-        let source = match source {
-            0 => Source::Replayable,
-            1 => Source::Recorded,
-            2 => Source::Live,
-            _ => return None,
-        };
-        let encoding = fields.text()?;
-        let peer = match fields.bytes()? {
-            [] => None,
-            bytes => Some(match <[u8; 4]>::try_from(bytes) {
-                Ok(octets) => IpAddr::from(octets),
-                Err(_) => IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?),
-            }),
-        };
-        let mut metadata = Metadata::default();
-        for _ in 0..fields.number()? {
-            metadata.add(&fields.text()?, &fields.text()?);
-        }
-        fields.0.is_empty().then_some(Self {
-            source,
-            encoding,
-            peer,
-            metadata,
-        })
-    }
-}
-
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn number(&mut self) -> Option<u32> {
-        let (number, rest) = self.0.split_first_chunk::<4>()?;
-        self.0 = rest;
-        Some(u32::from_le_bytes(*number))
-    }
-
-    fn bytes(&mut self) -> Option<&'a [u8]> {
-        let len = self.number()? as usize;
-        let (bytes, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(bytes)
-    }
-
-    fn text(&mut self) -> Option<String> {
-        String::from_utf8(self.bytes()?.to_vec()).ok()
-    }
 }
 
 #[cfg(test)]
