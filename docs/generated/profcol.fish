@@ -57,7 +57,7 @@ complete -c profcol -n "__fish_profcol_using_subcommand record" -s d -l duration
 complete -c profcol -n "__fish_profcol_using_subcommand record" -s p -l pid -d 'Only these processes' -r
 complete -c profcol -n "__fish_profcol_using_subcommand record" -l comm -d 'Only processes with this name; `*` matches any text' -r
 complete -c profcol -n "__fish_profcol_using_subcommand record" -l cgroup -d 'Only processes in this cgroup; `*` matches any text' -r
-complete -c profcol -n "__fish_profcol_using_subcommand record" -s o -l output -d 'Output file; the extension selects the format: .html, .svg, .pb.gz, .folded, .speedscope.json, .otlp, .otlp.json' -r -F
+complete -c profcol -n "__fish_profcol_using_subcommand record" -s o -l output -d 'Output file; the extension selects the format: .html, .svg, .pb.gz, .folded, .speedscope.json, .firefox.json, .firefox.json.gz, .otlp, .otlp.json' -r -F
 complete -c profcol -n "__fish_profcol_using_subcommand record" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
 complete -c profcol -n "__fish_profcol_using_subcommand record" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand record" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r

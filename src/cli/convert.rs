@@ -6,9 +6,9 @@ use clap::{Args, ValueEnum};
 
 #[derive(Args, Clone, Debug)]
 pub struct Convert {
-    /// pprof, OTLP in protobuf or JSON, or folded stacks
+    /// pprof, OTLP in protobuf or JSON, or folded stacks; the content decides, not the extension
     pub from: PathBuf,
-    /// The extension selects the format: .html, .svg, .pb.gz, .folded, .speedscope.json, .otlp, .otlp.json
+    /// The extension selects the format: .html, .svg, .pb.gz, .folded, .speedscope.json, .firefox.json, .firefox.json.gz, .otlp, .otlp.json
     pub to: PathBuf,
 }
 

@@ -29,7 +29,7 @@ pub struct Record {
     /// Every process, even if a command is given
     #[arg(short, long, conflicts_with_all = ["pid", "comm", "cgroup"])]
     pub all: bool,
-    /// Output file; the extension selects the format: .html, .svg, .pb.gz, .folded, .speedscope.json, .otlp, .otlp.json
+    /// Output file; the extension selects the format: .html, .svg, .pb.gz, .folded, .speedscope.json, .firefox.json, .firefox.json.gz, .otlp, .otlp.json
     #[arg(short, long, value_name = "FILE", default_value = "profile.html")]
     pub output: PathBuf,
     /// Open the file in a browser when done

@@ -30,7 +30,7 @@ pub(super) enum BadRequest {
     },
     #[error("failed to encode the profile: {0}")]
     Write(#[from] profcol_files::WriteError),
-    #[error("unknown format {0:?}: use pprof, folded, svg, html or speedscope")]
+    #[error("unknown format {0:?}: use pprof, folded, svg, html, speedscope or firefox")]
     Format(String),
 }
 

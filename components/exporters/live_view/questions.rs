@@ -131,6 +131,7 @@ impl Questions {
             ),
             "html" => (Format::Html, HeaderValue::from_static("text/html"), "html"),
             "speedscope" => (Format::Speedscope, JSON, "speedscope.json"),
+            "firefox" => (Format::Firefox, JSON, "firefox.json"),
             other => return Err(BadRequest::Format(other.to_owned())),
         };
         let body = profcol_files::write_tree(&tree, &source, format, &title)?;

@@ -12,7 +12,7 @@ use crate::shared::pprof_labels::Labels;
 #[serde(default)]
 pub struct ProfileFileConfig {
     /// The output file; its extension selects the format: `.pb.gz`, `.pprof`, `.otlp`, `.otlp.json`, `.folded`, `.svg`,
-    /// `.html` or `.speedscope.json`. An existing file is replaced.
+    /// `.html`, `.speedscope.json`, `.firefox.json` or `.firefox.json.gz`. An existing file is replaced.
     pub path: String,
     /// Title of pictures and pages.
     pub title: String,

@@ -18,6 +18,10 @@ pub enum Format {
     /// A self-contained HTML page: the viewer and the profile.
     Html,
     Speedscope,
+    /// A processed profile of the Firefox Profiler, in JSON.
+    Firefox,
+    /// The same, compressed by gzip.
+    FirefoxGzip,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +41,8 @@ const ENDINGS: &[(&str, Format)] = &[
     (".svg", Format::Svg),
     (".html", Format::Html),
     (".speedscope.json", Format::Speedscope),
+    (".firefox.json.gz", Format::FirefoxGzip),
+    (".firefox.json", Format::Firefox),
 ];
 
 impl Format {
@@ -56,6 +62,9 @@ impl Format {
             Self::Pprof => format!("go tool pprof -http=: {file}"),
             Self::Html | Self::Svg => format!("open {file} in a browser"),
             Self::Speedscope => format!("speedscope {file}"),
+            Self::Firefox | Self::FirefoxGzip => {
+                format!("load {file} in https://profiler.firefox.com")
+            }
             Self::Folded => format!("profcol convert {file} profile.html"),
             Self::OtlpProto | Self::OtlpJson => format!("profcol convert {file} profile.html"),
         }
@@ -72,6 +81,7 @@ impl fmt::Display for Format {
             Self::Svg => "SVG",
             Self::Html => "HTML",
             Self::Speedscope => "speedscope",
+            Self::Firefox | Self::FirefoxGzip => "Firefox Profiler",
         })
     }
 }

@@ -1,8 +1,9 @@
 //! Profiles in files.
 //!
 //! ```text
-//! bytes ─ read ─► Model ─┬─ pprof, OTLP           the profile with its labels
-//!                        └─ folded, SVG, speedscope, HTML    its call tree
+//! bytes ─ read ─► Model ─┬─ pprof, OTLP                       the profile with its labels
+//!                        ├─ Firefox Profiler                   its threads
+//!                        └─ folded, SVG, speedscope, HTML      its call tree
 //! ```
 //!
 //! The file name decides the output format, the content the input format. This crate opens no files.

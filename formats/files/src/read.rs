@@ -18,6 +18,10 @@ pub enum ReadError {
     Pprof(#[from] profcol_pprof::PprofError),
     #[error("invalid OTLP JSON profile: {0}")]
     Json(String),
+    #[error(
+        "a profile for the Firefox Profiler or speedscope, which profcol only writes; convert from pprof, OTLP or folded stacks"
+    )]
+    OnlyWritten,
     #[error("line {line} is not a folded stack such as `main;run;read 12`")]
     Folded { line: usize },
     #[error("unknown profile format: not pprof ({pprof}), not OTLP ({otlp}), not folded stacks")]
@@ -42,7 +46,17 @@ pub fn read(content: &[u8]) -> Result<Model, ReadError> {
 }
 
 fn otlp_json(content: &[u8]) -> Result<Model, ReadError> {
-    json::decode(content).map_err(|error| ReadError::Json(error.to_string()))
+    let has = |key: &[u8]| content.windows(key.len()).any(|it| it == key);
+    match json::decode(content) {
+        Ok(model) if !model.resources.is_empty() => Ok(model),
+        // Unknown fields are no error.
+        _ if has(b"\"preprocessedProfileVersion\"")
+            || has(b"speedscope.app/file-format-schema") =>
+        {
+            Err(ReadError::OnlyWritten)
+        }
+        decoded => decoded.map_err(|error| ReadError::Json(error.to_string())),
+    }
 }
 
 fn binary_or_text(content: &[u8], limits: Limits) -> Result<Model, ReadError> {

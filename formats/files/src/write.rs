@@ -1,7 +1,7 @@
 //! Encodes the model as a file.
 
 use profcol_flamegraph::{
-    CallTree, Document, SampleType, Side, Source, add_model, folded, html, sample_types,
+    CallTree, Document, SampleType, Side, Source, add_model, firefox, folded, html, sample_types,
     speedscope, svg, to_model,
 };
 use profcol_otlp::json;
@@ -28,6 +28,8 @@ pub fn write(model: &Model, format: Format, title: &str) -> Result<Vec<u8>, Writ
         Format::Pprof => pprof(model),
         Format::OtlpProto => Ok(Profiles::from_model(model.clone()).to_wire().to_vec()),
         Format::OtlpJson => Ok(json::encode(model, json::ResourceAttrEncoding::default())),
+        Format::Firefox => Ok(firefox(model, &kind, title).into_bytes()),
+        Format::FirefoxGzip => Ok(profcol_pprof::gzip(firefox(model, &kind, title).as_bytes())),
         Format::Folded | Format::Svg | Format::Html | Format::Speedscope => {
             let (tree, source) = call_tree(model, kind);
             write_tree(&tree, &source, format, title)
@@ -47,7 +49,11 @@ pub fn write_tree(
         Format::Speedscope => speedscope(tree, source, title),
         Format::Html => html(&Document::new(tree, source, usize::MAX), title),
         Format::Folded => folded(tree),
-        Format::Pprof | Format::OtlpProto | Format::OtlpJson => {
+        Format::Pprof
+        | Format::OtlpProto
+        | Format::OtlpJson
+        | Format::Firefox
+        | Format::FirefoxGzip => {
             return write(&to_model(tree, source), format, title);
         }
     };

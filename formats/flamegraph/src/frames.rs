@@ -194,11 +194,9 @@ impl FrameTable {
         let Some(frame) = self.get(id) else {
             return String::new();
         };
-        match (self.text(frame.name), self.text(frame.binary)) {
-            ("", "") => "[unknown]".to_owned(),
-            ("", binary) if binary.starts_with('[') => binary.to_owned(),
-            ("", binary) => format!("[{binary}]"),
-            (name, _) => name.to_owned(),
+        match self.text(frame.name) {
+            "" => unnamed(self.text(frame.binary)),
+            name => name.to_owned(),
         }
     }
 
@@ -209,5 +207,14 @@ impl FrameTable {
         /// `IndexSet` stores a hash and an index per entry, plus spare capacity.
         const HASH_ENTRY: usize = 24;
         self.string_bytes + self.strings.len() * PER_STRING + self.frames.len() * PER_FRAME
+    }
+}
+
+/// The display name of code of `binary` without a symbol.
+pub(crate) fn unnamed(binary: &str) -> String {
+    match binary {
+        "" => "[unknown]".to_owned(),
+        binary if binary.starts_with('[') => binary.to_owned(),
+        binary => format!("[{binary}]"),
     }
 }

@@ -1,7 +1,8 @@
 //! Call trees of profiles and their renderings.
 //!
 //! ```text
-//! Model ─┐                       ┌─ Document   JSON, for the viewer
+//! Model ─┬─────────────────────────► firefox    threads over time
+//!        │                       ┌─ Document   JSON, for the viewer
 //!        ├─ CallTree ─ Layout ───┼─ folded     one line per stack
 //! store ─┘   by function         ├─ svg        a static image
 //!                                ├─ speedscope
@@ -12,6 +13,7 @@
 //! no file or network I/O.
 
 mod document;
+mod firefox;
 mod folded;
 mod frames;
 mod html;
@@ -27,6 +29,7 @@ mod tree;
 pub mod viewer;
 
 pub use document::{Document, Sandwich, Source};
+pub use firefox::firefox;
 pub use folded::folded;
 pub use frames::{Frame, FrameId, FrameKind, FrameTable};
 pub use html::html;

@@ -72,10 +72,9 @@ pub fn to_model(tree: &CallTree, source: &Source) -> Model {
         kind: rows.string(&source.sample_type.name),
         unit: rows.string(&source.sample_type.unit),
     };
-    let locations: Vec<LocationIdx> = tree
-        .frames
-        .iter()
-        .map(|frame| add_function(&mut rows, &tree.frames, frame))
+    // Each function gets its own location, inlined ones too: the stack already shows where they were inlined.
+    let locations: Vec<LocationIdx> = (0..tree.frames.iter().len())
+        .map(|frame| add_location(&mut rows, &tree.frames, &[FrameId(frame as u32)]))
         .collect();
     let mut samples = Samples::default();
     for (row, node) in tree.nodes().iter().enumerate() {
@@ -110,20 +109,6 @@ pub fn to_model(tree: &CallTree, source: &Source) -> Model {
             ..ResourceProfiles::default()
         }],
     }
-}
-
-/// Each function gets its own location, inlined ones too: the stack already shows where they were inlined.
-fn add_function(rows: &mut Interner, frames: &FrameTable, frame: &Frame) -> LocationIdx {
-    let mapping = mapping(rows, frames.text(frame.binary));
-    let line = (frame.name != 0).then(|| line(rows, frames, frame));
-    rows.location(LocationRef {
-        location: Location {
-            mapping,
-            address: 0,
-        },
-        lines: line.as_slice(),
-        attributes: &[],
-    })
 }
 
 /// Adds a location with these functions, outermost first, so that [`ModelFrames::add_to`] finds them again.
@@ -212,6 +197,12 @@ impl<'a> ModelFrames<'a> {
         self.code(self.dictionary.locations.get(location))
     }
 
+    /// Innermost first, as in OTLP.
+    pub(crate) fn lines_at(&self, location: LocationIdx) -> Vec<NamedLine<'a>> {
+        let lines = self.dictionary.locations.get(location).lines;
+        lines.iter().map(|line| self.line(line)).collect()
+    }
+
     pub fn is_named(&self, location: LocationIdx) -> bool {
         !self.dictionary.locations.get(location).lines.is_empty()
     }
@@ -224,6 +215,10 @@ impl<'a> ModelFrames<'a> {
             return (binary, FrameKind::Marker);
         }
         let frame_type = self.frame_type(row);
+        if frame_type.is_empty() && binary.is_empty() && self.is_in_source_only(row) {
+            // pprof has no frame types.
+            return (binary, FrameKind::Interpreted);
+        }
         let kind = FrameKind::of(frame_type, binary);
         if binary.is_empty() && kind == FrameKind::Interpreted {
             // Interpreted code has no binary; show its runtime instead.
@@ -240,6 +235,12 @@ impl<'a> ModelFrames<'a> {
         };
         let mut names = row.lines.iter().filter_map(name);
         names.next().is_some_and(|name| name.starts_with('['))
+    }
+
+    /// Code with a source file but without an address.
+    fn is_in_source_only(&self, row: LocationRef<'_>) -> bool {
+        let mut lines = row.lines.iter().map(|line| self.line(line));
+        row.location.address == 0 && lines.any(|line| !line.filename.is_empty())
     }
 
     fn frame_type(&self, row: LocationRef<'_>) -> &'a str {

@@ -25,7 +25,7 @@ const POLLS_PER_RANGE = 300;
 const BASE_CHOICES = [['previous', 'Period before'], ['same', 'Same range'], ['range', 'Drag on timeline']];
 const USUAL_LABELS = ['comm'];
 const FORMATS = [
-  ['pprof', 'pprof'], ['html', 'HTML, one file'], ['svg', 'SVG flame graph'], ['folded', 'Folded stacks'], ['speedscope', 'speedscope'],
+  ['pprof', 'pprof'], ['html', 'HTML, one file'], ['svg', 'SVG flame graph'], ['folded', 'Folded stacks'], ['speedscope', 'speedscope'], ['firefox', 'Firefox Profiler'],
 ];
 
 class Page {
