@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use profcol_net::grpc::{Code, Status};
@@ -115,6 +116,59 @@ fn reports_each_missing_requirement_with_its_fix() {
     assert!(fix("exporter otlp_grpc/strict").contains("token"));
     assert!(fix("exporter otlp_grpc/nameless").contains("DNS"));
     assert!(fix("exporter pprof_file").contains("another directory"));
+}
+
+#[test]
+fn checks_ports_directories_and_credentials() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = listener.local_addr().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let storage = folder.path().join("queues");
+    let locked = folder.path().join("locked");
+    std::fs::create_dir(&locked).unwrap();
+    let lock = std::fs::File::create(locked.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let config = file(
+        "profcol.yaml",
+        format!(
+            "
+extensions:
+  file_storage: {{directory: '{storage}', create_directory: true}}
+  file_storage/locked: {{directory: '{locked}'}}
+  health_check: {{endpoint: '{taken}'}}
+  bearertokenauth: {{filename: '{missing}'}}
+receivers: {{otlp: {{protocols: {{grpc: {{endpoint: '0.0.0.0:0'}}, http: {{endpoint: '127.0.0.1:0'}}}}}}}}
+exporters: {{nop: }}
+service:
+  extensions: [file_storage, file_storage/locked, health_check, bearertokenauth]
+  telemetry: {{metrics: {{level: none}}}}
+  pipelines: {{profiles: {{receivers: [otlp], exporters: [nop]}}}}
+",
+            storage = storage.display(),
+            locked = locked.display(),
+            missing = folder.path().join("token").display(),
+        ),
+    );
+    let (code, checks, all) = run_doctor(&config);
+    assert_eq!(code, Some(1), "{all:#?}");
+    for expected in [
+        ["extension file_storage", "directory", "ok"],
+        ["extension file_storage", "lock", "ok"],
+        ["extension file_storage/locked", "lock", "warn"],
+        ["extension health_check", "listen", "fail"],
+        ["extension bearertokenauth", "credentials", "fail"],
+        ["receiver otlp", "listen_grpc", "warn"],
+        ["receiver otlp", "listen_http", "ok"],
+    ] {
+        let expected = expected.map(str::to_owned);
+        assert!(checks.contains(&expected), "no {expected:?} in {all:#?}");
+    }
+    let found = |name: &str| {
+        let check = all.iter().find(|it| it["check"] == name);
+        check.unwrap()["found"].as_str().unwrap().to_owned()
+    };
+    assert!(found("listen").starts_with(&format!("{taken} is in use by ")));
+    assert!(!storage.exists(), "doctor creates nothing");
 }
 
 #[test]

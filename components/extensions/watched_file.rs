@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use profcol_component::Check;
 
 /// Maximum time between two checks of the file.
 const MAX_AGE: Duration = Duration::from_secs(1);
@@ -52,6 +53,25 @@ pub struct FileError {
 
 /// An error of the file, or of what parses its content.
 pub type Cause = Box<dyn Error + Send + Sync>;
+
+/// Whether a secret can be read, and who else can read it.
+pub fn check(path: &str, opened: Result<(), FileError>) -> Check {
+    const NAME: &str = "credentials";
+    if let Err(error) = opened {
+        let fix = format!(
+            "write the credentials to {path}, and let the user of profcol read it: chown root:profcol {path}; chmod 640 {path}"
+        );
+        return Check::new(NAME, error.to_string()).fail("profcol does not start", fix);
+    }
+    let check = Check::new(NAME, format!("{path} is readable"));
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.mode() & 0o004 != 0 => check.warn(
+            "every user of this host can read the credentials",
+            format!("chmod 640 {path}"),
+        ),
+        _ => check,
+    }
+}
 
 impl<T> WatchedFile<T> {
     pub fn open(

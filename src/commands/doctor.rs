@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use profcol_component::{Check, SelfTelemetry, Severity};
 use profcol_engine::ComponentChecks;
+use profcol_engine::telemetry::check_metrics;
 use profcol_printable::line;
 use serde_json::{Value, json};
 
@@ -28,7 +29,16 @@ pub fn doctor(doctor: Doctor, configuration: &Configuration) -> Result<ExitCode,
     let graph = load::build(&loaded.document, &SelfTelemetry::default())?;
     // Check with the capabilities the service would have.
     privileges::keep(loaded.document.capabilities());
-    let found = in_runtime(async { Ok(graph.check(LIMIT).await) })?;
+    let telemetry = &loaded.document.service.telemetry;
+    let found = in_runtime(async {
+        let metrics = ComponentChecks {
+            component: "service::telemetry::metrics".to_owned(),
+            checks: check_metrics(telemetry).await,
+        };
+        let mut found = graph.check(LIMIT).await;
+        found.push(metrics);
+        Ok(found)
+    })?;
     match doctor.json {
         true => print_value(&as_json(&found), Format::Json)?,
         false => print_text(&as_text(&found))?,

@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use profcol_component::{
     Batch, BuildContext, BuildError, Capabilities, Check, ComponentStatus, Delivered, Delivery,
-    Exporter, Factory, IntCounter, Refusal, RunError, Stability, StartError, Status, Stop,
+    Exporter, Factory, IntCounter, Refusal, RunError, Stability, StartError, Status, Stop, place,
 };
 use profcol_profile::Profiles;
 use tokio::sync::Notify;
@@ -31,7 +31,6 @@ use self::files::{Files, WriteError};
 use self::layout::{Dropped, Layout};
 use self::record::{RecordError, RecordFormat};
 use self::record_file::{FileRules, RotationRules};
-use crate::shared::place;
 
 pub struct File {
     shared: Arc<Shared>,

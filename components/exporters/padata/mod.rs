@@ -22,6 +22,7 @@ use async_trait::async_trait;
 use profcol_component::{
     Batch, BuildContext, BuildError, Capabilities, Check, ComponentStatus, Delivered, Delivery,
     Exporter, Factory, Gauge, IntCounter, Refusal, RunError, Stability, StartError, Status, Stop,
+    place,
 };
 use profcol_parca::LabelRules;
 use profcol_profile::Profiles;
@@ -32,7 +33,6 @@ pub use self::config::PadataConfig;
 use self::config::WhenFull;
 use self::directory::{DropOutcome, RecordingDirectory};
 use self::recording::{Recording, WriteError};
-use crate::shared::place;
 
 /// How often to check whether the file is complete.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);

@@ -24,7 +24,7 @@ use async_trait::async_trait;
 use http::HeaderMap;
 use profcol_component::{
     Batch, BuildContext, BuildError, Capabilities, Check, ComponentStatus, Delivered, Delivery,
-    Exporter, Factory, IntCounter, Refusal, RunError, Stability, StartError, Stop,
+    Exporter, Factory, IntCounter, Refusal, RunError, Stability, StartError, Stop, place,
 };
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
@@ -41,8 +41,8 @@ use self::poison_detector::PoisonDetector;
 use self::schema_negotiation::SchemaNegotiation;
 use self::token::Token;
 use self::write_stream::{SendError, send};
+use crate::shared::handshake;
 use crate::shared::otlp::{SizeLimit, USER_AGENT, client_auth, not_started, refusal};
-use crate::shared::{handshake, place};
 
 pub struct Parca {
     id: ComponentId,

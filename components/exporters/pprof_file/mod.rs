@@ -31,6 +31,7 @@ use async_trait::async_trait;
 use profcol_component::{
     Batch, BuildContext, BuildError, Capabilities, Check, ComponentStatus, DeferredSymbols,
     Delivered, Delivery, Exporter, Factory, Refusal, RunError, Stability, StartError, Status, Stop,
+    place,
 };
 use profcol_profile::Profiles;
 use tokio::sync::{Mutex, Notify, Semaphore};
@@ -43,7 +44,6 @@ use self::directory::{Directory, DirectoryError};
 use self::name::Template;
 use self::telemetry::Telemetry;
 use self::write_queue::WriteQueue;
-use crate::shared::place;
 
 /// Maximum time between two attempts to write after a failure.
 const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(10);

@@ -11,14 +11,13 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use profcol_component::{
     Batch, BuildContext, BuildError, Check, Delivered, Delivery, Exporter, Factory, Gauge, Refusal,
-    RunError, Stability, StartError, Stop, files,
+    RunError, Stability, StartError, Stop, files, place,
 };
 use profcol_files::Format;
 use profcol_pprof::{Limits, sets};
 use profcol_profile::{Model, Profile};
 
 pub use self::config::ProfileFileConfig;
-use crate::shared::place;
 use crate::shared::pprof_builder::PprofBuilder;
 
 pub struct ProfileFile {

@@ -6,6 +6,5 @@ pub(crate) mod handshake;
 pub(crate) mod otlp;
 #[cfg(feature = "parca")]
 pub(crate) mod parca;
-pub(crate) mod place;
 pub(crate) mod pprof_builder;
 pub(crate) mod pprof_labels;

@@ -7,11 +7,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
+use profcol_component::Check;
 use profcol_config::Secret;
 use profcol_net::auth::{ClientAuth, ClientAuthError};
 
 use super::config::ClientAuthSettings;
-use crate::watched_file::{FileError, WatchedFile};
+use crate::watched_file::{self, FileError, WatchedFile};
 
 #[derive(Debug)]
 pub(super) struct Client {
@@ -43,7 +44,21 @@ impl Client {
     }
 }
 
+impl Client {
+    pub(super) fn check(&self) -> Vec<Check> {
+        let texts = [&self.username, &self.password].into_iter();
+        texts.filter_map(Text::check).collect()
+    }
+}
+
 impl Text {
+    fn check(&self) -> Option<Check> {
+        match self {
+            Self::Fixed(_) => None,
+            Self::File { path, .. } => Some(watched_file::check(path, self.open())),
+        }
+    }
+
     fn new(file: &str, text: &Secret) -> Self {
         match file {
             "" => Self::Fixed(text.clone()),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use profcol_component::{
-    BuildContext, BuildError, Extension, Factory, Handles, Stability, StartError,
+    BuildContext, BuildError, Check, Extension, Factory, Handles, Stability, StartError,
 };
 use profcol_net::auth::{ClientAuth, ServerAuth};
 
@@ -63,5 +63,12 @@ impl Extension for BasicAuth {
             Side::Client(client) => client.start(),
         }
         .map_err(StartError::new)
+    }
+
+    async fn check(&self) -> Vec<Check> {
+        match &self.0 {
+            Side::Server(server) => server.check(),
+            Side::Client(client) => client.check(),
+        }
     }
 }

@@ -8,14 +8,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use profcol_component::BuildError;
+use profcol_component::{BuildError, Check};
 use profcol_net::auth::{AuthData, ServerAuth};
 use profcol_net::grpc::{Code, Status};
 use tokio::sync::Semaphore;
 
 use super::config::HtpasswdSettings;
 use super::htpasswd::{Htpasswd, Memory, User};
-use crate::watched_file::{FileError, WatchedFile};
+use crate::watched_file::{self, FileError, WatchedFile};
 
 /// Maximum number of concurrent password checks: guessing must not occupy all threads.
 const MAX_CHECKS: usize = 2;
@@ -53,6 +53,12 @@ impl Server {
             self.file.get_or_init(|| file);
         }
         Ok(())
+    }
+
+    pub(super) fn check(&self) -> Vec<Check> {
+        let path = self.filename.iter();
+        path.map(|path| watched_file::check(path, self.start()))
+            .collect()
     }
 
     fn user(&self, name: &str) -> Option<Arc<User>> {

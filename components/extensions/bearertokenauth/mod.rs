@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use profcol_component::{
-    BuildContext, BuildError, Extension, Factory, Handles, Stability, StartError,
+    BuildContext, BuildError, Check, Extension, Factory, Handles, Stability, StartError,
 };
 use profcol_config::Secret;
 use profcol_net::auth::{AuthData, ClientAuth, ClientAuthError, ServerAuth};
@@ -18,7 +18,7 @@ use subtle::{Choice, ConstantTimeEq};
 
 pub use self::config::BearerTokenAuthConfig;
 use self::config::check_token;
-use crate::watched_file::{Cause, WatchedFile};
+use crate::watched_file::{self, Cause, WatchedFile};
 
 /// Debug output has no tokens: they are `Secret`s, and a file is shown by its path.
 #[derive(Debug)]
@@ -118,6 +118,13 @@ impl Extension for BearerTokenAuth {
         let file = WatchedFile::open(filename, parse_tokens).map_err(StartError::new)?;
         self.file.get_or_init(|| file);
         Ok(())
+    }
+
+    async fn check(&self) -> Vec<Check> {
+        let open = |path: &String| WatchedFile::open(path, parse_tokens).map(|_| ());
+        let path = self.filename.iter();
+        path.map(|path| watched_file::check(path, open(path)))
+            .collect()
     }
 }
 

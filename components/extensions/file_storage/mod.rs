@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use profcol_component::{
-    BuildContext, BuildError, Capabilities, Extension, Factory, Handles, RunError, Stability,
-    StartError, Stop,
+    BuildContext, BuildError, Capabilities, Check, Extension, Factory, Handles, RunError,
+    Stability, StartError, Stop, place,
 };
 use profcol_storage::Storage;
 
@@ -47,6 +47,19 @@ impl Extension for FileStorage {
 
     async fn start(&self) -> Result<(), StartError> {
         self.storage.lock().map_err(StartError::new)
+    }
+
+    async fn check(&self) -> Vec<Check> {
+        let options = self.storage.options();
+        let mut checks = place::of_directory(&options.directory, options.create_directory).await;
+        checks.push(match self.storage.owner() {
+            None => Check::new("lock", "no process uses the directory"),
+            Some(pid) => Check::new("lock", format!("process {pid} uses the directory")).warn(
+                "a second profcol with this directory does not start",
+                "nothing, if that process runs this configuration; otherwise change `directory`",
+            ),
+        });
+        checks
     }
 
     async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {

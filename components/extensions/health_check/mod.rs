@@ -14,11 +14,11 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use parking_lot::Mutex;
 use profcol_component::{
-    BuildContext, BuildError, Capabilities, Extension, Factory, RunError, Stability, StartError,
-    Stop,
+    BuildContext, BuildError, Capabilities, Check, Extension, Factory, Listening, RunError,
+    Stability, StartError, Stop,
 };
 use profcol_net::grpc::Status;
-use profcol_net::{HttpRequest, HttpServer, HttpService, response};
+use profcol_net::{HttpRequest, HttpServer, HttpService, Transport, response};
 
 pub use self::config::HealthCheckConfig;
 use self::health::Health;
@@ -71,6 +71,22 @@ impl Extension for HealthCheck {
         tracing::info!(endpoint = %server.local_addr(), "Starting health check server.");
         *self.server.lock() = Some(server);
         Ok(())
+    }
+
+    async fn check(&self) -> Vec<Check> {
+        let HealthCheckConfig {
+            endpoint,
+            transport,
+            tls,
+            ..
+        } = &self.config;
+        let is_unix = *transport == Transport::Unix;
+        let listening = Listening {
+            // Probes come from other hosts, and learn little.
+            is_sensitive: false,
+            ..Listening::new("listen", endpoint, is_unix, tls.is_some())
+        };
+        listening.check().await
     }
 
     async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {

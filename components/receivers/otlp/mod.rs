@@ -15,16 +15,16 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use profcol_admission::Admission;
 use profcol_component::{
-    BuildContext, BuildError, Capabilities, Factory, Output, Receiver, RunError, Stability,
-    StartError, Stop,
+    BuildContext, BuildError, Capabilities, Check, Factory, Listening, Output, Receiver, RunError,
+    Stability, StartError, Stop,
 };
 use profcol_net::auth::ServerAuth;
-use profcol_net::{BoundAddr, GrpcServer, HttpServer, ServerError};
+use profcol_net::{BoundAddr, GrpcServer, HttpServer, ServerError, Transport};
 
 use self::config::AnswerWhen;
 pub use self::config::OtlpConfig;
 use self::export::Export;
-use crate::shared::{admission, authenticator, deadline, not_started};
+use crate::shared::{admission, authenticator, deadline, grpc_listening, not_started};
 
 pub struct Otlp {
     config: OtlpConfig,
@@ -102,6 +102,22 @@ impl Receiver for Otlp {
             self.http = Some(server);
         }
         Ok(())
+    }
+
+    async fn check(&mut self) -> Vec<Check> {
+        let protocols = &self.config.protocols;
+        let grpc = protocols.grpc.as_ref();
+        let grpc = grpc.map(|it| grpc_listening("listen_grpc", it));
+        let http = protocols.http.as_ref().map(|it| {
+            let is_unix = it.transport == Transport::Unix;
+            let is_protected = it.tls.is_some() || it.auth.is_some();
+            Listening::new("listen_http", &it.endpoint, is_unix, is_protected)
+        });
+        let mut checks = Vec::new();
+        for listening in grpc.into_iter().chain(http) {
+            checks.extend(listening.check().await);
+        }
+        checks
     }
 
     async fn run(self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use profcol_admission::Admission;
 use profcol_component::{
-    BuildContext, BuildError, Capabilities, Factory, Output, Receiver, RunError, Stability,
+    BuildContext, BuildError, Capabilities, Check, Factory, Output, Receiver, RunError, Stability,
     StartError, Stop,
 };
 use profcol_net::auth::{ClientAuth, ServerAuth};
@@ -18,7 +18,7 @@ use profcol_net::{ClientError, GrpcClient, GrpcServer};
 pub use self::config::ParcaConfig;
 use self::debuginfo::Debuginfo;
 use self::service::Service;
-use crate::shared::{admission, authenticator, deadline, not_started};
+use crate::shared::{admission, authenticator, deadline, grpc_listening, not_started};
 
 pub struct Parca {
     config: ParcaConfig,
@@ -85,6 +85,10 @@ impl Receiver for Parca {
         tracing::info!(endpoint = %server.local_addr(), "Starting Parca server.");
         self.server = Some(server);
         Ok(())
+    }
+
+    async fn check(&mut self) -> Vec<Check> {
+        grpc_listening("listen", &self.config.server).check().await
     }
 
     async fn run(self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use profcol_admission::Admission;
-use profcol_component::{BuildContext, BuildError, Refusal, StartError, Stop};
+use profcol_component::{BuildContext, BuildError, Listening, Refusal, StartError, Stop};
 use profcol_net::auth::ServerAuth;
 use profcol_net::grpc::{Code, Status};
-use profcol_net::{AuthSettings, ServerError};
+use profcol_net::{AuthSettings, GrpcServerSettings, ServerError, Transport};
 use tokio::time::Instant;
 
 pub use self::offer::offer;
@@ -40,6 +40,13 @@ pub fn admission(context: &BuildContext, transport: &str) -> Admission {
         ],
     );
     context.admission.counting(refused)
+}
+
+/// What the server of a gRPC receiver needs, for `profcol doctor`.
+pub fn grpc_listening(check: &'static str, settings: &GrpcServerSettings) -> Listening {
+    let is_unix = settings.transport == Transport::Unix;
+    let is_protected = settings.tls.is_some() || settings.auth.is_some();
+    Listening::new(check, &settings.endpoint, is_unix, is_protected)
 }
 
 /// Why a server failed to start; `path` is the path of its settings.

@@ -38,7 +38,7 @@ pub use accumulator::{Accumulator, Limits, Ready, Sizer};
 pub use answer::{Answer, Delivered, Refusal};
 pub use batch::{Batch, BatchId, Metadata, Source};
 pub use capabilities::Capabilities;
-pub use check::{Check, Problem, Severity};
+pub use check::{Check, Listening, Problem, Severity, place};
 pub use deferred_symbols::{
     Code, CodeAddress, DeferredSymbol, DeferredSymbols, SymbolFrame, SymbolLookup, SymbolSource,
 };

@@ -127,6 +127,11 @@ pub trait Extension: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Checks the component's requirements instead of [`start`](Self::start), without sending or changing anything.
+    async fn check(&self) -> Vec<Check> {
+        Vec::new()
+    }
+
     async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
         stop.cancelled().await;
         Ok(())

@@ -132,6 +132,15 @@ impl Storage {
         Ok(())
     }
 
+    /// The process that has locked the directory. Creates nothing.
+    pub fn owner(&self) -> Option<String> {
+        let file = File::open(self.options.directory.join(LOCK)).ok()?;
+        match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => Some(owner_in(file)),
+            Ok(()) | Err(TryLockError::Error(_)) => None,
+        }
+    }
+
     /// Unlocks the directory; call after closing the queues.
     pub fn unlock(&self) {
         self.lock.lock().take();

@@ -28,6 +28,11 @@ impl Graph {
                 ComponentChecks { component, checks }
             });
         };
+        for named in self.extensions {
+            let extension = named.component;
+            let checks = async move { extension.check().await };
+            add(named.label, checks.boxed());
+        }
         for feed in self.receivers {
             let mut receiver = feed.receiver.component;
             let checks = async move { receiver.check().await };

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::ALLOW;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
-use profcol_component::{Meter, Stop};
+use profcol_component::{Check, Listening, Meter, Stop};
 use profcol_net::grpc::Status;
 use profcol_net::{
     BoundAddr, HttpRequest, HttpServer, HttpServerSettings, HttpService, ServerError, response,
@@ -82,6 +82,24 @@ impl MetricsServer {
         self.stop.cancel();
         while self.servers.join_next().await.is_some() {}
     }
+}
+
+/// Checks whether the metrics can be served.
+pub async fn check(settings: &TelemetrySettings) -> Vec<Check> {
+    let mut checks = Vec::new();
+    if settings.metrics.level == MetricLevel::None {
+        return checks;
+    }
+    for reader in &settings.metrics.readers {
+        let reader = &reader.pull.exporter.prometheus;
+        let listening = Listening {
+            is_sensitive: false,
+            may_move: reader.is_default_port,
+            ..Listening::new("listen", &endpoint(&reader.host, reader.port), false, false)
+        };
+        checks.extend(listening.check().await);
+    }
+    checks
 }
 
 fn target_info(settings: &TelemetrySettings, meter: &Meter) {

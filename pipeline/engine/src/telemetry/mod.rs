@@ -7,7 +7,7 @@ mod sampling;
 mod settings;
 
 pub use logs::{LogError, init as init_logs};
-pub use metrics::{MetricsError, MetricsServer};
+pub use metrics::{MetricsError, MetricsServer, check as check_metrics};
 pub use settings::{
     LogEncoding, LogLevel, LogSampling, LogSettings, MetricLevel, MetricReader, MetricSettings,
     PrometheusReader, PullExporter, PullReader, TelemetrySettings,

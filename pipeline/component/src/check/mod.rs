@@ -2,6 +2,11 @@
 //!
 //! Checks inspect and connect; they send no data and leave nothing behind.
 
+mod listen;
+pub mod place;
+
+pub use listen::Listening;
+
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {

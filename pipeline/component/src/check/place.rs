@@ -4,10 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use profcol_component::Check;
 use rustix::fs::{Access, access, statvfs};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
+
+use super::Check;
 
 /// Names of checks.
 const DIRECTORY: &str = "directory";
@@ -24,7 +25,7 @@ const NOTHING: u64 = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Checks a directory for new files. With `is_created` it may be missing.
-pub(crate) async fn of_directory(directory: &Path, is_created: bool) -> Vec<Check> {
+pub async fn of_directory(directory: &Path, is_created: bool) -> Vec<Check> {
     let shown = directory.display().to_string();
     let directory: PathBuf = directory.to_owned();
     let looking = spawn_blocking(move || look_at(&directory, is_created));
@@ -38,7 +39,7 @@ pub(crate) async fn of_directory(directory: &Path, is_created: bool) -> Vec<Chec
 }
 
 /// Checks the directory of a file.
-pub(crate) async fn of_file(file: &Path, is_created: bool) -> Vec<Check> {
+pub async fn of_file(file: &Path, is_created: bool) -> Vec<Check> {
     of_directory(folder(file), is_created).await
 }
 
@@ -128,9 +129,8 @@ fn nearest(directory: &Path) -> &Path {
 
 #[cfg(test)]
 mod tests {
-    use profcol_component::Severity;
-
     use super::*;
+    use crate::Severity;
 
     fn severities(checks: &[Check]) -> Vec<Option<Severity>> {
         checks.iter().map(Check::severity).collect()
