@@ -9,17 +9,16 @@ use http::header::{HOST, IF_NONE_MATCH};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use profcol_net::grpc::{self, Status};
-use profcol_net::{HttpRequest, HttpService, response};
+use profcol_net::{AllowedHosts, HttpRequest, HttpService, guarded, response};
 use profcol_pyroscope::{Code, ConnectError, Method as Connect};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
 use super::assets::{self, Asset};
-use super::hosts::AllowedHosts;
 use super::parameters::Parameters;
 use super::pyroscope::{Call, Querier, RENDER_PATHS};
 use super::questions::{PATHS, Questions};
-use super::reply::{JSON, Reply, TEXT, encoded, failed, guarded, only, takes_gzip, unread};
+use super::reply::{JSON, Reply, TEXT, encoded, failed, only, takes_gzip, unread};
 use super::service::{self, Service};
 use profcol_history::History;
 

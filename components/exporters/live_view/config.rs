@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use profcol_config::{Config, Duration, Present, Problems};
 use profcol_history::ArchiveOptions;
 use profcol_net::tls::ServerTls;
-use profcol_net::{AuthSettings, HttpServerSettings, Transport};
+use profcol_net::{AuthSettings, HttpServerSettings, Transport, is_loopback};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -116,11 +116,4 @@ impl LiveViewConfig {
             ..HttpServerSettings::default()
         }
     }
-}
-
-fn is_loopback(endpoint: &str) -> bool {
-    let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host);
-    let host = host.trim_matches(['[', ']']);
-    let address = host.parse::<std::net::IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }

@@ -3,7 +3,6 @@
 mod api;
 mod assets;
 mod config;
-mod hosts;
 mod parameters;
 mod pyroscope;
 mod questions;
@@ -18,17 +17,16 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use profcol_component::{
     Batch, BuildContext, BuildError, Capabilities, Check, Delivered, Delivery, Exporter, Factory,
-    Gauge, Handles, RecentLog, Refusal, RunError, Stability, StartError, Stop,
+    Gauge, Handles, Listening, RecentLog, Refusal, RunError, Stability, StartError, Stop,
 };
 use profcol_net::auth::ServerAuth;
-use profcol_net::{HttpServer, ServerError};
+use profcol_net::{AllowedHosts, HttpServer, ServerError};
 
 use tokio::sync::Notify;
 
 use self::api::Api;
 use self::config::DEFAULT_ENDPOINT;
 pub use self::config::LiveViewConfig;
-use self::hosts::AllowedHosts;
 use self::service::Service;
 use crate::shared::place;
 use profcol_history::{Extent, Flush, History, Limits, Recent};
@@ -214,6 +212,18 @@ impl Exporter for LiveView {
         tracing::info!(endpoint = %server.local_addr(), "Serving the live view.");
         *self.server.lock() = Some(server);
         Ok(())
+    }
+
+    async fn check(&self) -> Vec<Check> {
+        if !self.config.page {
+            return Vec::new();
+        }
+        let endpoint = &self.config.endpoint;
+        let listening = Listening {
+            may_move: endpoint == DEFAULT_ENDPOINT,
+            ..Listening::new("listen", endpoint, false, self.auth.is_some())
+        };
+        listening.check().await
     }
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {

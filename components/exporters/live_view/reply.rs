@@ -2,11 +2,10 @@
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING,
-    CONTENT_SECURITY_POLICY, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, VARY,
 };
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use profcol_net::response;
+use profcol_net::{guarded, response};
 use profcol_pyroscope::ConnectError;
 use serde::Serialize;
 use serde_json::json;
@@ -19,12 +18,6 @@ const MIN_COMPRESSED: usize = 1024;
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
 pub(super) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-
-/// No external resources, no inline scripts, no framing by other pages.
-const POLICY: HeaderValue = HeaderValue::from_static(
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
-     base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-);
 
 /// A response before compression.
 pub(super) struct Reply {
@@ -101,15 +94,6 @@ pub(super) fn encoded(mut response: Response<Bytes>, is_compressed: bool) -> Res
     if is_compressed {
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
-    response
-}
-
-pub(super) fn guarded(mut response: Response<Bytes>) -> Response<Bytes> {
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_SECURITY_POLICY, POLICY);
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
-    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     response
 }
 

@@ -40,8 +40,9 @@ pub use errors::{EndpointError, ErrorAt, SettingsError, UnsupportedProxy, UrlErr
 pub use io::{PeerAddr, SystemError};
 pub use message::{Compressed, Content, Message};
 pub use server::{
-    AddressError, AuthSettings, BindError, BoundAddr, Connection, Cors, EnforcementPolicy,
-    GrpcRequest, GrpcServer, GrpcServerKeepalive, GrpcServerSettings, GrpcServerStream,
-    GrpcService, HttpRequest, HttpServer, HttpServerKeepalive, HttpServerSettings, HttpService,
-    ServerError, ServerParameters, ServerStats, Transport, response, unknown_method,
+    AddressError, AllowedHosts, AuthSettings, BindError, BoundAddr, Connection, Cors,
+    EnforcementPolicy, GrpcRequest, GrpcServer, GrpcServerKeepalive, GrpcServerSettings,
+    GrpcServerStream, GrpcService, HttpRequest, HttpServer, HttpServerKeepalive,
+    HttpServerSettings, HttpService, ServerError, ServerParameters, ServerStats, Transport,
+    guarded, is_loopback, response, unknown_method,
 };

@@ -1,11 +1,17 @@
-//! The names under which the page may be reached.
+//! What protects pages from other pages in the same browser: the names under which they may be reached, and headers.
 //!
 //! Another site's page cannot read the answers of this server, unless it resolves its own name to this address ("DNS
 //! rebinding"): then the browser sends that name as `Host`.
 
 use std::net::IpAddr;
 
-pub(super) struct AllowedHosts(Vec<String>);
+use bytes::Bytes;
+use http::header::{
+    CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use http::{HeaderValue, Response};
+
+pub struct AllowedHosts(Vec<String>);
 
 impl AllowedHosts {
     pub fn new(endpoint: &str, more: &[String]) -> Self {
@@ -24,6 +30,30 @@ impl AllowedHosts {
                 .iter()
                 .any(|allowed| allowed.eq_ignore_ascii_case(host))
     }
+}
+
+/// No external resources, no inline scripts, no framing by other pages.
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+     base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+);
+
+/// Adds the headers that protect a page and its data in a browser.
+pub fn guarded(mut response: Response<Bytes>) -> Response<Bytes> {
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_SECURITY_POLICY, POLICY);
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    response
+}
+
+/// Whether an endpoint is reachable from this host only.
+pub fn is_loopback(endpoint: &str) -> bool {
+    let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host);
+    let host = host.trim_matches(['[', ']']);
+    let address = host.parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// The host without the port.
