@@ -11,18 +11,22 @@ use super::view::View;
 
 const KEYS: &str = "Enter open  Esc back  / filter  s sort  p pause  q quit";
 
-/// Lost samples and the displayed window.
-#[derive(Clone, Copy, Debug, Default)]
+/// What the profiler itself has to report.
+#[derive(Clone, Debug, Default)]
 pub struct Health {
     pub lost: u64,
+    /// The last log line.
+    pub log: Option<String>,
 }
 
-pub fn draw(frame: &mut Frame<'_>, view: &View, health: Health, place: &mut TableState) {
-    let [head, tabs, title, table, foot] = Layout::vertical([
+pub fn draw(frame: &mut Frame<'_>, view: &View, health: &Health, place: &mut TableState) {
+    let log = health.log.as_deref();
+    let [head, tabs, title, table, logged, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
         Constraint::Length(1),
         Constraint::Min(1),
+        Constraint::Length(u16::from(log.is_some())),
         Constraint::Length(1),
     ])
     .areas(frame.area());
@@ -31,10 +35,11 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, health: Health, place: &mut Tabl
     let bold = Style::new().add_modifier(Modifier::BOLD);
     frame.render_widget(Paragraph::new(view.title()).style(bold), title);
     draw_table(frame, view, table, place);
+    frame.render_widget(Paragraph::new(log.unwrap_or_default()), logged);
     frame.render_widget(Paragraph::new(footer(view)), foot);
 }
 
-fn header(view: &View, health: Health) -> String {
+fn header(view: &View, health: &Health) -> String {
     let snapshot = view.snapshot();
     let seconds = snapshot.source.until.saturating_sub(snapshot.source.from) / 1000;
     let mut text = format!(
@@ -148,7 +153,7 @@ mod tests {
     fn drawn(view: &View, health: Health, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         let mut place = TableState::default();
-        let drawn = terminal.draw(|frame| draw(frame, view, health, &mut place));
+        let drawn = terminal.draw(|frame| draw(frame, view, &health, &mut place));
         drawn.unwrap();
         let buffer = terminal.backend().buffer().clone();
         let lines = buffer.content.chunks(usize::from(width)).map(|line| {
@@ -172,7 +177,28 @@ functions
    0.0  100.0   40.0 main                                          app
 
 sorted by self   Enter open  Esc back  / filter  s sort  p pause  q quit";
-        assert_eq!(drawn(&view, Health { lost: 3 }, 78, 9), expected);
+        assert_eq!(drawn(&view, lost(3), 78, 9), expected);
+    }
+
+    fn lost(lost: u64) -> Health {
+        Health {
+            lost,
+            ..Health::default()
+        }
+    }
+
+    #[test]
+    fn the_last_log_line_is_above_the_keys() {
+        let mut view = View::default();
+        view.update(snapshot());
+        let health = Health {
+            log: Some("WARN No unwind table.".to_owned()),
+            ..Health::default()
+        };
+        let text = drawn(&view, health, 78, 9);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[7], "WARN No unwind table.", "{text}");
+        assert!(lines[8].ends_with("q quit"), "{text}");
     }
 
     #[test]

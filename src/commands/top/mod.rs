@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use profcol_component::{IntCounter, Meter, SelfTelemetry};
+use profcol_component::{IntCounter, Meter, RecentLog, SelfTelemetry};
 use profcol_engine::telemetry::init_logs;
 use profcol_history::{Recent, Snapshot};
 use ratatui::crossterm::event::{Event, KeyEventKind};
@@ -30,6 +30,7 @@ use super::run::{Session, in_runtime, serve};
 use super::{CommandError, load};
 use crate::cli::{Configuration, Top};
 use crate::privileges;
+use crate::stderr::tell;
 
 /// Default of `--window` on a terminal.
 const WINDOW: Duration = Duration::from_secs(10);
@@ -52,6 +53,9 @@ pub fn top(top: &Top, on_top: &Configuration) -> Result<(), CommandError> {
     let telemetry = SelfTelemetry::default();
     init_logs(&loaded.document.service.telemetry.logs, &[], &telemetry.log)
         .map_err(|error| CommandError::Configuration(error.to_string()))?;
+    if !is_batch {
+        telemetry.log.keep();
+    }
     privileges::keep(loaded.document.capabilities());
 
     let shown = Shown {
@@ -61,6 +65,7 @@ pub fn top(top: &Top, on_top: &Configuration) -> Result<(), CommandError> {
             .window
             .unwrap_or(if is_batch { top.interval } else { WINDOW }),
         lost: lost(&telemetry.meter),
+        log: telemetry.log.clone(),
     };
     let (failure, recent) = (Arc::new(Mutex::new(None)), Arc::clone(&shown.recent));
     let result = Arc::clone(&failure);
@@ -79,7 +84,12 @@ pub fn top(top: &Top, on_top: &Configuration) -> Result<(), CommandError> {
         }),
         ..Session::default()
     };
-    let report = in_runtime(serve(&loaded.document, &telemetry, session))?;
+    let report = in_runtime(serve(&loaded.document, &telemetry, session));
+    // Now that the screen is gone.
+    for line in telemetry.log.since(0).lines {
+        tell(&format!("{line}\n"));
+    }
+    let report = report?;
     if let Some(error) = failure.lock().take() {
         return Err(CommandError::Runtime(format!(
             "the terminal failed: {error}"
@@ -94,7 +104,7 @@ pub fn top(top: &Top, on_top: &Configuration) -> Result<(), CommandError> {
 /// The pipeline of `profcol top`.
 fn configuration(top: &Top, is_batch: bool) -> Value {
     let include: Vec<Value> = top.pid.iter().map(|pid| json!({"pid": pid})).collect();
-    // Log lines would corrupt the screen. `profcol doctor` reports missing requirements.
+    // On the screen, log lines have a place of their own.
     let logs = match is_batch {
         true => "stderr",
         false => "/dev/null",
@@ -140,6 +150,7 @@ struct Shown {
     top: Top,
     window: Duration,
     lost: IntCounter,
+    log: RecentLog,
 }
 
 impl Shown {
@@ -197,10 +208,11 @@ impl Shown {
         loop {
             let health = Health {
                 lost: self.lost.get(),
+                log: self.log.since(0).lines.pop(),
             };
             screen
                 .terminal
-                .draw(|frame| draw(frame, &view, health, &mut place))?;
+                .draw(|frame| draw(frame, &view, &health, &mut place))?;
             tokio::select! {
                 _ = ticks.tick() => {
                     if !view.is_paused {
