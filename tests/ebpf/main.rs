@@ -15,6 +15,7 @@ mod completeness;
 mod distribution;
 mod doctor;
 mod examples;
+mod golang;
 mod host;
 mod identity;
 mod java;

@@ -1,6 +1,6 @@
 //! The attributes of processes and samples.
 
-use profcol_ebpf_loader::Sample;
+use profcol_ebpf_loader::{Sample, part};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -59,9 +59,19 @@ attributes! {
     thread_name: "thread.name", true;
     /// The CPU of the sample.
     cpu: "cpu.logical_number", true;
+    /// The ID of the goroutine that the thread runs, in Go programs.
+    goroutine: "go.goroutine.id", true;
+    /// The labels that the program gave to the goroutine, each as `process.context.label.<key>`.
+    labels: "process.context.label", true;
 }
 
 impl Attributes {
+    /// What to read of the contexts of threads.
+    pub fn context_parts(&self) -> u32 {
+        let of = |is_on: bool, part: u32| if is_on { part } else { 0 };
+        of(self.goroutine, part::GOROUTINE) | of(self.labels, part::LABELS)
+    }
+
     /// Clears disabled attributes, so that samples that differ only in them are merged.
     pub fn strip(&self, sample: &mut Sample) {
         if !self.thread_id {

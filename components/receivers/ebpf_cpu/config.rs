@@ -189,6 +189,7 @@ impl EbpfCpuConfig {
                 Aggregation::Stream => 0,
                 Aggregation::Count => self.max_counted,
             },
+            context_parts: self.attributes.context_parts(),
         }
     }
 }

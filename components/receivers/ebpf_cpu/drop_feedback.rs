@@ -118,7 +118,7 @@ mod tests {
                 process,
                 ..Sample::default()
             };
-            interval.add(&sample, None, Frames::new(&[]), Frames::new(&[]));
+            interval.add(&sample, None, Frames::new(&[]), Frames::new(&[]), &[]);
         }
         interval
     }

@@ -14,6 +14,8 @@ pub struct Interval {
     stack_bytes: usize,
     /// The number of kernel frames of each stack; the map's key has its bytes.
     kernel_frames: Vec<u32>,
+    /// Contexts of threads by number, from 1 on.
+    contexts: HashMap<Box<[u8]>, u32>,
     seen: HashMap<Observation, Seen>,
     /// Samples that the kernel counts after sending them once.
     counted: HashMap<SampleKey, Observation>,
@@ -37,6 +39,8 @@ pub struct Observation {
     /// The end reason of the user stack.
     pub end: u32,
     pub stack: u32,
+    /// The number of the thread's context; 0 is none.
+    pub context: u32,
 }
 
 /// A stack, innermost frame first.
@@ -46,7 +50,7 @@ pub struct SeenStack<'a> {
     pub user: Frames<'a>,
 }
 
-/// Limits for stack bytes and observations, at which an interval ends early. At 99 Hz, a hundred busy CPUs take
+/// Limits for bytes of stacks and contexts, and for observations, at which an interval ends early. At 99 Hz, a hundred busy CPUs take
 /// minutes to reach them.
 const MAX_STACK_BYTES: usize = 64 << 20;
 const MAX_OBSERVATIONS: usize = 1 << 18;
@@ -66,6 +70,7 @@ impl Interval {
         sample_key: Option<SampleKey>,
         kernel: Frames<'_>,
         user: Frames<'_>,
+        context: &[u8],
     ) {
         // The sample was taken after the last interval was read and before this one began. A validating backend
         // would refuse the whole batch for it.
@@ -80,6 +85,7 @@ impl Interval {
             cpu: sample.cpu,
             end: sample.end,
             stack,
+            context: self.context(context),
         };
         let seen = self.seen.entry(observation).or_default();
         seen.count += 1;
@@ -124,6 +130,27 @@ impl Interval {
         number
     }
 
+    fn context(&mut self, context: &[u8]) -> u32 {
+        if context.is_empty() {
+            return 0;
+        }
+        if let Some(&known) = self.contexts.get(context) {
+            return known;
+        }
+        let number = self.contexts.len() as u32 + 1;
+        self.stack_bytes += context.len();
+        self.contexts.insert(context.into(), number);
+        number
+    }
+
+    /// All contexts, by number.
+    pub fn contexts(&self) -> HashMap<u32, &[u8]> {
+        let contexts = self.contexts.iter();
+        contexts
+            .map(|(bytes, &number)| (number, &**bytes))
+            .collect()
+    }
+
     /// All stacks, by index.
     pub fn stacks(&self) -> Vec<SeenStack<'_>> {
         let mut stacks = vec![None; self.kernel_frames.len()];
@@ -163,6 +190,7 @@ impl Interval {
                 seen.stack,
                 seen.thread,
                 seen.cpu,
+                seen.context,
             )
         });
         all
@@ -198,7 +226,7 @@ mod tests {
                     time,
                     ..Sample::default()
                 };
-                interval.add(&sample, None, Frames::new(&[]), Frames::new(&[]));
+                interval.add(&sample, None, Frames::new(&[]), Frames::new(&[]), &[]);
             }
             assert_eq!(interval.start.unix, expected, "{times:?}");
             // Both clocks still agree.

@@ -25,6 +25,7 @@ pub struct Metrics {
     unreadable: [IntCounter; 2],
     names: [IntCounter; 4],
     name_bytes: Gauge,
+    lost_labels: [IntCounter; 3],
 }
 
 /// Outcomes of building unwind tables.
@@ -38,6 +39,9 @@ const UNREADABLE: &str = "profcol_ebpf_cpu_unreadable_interpreted_frames";
 const UNREADABLE_HELP: &str = "Interpreted frames without a function, by reason.";
 const NAMES: &str = "profcol_ebpf_cpu_interpreted_functions";
 const NAMES_HELP: &str = "Reads of interpreted function names, by result.";
+
+const LOST_LABELS: &str = "profcol_ebpf_cpu_incomplete_labels";
+const LOST_LABELS_HELP: &str = "Labels of threads that are missing or incomplete, by reason.";
 
 const LOST_MAPPINGS: &str = "profcol_ebpf_cpu_lost_mappings";
 const LOST_MAPPINGS_HELP: &str =
@@ -122,6 +126,8 @@ impl Metrics {
                 .map(|reason| labelled(UNREADABLE, UNREADABLE_HELP, "reason", reason)),
             names: ["read", "failed", "no_room", "evicted"]
                 .map(|outcome| labelled(NAMES, NAMES_HELP, "outcome", outcome)),
+            lost_labels: ["too_many", "too_long", "unreadable"]
+                .map(|reason| labelled(LOST_LABELS, LOST_LABELS_HELP, "reason", reason)),
             name_bytes: context.meter.gauge(
                 "profcol_ebpf_cpu_interpreted_name_bytes",
                 "Memory used by names of interpreted functions, in bytes.",
@@ -181,6 +187,10 @@ impl Metrics {
         let [memory, no_thread] = &self.unreadable;
         raise(memory, counts.interpreter_unreadable);
         raise(no_thread, counts.interpreter_no_thread);
+        let [too_many, too_long, unreadable] = &self.lost_labels;
+        raise(too_many, counts.too_many_labels);
+        raise(too_long, counts.too_long_labels);
+        raise(unreadable, counts.unreadable_labels);
         let [read, failed, no_room, evicted] = &self.names;
         raise(read, names.read);
         raise(failed, names.failed);

@@ -18,6 +18,7 @@ mod interval;
 mod metrics;
 mod processes;
 mod render;
+mod thread_context;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -332,6 +333,7 @@ impl Running {
                 mut sample,
                 kernel,
                 user,
+                context,
             } => {
                 if !filter.matches_all() && !is_included(filter, &sample.process) {
                     metrics.excluded.inc();
@@ -371,7 +373,7 @@ impl Running {
                 } else {
                     &mut *next
                 };
-                interval.add(&sample, sample_key, kernel, user);
+                interval.add(&sample, sample_key, kernel, user, context);
             }
             Record::Process {
                 mut process,

@@ -176,7 +176,7 @@ mod tests {
                     ..Default::default()
                 };
                 let none = profcol_ebpf_loader::Frames::new(&[]);
-                interval.add(&sample, None, none, none);
+                interval.add(&sample, None, none, none, &[]);
             }
             interval
         };

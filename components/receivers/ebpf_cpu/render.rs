@@ -21,6 +21,7 @@ use super::config::InterpreterFrames;
 use super::function_key;
 use super::interval::{Interval, Observation, SeenStack};
 use super::processes::{Processes, text};
+use super::thread_context::ThreadContext;
 
 const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.37.0";
 
@@ -35,7 +36,12 @@ pub struct NameSources<'a> {
     pub interpreter_frames: InterpreterFrames,
 }
 
-pub fn render(seen: &Interval, names: &NameSources<'_>, clock: Clock, frequency: u64) -> Model {
+pub fn render<'a>(
+    seen: &'a Interval,
+    names: &'a NameSources<'a>,
+    clock: Clock,
+    frequency: u64,
+) -> Model {
     let mut rendering = Rendering {
         names,
         rows: Interner::new(),
@@ -46,6 +52,7 @@ pub fn render(seen: &Interval, names: &NameSources<'_>, clock: Clock, frequency:
         stacks: HashMap::new(),
         jit: None,
         process: ProcessKey::default(),
+        contexts: seen.contexts(),
     };
     let duration = seen.duration();
     let stacks = seen.stacks();
@@ -69,7 +76,9 @@ pub fn render(seen: &Interval, names: &NameSources<'_>, clock: Clock, frequency:
             let Some(stack) = stacks.get(observation.stack as usize) else {
                 continue;
             };
-            let attributes = rendering.sample_attributes(observation);
+            let context = rendering.context(observation);
+            let attributes = rendering.sample_attributes(observation, &context);
+            let link = rendering.rows.link(context.link);
             let times = found.times.iter();
             let timestamps: Vec<u64> = times.map(|&time| seen.unix_time(time)).collect();
             // Without values, each timestamp counts as one.
@@ -81,6 +90,7 @@ pub fn render(seen: &Interval, names: &NameSources<'_>, clock: Clock, frequency:
             };
             samples.push(SampleRef {
                 stack: rendering.stack(observation, stack),
+                link,
                 attributes: &attributes,
                 timestamps: &timestamps,
                 values,
@@ -127,6 +137,7 @@ struct Rendering<'a> {
     /// Of the process being rendered.
     jit: Option<&'a JitNames>,
     process: ProcessKey,
+    contexts: HashMap<u32, &'a [u8]>,
 }
 
 impl<'a> Rendering<'a> {
@@ -225,7 +236,16 @@ impl<'a> Rendering<'a> {
         }
     }
 
-    fn sample_attributes(&mut self, observation: &Observation) -> Vec<AttributeIdx> {
+    fn context(&self, observation: &Observation) -> ThreadContext {
+        let bytes = self.contexts.get(&observation.context);
+        bytes.map_or_else(ThreadContext::default, |bytes| ThreadContext::read(bytes))
+    }
+
+    fn sample_attributes(
+        &mut self,
+        observation: &Observation,
+        context: &ThreadContext,
+    ) -> Vec<AttributeIdx> {
         let switches = self.names.attributes;
         let mut attributes = Vec::new();
         if switches.thread_name {
@@ -237,6 +257,13 @@ impl<'a> Rendering<'a> {
         }
         if switches.cpu {
             attributes.push(self.attribute(key::cpu, i64::from(observation.cpu).into()));
+        }
+        if let Some(goroutine) = context.goroutine {
+            attributes.push(self.attribute(key::goroutine, goroutine.into()));
+        }
+        for (label, value) in &context.labels {
+            let key = format!("{}.{label}", key::labels);
+            attributes.push(self.attribute(&key, value.as_str().into()));
         }
         if let Some(reason) = broken_end(observation.end) {
             attributes.push(self.attribute("profcol.stack.end_reason", reason.into()));

@@ -23,3 +23,7 @@ pub const COUNTED_SAMPLES: u32 = 39;
 pub const INTERPRETER_UNREADABLE: u32 = 40;
 /// Native frames of an interpreter that does not know their thread.
 pub const INTERPRETER_NO_THREAD: u32 = 41;
+/// Labels that are missing or incomplete, by [`Loss`](crate::context::Loss).
+pub const TOO_MANY_LABELS: u32 = 42;
+pub const TOO_LONG_LABELS: u32 = 43;
+pub const UNREADABLE_LABELS: u32 = 44;

@@ -6,6 +6,7 @@
 //! * [`rule`] and [`table`]: unwind rules and the tables that hold them;
 //! * [`walk`]: one unwind step on each [`architecture`], and [`reason`]: why it stopped;
 //! * [`interpreter`]: the frames of interpreted code, runtime by runtime;
+//! * [`context`]: the labels, trace and span of a thread;
 //! * [`mappings`]: VMA lookup in the kernel's tree, with member offsets from [`layout`], or in the
 //!   mappings [`published`] by the loader;
 //! * [`file`](mod@file) and [`frame`]: file IDs and frames; [`record`]: the records sent to the loader.
@@ -17,6 +18,7 @@
 extern crate std;
 
 pub mod architecture;
+pub mod context;
 pub mod counter;
 pub mod file;
 pub mod frame;
@@ -62,7 +64,7 @@ pub fn barrier_var_u32(value: u32) -> u32 {
 #[cfg(feature = "host")]
 #[allow(unsafe_code, reason = "each is plain data, as its derives prove")]
 mod host {
-    use crate::{file, identify, interpreter, published, record, sample_counts, settings};
+    use crate::{context, file, identify, interpreter, published, record, sample_counts, settings};
 
     // SAFETY: plain data of fixed layout, valid for any bytes.
     unsafe impl aya::Pod for file::FileId {}
@@ -76,6 +78,8 @@ mod host {
     unsafe impl aya::Pod for interpreter::Interpreter {}
     // SAFETY: as above.
     unsafe impl aya::Pod for interpreter::hotspot::JavaProcess {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for context::ContextLayout {}
     // SAFETY: as above.
     unsafe impl aya::Pod for record::ProcessKey {}
     // SAFETY: as above.

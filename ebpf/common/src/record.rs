@@ -41,17 +41,31 @@ pub struct ThreadKey {
     pub file: u32,
 }
 
-/// Values of the `processes` map.
+/// Values of the `processes` map: one of these, and [the number of the executable](process_state::executable).
 pub mod process_state {
     /// The process was announced to the loader.
     pub const ANNOUNCED: u32 = 1;
     /// The process is not sampled.
     pub const EXCLUDED: u32 = 2;
+    /// Its threads may have contexts. The programs derive it; it is not in the map.
+    pub const HAS_CONTEXTS: u32 = 4;
+
+    const EXECUTABLE_SHIFT: u32 = 16;
+
+    #[inline(always)]
+    pub fn announced(executable: u32) -> u32 {
+        ANNOUNCED | executable << EXECUTABLE_SHIFT
+    }
+
+    #[inline(always)]
+    pub fn executable(state: u32) -> u32 {
+        state >> EXECUTABLE_SHIFT
+    }
 }
 
 /// A sample, followed by its frames of eight bytes: the kernel addresses, then the user
 /// [`Frame`](crate::frame::Frame)s, innermost first; those of interpreters are followed by their
-/// [`Detail`](crate::interpreter::Detail).
+/// [`Detail`](crate::interpreter::Detail). A [`Context`](crate::context::Context) with its labels may follow.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -68,11 +82,12 @@ pub struct Sample {
     /// In words: frames of interpreters have two.
     pub user_words: u32,
     pub thread_name: [u8; 16],
-    /// Hash of the frames, set if equal samples are counted.
+    /// Hash of the frames and the context, set if equal samples are counted.
     pub stack: StackHash,
     /// One of [`count_buffer`](crate::sample_counts::count_buffer).
     pub count_buffer: u32,
-    pub unused: u32,
+    /// 0 without a context.
+    pub context_words: u32,
 }
 
 impl Sample {

@@ -25,6 +25,9 @@ pub struct Settings {
     pub count_buffer: u32,
     /// One of [`mappings`]: where to look up mappings.
     pub mappings: u32,
+    /// A set of [`part`](crate::context::part)s: what to read of the contexts of threads.
+    pub context_parts: u32,
+    pub unused: u32,
     /// Offset of the user's `pt_regs` in the kernel stack; 0 if unknown.
     pub user_regs_offset: u64,
 }

@@ -19,7 +19,7 @@ const MAX_SEARCHED: u64 = 32 << 20;
 pub struct Executable<'a, S: ?Sized> {
     pub code: &'a ElfCode,
     pub source: &'a S,
-    elf: Elf,
+    pub elf: Elf,
     /// `.dynsym`, which `strip` keeps, and `.symtab`; read lazily.
     tables: [(u32, OnceCell<Option<SymbolTable>>); 2],
 }

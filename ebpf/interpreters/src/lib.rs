@@ -7,6 +7,7 @@
 //! Each runtime is a module here, and one in `profcol-ebpf-common`'s `interpreter`; [`detect`] has the
 //! list. Files and processes are untrusted: all reads have limits, and contradictory data is rejected.
 
+pub mod context;
 mod error;
 mod executable;
 pub mod hotspot;

@@ -10,13 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use profcol_ebpf_common::context::ContextLayout;
 use profcol_ebpf_common::file::TableRef;
+use profcol_ebpf_common::interpreter::Interpreter;
 use profcol_ebpf_common::table::PAGE_SHIFT;
 use profcol_ebpf_unwind as unwind;
 
 use crate::arena::{AllocError, Allocation, Arena};
+use crate::file_map::FileMap;
 use crate::files::Files;
-use crate::interpreters::Interpreters;
 use crate::jobs::{Job, JobQueue, Task};
 use crate::sys;
 use crate::tables::Stats;
@@ -58,7 +60,8 @@ pub struct Builder {
     pub unfinished: VecDeque<u32>,
     /// The tables that were built as a whole, by file number.
     pub allocations: HashMap<u32, Allocation>,
-    pub interpreters: Interpreters,
+    pub interpreters: FileMap<Interpreter>,
+    pub contexts: FileMap<ContextLayout>,
     pub low_priority: bool,
 }
 
@@ -111,6 +114,7 @@ impl Builder {
     }
 
     fn build(&mut self, job: Job) {
+        self.publish_contexts(&job);
         let built = if job.size() >= LAZY_CODE_BYTES && self.lazy_tables.len() < MAX_LAZY_TABLES {
             self.begin_lazy(job)
         } else {
@@ -224,7 +228,8 @@ impl Builder {
             Ok(None) => Vec::new(),
             Ok(Some(detected)) => {
                 let number = job.announced.file.number;
-                if !self.interpreters.add(number, &detected.interpreter) {
+                if let Err(error) = self.interpreters.add(number, &detected.interpreter) {
+                    tracing::warn!(%error, "Failed to add an interpreter; showing its native frames.");
                     Stats::count(&self.stats.unsupported_interpreters);
                     return Vec::new();
                 }
@@ -248,6 +253,29 @@ impl Builder {
                     "Interpreter not supported; showing its native frames."
                 );
                 Vec::new()
+            }
+        }
+    }
+
+    /// Tells the programs where threads of this executable have contexts.
+    fn publish_contexts(&mut self, job: &Job) {
+        match profcol_ebpf_interpreters::context::detect(&job.elf, &*job.source) {
+            Ok(None) => {}
+            Ok(Some(layout)) => {
+                let number = job.announced.file.number;
+                if let Err(error) = self.contexts.add(number, &layout) {
+                    tracing::warn!(
+                        path = job.path, %error,
+                        "Failed to add an executable; samples of its threads have no labels."
+                    );
+                }
+            }
+            Err(unsupported) => {
+                tracing::warn!(
+                    path = job.path,
+                    reason = %unsupported,
+                    "No goroutines and labels in samples of this program."
+                );
             }
         }
     }
@@ -387,6 +415,7 @@ impl Builder {
     fn remove(&mut self, number: u32) {
         Stats::count(&self.stats.evicted);
         self.interpreters.remove(number);
+        self.contexts.remove(number);
         if let Some(allocation) = self.allocations.remove(&number) {
             self.arena.remove(allocation);
         }

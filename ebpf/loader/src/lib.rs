@@ -22,10 +22,10 @@ mod btf;
 mod builder;
 mod clock;
 mod events;
+mod file_map;
 mod files;
 mod functions;
 mod identify;
-mod interpreters;
 mod jobs;
 mod load_error;
 mod mapping_source;
@@ -53,6 +53,7 @@ pub use functions::Functions;
 pub use names::Names;
 pub use opener::{OnOpened, Opened};
 pub use preflight::capabilities;
+pub use profcol_ebpf_common::context::{Context, part};
 pub use profcol_ebpf_common::file::file_number;
 pub use profcol_ebpf_common::frame::Frame;
 pub use profcol_ebpf_common::interpreter::unreadable;
@@ -60,7 +61,7 @@ pub use profcol_ebpf_common::reason::EndReason;
 pub use profcol_ebpf_common::record::{MAX_USER_FRAMES, Process, ProcessKey, Sample};
 pub use profcol_ebpf_common::sample_counts::{SampleKey, count_buffer};
 pub use profiler::{Counts, Loaded, Profiler, Settings, StartError};
-pub use records::{Frames, InterpretedFrame, Record, StackFrame};
+pub use records::{Frames, InterpretedFrame, Labels, Record, StackFrame, context};
 pub use requirements::{
     Requirement, Unmet, Unwinding, clock, cycles, requirements, trial, unwinding,
 };

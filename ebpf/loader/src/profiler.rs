@@ -14,9 +14,9 @@ use profcol_ebpf_common::table::PAGE_SHIFT;
 use crate::btf::{self, BtfError};
 use crate::clock::{Clock, Event};
 use crate::events::{Events, EventsError};
+use crate::file_map::FileMap;
 use crate::files::{AnnouncedFile, Files};
 use crate::identify::FileIdentifier;
-use crate::interpreters::Interpreters;
 use crate::mapping_source::{self, MappingSource};
 use crate::namespace::Namespace;
 use crate::opener::OnOpened;
@@ -55,6 +55,8 @@ pub struct Settings {
     pub is_sidecar: bool,
     /// Maximum number of distinct samples counted in the kernel; 0 sends each sample.
     pub sample_counts: u32,
+    /// What to read of the contexts of threads: a set of [`part`](crate::part)s.
+    pub context_parts: u32,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -164,6 +166,10 @@ pub struct Counts {
     pub interpreter_unreadable: u64,
     /// Samples in an interpreter without state for the thread.
     pub interpreter_no_thread: u64,
+    /// Labels without room, with too long a key or value, or without readable memory.
+    pub too_many_labels: u64,
+    pub too_long_labels: u64,
+    pub unreadable_labels: u64,
 }
 
 impl Loaded {
@@ -182,6 +188,7 @@ impl Loaded {
             with_arguments: settings.with_arguments,
             namespace,
             sample_counts: settings.sample_counts,
+            context_parts: settings.context_parts,
         };
         let begin = Instant::now();
         let (mut programs, mapping_source) = mapping_source::load(layout, &sizes)?;
@@ -217,7 +224,8 @@ impl Loaded {
             arena: programs.arena,
             files,
             identifier,
-            interpreters: Interpreters::new(programs.interpreters),
+            interpreters: FileMap::new(programs.interpreters),
+            contexts: FileMap::new(programs.executable_contexts),
         };
         let tables = Tables::start(parts, on_opened, low_priority).map_err(StartError::Thread)?;
         let parts = Parts {
@@ -383,6 +391,9 @@ impl Profiler {
             no_free_file_number: at(counter::NO_FREE_FILE_NUMBER),
             interpreter_unreadable: at(counter::INTERPRETER_UNREADABLE),
             interpreter_no_thread: at(counter::INTERPRETER_NO_THREAD),
+            too_many_labels: at(counter::TOO_MANY_LABELS),
+            too_long_labels: at(counter::TOO_LONG_LABELS),
+            unreadable_labels: at(counter::UNREADABLE_LABELS),
         }
     }
 }

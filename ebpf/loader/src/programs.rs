@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, Queue, RingBuf};
 use aya::programs::{PerfEvent, ProgramError, RawTracePoint};
 use aya::{Ebpf, EbpfError, EbpfLoader};
+use profcol_ebpf_common::context::ContextLayout;
 use profcol_ebpf_common::counter::COUNTERS;
 use profcol_ebpf_common::file::{FileEntry, FileId, file_number};
 use profcol_ebpf_common::interpreter::Interpreter;
@@ -113,6 +114,7 @@ pub struct Programs {
     pub processes: HashMap<MapData, ProcessKey, u32>,
     pub interpreters: HashMap<MapData, u32, Interpreter>,
     pub java_processes: HashMap<MapData, ProcessKey, JavaProcess>,
+    pub executable_contexts: HashMap<MapData, u32, ContextLayout>,
     pub image_areas: HashMap<MapData, ProcessImage, ImageAreas>,
     pub areas: AreaMemory,
     pub sample_counts: SampleCounts,
@@ -133,11 +135,16 @@ pub struct Sizes {
     pub namespace: Option<Namespace>,
     /// Maximum number of distinct counted samples; 0 sends each sample.
     pub sample_counts: u32,
+    /// What to read of the contexts of threads.
+    pub context_parts: u32,
 }
 
 /// Maximum number of tracked files with an interpreter. A host has about ten; more are counted and show
 /// native frames.
 const MAX_INTERPRETERS: u32 = 512;
+
+/// Maximum number of tracked executables whose threads have contexts; threads of others have none.
+const MAX_EXECUTABLE_CONTEXTS: u32 = 2048;
 
 /// Maximum number of cached interpreter threads; others need a look-up at each sample.
 const THREADS: u32 = 1 << 14;
@@ -161,6 +168,7 @@ const IMAGE_AREAS: &str = "image_areas";
 const AREAS: &str = "areas";
 const INTERPRETERS: &str = "interpreters";
 const JAVA_PROCESSES: &str = "java_processes";
+const EXECUTABLE_CONTEXTS: &str = "executable_contexts";
 const SAMPLE: &str = "sample";
 const IDENTIFY: &str = "identify";
 
@@ -203,6 +211,7 @@ impl Programs {
             .map_max_entries("free_numbers", sizes.files)
             .map_max_entries("processes", sizes.processes)
             .map_max_entries(INTERPRETERS, MAX_INTERPRETERS)
+            .map_max_entries(EXECUTABLE_CONTEXTS, MAX_EXECUTABLE_CONTEXTS)
             .map_max_entries("python_threads", THREADS)
             .map_max_entries("v8_files", sizes.processes)
             .map_max_entries("runtime_processes", sizes.processes)
@@ -246,6 +255,8 @@ impl Programs {
                 Mappings::Tree => mappings::TREE,
                 Mappings::Published => mappings::PUBLISHED,
             },
+            context_parts: sizes.context_parts,
+            unused: 0,
             user_regs_offset: 0,
         };
         set(&mut settings, settings_value)?;
@@ -278,6 +289,7 @@ impl Programs {
         let processes = take(&mut object, "processes")?;
         let interpreters = take(&mut object, INTERPRETERS)?;
         let java_processes = take(&mut object, JAVA_PROCESSES)?;
+        let executable_contexts = take(&mut object, EXECUTABLE_CONTEXTS)?;
         let image_areas = take(&mut object, IMAGE_AREAS)?;
         let first_counts = hash_map(&mut object, FIRST_COUNTS)?;
         let second_counts = hash_map(&mut object, SECOND_COUNTS)?;
@@ -295,6 +307,7 @@ impl Programs {
             processes,
             interpreters,
             java_processes,
+            executable_contexts,
             image_areas,
             areas: AreaMemory::new(&areas).map_err(LoadError::Memory)?,
             sample_counts: SampleCounts::new(settings, settings_value, first_counts, second_counts),

@@ -1,5 +1,6 @@
 //! Parses the records of the ring buffer.
 
+use profcol_ebpf_common::context::{Context, LabelHeader, padded};
 use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::interpreter::{Detail, ruby, runtime};
 use profcol_ebpf_common::record::{self, File, Process, Sample};
@@ -15,6 +16,8 @@ pub enum Record<'a> {
         kernel: Frames<'a>,
         /// The user stack, called by the kernel stack.
         user: Frames<'a>,
+        /// The context of the thread and its labels; empty without.
+        context: &'a [u8],
     },
     Process {
         process: Process,
@@ -114,11 +117,13 @@ pub fn parse(bytes: &[u8]) -> Option<Record<'_>> {
         record::kind::SAMPLE => {
             let (sample, frames) = take::<Sample>(bytes)?;
             let (kernel, user) = frames.split_at_checked(sample.kernel_frames as usize * 8)?;
-            let user = user.get(..sample.user_words as usize * 8)?;
+            let (user, context) = user.split_at_checked(sample.user_words as usize * 8)?;
+            let context = context.get(..sample.context_words as usize * 8)?;
             Some(Record::Sample {
                 sample,
                 kernel: Frames(kernel),
                 user: Frames(user),
+                context,
             })
         }
         record::kind::PROCESS => {
@@ -136,6 +141,32 @@ pub fn parse(bytes: &[u8]) -> Option<Record<'_>> {
             Some(Record::File { file, path })
         }
         _ => None,
+    }
+}
+
+/// The context of a thread, and its labels.
+pub fn context(bytes: &[u8]) -> Option<(Context, Labels<'_>)> {
+    let (context, labels) = take(bytes)?;
+    Some((context, Labels(labels)))
+}
+
+/// Keys and values, in the order of the process; any of them may be truncated or not be text.
+#[derive(Clone, Copy, Debug)]
+pub struct Labels<'a>(&'a [u8]);
+
+impl<'a> Iterator for Labels<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (header, text) = take::<LabelHeader>(self.0)?;
+        let (key, rest) = text.split_at_checked(header.key_bytes.into())?;
+        let value = rest.get(..header.value_bytes.into())?;
+        let size = padded(header.key_bytes.into(), header.value_bytes.into());
+        self.0 = self
+            .0
+            .get(usize::try_from(size).ok()?..)
+            .unwrap_or_default();
+        Some((key, value))
     }
 }
 
@@ -185,6 +216,35 @@ mod tests {
         for length in 0..bytes.len() {
             assert!(parse(&bytes[..length]).is_none(), "{length} bytes");
         }
+    }
+
+    #[test]
+    fn reads_a_context_and_its_labels() {
+        let header = |key_bytes, value_bytes| LabelHeader {
+            key_bytes,
+            value_bytes,
+            unused: 0,
+        };
+        let mut bytes = bytemuck::bytes_of(&Context { goroutine: 7 }).to_vec();
+        for (key, value) in [("tenant", "acme"), ("", "odd"), ("path", "")] {
+            bytes.extend(bytemuck::bytes_of(&header(
+                key.len() as u16,
+                value.len() as u16,
+            )));
+            bytes.extend([key.as_bytes(), value.as_bytes()].concat());
+            bytes.resize(bytes.len().next_multiple_of(8), 0);
+        }
+        let (found, labels) = context(&bytes).expect("is a context");
+        assert_eq!(found.goroutine, 7);
+        let expected: [(&[u8], &[u8]); 3] = [(b"tenant", b"acme"), (b"", b"odd"), (b"path", b"")];
+        assert_eq!(labels.collect::<Vec<_>>(), expected);
+        for length in 0..bytes.len() {
+            let labels = context(&bytes[..length]).map_or(0, |(_, labels)| labels.count());
+            assert!(labels < 4, "{length} bytes");
+        }
+        let mut forged = bytemuck::bytes_of(&Context::default()).to_vec();
+        forged.extend(bytemuck::bytes_of(&header(u16::MAX, 9)));
+        assert_eq!(context(&forged).map(|(_, labels)| labels.count()), Some(0));
     }
 
     #[test]

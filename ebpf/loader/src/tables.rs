@@ -12,10 +12,13 @@ use std::thread::{Builder as Thread, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use crate::arena::Arena;
+use profcol_ebpf_common::context::ContextLayout;
+use profcol_ebpf_common::interpreter::Interpreter;
+
 use crate::builder::Builder;
+use crate::file_map::FileMap;
 use crate::files::{AnnouncedFile, Files};
 use crate::identify::FileIdentifier;
-use crate::interpreters::Interpreters;
 use crate::jobs::JobQueue;
 use crate::opener::{OnOpened, Opener};
 use crate::path_resolver::PathResolver;
@@ -42,7 +45,8 @@ pub struct TableParts {
     pub arena: Arena,
     pub files: Files,
     pub identifier: FileIdentifier,
-    pub interpreters: Interpreters,
+    pub interpreters: FileMap<Interpreter>,
+    pub contexts: FileMap<ContextLayout>,
 }
 
 #[derive(Default)]
@@ -91,6 +95,7 @@ impl Tables {
             files,
             identifier,
             interpreters,
+            contexts,
         } = parts;
         let empty_table = arena.insert_empty().map_err(io::Error::other)?;
         let (announced, to_open) = sync_channel(QUEUE_CAPACITY);
@@ -115,6 +120,7 @@ impl Tables {
             unfinished: VecDeque::new(),
             allocations: HashMap::new(),
             interpreters,
+            contexts,
             low_priority,
         };
         let mut tables = Self {

@@ -2,6 +2,7 @@
 
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, Queue, RingBuf};
+use profcol_ebpf_common::context::ContextLayout;
 use profcol_ebpf_common::counter::COUNTERS;
 use profcol_ebpf_common::file::{FileEntry, FileId};
 use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
@@ -61,6 +62,10 @@ pub static RUNTIME_PROCESSES: LruHashMap<ProcessKey, RuntimeProcess> =
 /// Processes that run HotSpot.
 #[map(name = "java_processes")]
 pub static JAVA_PROCESSES: LruHashMap<ProcessKey, JavaProcess> = LruHashMap::with_max_entries(1, 0);
+
+/// Where threads have contexts, by the file number of the executable.
+#[map(name = "executable_contexts")]
+pub static EXECUTABLE_CONTEXTS: HashMap<u32, ContextLayout> = HashMap::with_max_entries(1, 0);
 
 /// The areas of each process image, if they are published.
 #[map(name = "image_areas")]

@@ -3,8 +3,9 @@
 use aya_ebpf::bindings::bpf_pidns_info;
 use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_get_ns_current_pid_tgid};
 use profcol_ebpf_common::frame::Frame;
-use profcol_ebpf_common::record::Sample;
+use profcol_ebpf_common::record::{Sample, process_state};
 
+use crate::context;
 use crate::frame_cache::{self, Key};
 use crate::maps::{self, PROCESSES};
 
@@ -30,7 +31,7 @@ pub fn ids() -> Option<u64> {
     (failed == 0).then_some(u64::from(ids.tgid) << 32 | u64::from(ids.pid))
 }
 
-/// One of [`process_state`](profcol_ebpf_common::record::process_state), or 0 if the process was not announced.
+/// See [`process_state`](profcol_ebpf_common::record::process_state); 0 if the process was not announced.
 #[inline(always)]
 pub fn process_state(epoch: u64, sample: &Sample) -> u32 {
     let key = Key::process_at(sample.time);
@@ -42,9 +43,10 @@ pub fn process_state(epoch: u64, sample: &Sample) -> u32 {
     }
     let process = sample.process;
     // SAFETY: a word is read atomically.
-    let Some(&process_state) = (unsafe { PROCESSES.get(&process) }) else {
+    let Some(&known) = (unsafe { PROCESSES.get(&process) }) else {
         return 0;
     };
+    let process_state = known | context::flag(process_state::executable(known));
     if let Some(slot) = slot {
         slot.store(epoch, key, Frame(0), u64::from(process_state));
     }

@@ -24,9 +24,9 @@ use crate::files::{self, MappedFile};
 use crate::interpreter::stage;
 use crate::kernel::{self, Kernel};
 use crate::maps::{self, PROCESSES, RECORDS};
-use crate::scratch::{RECENT_CODE, Scratch};
+use crate::scratch::{CONTEXT_WORDS, RECENT_CODE, Scratch};
 use crate::unwind::{self, CONTINUE, FRAMES_PER_CALL, NO_WINDOW, NO_WINDOW_BYTES};
-use crate::{frame_cache, names, process, registers, sample_counts, task};
+use crate::{context, frame_cache, names, process, registers, sample_counts, task};
 
 /// The loader polls the ring: a wakeup would cost more than the sample.
 const BPF_RB_NO_WAKEUP: u64 = 1;
@@ -57,7 +57,7 @@ pub fn sample(context: PerfEventContext) -> u32 {
     scratch.mm = kernel::word(task + settings.layout.task_mm).unwrap_or(0);
     scratch.epoch = frame_cache::epoch(&settings.layout, scratch.mm, &scratch.sample);
     let state = process::process_state(scratch.epoch, &scratch.sample);
-    if state == process_state::EXCLUDED {
+    if state & process_state::EXCLUDED != 0 {
         maps::count(counter::EXCLUDED);
         return 0;
     }
@@ -80,8 +80,13 @@ pub fn sample(context: PerfEventContext) -> u32 {
     let end = barrier_var(u64::from(walk(&context, scratch, settings, task))) as u32;
     scratch.sample.end = end;
     maps::count(end);
-    if state != process_state::ANNOUNCED {
-        announce(scratch, settings, task);
+    let mut state = state;
+    if state & process_state::ANNOUNCED == 0 {
+        state = announce(scratch, settings, task);
+    }
+    scratch.sample.context_words = 0;
+    if state & process_state::HAS_CONTEXTS != 0 {
+        context::read_context(scratch.handle(), process_state::executable(state));
     }
     if !sample_counts::count_if_sent(scratch, settings.count_buffer) && send(scratch) {
         sample_counts::start_counting(scratch);
@@ -190,9 +195,9 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
     EndReason::Truncated as u32
 }
 
-/// Announces the process at its first sample.
+/// Announces the process at its first sample, and returns its state.
 #[inline(always)]
-fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
+fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) -> u32 {
     let key = scratch.sample.process;
     let layout = &settings.layout;
     let leader = task::leader(layout, task);
@@ -225,15 +230,16 @@ fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
     });
     if !names::send(scratch, BPF_RB_NO_WAKEUP) {
         maps::count(counter::RING_FULL_PROCESS);
-        return;
+        return 0;
     }
     // Inside execve the executable is unknown; the next sample announces the process again.
     if executable == file_number::IN_EXEC {
-        return;
+        return 0;
     }
-    let announced = barrier_var(u64::from(process_state::ANNOUNCED)) as u32;
+    let announced = barrier_var(u64::from(process_state::announced(executable))) as u32;
     // The loader may have excluded it already.
     let _ = PROCESSES.insert(&key, &announced, u64::from(BPF_NOEXIST));
+    announced | context::flag(executable)
 }
 
 /// The name may belong to the old image while the memory belongs to the new one.
@@ -289,13 +295,14 @@ fn is_on_overlay(layout: &Layout, file: u64) -> bool {
 
 #[inline(always)]
 fn send(scratch: &mut Scratch) -> bool {
-    let frames = scratch.sample.kernel_frames + scratch.sample.user_words;
-    let mut frames = barrier_var(u64::from(frames));
-    let most = (MAX_KERNEL_FRAMES + MAX_USER_WORDS) as u64;
-    if frames > most {
-        frames = most;
+    let sample = &scratch.sample;
+    let words = sample.kernel_frames + sample.user_words + sample.context_words;
+    let mut words = barrier_var(u64::from(words));
+    let most = (MAX_KERNEL_FRAMES + MAX_USER_WORDS + CONTEXT_WORDS) as u64;
+    if words > most {
+        words = most;
     }
-    let bytes = size_of::<Sample>() as u64 + frames * 8;
+    let bytes = size_of::<Sample>() as u64 + words * 8;
     // A page of a table is missing.
     let is_pending = scratch.sample.end == EndReason::TablePending as u32;
     // Its functions must be read before it exits.
@@ -309,7 +316,7 @@ fn send(scratch: &mut Scratch) -> bool {
     } else {
         BPF_RB_NO_WAKEUP
     };
-    // SAFETY: the frames directly follow the sample, and their number is bounded.
+    // SAFETY: the frames and the context directly follow the sample, and their number is bounded.
     let failed = unsafe {
         bpf_ringbuf_output(
             (&raw const RECORDS).cast_mut().cast(),

@@ -1,5 +1,8 @@
 //! Working memory of the programs in a per-CPU map: the BPF stack has only 512 bytes.
 
+use profcol_ebpf_common::context::{
+    Context, LabelText, MAX_KEY_BYTES, MAX_LABEL_BYTES, MAX_VALUE_BYTES, padded,
+};
 use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::interpreter::hotspot::{self, AddressRange};
 use profcol_ebpf_common::interpreter::{
@@ -20,6 +23,12 @@ use crate::kernel::Node;
 pub const FRAME_CAPACITY: usize = 2048;
 const _: () = assert!(MAX_KERNEL_FRAMES + MAX_USER_WORDS <= FRAME_CAPACITY);
 
+/// The largest context, and room for one more label.
+pub const CONTEXT_WORDS: usize = (size_of::<Context>()
+    + MAX_LABEL_BYTES
+    + padded(MAX_KEY_BYTES as u64, MAX_VALUE_BYTES as u64) as usize)
+    / 8;
+
 /// Code mappings of this stack; most stacks have few.
 pub const RECENT_CODE: usize = 8;
 
@@ -39,6 +48,11 @@ pub struct Scratch {
     pub sample: Sample,
     /// Directly after the sample: both are sent together.
     pub frames: [u64; FRAME_CAPACITY],
+    /// Room for the context after the last frame.
+    pub context: [u64; CONTEXT_WORDS],
+    /// The label to add, and the end of those added.
+    pub label: LabelText,
+    pub labels_end: u64,
     pub node: Node,
     pub walk: Walk,
     /// The number of user frames.

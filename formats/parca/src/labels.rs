@@ -2,13 +2,27 @@
 
 use std::borrow::Cow;
 
-use profcol_labels::{LabelSource, label_sent_for};
+use profcol_labels::{LabelSource, attribute_of, label_sent_for};
 pub use profcol_labels::{sanitized, text};
 use profcol_profile::{Attributes, Value};
 
 const COMM: &str = "comm";
 const PROCESS_COMM: &str = "process.comm";
 const EXECUTABLE_NAME: &str = "process.executable.name";
+/// Labels that the profiled program chose, which Parca Agent sends by their own names.
+const CONTEXT_LABEL: &str = "process.context.label.";
+/// Beginnings of labels that such a label must not replace.
+const RESERVED: [&str; 9] = [
+    "__",
+    "container_",
+    "host_",
+    "k8s_",
+    "os_",
+    "process_",
+    "service_",
+    "systemd_",
+    "thread_",
+];
 /// Length of a task's name (`comm`) in the kernel.
 const COMM_BYTES: usize = 15;
 
@@ -43,6 +57,12 @@ impl Pattern {
 impl LabelRules {
     /// The label name for a sample attribute; `None` if it does not become a label.
     pub fn sample_label<'a>(&self, key: &'a str) -> Option<Cow<'a, str>> {
+        if let Some(name) = key.strip_prefix(CONTEXT_LABEL).map(sanitized)
+            && !name.is_empty()
+            && !is_reserved(&name)
+        {
+            return Some(name);
+        }
         self.label(key, Some(LabelSource::Sample))
     }
 
@@ -89,6 +109,13 @@ impl LabelRules {
         let is_left_out = self.left_out.iter().any(|pattern| pattern.matches(key));
         (!is_left_out && !key.is_empty()).then(|| sanitized(key))
     }
+}
+
+fn is_reserved(name: &str) -> bool {
+    RESERVED.iter().any(|beginning| name.starts_with(beginning))
+        || [LabelSource::Sample, LabelSource::Resource]
+            .iter()
+            .any(|&place| attribute_of(name, place).is_some())
 }
 
 fn push(labels: &mut Vec<(String, String)>, name: &str, value: &Value) {

@@ -1,12 +1,12 @@
 //! Reads an exported profile and symbolizes its frames with the programs' symbol tables.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
 
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 use profcol_otlp::json;
-use profcol_profile::{Dictionary, LocationIdx, Model, SampleRef, Value};
+use profcol_profile::{Dictionary, Link, LocationIdx, Model, SampleRef, Value};
 
 /// All exported samples.
 #[derive(Default)]
@@ -23,6 +23,10 @@ pub struct Sample {
     pub executable: String,
     pub build_id: String,
     pub thread_name: String,
+    /// Of the program itself, without the prefix of their keys.
+    pub labels: BTreeMap<String, String>,
+    pub goroutine: Option<i64>,
+    pub link: Link,
     /// Why the stack is incomplete.
     pub end_reason: Option<String>,
     /// Innermost first.
@@ -94,6 +98,13 @@ fn read_model(model: &Model, samples: &mut Vec<Sample>) {
                     executable: text("process.executable.path").to_owned(),
                     build_id: text("process.executable.build_id.gnu").to_owned(),
                     thread_name: attribute("thread.name").unwrap_or_default(),
+                    labels: labels(dictionary, &sample),
+                    goroutine: goroutine(dictionary, &sample),
+                    link: dictionary
+                        .links
+                        .get(sample.link)
+                        .copied()
+                        .unwrap_or_default(),
                     end_reason: attribute("profcol.stack.end_reason"),
                     frames: dictionary
                         .stacks
@@ -109,6 +120,26 @@ fn read_model(model: &Model, samples: &mut Vec<Sample>) {
             }
         }
     }
+}
+
+const LABELS: &str = "process.context.label.";
+
+fn labels(dictionary: &Dictionary, sample: &SampleRef<'_>) -> BTreeMap<String, String> {
+    let attributes = sample.attributes.iter();
+    let labels = attributes.filter_map(|&index| {
+        let attribute = dictionary.attributes.get(index)?;
+        let key = dictionary.strings.get(attribute.key).strip_prefix(LABELS)?;
+        Some((key.to_owned(), attribute.value.as_str()?.to_owned()))
+    });
+    labels.collect()
+}
+
+fn goroutine(dictionary: &Dictionary, sample: &SampleRef<'_>) -> Option<i64> {
+    sample.attributes.iter().find_map(|&index| {
+        let attribute = dictionary.attributes.get(index)?;
+        let is_it = dictionary.strings.get(attribute.key) == "go.goroutine.id";
+        is_it.then(|| attribute.value.as_int())?
+    })
 }
 
 fn sample_attribute(dictionary: &Dictionary, sample: &SampleRef<'_>, key: &str) -> Option<String> {

@@ -15,6 +15,7 @@ use super::*;
 use crate::btf::{self, Types};
 
 const SIZES: Sizes = Sizes {
+    context_parts: 0,
     table_bytes: 1 << 20,
     files: 64,
     processes: 64,

@@ -5,6 +5,8 @@
 
 mod pclntab;
 
+use std::ops::Range;
+
 use crate::span::{Origin, Span};
 use crate::writer::Step;
 use crate::{ElfCode, UnwindTableError};
@@ -39,6 +41,14 @@ pub(crate) struct Functions<'s, S: ?Sized> {
 
 impl<'s, S: Source + ?Sized> Functions<'s, S> {
     pub fn read(elf: &ElfCode, source: &'s S) -> Result<Option<Self>, UnwindTableError> {
+        let mut functions = Self::open(elf, source)?;
+        if let Some(functions) = &mut functions {
+            functions.find_frameless(elf, source);
+        }
+        Ok(functions)
+    }
+
+    fn open(elf: &ElfCode, source: &'s S) -> Result<Option<Self>, UnwindTableError> {
         let Some(extent) = elf.go_functions().map(|section| section.extent) else {
             return Ok(None);
         };
@@ -53,8 +63,18 @@ impl<'s, S: Source + ?Sized> Functions<'s, S> {
             return Err(broken);
         };
         functions.text = text;
-        functions.find_frameless(elf, source);
         Ok(Some(functions))
+    }
+
+    /// The addresses of the function with this name of at most [`pclntab::MAX_NAME`] bytes.
+    pub fn find(elf: &ElfCode, source: &'s S, name: &[u8]) -> Option<Range<u64>> {
+        let mut functions = Self::open(elf, source).ok()??;
+        (0..functions.table.header.functions).find_map(|index| {
+            let (start, record) = functions.table.function(index)?;
+            let (end, _) = functions.table.entry(index + 1)?;
+            let address = |offset| functions.text.checked_add(offset);
+            (record.name.get() == name).then_some(address(start)?..address(end)?)
+        })
     }
 
     /// The start of the code. It is in the header, except with newer versions of Go or if the dynamic linker

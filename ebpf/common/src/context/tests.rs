@@ -1,0 +1,178 @@
+//! Goroutines and labels in simulated memory.
+
+use std::collections::HashMap;
+use std::vec::Vec;
+
+use super::go::{Goroutine, Layout, labels};
+use super::{ContextMemory, LabelText, Loss, MAX_LABELS};
+
+const THREAD: u64 = 0x7000;
+const G0: u64 = 0x1_0000;
+const M: u64 = 0x2_0000;
+const GOROUTINE: u64 = 0x3_0000;
+const LABELS: u64 = 0x4_0000;
+const ARRAY: u64 = 0x5_0000;
+
+#[derive(Default)]
+struct Process {
+    words: HashMap<u64, u64>,
+    label: LabelText,
+    added: Vec<LabelText>,
+    lost: Vec<Loss>,
+}
+
+impl ContextMemory for Process {
+    fn word(&mut self, address: u64) -> Option<u64> {
+        self.words.get(&address).copied()
+    }
+
+    fn load_label(&mut self, key: u64, value: u64) -> bool {
+        let word = |address: u64| self.words.get(&address).copied();
+        let read = (word(key), word(key + 8), word(value), word(value + 8));
+        let (Some(key), Some(key_bytes), Some(value), Some(value_bytes)) = read else {
+            return false;
+        };
+        self.label = LabelText {
+            key,
+            key_bytes,
+            value,
+            value_bytes,
+        };
+        true
+    }
+
+    fn add_label(&mut self) {
+        self.added.push(self.label);
+    }
+
+    fn lose(&mut self, loss: Loss) {
+        self.lost.push(loss);
+    }
+}
+
+fn layout(form: u32) -> Layout {
+    Layout {
+        tls: 8u64.wrapping_neg(),
+        m: 48,
+        current: 184,
+        id: 152,
+        labels: 352,
+        form,
+        unused: 0,
+    }
+}
+
+/// On the system stack.
+fn process() -> Process {
+    let mut process = Process::default();
+    for (address, value) in [
+        (THREAD - 8, G0),
+        (G0 + 48, M),
+        (M + 184, GOROUTINE),
+        (GOROUTINE + 152, 7),
+        (GOROUTINE + 352, LABELS),
+    ] {
+        process.words.insert(address, value);
+    }
+    process
+}
+
+fn with_slice(count: u64) -> Process {
+    let mut process = process();
+    process.words.insert(LABELS, ARRAY);
+    process.words.insert(LABELS + 8, count);
+    for word in 0..4 * count.min(64) {
+        process.words.insert(ARRAY + 8 * word, word);
+    }
+    process
+}
+
+/// A map whose buckets have these occupied slots.
+fn with_map(count: u64, shift: u64, buckets: &[&[u64]]) -> Process {
+    let mut process = process();
+    let map = LABELS + 0x100;
+    process.words.insert(LABELS, map);
+    process.words.insert(map, count);
+    process.words.insert(map + 8, shift << 8);
+    process.words.insert(map + 16, ARRAY);
+    for (bucket, slots) in (0..).zip(buckets) {
+        let bucket = ARRAY + bucket * 272;
+        let hashes = slots
+            .iter()
+            .fold(0, |hashes, slot| hashes | 0x80 << (8 * slot));
+        process.words.insert(bucket, hashes);
+        for word in 1..34 {
+            process.words.insert(bucket + 8 * word, word);
+        }
+    }
+    process
+}
+
+#[test]
+fn a_goroutine_is_found_from_any_stack() {
+    let found = layout(labels::SLICE).goroutine(THREAD, &mut process());
+    let expected = Goroutine {
+        id: 7,
+        labels: LABELS,
+    };
+    assert_eq!(found, Some(expected));
+    for missing in [THREAD - 8, G0 + 48, M + 184] {
+        let mut process = process();
+        process.words.insert(missing, 0);
+        assert_eq!(layout(labels::SLICE).goroutine(THREAD, &mut process), None);
+        process.words.remove(&missing);
+        assert_eq!(layout(labels::SLICE).goroutine(THREAD, &mut process), None);
+    }
+}
+
+#[test]
+fn labels_of_a_slice_are_bounded() {
+    for (count, added, lost) in [
+        (0, 0, &[][..]),
+        (2, 2, &[]),
+        (10, 10, &[]),
+        (11, 10, &[Loss::TooMany]),
+        (u64::MAX, 10, &[Loss::TooMany]),
+    ] {
+        let mut process = with_slice(count);
+        layout(labels::SLICE).add_slice(LABELS, &mut process);
+        assert_eq!(process.added.len(), added, "{count}");
+        assert_eq!(process.lost, lost, "{count}");
+    }
+    let mut process = with_slice(3);
+    process.words.remove(&(ARRAY + 32));
+    layout(labels::SLICE).add_slice(LABELS, &mut process);
+    assert_eq!(
+        (process.added.len(), &*process.lost),
+        (1, &[Loss::Unreadable][..])
+    );
+}
+
+#[test]
+fn labels_of_a_map_are_those_of_its_occupied_slots() {
+    let mut process = with_map(2, 0, &[&[1, 6]]);
+    layout(labels::MAP).add_map(LABELS, &mut process);
+    let first = LabelText {
+        key: 3,
+        key_bytes: 4,
+        value: 19,
+        value_bytes: 20,
+    };
+    assert_eq!(process.added.first(), Some(&first));
+    assert_eq!((process.added.len(), process.lost.len()), (2, 0));
+
+    let all = &[0, 1, 2, 3, 4, 5, 6, 7][..];
+    for (count, shift, buckets, added, lost) in [
+        (9, 1, &[all, &[2]][..], 9, &[][..]),
+        (16, 1, &[all, all], MAX_LABELS as usize, &[Loss::TooMany]),
+        // Forged sizes.
+        (u64::MAX, 0, &[all], 8, &[Loss::TooMany]),
+        (3, 200, &[&[], &[], &[], &[]], 0, &[Loss::TooMany]),
+        (3, 63, &[&[]], 0, &[Loss::Unreadable]),
+    ] {
+        let mut process = with_map(count, shift, buckets);
+        layout(labels::MAP).add_map(LABELS, &mut process);
+        assert_eq!(process.added.len(), added, "{count}");
+        assert_eq!(process.lost, lost, "{count}");
+    }
+}

@@ -1,0 +1,220 @@
+//! Labels and IDs of goroutines are those of the sampled code, on whatever stack the thread runs.
+
+#![expect(clippy::print_stdout, reason = "the figures are of interest")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use profcol_profile::Link;
+use profcol_test_harness::profile::{Profile, Sample, Symbols};
+use profcol_test_harness::support::skip;
+use profcol_test_harness::toolchain::Workshop;
+
+use crate::calls::count;
+use crate::host::{Profiler, Running, can_profile};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+const MIN_SAMPLES: usize = 700;
+
+/// Functions with their labels. Those without any stand for unlabelled goroutines.
+const LABELS: &[(&str, &[(&str, &str)])] = &[
+    (
+        "main.checkout",
+        &[
+            ("endpoint", "/checkout"),
+            ("span_id", "b7ad6b7169203331"),
+            ("tenant", "acme"),
+            ("trace_id", "0af7651916cd43dd8448eb211c80319c"),
+        ],
+    ),
+    ("main.plain", &[]),
+    ("main.grow", &[("work", "grow")]),
+    ("main.deepen", &[("work", "grow")]),
+    ("main.collect", &[("work", "collect")]),
+    ("main.yield", &[("work", "yield")]),
+    ("main.interrupted", &[("work", "interrupted")]),
+];
+/// The one with too many labels.
+const MANY: &str = "main.search";
+
+/// The installed version, and those that its module cache has.
+const TOOLCHAINS: [&str; 7] = [
+    "local",
+    "go1.21.13",
+    "go1.22.12",
+    "go1.23.12",
+    "go1.24.9",
+    "go1.25.3",
+    "go1.27.0",
+];
+
+fn has_toolchain(name: &str) -> bool {
+    let mut version = Command::new("go");
+    version.arg("version");
+    version.envs([("GOTOOLCHAIN", name), ("GOPROXY", "off")]);
+    version.output().is_ok_and(|output| output.status.success())
+}
+
+fn labels_of(function: &str) -> Option<BTreeMap<String, String>> {
+    let (_, labels) = LABELS.iter().find(|(known, _)| *known == function)?;
+    let labels = labels.iter();
+    let labels = labels.map(|&(key, value)| (key.to_owned(), value.to_owned()));
+    Some(labels.collect())
+}
+
+/// The function of the program that identifies the goroutine.
+fn function(symbols: &mut Symbols, sample: &Sample) -> Option<String> {
+    let names = sample.frames.iter().filter_map(|frame| symbols.name(frame));
+    let mut names = names.filter(|name| name == MANY || labels_of(name).is_some());
+    names.next_back()
+}
+
+fn of_process(profile: &Profile, pid: u32) -> usize {
+    count(profile, |sample| {
+        sample.pid == pid && !sample.is_before_table()
+    })
+}
+
+/// Checks each sample behind the first ones, at which the program is not known yet.
+fn check(profile: &Profile, pid: u32, program: &Path, what: &str) {
+    let mut symbols = Symbols::read(program);
+    let mut goroutines: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+    let (mut right, mut wrong, mut whole, mut all) = (0, 0, 0, 0);
+    let mut examples: BTreeMap<String, usize> = BTreeMap::new();
+    for sample in &profile.samples {
+        if sample.pid != pid || sample.is_before_table() {
+            continue;
+        }
+        all += sample.count;
+        if sample.end_reason.is_none() {
+            whole += sample.count;
+        } else {
+            let names: Vec<String> = sample
+                .frames
+                .iter()
+                .rev()
+                .take(4)
+                .map(|frame| symbols.name(frame).unwrap_or_default())
+                .collect();
+            *examples
+                .entry(format!("{:?}: {names:?}", sample.end_reason))
+                .or_default() += sample.count;
+        }
+        let Some(function) = function(&mut symbols, sample) else {
+            continue;
+        };
+        let is_right = match labels_of(&function) {
+            Some(expected) => sample.labels == expected,
+            None => is_truncated(&sample.labels),
+        };
+        let has_goroutine = sample.goroutine.is_some_and(|id| id > 0);
+        if is_right && has_goroutine {
+            right += sample.count;
+            goroutines
+                .entry(function)
+                .or_default()
+                .extend(sample.goroutine);
+        } else {
+            wrong += sample.count;
+            *examples
+                .entry(format!(
+                    "{function}: {:?} {:?}",
+                    sample.goroutine, sample.labels
+                ))
+                .or_default() += sample.count;
+        }
+    }
+    println!("{what}: {right} right, {wrong} wrong, {whole} of {all} whole");
+    assert!(right > 0 && wrong * 100 <= right, "{what}: {examples:#?}");
+    assert!(whole * 1000 >= all * 990, "{what}: {examples:#?}");
+    for (function, ids) in &mut goroutines {
+        ids.sort_unstable();
+        ids.dedup();
+        let is_one = ids.len() == 1 || ["main.deepen", "main.grow"].contains(&function.as_str());
+        assert!(is_one, "{what}: {function} is of goroutines {ids:?}");
+    }
+    assert!(goroutines.len() > 3, "{what}: only {:?}", goroutines.keys());
+}
+
+/// Ten of twelve labels fit, and their values up to 128 bytes.
+fn is_truncated(labels: &BTreeMap<String, String>) -> bool {
+    !labels.is_empty()
+        && labels.len() <= 10
+        && labels.iter().all(|(key, value)| {
+            let number: usize = key.strip_prefix("key").unwrap_or("x").parse().unwrap();
+            *value == "v".repeat((20 * number).min(128))
+        })
+}
+
+#[test]
+fn goroutines_have_their_labels_in_each_version() {
+    if !can_profile() {
+        return;
+    }
+    for toolchain in TOOLCHAINS {
+        if !has_toolchain(toolchain) {
+            continue;
+        }
+        let workshop = Workshop::open();
+        let command = format!("GOTOOLCHAIN={toolchain} go labels.go");
+        let Some(program) = workshop.build(toolchain, &command) else {
+            skip("no Go");
+            return;
+        };
+        profile_and_check(&program, toolchain, "frequency: 99");
+    }
+}
+
+#[test]
+fn goroutines_have_their_labels_in_each_kind_of_program() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    for (name, command) in [
+        ("pie", "go -buildmode=pie labels.go"),
+        ("linked", "go -ldflags=-linkmode=external labels.go"),
+        (
+            "linked_pie",
+            "go -buildmode=pie -ldflags=-linkmode=external labels.go",
+        ),
+    ] {
+        let Some(program) = workshop.build(name, command) else {
+            skip("no Go");
+            return;
+        };
+        profile_and_check(&program, name, "frequency: 99");
+        profile_and_check(&program, name, "frequency: 99, aggregation: count");
+    }
+}
+
+fn profile_and_check(program: &Path, what: &str, options: &str) {
+    let running = Running::start(program, &[] as &[&str]);
+    let pid = running.pid();
+    let mut profiler = Profiler::start_with(options);
+    // The first samples precede the table.
+    profiler.wait(TIMEOUT, |profile| {
+        profile
+            .samples
+            .iter()
+            .any(|sample| sample.pid == pid && !sample.labels.is_empty())
+    });
+    let profile = profiler.until(TIMEOUT, |profile| of_process(profile, pid) >= MIN_SAMPLES);
+    drop(running);
+    let linked = Link {
+        trace_id: 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c_u128.to_be_bytes(),
+        span_id: 0xb7ad_6b71_6920_3331_u64.to_be_bytes(),
+    };
+    for sample in profile.samples.iter().filter(|sample| sample.pid == pid) {
+        let expected = sample.labels.contains_key("trace_id");
+        assert_eq!(
+            sample.link == linked,
+            expected,
+            "{what}: {:?}",
+            sample.labels
+        );
+    }
+    check(&profile, pid, program, what);
+}
