@@ -165,10 +165,10 @@ fn processes_names_their_language_runtimes() {
     }
     if let Some(known) = of("perl", "$| = 1; print 1; <STDIN>") {
         assert_eq!(known["process.runtime.name"], "Perl", "{known}");
-        assert_eq!(
-            known["profcol.runtime.unsupported"],
-            "Perl is not supported"
-        );
+        if cfg!(target_arch = "x86_64") {
+            let version = known["process.runtime.version"].as_str();
+            assert!(version.is_some_and(|it| it.starts_with("5.")), "{known}");
+        }
     }
 }
 

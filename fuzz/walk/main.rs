@@ -30,6 +30,8 @@ mod kernel;
 mod kernel_image;
 mod maps;
 mod naive;
+#[path = "../../ebpf/programs/src/perl.rs"]
+mod perl;
 #[path = "../../ebpf/programs/src/php.rs"]
 mod php;
 mod process;
@@ -118,6 +120,7 @@ fn walk(thread: &Thread, epoch: u64, scratch: &mut Scratch) -> WalkResult {
     scratch.depth = 0;
     scratch.python_file = 0;
     scratch.php_file = 0;
+    scratch.perl_file = 0;
     scratch.loop_registers = thread.loop_registers;
     scratch.ruby_file = 0;
     scratch.ruby_loop = 0;

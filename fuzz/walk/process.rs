@@ -1,8 +1,9 @@
 //! A process described by the input: files with tables, mappings, a stack, threads.
 
 use profcol_ebpf_common::file::{self, FileEntry, FileId, TableRef, file_number};
+use profcol_ebpf_common::interpreter::thread_variable::ThreadVariable;
 use profcol_ebpf_common::interpreter::{
-    Interpreter, RuntimeProcess, hotspot, php, python, ruby, runtime, v8,
+    Interpreter, RuntimeProcess, hotspot, perl, php, python, ruby, runtime, v8,
 };
 use profcol_ebpf_common::layout::Layout;
 use profcol_ebpf_common::record::{MAX_KERNEL_FRAMES, MAX_USER_FRAMES, Sample};
@@ -523,16 +524,38 @@ fn any_interpreter(bytes: &mut Bytes) -> &'static Interpreter {
         shared_numbers: offset(),
     };
     let ruby = ruby::Layout {
-        context: offset() % 4,
-        context_offset: offset(),
-        table_shift: offset() % 5,
+        context: ThreadVariable {
+            place: offset() % 4,
+            offset: offset(),
+            table_shift: offset() % 5,
+        },
         frame_bytes: 56 + offset() % 2 * 8,
         loop_start: offset() << 8,
         loop_end: offset() << 8,
     };
+    let perl = perl::Layout {
+        interpreter: ruby.context,
+        place: offset() % 3,
+        operation: offset(),
+        statement: offset(),
+        stack_info: offset(),
+        context_bytes: offset(),
+        context_function: 8 + offset() % 2,
+        file_is_glob: offset() % 2,
+        enter_start: 0,
+        enter_end: offset() << 8,
+        catch_start: 0,
+        catch_end: offset() << 8,
+    };
     Box::leak(Box::new(Interpreter {
         state: bytes.word(),
-        runtime: [runtime::PYTHON, runtime::V8, runtime::RUBY, runtime::PHP][bytes.below(4)],
+        runtime: [
+            runtime::PYTHON,
+            runtime::V8,
+            runtime::RUBY,
+            runtime::PHP,
+            runtime::PERL,
+        ][bytes.below(5)],
         v8,
         python: layout,
         ruby,
@@ -542,6 +565,7 @@ fn any_interpreter(bytes: &mut Bytes) -> &'static Interpreter {
             text_start: 0,
             text_end: u32::from(bytes.byte()) << 24,
         },
+        perl,
     }))
 }
 

@@ -22,6 +22,7 @@ mod java;
 mod javascript;
 mod jit;
 mod lisp;
+mod perl;
 mod php;
 mod privileges;
 mod python;

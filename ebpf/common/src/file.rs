@@ -98,7 +98,7 @@ pub mod file_number {
     pub const IN_EXEC: u32 = 4;
     /// Frames of interpreters have the numbers from here on, see [`crate::interpreter::runtime`].
     pub const FIRST_RUNTIME: u32 = 8;
-    pub const FIRST_FILE: u32 = 16;
+    pub const FIRST_FILE: u32 = 32;
     /// Frames hold the number in sixteen bits.
     pub const LIMIT: u32 = 1 << 16;
 }

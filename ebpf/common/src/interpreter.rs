@@ -9,11 +9,13 @@
 //! its function, and the [`Detail`].
 
 pub mod hotspot;
+pub mod perl;
 pub mod php;
 pub mod python;
 pub mod ruby;
 #[cfg(test)]
 mod test_memory;
+pub mod thread_variable;
 pub mod v8;
 
 use crate::file::file_number;
@@ -38,7 +40,9 @@ pub mod runtime {
     pub const HOTSPOT_STUB: u32 = 6;
     /// A Ruby instruction sequence, with the [`Function`](super::ruby::Function) in its detail.
     pub const RUBY: u32 = 7;
-    pub const COUNT: u32 = 8;
+    /// A Perl statement and the function that it is in, see [`Function`](super::perl::Function).
+    pub const PERL: u32 = 8;
+    pub const COUNT: u32 = 9;
 }
 
 /// The loader's data on a file with an interpreter, shared by all processes that map it.
@@ -54,6 +58,7 @@ pub struct Interpreter {
     pub python: python::Layout,
     pub ruby: ruby::Layout,
     pub php: php::Layout,
+    pub perl: perl::Layout,
 }
 
 /// A process with a runtime, used to unwind its generated code.

@@ -5,13 +5,22 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use memchr::{memchr, memmem};
-use object::elf::{SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC};
+use object::LittleEndian;
+use object::elf::{
+    R_X86_64_64, R_X86_64_DTPMOD64, R_X86_64_RELATIVE, R_X86_64_TPOFF64, Rela64, SHN_UNDEF,
+    SHT_DYNSYM, SHT_SYMTAB, STT_FUNC,
+};
 use profcol_ebpf_unwind::{ElfCode, Index};
 use profcol_elf::{Elf, LE, Machine, Source, Symbol, entries};
 
 /// About half a million symbols.
 const MAX_SYMBOLS: u64 = 16 << 20;
 const MAX_NAMES: u64 = 32 << 20;
+/// Over a million relocations.
+const MAX_RELOCATIONS: u64 = 32 << 20;
+/// Log2 of the size of table entries.
+const GLIBC_TABLE_SHIFT: u32 = 4;
+const MUSL_TABLE_SHIFT: u32 = 3;
 const MAX_CONSTANTS: usize = 4096;
 /// Maximum amount of data to search for a string.
 const MAX_SEARCHED: u64 = 32 << 20;
@@ -22,11 +31,22 @@ pub struct Executable<'a, S: ?Sized> {
     pub elf: Elf,
     /// `.dynsym`, which `strip` keeps, and `.symtab`; read lazily.
     tables: [(u32, OnceCell<Option<SymbolTable>>); 2],
+    /// Read lazily.
+    relocations: OnceCell<Option<Vec<u8>>>,
 }
 
 struct SymbolTable {
     symbols: Vec<u8>,
     names: Vec<u8>,
+}
+
+/// The GOT entry of a thread-local variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThreadLocal {
+    /// Its module, followed by the offset in the module's block.
+    Module(u64),
+    /// Its offset from the thread pointer.
+    Offset(u64),
 }
 
 /// Addresses before relocation.
@@ -44,6 +64,7 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
             source,
             elf,
             tables: [SHT_DYNSYM, SHT_SYMTAB].map(|kind| (kind, OnceCell::new())),
+            relocations: OnceCell::new(),
         })
     }
 
@@ -162,6 +183,81 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
         Some(rest.get(..length.min(rest.len()))?.to_vec())
     }
 
+    /// The GOT entries that lead to a thread-local variable.
+    pub fn thread_local(&self, name: &str) -> Option<ThreadLocal> {
+        let index = self.dynamic_index(name)?;
+        self.relocations().iter().find_map(|relocation| {
+            if relocation.r_sym(LE, false) != index {
+                return None;
+            }
+            let slot = relocation.r_offset.get(LE);
+            match relocation.r_type(LE, false) {
+                R_X86_64_DTPMOD64 => Some(ThreadLocal::Module(slot)),
+                R_X86_64_TPOFF64 => Some(ThreadLocal::Offset(slot)),
+                _ => None,
+            }
+        })
+    }
+
+    /// The addresses in a table; 0 for those of other files.
+    pub fn pointers(&self, address: u64, count: usize) -> Vec<u64> {
+        let bytes = self.loaded(address, count * 8).unwrap_or_default();
+        let (words, _) = bytes.as_chunks();
+        let mut found: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let symbols = self
+            .tables()
+            .next()
+            .map(SymbolTable::all)
+            .unwrap_or_default();
+        for relocation in self.relocations() {
+            let distance = relocation.r_offset.get(LE).wrapping_sub(address);
+            let place = usize::try_from(distance / 8).ok();
+            let Some(place) = place.and_then(|place| found.get_mut(place)) else {
+                continue;
+            };
+            let addend = relocation.r_addend.get(LE) as u64;
+            match relocation.r_type(LE, false) {
+                R_X86_64_RELATIVE => *place = addend,
+                R_X86_64_64 => {
+                    let symbol = symbols.get(relocation.r_sym(LE, false) as usize);
+                    *place =
+                        symbol.map_or(0, |symbol| symbol.st_value.get(LE).wrapping_add(addend));
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// The size of an entry in a thread's table of TLS blocks, as its log2, in the C library that the file uses.
+    pub fn thread_table_shift(&self) -> u32 {
+        match self.text_behind(".dynstr", "libc.musl", 0) {
+            Some(_) => MUSL_TABLE_SHIFT,
+            None => GLIBC_TABLE_SHIFT,
+        }
+    }
+
+    fn relocations(&self) -> &[Rela64<LittleEndian>] {
+        let bytes = self.relocations.get_or_init(|| {
+            let section = self.elf.find(b".rela.dyn")?;
+            let read = self
+                .elf
+                .content(self.source, "relocations", section, MAX_RELOCATIONS);
+            read.ok()
+        });
+        entries::<Rela64<LittleEndian>>(bytes.as_deref().unwrap_or_default())
+    }
+
+    /// The number of a symbol in `.dynsym`.
+    fn dynamic_index(&self, name: &str) -> Option<u32> {
+        let table = self.tables().next()?;
+        let names = offsets_of(&table.names, name);
+        let mut symbols = table.all().iter();
+        let index =
+            symbols.position(|symbol| names.contains(&(symbol.st_name.get(LE) as usize)))?;
+        u32::try_from(index).ok()
+    }
+
     /// The bytes at an address.
     pub fn loaded(&self, address: u64, size: usize) -> Option<Vec<u8>> {
         let segment = self.elf.loaded(0).find(|segment| segment.holds(address))?;
@@ -183,8 +279,12 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
 }
 
 impl SymbolTable {
+    fn all(&self) -> &[Symbol] {
+        entries(&self.symbols)
+    }
+
     fn defined(&self) -> impl Iterator<Item = &Symbol> {
-        let symbols = entries::<Symbol>(&self.symbols).iter();
+        let symbols = self.all().iter();
         symbols.filter(|symbol| symbol.st_shndx.get(LE) != SHN_UNDEF)
     }
 

@@ -198,11 +198,11 @@ mod tests {
 
     #[test]
     fn an_unsupported_runtime_is_reported_as_such() {
-        let proc = proc(&["/usr/bin/perl"]);
+        let proc = proc(&["/usr/bin/luajit"]);
         let expected = LanguageRuntime {
-            name: "Perl",
+            name: "LuaJIT",
             version: None,
-            unsupported: Some("Perl is not supported".to_owned()),
+            unsupported: Some("LuaJIT is not supported".to_owned()),
         };
         assert_eq!(
             language_runtimes(proc.path(), &[5, 6]),

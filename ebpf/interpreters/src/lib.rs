@@ -15,6 +15,7 @@ mod jumps;
 pub mod language_runtimes;
 mod memory;
 pub mod names;
+mod perl;
 mod php;
 mod python;
 mod ruby;
@@ -57,6 +58,7 @@ enum RuntimeLayout {
     V8(Box<v8::HeapLayout>),
     Ruby(ruby::SequenceLayout),
     Php(php::FunctionLayout),
+    Perl(perl::NameLayout),
 }
 
 /// A sampled function.
@@ -68,7 +70,8 @@ pub struct SampledFunction {
     /// Distinguishes it from earlier functions at this address.
     pub generation: u32,
     /// An address in its generated code, or that of a method, see
-    /// [`ruby::Function`](profcol_ebpf_common::interpreter::ruby::Function); 0 without.
+    /// [`ruby::Function`](profcol_ebpf_common::interpreter::ruby::Function), or of what names it, see
+    /// [`perl::Function`](profcol_ebpf_common::interpreter::perl::Function); 0 without.
     pub code_address: u64,
 }
 
@@ -117,6 +120,13 @@ impl DetectedInterpreter {
                 sampled.address,
                 sampled.generation,
             )?),
+            RuntimeLayout::Perl(layout) => names::Function::Perl(perl::Statement::read(
+                layout,
+                memory,
+                sampled.address,
+                sampled.code_address,
+                sampled.generation,
+            )?),
             RuntimeLayout::Ruby(layout) => names::Function::Ruby(ruby::Sequence::read(
                 layout,
                 memory,
@@ -127,13 +137,19 @@ impl DetectedInterpreter {
         }))
     }
 
-    /// The value that distinguishes the function at an address from earlier ones.
-    pub fn generation(&self, memory: &impl Memory, address: u64) -> Result<u32, FunctionError> {
+    /// The value that distinguishes the function at an address from earlier ones; see [`SampledFunction`].
+    pub fn generation(
+        &self,
+        memory: &impl Memory,
+        address: u64,
+        code_address: u64,
+    ) -> Result<u32, FunctionError> {
         match &self.layout {
             RuntimeLayout::Python(layout) => Code::generation(layout, memory, address),
             RuntimeLayout::V8(layout) => v8::generation(layout, memory, address),
             RuntimeLayout::Ruby(_) => ruby::generation(memory, address),
             RuntimeLayout::Php(_) => php::generation(memory, address),
+            RuntimeLayout::Perl(layout) => perl::generation(layout, memory, address, code_address),
         }
     }
 
@@ -150,6 +166,7 @@ impl DetectedInterpreter {
         examples.extend(v8::examples());
         examples.extend(ruby::examples());
         examples.extend(php::examples());
+        examples.extend(perl::examples());
         examples
     }
 }
@@ -162,6 +179,7 @@ pub enum Runtime {
     Java,
     Ruby,
     Php,
+    Perl,
 }
 
 /// An unsupported interpreter, whose code shows as native frames.
@@ -182,6 +200,7 @@ impl Runtime {
             Self::Java => "jvm",
             Self::Ruby => "ruby",
             Self::Php => "php",
+            Self::Perl => "perl",
         }
     }
 
@@ -193,6 +212,7 @@ impl Runtime {
             Self::Java => "java",
             Self::Ruby => "ruby",
             Self::Php => "php",
+            Self::Perl => "perl",
         }
     }
 
@@ -206,6 +226,7 @@ impl Runtime {
             }
             runtime::RUBY => Some(Self::Ruby),
             runtime::PHP => Some(Self::Php),
+            runtime::PERL => Some(Self::Perl),
             _ => None,
         }
     }
@@ -228,5 +249,8 @@ pub fn detect(
     if let Some(detected) = ruby::detect(&executable)? {
         return Ok(Some(detected));
     }
-    php::detect(&executable)
+    if let Some(detected) = php::detect(&executable)? {
+        return Ok(Some(detected));
+    }
+    perl::detect(&executable)
 }

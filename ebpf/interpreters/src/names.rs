@@ -17,7 +17,7 @@ use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 use crate::hotspot::{self, Attached, JavaFiles, JavaFrame, JavaRuntime};
 use crate::memory::ProcessMemory;
 use crate::{
-    DetectedInterpreter, ProcessCache, SampledFunction, SourceFrame, php, python, ruby, v8,
+    DetectedInterpreter, ProcessCache, SampledFunction, SourceFrame, perl, php, python, ruby, v8,
 };
 
 /// Maximum number of queued functions; dropped ones are queued again by a later sample.
@@ -62,6 +62,7 @@ pub(crate) enum Function {
     Java(hotspot::Code),
     Ruby(ruby::Sequence),
     Php(php::PhpFunction),
+    Perl(perl::Statement),
 }
 
 impl InterpretedFunction {
@@ -81,6 +82,15 @@ impl InterpretedFunction {
                 file: (&*function.file).into(),
                 first_line: function.first_line,
                 line: position,
+            }],
+            Function::Perl(statement) => vec![SourceFrame {
+                name: (&*statement.name).into(),
+                file: (&*statement.file).into(),
+                first_line: 0,
+                line: match statement.line {
+                    0 => position,
+                    line => line,
+                },
             }],
             Function::Ruby(sequence) => vec![SourceFrame {
                 name: (&*sequence.name).into(),
@@ -113,9 +123,11 @@ impl InterpretedFunction {
                     Role::Function
                 }
             }
-            Function::Python(_) | Function::V8(_) | Function::Ruby(_) | Function::Php(_) => {
-                Role::Function
-            }
+            Function::Python(_)
+            | Function::V8(_)
+            | Function::Ruby(_)
+            | Function::Php(_)
+            | Function::Perl(_) => Role::Function,
         }
     }
 
@@ -126,6 +138,7 @@ impl InterpretedFunction {
             Function::Java(code) => code.bytes(),
             Function::Ruby(sequence) => sequence.bytes(),
             Function::Php(function) => function.bytes(),
+            Function::Perl(statement) => statement.bytes(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use profcol_ebpf_common::context::{Context, LabelHeader, padded};
 use profcol_ebpf_common::frame::Frame;
-use profcol_ebpf_common::interpreter::{Detail, ruby, runtime};
+use profcol_ebpf_common::interpreter::{Detail, perl, ruby, runtime};
 use profcol_ebpf_common::record::{self, File, Process, Sample};
 
 use crate::names::Names;
@@ -78,6 +78,11 @@ impl<'a> Frames<'a> {
                     detail = Detail::new(function.fingerprint, function.position);
                     (native.file(), function.method.into())
                 }
+                runtime::PERL if perl::Function::is_in(frame.offset()) => {
+                    let function = perl::Function::from_detail(detail);
+                    detail = Detail::new(function.fingerprint, 0);
+                    (native.file(), function.address)
+                }
                 _ => (native.file(), 0),
             };
             Some(StackFrame::Interpreted(InterpretedFrame {
@@ -106,8 +111,8 @@ pub struct InterpretedFrame {
     /// 0 if it could not be read.
     pub function: u64,
     pub detail: Detail,
-    /// An address in the code that was generated for it, or [that of its method](ruby::Function::method);
-    /// 0 without.
+    /// An address in the code that was generated for it, or that [of its method](ruby::Function::method) or of
+    /// [what names it](perl::Function::address); 0 without.
     pub code_address: u64,
 }
 

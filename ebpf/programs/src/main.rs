@@ -23,6 +23,7 @@ mod interpreter;
 mod kernel;
 mod maps;
 mod names;
+mod perl;
 mod php;
 mod process;
 mod published;

@@ -6,7 +6,7 @@ use profcol_ebpf_common::context::{
 use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::interpreter::hotspot::{self, AddressRange};
 use profcol_ebpf_common::interpreter::{
-    BLOCK_WORDS, NativeFrame, RuntimeProcess, php, python, ruby,
+    BLOCK_WORDS, NativeFrame, RuntimeProcess, perl, php, python, ruby,
 };
 use profcol_ebpf_common::mappings::Mapping;
 use profcol_ebpf_common::record::{
@@ -92,6 +92,10 @@ pub struct Scratch {
     /// The file with PHP, after its first frame; 0 is none.
     pub php_file: u32,
     pub php: php::Walk,
+    pub perl: perl::Walk,
+    /// The file with Perl, after its first frame; 0 is none.
+    pub perl_file: u32,
+    pub unused: u32,
     /// The registers of the innermost frame in which interpreters keep the instruction, and the frame that
     /// runs it.
     pub loop_registers: [u64; 2],

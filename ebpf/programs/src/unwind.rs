@@ -19,6 +19,7 @@ use crate::hotspot;
 use crate::interpreter;
 use crate::kernel::{self, Kernel};
 use crate::maps;
+use crate::perl;
 use crate::php;
 use crate::published;
 use crate::ruby;
@@ -84,6 +85,10 @@ pub extern "C" fn walk_frames(handle: ScratchHandle, most: u32) -> u32 {
                 ruby::add_ruby_frames(scratch.handle());
             } else if scratch.interpreter_stage == interpreter::stage::PHP {
                 php::add_php_frames(scratch.handle());
+            } else if scratch.interpreter_stage == interpreter::stage::PERL_ENTER
+                || scratch.interpreter_stage == interpreter::stage::PERL
+            {
+                perl::add_perl_frames(scratch.handle());
             } else if scratch.interpreter_stage == interpreter::stage::FIND_THREAD {
                 interpreter::find_thread(scratch.handle());
             } else {

@@ -10,6 +10,7 @@
 //! which is the first one until the loop runs it, and the tag that `rb_vm_exec` has on the
 //! C stack.
 
+use super::thread_variable::ThreadVariable;
 use super::{BlockMemory, Detail, NativeFrame, Step, unreadable};
 use crate::walk::Registers;
 
@@ -18,37 +19,14 @@ use crate::walk::Registers;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Layout {
-    /// One of [`context`].
-    pub context: u32,
-    /// Added to the address that [`Self::context`] leads to; signed.
-    pub context_offset: u32,
-    /// log2 of the entry size in a thread's table of TLS blocks.
-    pub table_shift: u32,
+    /// The variable with a thread's execution context.
+    pub context: ThreadVariable,
     /// Size of a control frame.
     pub frame_bytes: u32,
     /// `vm_exec_core`, in file offsets.
     pub loop_start: u32,
     pub loop_end: u32,
 }
-
-/// How to find a thread's execution context.
-pub mod context {
-    /// The state is the module and the offset of a thread-local variable.
-    pub const MODULE: u32 = 0;
-    /// The state is the offset of a thread-local variable from the thread pointer.
-    pub const OFFSET: u32 = 1;
-    /// The code contains the variable's distance from the thread pointer.
-    pub const FIXED: u32 = 2;
-    /// The state is the `pthread` key of the thread's `rb_thread_t`.
-    pub const KEY: u32 = 3;
-}
-
-/// Offset from the thread pointer to the DTV, in glibc and musl.
-const THREAD_BLOCKS: u64 = 8;
-/// Offset of glibc's values of the first keys.
-const THREAD_VALUES: u64 = 0x318;
-const VALUE_SHIFT: u32 = 4;
-const MAX_KEY: u64 = 32;
 
 /// `rb_execution_context_t`.
 mod execution_context {
@@ -191,25 +169,8 @@ pub fn find_context(
     thread_pointer: u64,
     memory: &mut impl BlockMemory,
 ) -> Option<u64> {
-    let offset = i64::from(layout.context_offset as i32) as u64;
-    let mut at = thread_pointer;
-    if layout.context == context::MODULE {
-        let module = memory.word(state)?;
-        let variable = memory.word(state.wrapping_add(8))?;
-        let blocks = memory.word(thread_pointer.wrapping_add(THREAD_BLOCKS))?;
-        let entry = blocks.wrapping_add(module << (layout.table_shift & 7));
-        at = memory.word(entry)?.wrapping_add(variable);
-    } else if layout.context == context::OFFSET {
-        at = at.wrapping_add(memory.word(state)?);
-    } else if layout.context == context::KEY {
-        let key = memory.word(state)? & u64::from(u32::MAX);
-        if key >= MAX_KEY {
-            return None;
-        }
-        let value = thread_pointer.wrapping_add(THREAD_VALUES + (key << VALUE_SHIFT));
-        at = memory.word(value)?;
-    }
-    memory.word(at.wrapping_add(offset))
+    let variable = layout.context.address(state, thread_pointer, memory)?;
+    memory.word(variable)
 }
 
 impl Walk {

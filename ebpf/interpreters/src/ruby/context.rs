@@ -1,18 +1,25 @@
 //! Finds the execution context of a thread, by decoding functions that load it first.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
-use profcol_ebpf_common::interpreter::ruby::context as kind;
-use profcol_elf::Source;
+use profcol_ebpf_common::interpreter::thread_variable::{ThreadVariable, place as kind};
 
-use crate::executable::Executable;
-
-/// How to find it, see [`Layout`](profcol_ebpf_common::interpreter::ruby::Layout).
+/// How to find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
-    pub kind: u32,
     /// The file address of the state; 0 if there is none.
     pub state: u64,
-    pub offset: u32,
+    pub variable: ThreadVariable,
+}
+
+impl Context {
+    fn new(kind: u32, state: u64, offset: u32) -> Self {
+        let variable = ThreadVariable {
+            place: kind,
+            offset,
+            table_shift: 0,
+        };
+        Self { state, variable }
+    }
 }
 
 /// Bytes of code to decode.
@@ -21,10 +28,6 @@ const MAX_INSTRUCTIONS: usize = 8;
 
 /// The offset of the context in an `rb_thread_t` of 2.7.
 const CONTEXT_OF_THREAD: u32 = 32;
-
-/// Shift of the size of table blocks.
-const GLIBC_TABLE_SHIFT: u32 = 4;
-const MUSL_TABLE_SHIFT: u32 = 3;
 
 /// Since 3.0 the context is in a thread-local variable, which `rb_errinfo` reads.
 pub fn by_variable(code: &[u8], address: u64) -> Option<Context> {
@@ -39,35 +42,35 @@ pub fn by_variable(code: &[u8], address: u64) -> Option<Context> {
                 let is_read = read.code() == Code::Mov_r64_rm64
                     && read.memory_base() == Register::RAX
                     && read.op1_kind() == OpKind::Memory;
-                return is_read.then_some(Context {
-                    kind: kind::MODULE,
-                    state: place(instruction)?,
-                    offset: read.memory_displacement64() as u32,
-                });
+                return is_read.then_some(Context::new(
+                    kind::MODULE,
+                    place(instruction)?,
+                    read.memory_displacement64() as u32,
+                ));
             }
             Mnemonic::Mov if instruction.segment_prefix() == Register::FS => {
                 let base = instruction.memory_base();
-                return (base == Register::None).then_some(Context {
-                    kind: kind::FIXED,
-                    state: 0,
-                    offset: instruction.memory_displacement64() as u32,
-                });
+                return (base == Register::None).then_some(Context::new(
+                    kind::FIXED,
+                    0,
+                    instruction.memory_displacement64() as u32,
+                ));
             }
             Mnemonic::Mov if let Some(state) = place(instruction) => {
                 let read = code.next()?;
-                return (read.segment_prefix() == Register::FS).then_some(Context {
-                    kind: kind::OFFSET,
+                return (read.segment_prefix() == Register::FS).then_some(Context::new(
+                    kind::OFFSET,
                     state,
-                    offset: read.memory_displacement64() as u32,
-                });
+                    read.memory_displacement64() as u32,
+                ));
             }
             Mnemonic::Mov if instruction.op1_kind() == OpKind::Immediate32to64 => {
                 let read = code.next()?;
-                return (read.segment_prefix() == Register::FS).then_some(Context {
-                    kind: kind::FIXED,
-                    state: 0,
-                    offset: instruction.immediate32to64() as u32,
-                });
+                return (read.segment_prefix() == Register::FS).then_some(Context::new(
+                    kind::FIXED,
+                    0,
+                    instruction.immediate32to64() as u32,
+                ));
             }
             _ => {}
         }
@@ -82,19 +85,8 @@ pub fn by_key(code: &[u8], address: u64) -> Option<Context> {
     let read = code
         .iter()
         .find(|instruction| instruction.op0_register() == Register::EDI)?;
-    (read.mnemonic() == Mnemonic::Mov).then_some(Context {
-        kind: kind::KEY,
-        state: place(read)?,
-        offset: CONTEXT_OF_THREAD,
-    })
-}
-
-/// The shift of the C library that the file uses.
-pub fn table_shift<S: Source + ?Sized>(executable: &Executable<'_, S>) -> u32 {
-    match executable.text_behind(".dynstr", "libc.musl", 0) {
-        Some(_) => MUSL_TABLE_SHIFT,
-        None => GLIBC_TABLE_SHIFT,
-    }
+    let state = place(read)?;
+    (read.mnemonic() == Mnemonic::Mov).then(|| Context::new(kind::KEY, state, CONTEXT_OF_THREAD))
 }
 
 fn instructions(code: &[u8], address: u64) -> Vec<Instruction> {
@@ -117,7 +109,7 @@ mod tests {
 
     fn variable(code: &[u8]) -> Option<(u32, u64, u32)> {
         let found = by_variable(code, ADDRESS)?;
-        Some((found.kind, found.state, found.offset))
+        Some((found.variable.place, found.state, found.variable.offset))
     }
 
     #[test]
@@ -163,7 +155,7 @@ mod tests {
         let code = [
             0x48, 0x83, 0xec, 0x08, 0x8b, 0x3d, 0x10, 0, 0, 0, 0xe8, 0, 0, 0, 0,
         ];
-        let found = by_key(&code, ADDRESS).map(|found| (found.kind, found.state));
+        let found = by_key(&code, ADDRESS).map(|found| (found.variable.place, found.state));
         assert_eq!(found, Some((kind::KEY, 0x101a)));
         assert_eq!(by_key(&[0x90; 64], ADDRESS), None);
     }

@@ -12,6 +12,7 @@ mod object;
 mod sequence;
 mod vm;
 
+use profcol_ebpf_common::interpreter::thread_variable::ThreadVariable;
 use profcol_ebpf_common::interpreter::{Interpreter, ruby, runtime};
 use profcol_elf::{Machine, Source};
 
@@ -87,9 +88,10 @@ pub fn detect<S: Source + ?Sized>(
             state: context.state.wrapping_sub(delta),
             runtime: runtime::RUBY,
             ruby: ruby::Layout {
-                context: context.kind,
-                context_offset: context.offset,
-                table_shift: context::table_shift(executable),
+                context: ThreadVariable {
+                    table_shift: executable.thread_table_shift(),
+                    ..context.variable
+                },
                 frame_bytes,
                 loop_start,
                 loop_end,

@@ -1,15 +1,18 @@
 //! Walks handmade control frames: every way in which those of a native frame begin and end, and corrupt memory.
 
 use super::super::test_memory::Memory;
+use super::super::thread_variable::place;
 use super::*;
 use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;
 
 const LAYOUT: Layout = Layout {
-    context: context::FIXED,
-    context_offset: 0,
-    table_shift: 4,
+    context: ThreadVariable {
+        place: place::FIXED,
+        offset: 0,
+        table_shift: 4,
+    },
     frame_bytes: 64,
     loop_start: 0,
     loop_end: 0,
@@ -227,14 +230,14 @@ fn generated_code_is_left_by_the_tag_of_its_caller() {
 fn a_thread_has_its_context_in_each_way() {
     let pointer = 0x4000;
     for (kind, words, expected) in [
-        (context::FIXED, &[(pointer - 8, 77)][..], Some(77)),
+        (place::FIXED, &[(pointer - 8, 77)][..], Some(77)),
         (
-            context::OFFSET,
+            place::OFFSET,
             &[(0x100, 0x40), (pointer + 0x38, 77)],
             Some(77),
         ),
         (
-            context::MODULE,
+            place::MODULE,
             &[
                 (0x100, 2),
                 (0x108, 0x20),
@@ -245,18 +248,21 @@ fn a_thread_has_its_context_in_each_way() {
             Some(77),
         ),
         (
-            context::KEY,
+            place::KEY,
             &[(0x100, 3), (pointer + 0x348, 0x700), (0x6f8, 77)],
             Some(77),
         ),
-        (context::KEY, &[(0x100, 32)], None),
-        (context::MODULE, &[(0x100, 2)], None),
+        (place::KEY, &[(0x100, 32)], None),
+        (place::MODULE, &[(0x100, 2)], None),
     ] {
         let mut memory = Memory::default();
         memory.words.extend(words.iter().copied());
         let layout = Layout {
-            context: kind,
-            context_offset: -8i32 as u32,
+            context: ThreadVariable {
+                place: kind,
+                offset: -8i32 as u32,
+                ..LAYOUT.context
+            },
             ..LAYOUT
         };
         let found = find_context(&layout, 0x100, pointer, &mut memory);

@@ -1,0 +1,263 @@
+//! Perl functions appear in exact call chains.
+
+#![expect(clippy::print_stdout, reason = "the figures are of interest")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use profcol_test_harness::profile::{Profile, Sample};
+use profcol_test_harness::support::{root, skip};
+
+use crate::calls::{
+    Calls, ShortLived, chain_of, check_isolated, count, name, names_of, since_known,
+};
+use crate::host::{Profiler, Running, can_profile};
+
+/// Enough to sample each chain often.
+const MIN_SAMPLES: usize = 900;
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+const KIND: &str = "perl";
+const PROGRAM: &str = "calls.pl";
+
+/// The chains of `calls.pl`, innermost first, without their common part.
+const CHAINS: &[&[&str]] = &[
+    &["burn", "inner", "middle", "by_call"],
+    &["burn", "__ANON__", "by_anonymous"],
+    &["burn", "compare", "by_sort"],
+    &["burn", "by_sort_block"],
+    &["burn", "by_sort_tail"],
+    &["burn", "by_map"],
+    &["burn", "by_grep"],
+    &["burn", "__ANON__", "by_first"],
+    &["burn", "__ANON__", "by_reduce"],
+    &["burn", "by_substitution"],
+    &["burn", "by_pattern"],
+    &["burn", "by_block"],
+    &["burn", "by_exception"],
+    &["burn", "by_string"],
+    &["burn", "inner", "by_replaced"],
+    &["burn", "Made::make", "Derived::make", "by_method"],
+    &["burn", "Made::AUTOLOAD", "by_autoload"],
+    &["burn", "Made::add", "by_overload"],
+    &["burn", "Made::__ANON__", "by_text"],
+    &["burn", "Made::__ANON__", "by_sort_overload"],
+    &["burn", "Made::FETCH", "by_tie"],
+    &["burn", "Closed::DESTROY", "by_destructor"],
+    &["burn", "__ANON__", "by_signal"],
+    &["burn", "__ANON__", "by_warning"],
+    &["burn", "guarded", "by_guard"],
+    &["burn", "inner", "by_name"],
+    &["burn", "by_größe"],
+    &["short", "__ANON__", "by_callbacks"],
+    &["Number::__ANON__", "by_overloads"],
+    &["by_checksum"],
+];
+const MAIN: &[&str] = &["main", "<main>"];
+
+fn calls() -> Calls {
+    Calls {
+        kind: KIND,
+        program: PROGRAM,
+        ways: CHAINS.len() + 1,
+        chain: Box::new(|way| chain_of(way, CHAINS, MAIN)),
+        is_of_program: |frame| frame.source.0.ends_with(PROGRAM),
+        name: |name| name.strip_prefix("main::").unwrap_or(name),
+    }
+}
+
+/// The host's Perl, and additional ones, by version and build.
+fn perls() -> BTreeMap<String, PathBuf> {
+    let mut paths = vec![PathBuf::from("perl")];
+    let installed = std::fs::read_dir(root().join("target/tools"));
+    for folder in installed.into_iter().flatten().flatten() {
+        let path = folder.path().join("bin/perl");
+        if path.exists() {
+            paths.push(path);
+        }
+    }
+    let version = |path: &Path| {
+        let script = "use Config; use Time::HiRes; print qq($^V $Config{archname})";
+        let output = Command::new(path).args(["-e", script]).output().ok()?;
+        let version = String::from_utf8(output.stdout).ok()?;
+        output.status.success().then_some(version)
+    };
+    let found = paths.into_iter();
+    found
+        .filter_map(|path| Some((version(&path)?, path)))
+        .collect()
+}
+
+/// The host's Perl.
+fn any_perl() -> Option<PathBuf> {
+    let host = PathBuf::from("perl");
+    let found = perls().into_values().find(|path| *path == host);
+    if found.is_none() {
+        skip("no perl");
+    }
+    found
+}
+
+/// The number of samples with a function.
+fn of_process(profile: &Profile, pid: u32) -> usize {
+    count(profile, |sample| {
+        sample.pid == pid && !names(sample).is_empty()
+    })
+}
+
+fn names(sample: &Sample) -> Vec<&str> {
+    names_of(KIND, sample)
+}
+
+#[test]
+fn every_version_shows_exact_chains() {
+    if !can_profile() {
+        return;
+    }
+    let perls = perls();
+    if perls.is_empty() {
+        skip("no perl");
+        return;
+    }
+    let calls = calls();
+    let program = calls.path();
+    let profiler = Profiler::start(199);
+    let running = perls.into_iter().map(|(what, path)| {
+        let running = Running::start(&path, &[program.to_str().unwrap(), "60"]);
+        (what, running)
+    });
+    let running: Vec<(String, Running)> = running.collect();
+    let profile = profiler.until(TIMEOUT, |profile| {
+        let mut counts = running
+            .iter()
+            .map(|(_, running)| of_process(profile, running.pid()));
+        counts.all(|count| count >= MIN_SAMPLES)
+    });
+    for (what, process) in running {
+        let pid = process.pid();
+        drop(process);
+        calls.check(&since_known(KIND, &profile, pid), pid, &what);
+    }
+}
+
+/// Three interpreters, each in a thread of its own.
+const THREADS: &str = "
+use threads;
+sub work { my $sum = 0; $sum += $_ for 1 .. 1000; $sum }
+sub in_thread { work() while 1 }
+$_->join for map { threads->create(\\&in_thread) } 1 .. 3;
+";
+
+#[test]
+fn threads_have_interpreters_of_their_own() {
+    if !can_profile() {
+        return;
+    }
+    let Some(perl) = any_perl() else {
+        return;
+    };
+    let status = Command::new(&perl).args(["-e", "use threads"]).status();
+    if !status.is_ok_and(|status| status.success()) {
+        skip("no perl with threads");
+        return;
+    }
+    let profiler = Profiler::start(199);
+    let running = Running::start(&perl, &["-e", THREADS]);
+    let pid = running.pid();
+    let is_thread = |sample: &Sample| sample.pid == pid && names(sample).contains(&"main::work");
+    let profile = profiler.until(TIMEOUT, |profile| count(profile, is_thread) > 500);
+    drop(running);
+    let is_exact =
+        |sample: &Sample| is_thread(sample) && names(sample) == ["main::work", "main::in_thread"];
+    let (exact, all) = (count(&profile, is_exact), count(&profile, is_thread));
+    println!("{exact} of {all} are exact");
+    assert!(exact * 100 >= all * 99, "{exact} of {all}");
+}
+
+/// Processes that live for about 50 ms each.
+const SHORT: &str = "
+sub burn_shortly {
+    my $limit = (times)[0] + 0.05;
+    while ((times)[0] < $limit) {
+        my $sum = 0;
+        $sum += $_ for 1 .. 100;
+    }
+}
+burn_shortly();
+";
+
+#[test]
+fn processes_that_live_for_50_ms_have_names() {
+    if !can_profile() {
+        return;
+    }
+    let Some(perl) = any_perl() else {
+        return;
+    };
+    ShortLived {
+        kind: KIND,
+        command: "\"$0\" -e \"$1\"",
+        program: &perl,
+        script: SHORT,
+        function: "main::burn_shortly",
+        no_name: "[perl: no name]",
+        max_samples: 60,
+    }
+    .check();
+}
+
+/// The name of each function contains its line, and each is freed immediately.
+const CHURN: &str = r##"
+my $end = time + 60;
+my $number = 0;
+while (time < $end) {
+    $number = ($number + 1) % 1000;
+    my $source = "\n" x $number . "sub made_$number { my \$sum = 0; \$sum += \$_ for 1 .. 300 } made_$number()";
+    eval "#line 1 made.pl\n$source";
+    delete $main::{"made_$number"};
+}
+"##;
+
+#[test]
+fn short_lived_functions_do_not_mix_up_names() {
+    if !can_profile() {
+        return;
+    }
+    let Some(perl) = any_perl() else {
+        return;
+    };
+    let profiler = Profiler::start(199);
+    let running = Running::start(&perl, &["-e", CHURN]);
+    let pid = running.pid();
+    let profile = profiler.until(TIMEOUT, |profile| of_process(profile, pid) >= 1000);
+    drop(running);
+    let (mut right, mut wrong, mut nameless) = (0, 0, 0);
+    for sample in profile.samples.iter().filter(|sample| sample.pid == pid) {
+        for frame in sample.frames.iter().filter(|frame| frame.kind == KIND) {
+            let number = name(frame).rsplit("made_").next();
+            if let Some(number) = number.and_then(|number| number.parse::<i64>().ok()) {
+                let is_right = frame.source.1 == number + 1;
+                *(if is_right { &mut right } else { &mut wrong }) += sample.count;
+            }
+            nameless += usize::from(name(frame) == "[perl: no name]") * sample.count;
+        }
+    }
+    println!("{right} have the line of their name, {wrong} have not, {nameless} were gone");
+    assert!(right + nameless > 100 && wrong == 0, "{wrong}");
+}
+
+#[test]
+fn names_functions_in_another_root_and_pid_namespace() {
+    if !can_profile() {
+        return;
+    }
+    let Some(perl) = any_perl() else {
+        return;
+    };
+    let command = format!("{} {} 60", perl.display(), calls().path().display());
+    check_isolated(KIND, &command, "[perl: no name]", |sample| {
+        names(sample).ends_with(&["main::main", "<main>"])
+    });
+}
