@@ -35,27 +35,25 @@ const CHAIN: [&str; 5] = ["leaf", "inner", "middle", "outer", "main"];
 const WHOLE: f64 = 0.95;
 const MIN_SAMPLES: usize = 20;
 
-/// None if not run by `cargo xtask kernels`.
-#[expect(clippy::print_stdout, reason = "reports skips")]
-fn kernels() -> Option<PathBuf> {
-    let kernels = std::env::var_os(KERNELS);
-    if kernels.is_none() {
-        println!("skipped: `cargo xtask kernels` runs this");
-    }
-    kernels.map(PathBuf::from)
+fn kernels() -> PathBuf {
+    let kernels = std::env::var_os(KERNELS).map(PathBuf::from);
+    kernels.expect("`cargo xtask kernels` sets PROFCOL_KERNELS")
 }
 
 #[test]
+#[ignore = "cargo xtask kernels runs it"]
 fn samples_on_linux_5_10() {
     check("5.10", "blocks", "red-black tree", "");
 }
 
 #[test]
+#[ignore = "cargo xtask kernels runs it"]
 fn samples_on_linux_6_1() {
     check("6.1", "blocks", "maple tree", "");
 }
 
 #[test]
+#[ignore = "cargo xtask kernels runs it"]
 fn samples_on_linux_6_12() {
     check("6.12", "arena", "maple tree", "");
 }
@@ -64,20 +62,20 @@ fn samples_on_linux_6_12() {
 const BY_EVENTS: &str = "PROFCOL_EBPF_MAPPINGS=events";
 
 #[test]
+#[ignore = "cargo xtask kernels runs it"]
 fn samples_by_events_on_linux_5_10() {
     check("5.10", "blocks", "events", BY_EVENTS);
 }
 
 #[test]
+#[ignore = "cargo xtask kernels runs it"]
 fn samples_by_events_on_linux_6_12() {
     check("6.12", "arena", "events", BY_EVENTS);
 }
 
 #[expect(clippy::print_stdout, reason = "what was measured is of interest")]
 fn check(version: &str, tables: &str, mappings: &str, environment: &str) {
-    let Some(kernels) = kernels() else {
-        return;
-    };
+    let kernels = kernels();
     let workshop = Workshop::open();
     let command = "c++ -O2 -fomit-frame-pointer -static chain.cc";
     let chain = workshop.build("chain", command).unwrap();

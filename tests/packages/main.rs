@@ -24,10 +24,9 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// It does not start before it is enabled, then follows the unit, and leaves nothing behind.
 #[test]
+#[ignore = "cargo xtask dist --test runs it"]
 fn the_debian_package_is_installed_started_upgraded_and_removed() {
-    let Some((packages, next)) = packages() else {
-        return;
-    };
+    let (packages, next) = packages();
     let system = std::env::var_os(SYSTEM).unwrap();
     let Some(mut host) = Host::unpack(Path::new(&system)) else {
         return;
@@ -74,10 +73,9 @@ fn the_debian_package_is_installed_started_upgraded_and_removed() {
 }
 
 #[test]
+#[ignore = "cargo xtask dist --test runs it"]
 fn lintian_reports_nothing() {
-    let Some((packages, _)) = packages() else {
-        return;
-    };
+    let (packages, _) = packages();
     let mut lintian = Command::new("lintian");
     // It warns when run as root.
     lintian.args(["--allow-root", "--fail-on", "error,warning"]);
@@ -86,10 +84,9 @@ fn lintian_reports_nothing() {
 }
 
 #[test]
+#[ignore = "cargo xtask dist --test runs it"]
 fn the_rpm_is_installed_upgraded_and_removed_in_a_root_of_its_own() {
-    let Some((packages, next)) = packages() else {
-        return;
-    };
+    let (packages, next) = packages();
     let place = tempfile::tempdir().unwrap();
     // There is no shell to run scripts.
     let rpm = |arguments: &[&str], file: Option<&Path>| {
@@ -140,10 +137,9 @@ fn the_rpm_is_installed_upgraded_and_removed_in_a_root_of_its_own() {
 }
 
 #[test]
+#[ignore = "cargo xtask dist --test runs it"]
 fn the_scripts_of_the_rpm_are_valid() {
-    let Some((packages, _)) = packages() else {
-        return;
-    };
+    let (packages, _) = packages();
     let mut rpm = Command::new("rpm");
     rpm.args(["--query", "--package", "--queryformat"]);
     rpm.arg("%{POSTIN}\\n%{PREUN}\\n%{POSTUN}\\n");
@@ -160,10 +156,9 @@ fn the_scripts_of_the_rpm_are_valid() {
 }
 
 #[test]
+#[ignore = "cargo xtask dist --test runs it"]
 fn the_image_runs_and_is_minimal() {
-    let Some((packages, _)) = packages() else {
-        return;
-    };
+    let (packages, _) = packages();
     let place = tempfile::tempdir().unwrap();
     let buildah = |arguments: &[&str]| {
         let mut buildah = Command::new("buildah");
@@ -201,10 +196,9 @@ fn the_image_runs_and_is_minimal() {
 }
 
 #[test]
+#[ignore = "cargo xtask dist --test runs it"]
 fn the_sbom_is_complete() {
-    let Some((packages, _)) = packages() else {
-        return;
-    };
+    let (packages, _) = packages();
     let text = fs::read_to_string(ending(&packages, ".cdx.json")).unwrap();
     let document: Value = serde_json::from_str(&text).unwrap();
     let components = document["components"].as_array().unwrap();
@@ -244,10 +238,9 @@ fn the_sbom_is_complete() {
 }
 
 #[test]
+#[ignore = "cargo xtask dist --test runs it"]
 fn the_checksums_match_the_files() {
-    let Some((packages, _)) = packages() else {
-        return;
-    };
+    let (packages, _) = packages();
     let mut check = Command::new("sha256sum");
     check.args(["--check", "--strict", "SHA256SUMS"]);
     let said = output(check.current_dir(&packages));
@@ -255,13 +248,11 @@ fn the_checksums_match_the_files() {
     assert_eq!(said.lines().count() + 1, files, "{said}");
 }
 
-fn packages() -> Option<(PathBuf, PathBuf)> {
-    let Some(packages) = std::env::var_os(PACKAGES).map(PathBuf::from) else {
-        println("skipped: `cargo xtask dist --test` runs this");
-        return None;
-    };
+fn packages() -> (PathBuf, PathBuf) {
+    let packages = std::env::var_os(PACKAGES).map(PathBuf::from);
+    let packages = packages.expect("`cargo xtask dist --test` sets PROFCOL_PACKAGES");
     let next = packages.with_file_name("packages-next");
-    Some((packages, next))
+    (packages, next)
 }
 
 /// The only file in a folder with this suffix.
@@ -281,7 +272,7 @@ fn output(command: &mut Command) -> String {
     said
 }
 
-#[expect(clippy::print_stdout, reason = "reports measurements and skips")]
+#[expect(clippy::print_stdout, reason = "reports measurements")]
 fn println(text: &str) {
     println!("{text}");
 }

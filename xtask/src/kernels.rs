@@ -84,7 +84,7 @@ const AARCH64: Machines = Machines {
     ],
 };
 
-const TESTS: [&str; 4] = ["test", "--test", "kernels", "--"];
+const TESTS: [&str; 5] = ["test", "--test", "kernels", "--", "--ignored"];
 
 /// The tests of `--quick`: the oldest and the newest kernel.
 const QUICK_TESTS: [&str; 3] = ["--exact", "samples_on_linux_5_10", "samples_on_linux_6_12"];
@@ -101,11 +101,15 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
         return Ok(());
     };
     tests.args(["--nocapture", "--test-threads=1"]);
-    if AARCH64.get(&folder(workspace), report)
-        && let Some(profcol) = cross::build(workspace, report)?
-    {
-        tests.env("PROFCOL_AARCH64", profcol);
-    }
+    // What is missing for aarch64 is reported here.
+    let profcol = match AARCH64.get(&folder(workspace), report) {
+        true => cross::build(workspace, report)?,
+        false => None,
+    };
+    match profcol {
+        Some(profcol) => tests.env("PROFCOL_AARCH64", profcol),
+        None => tests.args(["--skip", "aarch64"]),
+    };
     process::run(&mut tests)
 }
 

@@ -57,6 +57,7 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
         "--test",
         "kubernetes",
         "--",
+        "--ignored",
         "--nocapture",
     ];
     process::run(

@@ -21,7 +21,15 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let Some(system) = system(workspace, report)? else {
         return Ok(());
     };
-    let mut test = workspace.cargo(&["test", "--test", "systemd", "--", "--nocapture"]);
+    let arguments = [
+        "test",
+        "--test",
+        "systemd",
+        "--",
+        "--ignored",
+        "--nocapture",
+    ];
+    let mut test = workspace.cargo(&arguments);
     process::run(test.env("PROFCOL_SYSTEMD", system))
 }
 

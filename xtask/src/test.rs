@@ -1,6 +1,7 @@
 //! `cargo xtask test`: runs all tests, even on a fresh machine.
 //!
-//! Tests that need a real peer are `#[ignore]`d, so that plain `cargo test` stays fast and reports them as ignored.
+//! Tests that need a real peer are `#[ignore]`d, so that plain `cargo test` stays fast and reports them as ignored. So are
+//! those that need more preparation: other commands run these.
 //! Building the peers takes minutes, so it runs at low priority in parallel with the other tests.
 
 use std::fs;
@@ -16,7 +17,10 @@ use crate::{peers, process};
 /// The file to which tests append their skips: `LIST` of `tests/skip`.
 const SKIPS: &str = "PROFCOL_TEST_SKIPS";
 
-/// Ignored because it takes minutes, not because of the peers.
+/// The tests with the peers.
+const PEER_TESTS: &[&str] = &["otelcol", "transports"];
+
+/// Ignored because it takes minutes.
 const LONG: &str = "every_row_of_every_file_matches_readelf";
 
 /// End to end, from the kernel to symbolized profiles on a terminal and in files.
@@ -112,16 +116,49 @@ fn run_all(workspace: &Workspace, report: &mut Report, skips: &Path) -> Result<(
             .map_err(|_| anyhow!("the thread that builds the peers panicked"))?
     })?;
     if ready {
-        let ignored = [
-            "test",
-            "--workspace",
-            "--tests",
-            "--",
-            "--ignored",
-            "--skip",
-            LONG,
-        ];
+        let mut ignored = vec!["test", "--workspace"];
+        ignored.extend(PEER_TESTS.iter().flat_map(|test| ["--test", *test]));
+        ignored.extend(["--", "--ignored"]);
         cargo(&ignored)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::siblings::sources;
+
+    /// Why a test is ignored, and what runs it instead: the targets in `tests/`.
+    const IGNORED: &[(&str, &[&str])] = &[
+        ("needs the peers, see cargo xtask test", PEER_TESTS),
+        ("cargo xtask kernels runs it", &["kernels"]),
+        ("cargo xtask systemd runs it", &["systemd"]),
+        ("cargo xtask kubernetes-test runs it", &["kubernetes"]),
+        ("cargo xtask dist --test runs it", &["packages"]),
+    ];
+
+    #[test]
+    fn each_ignored_test_of_the_program_runs_elsewhere() {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests");
+        let mut found = BTreeSet::new();
+        for file in sources(&tests).unwrap() {
+            let text = fs::read_to_string(&file).unwrap();
+            let lines = text.lines().map(str::trim);
+            for why in lines.filter_map(|line| line.strip_prefix("#[ignore")) {
+                let target = file.strip_prefix(&tests).unwrap().with_extension("");
+                let target = target.iter().next().unwrap().to_str().unwrap().to_owned();
+                let runs = IGNORED.iter().any(|(reason, targets)| {
+                    why == format!(" = \"{reason}\"]") && targets.contains(&target.as_str())
+                });
+                assert!(runs, "{}: nothing runs it: {why}", file.display());
+                found.insert(target);
+            }
+        }
+        let listed = IGNORED.iter().flat_map(|(_, targets)| *targets);
+        let listed: BTreeSet<String> = listed.map(|&target| target.to_owned()).collect();
+        assert_eq!(found, listed);
+    }
 }

@@ -163,9 +163,17 @@ fn test(workspace: &Workspace, report: &mut Report, folder: &Path) -> Result<()>
     let Some(system) = systemd::system(workspace, report)? else {
         return Ok(());
     };
+    let arguments = [
+        "test",
+        "--test",
+        "packages",
+        "--",
+        "--ignored",
+        "--nocapture",
+    ];
     process::run(
         workspace
-            .cargo(&["test", "--test", "packages", "--", "--nocapture"])
+            .cargo(&arguments)
             .env("PROFCOL_SYSTEMD", system)
             .env("PROFCOL_PACKAGES", folder),
     )

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use profcol_processes::Host;
 use profcol_profile::{Attributes, Idx};
 use profcol_symbols::KernelSymbolizer;
+use profcol_test_skip::skip;
 
 use super::*;
 
@@ -127,10 +128,9 @@ fn kernel_function(name: &str) -> Option<u64> {
     let line = lines.find(|line| line.ends_with(&format!(" T {name}")));
     let address = line.and_then(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok());
     let address = address.filter(|&address| address > 0);
-    assert!(
-        address.is_some() || std::env::var_os("CI").is_none(),
-        "CI may read the kernel's addresses"
-    );
+    if address.is_none() {
+        skip("the kernel's addresses are readable by root only");
+    }
     address
 }
 
@@ -200,10 +200,7 @@ async fn symbolizes_a_kernel_with_the_same_build_id_of_any_host() {
     let names = KernelSymbolizer::read(|_| None).unwrap();
     let frame = names.find(start + 5);
     let Some(build_id) = frame.build_id else {
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "CI's kernel has a build id"
-        );
+        skip("the kernel has no build ID");
         return;
     };
     let at = At {

@@ -1,6 +1,6 @@
 //! Compares tables with the output of `readelf -wF`: each row is equal or unsupported, never different.
 
-#![allow(clippy::print_stdout, reason = "statistics and skipped tests")]
+#![allow(clippy::print_stdout, reason = "statistics")]
 
 mod readelf;
 
@@ -8,12 +8,11 @@ use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, SavedFp};
 use profcol_ebpf_common::table::PAGE_SIZE;
 use profcol_ebpf_unwind::{ElfCode, Table, UnwindTableError};
 use profcol_elf::{Machine, Segment};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 #[derive(Default)]
@@ -309,17 +308,9 @@ fn every_row_matches_readelf() {
     assert!(figures.unsupported * 100 < figures.oracle);
 }
 
-/// Compiles with a compiler that may be missing; returns whether it exists.
-/// Reports a skipped test, once; fails in CI.
+/// Reports a skipped test; false, for its caller to return.
 fn skip(why: &str) -> bool {
-    static REPORTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let is_ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
-    assert!(!is_ci, "{why}, and CI=true allows no skip");
-    let mut reported = REPORTED.lock().expect("no test panics with it");
-    if reported.insert(why.to_owned()) {
-        // Not with the macros, whose output is only shown for failed tests.
-        let _ = writeln!(io::stderr(), "skipped: {why}");
-    }
+    profcol_test_skip::skip(why);
     false
 }
 
