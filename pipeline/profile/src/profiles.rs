@@ -4,51 +4,76 @@
 //! and changed content is encoded on first use; unchanged batches leave as received. If only resources are read or
 //! changed, the rest stays undecoded [in the bytes](Opened) and is sent as slices of them. A batch waiting to be sent
 //! compressed is [kept](Profiles::keep_for) only in compressed form, and decompressed on demand.
+//!
+//! Validated bytes that fail to decode are a bug. The batch is empty then, but still counts its samples, as
+//! [lost](Profiles::lost_samples), so that an exporter accounts for them.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
 use crate::opened::Opened;
-use crate::read_failures::or_default;
+use crate::proto::WireError;
+use crate::read_failures::Decoded;
 use crate::wire::{self, Counts, Invalid, Reason, Skip};
 use crate::{Bound, Merger, Model, Pieces, Resource, SharedResource, heap, split};
 
 /// A batch of profiles: shared, cheap to clone, copy-on-write.
 #[derive(Clone)]
-pub struct Profiles(Arc<Batch>);
-
-struct Batch {
-    content: Content,
-    /// Values computed from the content so far.
-    counts: OnceLock<Counts>,
-    resources: OnceLock<Opened>,
-    model: OnceLock<Model>,
+pub struct Profiles {
+    content: Arc<Content>,
+    /// Whether this handle or a clone of it has read something that failed to decode, if it is tracked.
+    has_failed: Option<Arc<AtomicBool>>,
 }
 
 /// The stored content. All else is derived from it on demand.
 enum Content {
-    /// Wire bytes, as received or encoded.
-    Wire(Bytes),
-    /// Wire bytes received compressed.
+    Encoded(Encoded),
+    Model(Plain),
+}
+
+/// Wire bytes, with what was derived from them so far.
+struct Encoded {
+    form: Form,
+    counts: Counts,
+    model: OnceLock<Decoded<Model>>,
+}
+
+enum Form {
+    /// As received or encoded.
+    Wire { wire: Bytes, resources: Resources },
+    /// Received compressed.
     Compressed {
         packed: Packed,
-        wire: OnceLock<Bytes>,
+        wire: OnceLock<Decoded<Bytes>>,
+        resources: Resources,
     },
-    /// Wire bytes with changed resources.
+    /// With changed resources.
     Edited {
         opened: Opened,
-        pieces: OnceLock<Vec<Bytes>>,
+        pieces: OnceLock<Decoded<Vec<Bytes>>>,
         wire: OnceLock<Bytes>,
     },
-    /// Wire bytes in consecutive pieces.
+    /// In consecutive pieces.
     Pieces {
         pieces: Vec<Bytes>,
         wire: OnceLock<Bytes>,
+        resources: Resources,
     },
-    /// The decoded model.
-    Model { model: Model, wire: OnceLock<Bytes> },
+}
+
+type Resources = OnceLock<Decoded<Opened>>;
+
+/// The decoded model, with what was derived from it so far.
+#[derive(Default)]
+struct Plain {
+    model: Model,
+    /// Samples of the batch that are missing in the model because they failed to decode.
+    lost_samples: usize,
+    wire: OnceLock<Bytes>,
+    counts: OnceLock<Counts>,
 }
 
 /// Compressed wire bytes as received, in an encoding this crate knows only by name.
@@ -94,7 +119,7 @@ impl Profiles {
         let refused = match wire::validate(&wire) {
             Ok(counts) => {
                 return Ok(Received {
-                    profiles: Self::new(Content::Wire(wire), Some(counts)),
+                    profiles: Self::encoded(Form::wire(wire), counts),
                     repaired: BTreeMap::new(),
                 });
             }
@@ -112,72 +137,139 @@ impl Profiles {
     }
 
     pub fn from_model(model: Model) -> Self {
-        let wire = OnceLock::new();
-        Self::new(Content::Model { model, wire }, None)
+        Self::with_lost(model, 0)
     }
 
-    fn new(content: Content, counts: Option<Counts>) -> Self {
-        Self(Arc::new(Batch {
-            content,
-            counts: counts.map_or_else(OnceLock::new, OnceLock::from),
-            resources: OnceLock::new(),
+    /// A batch of the model's samples and of others that failed to decode.
+    fn with_lost(model: Model, lost_samples: usize) -> Self {
+        Self::new(Content::Model(Plain {
+            model,
+            lost_samples,
+            ..Plain::default()
+        }))
+    }
+
+    fn encoded(form: Form, counts: Counts) -> Self {
+        Self::new(Content::Encoded(Encoded {
+            form,
+            counts,
             model: OnceLock::new(),
         }))
+    }
+
+    fn new(content: Content) -> Self {
+        Self {
+            content: Arc::new(content),
+            has_failed: None,
+        }
+    }
+
+    /// Makes [`lost_samples`](Self::lost_samples) include samples that this handle and its clones fail to decode.
+    pub fn tracked(self) -> Self {
+        Self {
+            has_failed: Some(Arc::default()),
+            ..self
+        }
+    }
+
+    /// How many of the [samples](Self::sample_count) failed to decode: before this batch was made from others, or as
+    /// this [tracked](Self::tracked) handle was read.
+    pub fn lost_samples(&self) -> usize {
+        match &*self.content {
+            Content::Model(decoded) => decoded.lost_samples,
+            Content::Encoded(encoded) if self.has_failed() => encoded.counts.samples,
+            Content::Encoded(_) => 0,
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        let has_failed = self.has_failed.as_ref();
+        has_failed.is_some_and(|has_failed| has_failed.load(Ordering::Relaxed))
+    }
+
+    /// The value; if it failed to decode, the handle records that.
+    fn track<'a, T>(&self, decoded: &'a Decoded<T>) -> &'a T {
+        if let Some(has_failed) = &self.has_failed
+            && decoded.has_failed
+        {
+            has_failed.store(true, Ordering::Relaxed);
+        }
+        &decoded.value
     }
 
     /// Keeps the compressed body along with the wire bytes, so that an exporter with the same compression need not
     /// compress again. Only for unchanged batches.
     pub fn with_compressed(self, compressed: Compressed) -> Self {
-        let Content::Wire(wire) = &self.0.content else {
+        let Content::Encoded(encoded) = &*self.content else {
             return self;
         };
-        let packed = Packed {
-            compressed,
-            plain_len: wire.len(),
+        let Form::Wire { wire, .. } = &encoded.form else {
+            return self;
         };
-        let wire = OnceLock::from(wire.clone());
-        Self::new(Content::Compressed { packed, wire }, self.known_counts())
+        let form = Form::Compressed {
+            packed: Packed {
+                compressed,
+                plain_len: wire.len(),
+            },
+            wire: OnceLock::from(Decoded::from(wire.clone())),
+            resources: OnceLock::new(),
+        };
+        Self::encoded(form, encoded.counts)
     }
 
     /// The decoded content.
     pub fn model(&self) -> &Model {
-        match &self.0.content {
-            Content::Model { model, .. } => model,
-            _ => self.0.model.get_or_init(|| {
-                let model = wire::decode(self.wire(), &Skip::default());
-                or_default("model", model)
-            }),
+        match &*self.content {
+            Content::Model(decoded) => &decoded.model,
+            Content::Encoded(encoded) => {
+                let decode = |wire: &Bytes| wire::decode(wire, &Skip::default());
+                let decode = || self.decode("model", decode);
+                self.track(encoded.model.get_or_init(decode))
+            }
         }
     }
 
     /// The decoded content, copied if the batch is shared.
     pub fn into_model(self) -> Model {
         self.model();
-        match Arc::try_unwrap(self.0) {
-            Ok(batch) => match batch.content {
-                Content::Model { model, .. } => model,
-                _ => batch.model.into_inner().unwrap_or_default(),
-            },
-            Err(shared) => Self(shared).model().clone(),
+        let has_failed = self.has_failed;
+        match Arc::try_unwrap(self.content) {
+            Ok(Content::Model(decoded)) => decoded.model,
+            Ok(Content::Encoded(encoded)) => {
+                let model = encoded.model.into_inner();
+                model.map(|decoded| decoded.value).unwrap_or_default()
+            }
+            Err(content) => {
+                let shared = Self {
+                    content,
+                    has_failed,
+                };
+                shared.model().clone()
+            }
         }
     }
 
     /// Changes the decoded content, copied first if the batch is shared.
     pub fn edit<R>(&mut self, edit: impl FnOnce(&mut Model) -> R) -> R {
-        let mut model = std::mem::take(self).into_model();
+        let batch = std::mem::take(self).tracked();
+        batch.model();
+        let lost_samples = batch.lost_samples();
+        let mut model = batch.into_model();
         let result = edit(&mut model);
-        *self = Self::from_model(model);
+        *self = Self::with_lost(model, lost_samples);
         result
     }
 
     /// All resources in order, without decoding samples and tables.
     pub fn resources(&self) -> Vec<SharedResource> {
-        if let Some(opened) = self.opened() {
-            return opened.resources().cloned().collect();
+        match &*self.content {
+            Content::Encoded(encoded) => self.opened(encoded).resources().cloned().collect(),
+            Content::Model(decoded) => {
+                let rows = decoded.model.resources.iter();
+                rows.map(|row| SharedResource::new(row.resource.clone().unwrap_or_default()))
+                    .collect()
+            }
         }
-        let rows = self.model().resources.iter();
-        rows.map(|row| SharedResource::new(row.resource.clone().unwrap_or_default()))
-            .collect()
     }
 
     /// Replaces resources, in order; `None` keeps one. Samples and tables are neither decoded nor encoded. If nothing
@@ -186,15 +278,16 @@ impl Profiles {
         if new.iter().all(Option::is_none) {
             return;
         }
-        if let Some(opened) = self.opened() {
-            let mut opened = opened.clone();
+        if let Content::Encoded(encoded) = &*self.content {
+            let batch = self.clone().tracked();
+            let mut opened = batch.opened(encoded).clone();
             opened.replace(new);
-            let edited = Content::Edited {
+            let form = Form::Edited {
                 opened,
                 pieces: OnceLock::new(),
                 wire: OnceLock::new(),
             };
-            *self = Self::new(edited, self.known_counts());
+            *self = batch.or_lost(form, encoded.counts);
             return;
         }
         self.edit(|model| {
@@ -232,13 +325,19 @@ impl Profiles {
             return first;
         };
         let mut merger = Merger::new();
+        let mut samples = 0;
         for batch in [first, second].into_iter().chain(batches) {
-            match batch.decoded() {
-                Some(model) => merger.add(model),
-                None => or_default("tables to merge", merger.add_wire(batch.wire())),
+            samples += batch.sample_count();
+            if batch.is_decoded() {
+                merger.add(batch.model());
+            } else {
+                let added = merger.add_wire(&batch.to_wire());
+                Decoded::of("tables to merge", added);
             }
         }
-        Self::from_model(merger.finish())
+        let merged = merger.finish();
+        let lost_samples = samples.saturating_sub(merged.sample_count());
+        Self::with_lost(merged, lost_samples)
     }
 
     /// Splits a batch into pieces of at most `bound`; a batch within it is returned unchanged.
@@ -253,9 +352,15 @@ impl Profiles {
                 oversize: None,
             };
         }
-        let Pieces { pieces, oversize } = split(self.model(), bound);
+        let batch = self.clone().tracked();
+        let Pieces { pieces, oversize } = split(batch.model(), bound);
+        let mut pieces: Vec<Self> = pieces.into_iter().map(Self::from_model).collect();
+        match batch.lost_samples() {
+            0 => {}
+            lost_samples => pieces.push(Self::with_lost(Model::default(), lost_samples)),
+        }
         Pieces {
-            pieces: pieces.into_iter().map(Self::from_model).collect(),
+            pieces,
             oversize: oversize.map(Self::from_model),
         }
     }
@@ -275,71 +380,95 @@ impl Profiles {
 
     /// Length of [`to_wire`](Self::to_wire); encodes if needed.
     pub fn encoded_len(&self) -> usize {
-        match (&self.0.content, self.pieces()) {
-            (Content::Compressed { packed, .. }, _) => packed.plain_len,
-            (_, Some(pieces)) => pieces.iter().map(Bytes::len).sum(),
-            (_, None) => self.wire().len(),
+        match (self.packed(), self.pieces()) {
+            (Some(packed), _) => packed.plain_len,
+            (None, Some(pieces)) => pieces.iter().map(Bytes::len).sum(),
+            (None, None) => self.wire().len(),
         }
     }
 
     /// Keeps only the form sent by an exporter that forwards bodies in this encoding unchanged; `None` forwards none.
     /// For batches that may be queued.
     pub fn keep_for(&mut self, encoding: Option<&str>) {
-        let content = match &self.0.content {
-            Content::Compressed { packed, .. } if encoding == Some(packed.compressed.encoding) => {
-                let wire = OnceLock::new();
-                let packed = packed.clone();
-                Content::Compressed { packed, wire }
+        let Content::Encoded(encoded) = &*self.content else {
+            return;
+        };
+        let form = match &encoded.form {
+            Form::Compressed { packed, .. } if encoding == Some(packed.compressed.encoding) => {
+                Form::Compressed {
+                    packed: packed.clone(),
+                    wire: OnceLock::new(),
+                    resources: OnceLock::new(),
+                }
             }
-            Content::Compressed { .. } => {
-                let wire = self.to_wire();
+            Form::Compressed { .. } => {
+                let reader = self.clone().tracked();
+                let form = Form::wire(reader.to_wire());
+                if reader.has_failed() {
+                    *self = reader.or_lost(form, encoded.counts);
+                    return;
+                }
+                drop(reader);
                 // Leave a shared batch to its other holders.
-                if let Some(batch) = Arc::get_mut(&mut self.0) {
-                    batch.content = Content::Wire(wire);
-                    batch.resources = OnceLock::new();
+                if let Some(Content::Encoded(encoded)) = Arc::get_mut(&mut self.content) {
+                    encoded.form = form;
                 }
                 return;
             }
             // The decoded model is shared with other holders.
-            _ if self.0.model.get().is_some() => return,
-            Content::Wire(wire) if self.0.resources.get().is_some() => Content::Wire(wire.clone()),
-            Content::Edited { .. } => Content::Pieces {
-                pieces: self.to_pieces(),
-                wire: OnceLock::new(),
-            },
-            Content::Wire(_) | Content::Pieces { .. } | Content::Model { .. } => return,
+            _ if encoded.model.get().is_some() => return,
+            Form::Wire { wire, resources } if resources.get().is_some() => Form::wire(wire.clone()),
+            Form::Edited { .. } => {
+                let reader = self.clone().tracked();
+                let form = Form::Pieces {
+                    pieces: reader.to_pieces(),
+                    wire: OnceLock::new(),
+                    resources: OnceLock::new(),
+                };
+                *self = reader.or_lost(form, encoded.counts);
+                return;
+            }
+            Form::Wire { .. } | Form::Pieces { .. } => return,
         };
-        let counts = match &content {
-            Content::Compressed { .. } => Some(self.counts()),
-            _ => self.known_counts(),
-        };
-        *self = Self::new(content, counts);
+        *self = Self::encoded(form, encoded.counts);
+    }
+
+    /// The bytes in another form; without samples if this tracked handle failed to read them.
+    fn or_lost(&self, form: Form, counts: Counts) -> Self {
+        match self.has_failed() {
+            true => Self::with_lost(Model::default(), counts.samples),
+            false => Self::encoded(form, counts),
+        }
     }
 
     /// The compressed body as received, if unchanged.
     pub fn compressed(&self) -> Option<&Compressed> {
-        match &self.0.content {
-            Content::Compressed { packed, .. } => Some(&packed.compressed),
+        self.packed().map(|packed| &packed.compressed)
+    }
+
+    fn packed(&self) -> Option<&Packed> {
+        match &*self.content {
+            Content::Encoded(Encoded {
+                form: Form::Compressed { packed, .. },
+                ..
+            }) => Some(packed),
             _ => None,
         }
     }
 
     pub fn counts(&self) -> Counts {
-        *self.0.counts.get_or_init(|| {
-            let model = self.model();
-            Counts {
-                resources: model.resources.len(),
-                profiles: model.profiles().count(),
-                samples: model.sample_count(),
+        match &*self.content {
+            Content::Encoded(encoded) => encoded.counts,
+            Content::Model(decoded) => *decoded.counts.get_or_init(|| Counts {
+                resources: decoded.model.resources.len(),
+                profiles: decoded.model.profiles().count(),
+                samples: decoded.model.sample_count() + decoded.lost_samples,
                 undecoded_size: 0,
-            }
-        })
+            }),
+        }
     }
 
-    fn known_counts(&self) -> Option<Counts> {
-        self.0.counts.get().copied()
-    }
-
+    /// Includes [lost](Self::lost_samples) ones.
     pub fn sample_count(&self) -> usize {
         self.counts().samples
     }
@@ -348,9 +477,11 @@ impl Profiles {
         self.counts().profiles
     }
 
-    /// Number of observations, see [`Model::observation_count`]. Decodes the batch.
+    /// Number of observations, see [`Model::observation_count`]; one for each sample that failed to decode. Decodes
+    /// the batch.
     pub fn observation_count(&self) -> u64 {
-        self.model().observation_count()
+        let batch = self.clone().tracked();
+        batch.model().observation_count() + batch.lost_samples() as u64
     }
 
     /// The body as received, possibly compressed, or the encoded changed content.
@@ -368,76 +499,137 @@ impl Profiles {
 
     /// Estimated memory of the batch.
     pub fn heap_size(&self) -> usize {
-        let len = |wire: &OnceLock<Bytes>| wire.get().map_or(0, Bytes::len);
-        let total = |pieces: &[Bytes]| pieces.iter().map(Bytes::len).sum::<usize>();
-        let content = match &self.0.content {
-            Content::Wire(wire) => wire.len(),
-            Content::Compressed { packed, wire } => packed.compressed.bytes.len() + len(wire),
-            Content::Edited {
-                opened,
-                pieces,
-                wire,
-            } => opened.heap_size() + pieces.get().map_or(0, |it| total(it)) + len(wire),
-            Content::Pieces { pieces, wire } => total(pieces) + len(wire),
-            Content::Model { model, wire } => heap::model_size(model) + len(wire),
+        let content = match &*self.content {
+            Content::Encoded(encoded) => encoded.heap_size(),
+            Content::Model(Plain { model, wire, .. }) => {
+                heap::model_size(model) + wire.get().map_or(0, Bytes::len)
+            }
         };
-        let model = self.0.model.get().map_or(0, heap::model_size);
-        let resources = self.0.resources.get().map_or(0, Opened::heap_size);
-        size_of::<Batch>() + content + model + resources
+        size_of::<Content>() + content
     }
 
-    /// The content, if already decoded.
-    fn decoded(&self) -> Option<&Model> {
-        match &self.0.content {
-            Content::Model { model, .. } => Some(model),
-            _ => self.0.model.get(),
+    fn is_decoded(&self) -> bool {
+        match &*self.content {
+            Content::Encoded(encoded) => encoded.model.get().is_some(),
+            Content::Model(_) => true,
         }
     }
 
     fn wire(&self) -> &Bytes {
-        match &self.0.content {
-            Content::Wire(wire) => wire,
-            Content::Compressed { packed, wire } => wire.get_or_init(|| packed.decompress()),
-            Content::Edited { wire, .. } | Content::Pieces { wire, .. } => {
-                wire.get_or_init(|| self.pieces().unwrap_or_default().concat().into())
+        let encoded = match &*self.content {
+            Content::Encoded(encoded) => encoded,
+            Content::Model(Plain { model, wire, .. }) => {
+                return wire.get_or_init(|| wire::encode(model));
             }
-            Content::Model { model, wire } => wire.get_or_init(|| wire::encode(model)),
+        };
+        match &encoded.form {
+            Form::Wire { wire, .. } => wire,
+            Form::Compressed { packed, wire, .. } => {
+                self.track(wire.get_or_init(|| packed.decompress()))
+            }
+            Form::Edited { wire, .. } | Form::Pieces { wire, .. } => {
+                let pieces = self.pieces().unwrap_or_default();
+                wire.get_or_init(|| pieces.concat().into())
+            }
         }
     }
 
     /// The pieces, if the wire bytes are in pieces.
     fn pieces(&self) -> Option<&[Bytes]> {
-        match &self.0.content {
-            Content::Edited { opened, pieces, .. } => {
-                Some(pieces.get_or_init(|| or_default("resources", opened.to_wire())))
+        let Content::Encoded(encoded) = &*self.content else {
+            return None;
+        };
+        match &encoded.form {
+            Form::Edited { opened, pieces, .. } => {
+                let encode = || Decoded::of("resources", opened.to_wire());
+                let pieces: &Vec<Bytes> = self.track(pieces.get_or_init(encode));
+                Some(pieces)
             }
-            Content::Pieces { pieces, .. } => Some(pieces),
-            _ => None,
+            Form::Pieces { pieces, .. } => Some(pieces),
+            Form::Wire { .. } | Form::Compressed { .. } => None,
         }
     }
 
-    /// The extracted resources, if there are wire bytes.
-    fn opened(&self) -> Option<&Opened> {
-        match &self.0.content {
-            Content::Edited { opened, .. } => Some(opened),
-            Content::Model { .. } => None,
-            _ => Some(self.0.resources.get_or_init(|| {
-                let opened = Opened::read(self.to_wire());
-                or_default("resources", opened)
-            })),
+    /// The extracted resources of wire bytes.
+    fn opened<'a>(&self, encoded: &'a Encoded) -> &'a Opened {
+        match &encoded.form {
+            Form::Edited { opened, .. } => opened,
+            Form::Wire { resources, .. }
+            | Form::Compressed { resources, .. }
+            | Form::Pieces { resources, .. } => {
+                let read = |wire: &Bytes| Opened::read(wire.clone());
+                self.track(resources.get_or_init(|| self.decode("resources", read)))
+            }
+        }
+    }
+
+    fn decode<T: Default>(
+        &self,
+        part: &'static str,
+        decode: impl FnOnce(&Bytes) -> Result<T, WireError>,
+    ) -> Decoded<T> {
+        let reader = self.clone().tracked();
+        let mut decoded = Decoded::of(part, decode(reader.wire()));
+        decoded.has_failed |= reader.has_failed();
+        decoded
+    }
+}
+
+impl Encoded {
+    fn heap_size(&self) -> usize {
+        let len = |wire: &OnceLock<Bytes>| wire.get().map_or(0, Bytes::len);
+        let total = |pieces: &[Bytes]| pieces.iter().map(Bytes::len).sum::<usize>();
+        let opened = |resources: &Resources| {
+            let decoded = resources.get();
+            decoded.map_or(0, |decoded| decoded.value.heap_size())
+        };
+        let form = match &self.form {
+            Form::Wire { wire, resources } => wire.len() + opened(resources),
+            Form::Compressed {
+                packed,
+                wire,
+                resources,
+            } => {
+                let wire = wire.get().map_or(0, |wire| wire.value.len());
+                packed.compressed.bytes.len() + wire + opened(resources)
+            }
+            Form::Edited {
+                opened,
+                pieces,
+                wire,
+            } => {
+                let pieces = pieces.get().map_or(0, |pieces| total(&pieces.value));
+                opened.heap_size() + pieces + len(wire)
+            }
+            Form::Pieces {
+                pieces,
+                wire,
+                resources,
+            } => total(pieces) + len(wire) + opened(resources),
+        };
+        let model = self.model.get();
+        form + model.map_or(0, |model| heap::model_size(&model.value))
+    }
+}
+
+impl Form {
+    fn wire(wire: Bytes) -> Self {
+        Self::Wire {
+            wire,
+            resources: OnceLock::new(),
         }
     }
 }
 
 impl Packed {
-    fn decompress(&self) -> Bytes {
+    fn decompress(&self) -> Decoded<Bytes> {
         let Compressed {
             encoding,
             bytes,
             decompress,
         } = &self.compressed;
         let plain = decompress(encoding, bytes, self.plain_len);
-        or_default("compressed bytes", plain.ok_or("failed to decompress"))
+        Decoded::of("compressed bytes", plain.ok_or("failed to decompress"))
     }
 }
 
@@ -455,17 +647,23 @@ impl From<Model> for Profiles {
 
 impl std::fmt::Debug for Profiles {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let content = match &self.0.content {
-            Content::Wire(_) => "wire",
-            Content::Compressed { .. } => "compressed",
-            Content::Edited { .. } => "edited",
-            Content::Pieces { .. } => "pieces",
-            Content::Model { .. } => "model",
+        let content = match &*self.content {
+            Content::Encoded(encoded) => match &encoded.form {
+                Form::Wire { .. } => "wire",
+                Form::Compressed { .. } => "compressed",
+                Form::Edited { .. } => "edited",
+                Form::Pieces { .. } => "pieces",
+            },
+            Content::Model(_) => "model",
+        };
+        let counts = match &*self.content {
+            Content::Encoded(encoded) => Some(&encoded.counts),
+            Content::Model(decoded) => decoded.counts.get(),
         };
         f.debug_struct("Profiles")
             .field("content", &content)
-            .field("decoded", &self.decoded().is_some())
-            .field("counts", &self.0.counts.get())
+            .field("decoded", &self.is_decoded())
+            .field("counts", &counts)
             .finish()
     }
 }
@@ -475,18 +673,22 @@ mod tests {
     use super::*;
     use crate::read_failures;
 
+    const SAMPLES: usize = 9;
+
     /// Bytes that only a bug in validation would accept.
     fn unreadable(wire: &'static [u8]) -> Profiles {
         let counts = Counts {
-            samples: 9,
+            samples: SAMPLES,
             ..Counts::default()
         };
-        Profiles::new(Content::Wire(Bytes::from_static(wire)), Some(counts))
+        Profiles::encoded(Form::wire(Bytes::from_static(wire)), counts)
     }
+
+    const UNREADABLE: [&[u8]; 3] = [b"\x12\x05\xff", b"\x0a\x03\x0a\x7f\x00", b"\xff"];
 
     #[test]
     fn unreadable_bytes_lose_only_their_content() {
-        for wire in [&b"\x12\x05\xff"[..], b"\x0a\x03\x0a\x7f\x00", b"\xff"] {
+        for wire in UNREADABLE {
             let before = read_failures();
             assert!(unreadable(wire).model().resources.is_empty(), "{wire:?}");
             assert!(read_failures() > before, "{wire:?}");
@@ -500,15 +702,58 @@ mod tests {
             let pieces = batch.split(Bound::Samples(1)).pieces;
             Profiles::merge([unreadable(wire), Profiles::merge(pieces)]).into_model();
         }
-        let packed = Compressed {
-            encoding: "gzip",
-            bytes: Bytes::from_static(b"damaged"),
-            decompress: |_, _, _| None,
-        };
-        let mut batch = unreadable(b"").with_compressed(packed);
+        let mut batch = unreadable(b"").with_compressed(damaged());
         batch.keep_for(Some("gzip"));
         let before = read_failures();
         assert!(batch.to_wire().is_empty());
         assert!(read_failures() > before);
+    }
+
+    fn damaged() -> Compressed {
+        Compressed {
+            encoding: "gzip",
+            bytes: Bytes::from_static(b"damaged"),
+            decompress: |_, _, _| None,
+        }
+    }
+
+    #[test]
+    fn every_lost_sample_is_counted() {
+        let lost = |batch: &Profiles| (batch.sample_count(), batch.lost_samples());
+        let all_lost = (SAMPLES, SAMPLES);
+        for wire in UNREADABLE {
+            let shared = unreadable(wire).tracked();
+            let forwards = shared.clone().tracked();
+            shared.clone().model();
+            assert_eq!(lost(&shared), all_lost, "{wire:?}");
+            assert_eq!(shared.observation_count(), SAMPLES as u64, "{wire:?}");
+            // Another exporter sends the bytes as received.
+            forwards.to_wire();
+            assert_eq!(lost(&forwards), (SAMPLES, 0), "{wire:?}");
+            assert_eq!(lost(&shared.tracked()), (SAMPLES, 0), "{wire:?}");
+
+            let mut edited = unreadable(wire);
+            edited.edit(|_| ());
+            assert_eq!(lost(&edited), all_lost, "{wire:?}");
+            let merged = Profiles::merge([edited, unreadable(wire), Profiles::default()]);
+            assert_eq!(lost(&merged), (2 * SAMPLES, 2 * SAMPLES), "{wire:?}");
+            let pieces = merged.split(Bound::Samples(1)).pieces;
+            let pieces = pieces.iter().map(Profiles::lost_samples);
+            assert_eq!(pieces.sum::<usize>(), 2 * SAMPLES, "{wire:?}");
+        }
+        let mut replaced = unreadable(b"\xff");
+        replaced.replace_resources(vec![Some(SharedResource::new(Resource::default()))]);
+        assert_eq!(lost(&replaced), all_lost);
+
+        for encoding in [None, Some("gzip")] {
+            let mut batch = unreadable(b"").with_compressed(damaged());
+            // Forgets the decompressed bytes.
+            batch.keep_for(Some("gzip"));
+            batch.keep_for(encoding);
+            let batch = batch.tracked();
+            batch.model();
+            batch.resources();
+            assert_eq!(lost(&batch), all_lost, "{encoding:?}");
+        }
     }
 }

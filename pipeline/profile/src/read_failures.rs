@@ -12,18 +12,38 @@ pub fn read_failures() -> u64 {
     READ_FAILURES.load(Ordering::Relaxed)
 }
 
-/// The value, or an empty one on failure.
-pub(crate) fn or_default<T: Default, E: std::fmt::Display>(
-    part: &'static str,
-    read: Result<T, E>,
-) -> T {
-    read.unwrap_or_else(|error| {
-        READ_FAILURES.fetch_add(1, Ordering::Relaxed);
-        tracing::error!(
-            part,
-            %error,
-            "Failed to decode a validated batch; the part is dropped. This is a bug in profcol: please report it."
-        );
-        T::default()
-    })
+/// Something read from validated bytes; an empty value if that failed.
+pub(crate) struct Decoded<T> {
+    pub value: T,
+    pub has_failed: bool,
+}
+
+impl<T: Default> Decoded<T> {
+    /// Logs and counts a failure.
+    pub fn of<E: std::fmt::Display>(part: &'static str, read: Result<T, E>) -> Self {
+        match read {
+            Ok(value) => Self::from(value),
+            Err(error) => {
+                READ_FAILURES.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(
+                    part,
+                    %error,
+                    "Failed to decode a validated batch; the part is dropped. This is a bug in profcol: please report it."
+                );
+                Self {
+                    value: T::default(),
+                    has_failed: true,
+                }
+            }
+        }
+    }
+}
+
+impl<T> From<T> for Decoded<T> {
+    fn from(value: T) -> Self {
+        Self {
+            value,
+            has_failed: false,
+        }
+    }
 }

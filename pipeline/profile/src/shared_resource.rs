@@ -11,7 +11,7 @@ use bytes::Bytes;
 use foldhash::SharedSeed;
 use foldhash::fast::SeedableRandomState;
 
-use crate::read_failures::or_default;
+use crate::read_failures::Decoded;
 use crate::{Resource, heap, wire};
 
 /// A resource; cheap to clone, compare and hash. Equal if the bytes are equal.
@@ -75,7 +75,7 @@ impl SharedResource {
     fn read(&self) -> &Arc<Resource> {
         self.0.content.get_or_init(|| {
             let read = wire::decode_resource(self.wire());
-            Arc::new(or_default("resource", read))
+            Arc::new(Decoded::of("resource", read).value)
         })
     }
 }
