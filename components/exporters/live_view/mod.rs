@@ -17,19 +17,17 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use profcol_component::{
     Batch, BuildContext, BuildError, Capabilities, Check, Delivered, Delivery, Exporter, Factory,
-    Gauge, Handles, Listening, RecentLog, Refusal, RunError, Stability, StartError, Stop,
+    Gauge, Handles, Listening, RecentLog, Refusal, RunError, Stability, StartError, Stop, place,
 };
+use profcol_history::{Extent, Flush, History, Limits, Recent};
 use profcol_net::auth::ServerAuth;
 use profcol_net::{AllowedHosts, HttpServer, ServerError};
-
 use tokio::sync::Notify;
 
 use self::api::Api;
 use self::config::DEFAULT_ENDPOINT;
 pub use self::config::LiveViewConfig;
 use self::service::Service;
-use crate::shared::place;
-use profcol_history::{Extent, Flush, History, Limits, Recent};
 
 /// How long requests in flight may take after a stop.
 const GRACE: Duration = Duration::from_secs(1);
@@ -191,13 +189,6 @@ impl Exporter for LiveView {
         handles.add(Recent::new(Arc::clone(&self.history)));
     }
 
-    async fn check(&self) -> Vec<Check> {
-        match self.config.archive() {
-            Some(archive) => place::of_directory(&archive.directory, true).await,
-            None => Vec::new(),
-        }
-    }
-
     async fn start(&self) -> Result<(), StartError> {
         if let Some(options) = self.config.archive() {
             let (history, id) = (Arc::clone(&self.history), self.id.clone());
@@ -215,15 +206,19 @@ impl Exporter for LiveView {
     }
 
     async fn check(&self) -> Vec<Check> {
-        if !self.config.page {
-            return Vec::new();
+        let mut checks = Vec::new();
+        if let Some(archive) = self.config.archive() {
+            checks.extend(place::of_directory(&archive.directory, true).await);
         }
-        let endpoint = &self.config.endpoint;
-        let listening = Listening {
-            may_move: endpoint == DEFAULT_ENDPOINT,
-            ..Listening::new("listen", endpoint, false, self.auth.is_some())
-        };
-        listening.check().await
+        if self.config.page {
+            let endpoint = &self.config.endpoint;
+            let listening = Listening {
+                may_move: endpoint == DEFAULT_ENDPOINT,
+                ..Listening::new("listen", endpoint, false, self.auth.is_some())
+            };
+            checks.extend(listening.check().await);
+        }
+        checks
     }
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {

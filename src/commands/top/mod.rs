@@ -30,7 +30,7 @@ use super::run::{Session, in_runtime, serve};
 use super::{CommandError, load};
 use crate::cli::{Configuration, Top};
 use crate::privileges;
-use crate::stderr::tell;
+use crate::stderr::print;
 
 /// Default of `--window` on a terminal.
 const WINDOW: Duration = Duration::from_secs(10);
@@ -87,7 +87,7 @@ pub fn top(top: &Top, on_top: &Configuration) -> Result<(), CommandError> {
     let report = in_runtime(serve(&loaded.document, &telemetry, session));
     // Now that the screen is gone.
     for line in telemetry.log.since(0).lines {
-        tell(&format!("{line}\n"));
+        print(&format!("{line}\n"));
     }
     let report = report?;
     if let Some(error) = failure.lock().take() {
