@@ -138,6 +138,8 @@ pub fn settings() -> Option<&'static Settings> {
         page_shift: 12,
         count_buffer: 0,
         mappings: 0,
+        context_parts: 0,
+        unused: 0,
         user_regs_offset: 0,
     };
     Some(&SETTINGS)

@@ -12,6 +12,7 @@ mod chains;
 mod choice;
 mod clock;
 mod completeness;
+mod contexts;
 mod distribution;
 mod doctor;
 mod examples;

@@ -50,6 +50,9 @@ const REPEATED: &[&str] = &[
     "host.id",
     "systemd.machine_id",
     "systemd.owner_uid",
+    // By the link.
+    "process.context.label.span_id",
+    "process.context.label.trace_id",
     // By the last frame.
     "profcol.stack.end_reason",
 ];

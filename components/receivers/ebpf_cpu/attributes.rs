@@ -61,7 +61,7 @@ attributes! {
     cpu: "cpu.logical_number", true;
     /// The ID of the goroutine that the thread runs, in Go programs.
     goroutine: "go.goroutine.id", true;
-    /// The labels that the program gave to the goroutine, each as `process.context.label.<key>`.
+    /// The labels that the program gave to the goroutine or the thread, each as `process.context.label.<key>`.
     labels: "process.context.label", true;
 }
 
@@ -69,7 +69,7 @@ impl Attributes {
     /// What to read of the contexts of threads.
     pub fn context_parts(&self) -> u32 {
         let of = |is_on: bool, part: u32| if is_on { part } else { 0 };
-        of(self.goroutine, part::GOROUTINE) | of(self.labels, part::LABELS)
+        of(self.goroutine, part::GOROUTINE) | of(self.labels, part::LABELS) | part::LINK
     }
 
     /// Clears disabled attributes, so that samples that differ only in them are merged.

@@ -34,10 +34,22 @@ impl ThreadContext {
         let goroutine = i64::try_from(context.goroutine);
         Self {
             goroutine: goroutine.ok().filter(|&id| id > 0),
-            link: link(&labels).unwrap_or_default(),
+            link: match context.span_id {
+                0 => link(&labels).unwrap_or_default(),
+                span_id => Link {
+                    trace_id: trace_id(context.trace_id),
+                    span_id: span_id.to_le_bytes(),
+                },
+            },
             labels,
         }
     }
+}
+
+/// As in the memory of the process.
+fn trace_id(words: [u64; 2]) -> [u8; 16] {
+    let [low, high] = words.map(u128::from);
+    (high << 64 | low).to_le_bytes()
 }
 
 /// The text; its last character may be incomplete.
@@ -81,6 +93,7 @@ mod tests {
 
     fn of(labels: &[(&[u8], &[u8])]) -> ThreadContext {
         let mut bytes = 42u64.to_le_bytes().to_vec();
+        bytes.extend([0; 24]);
         for (key, value) in labels {
             bytes.extend((key.len() as u16).to_le_bytes());
             bytes.extend((value.len() as u16).to_le_bytes());
@@ -108,6 +121,17 @@ mod tests {
         assert_eq!(labels, expected);
         assert_eq!(found.link, Link::default());
         assert_eq!(ThreadContext::read(&[]), ThreadContext::default());
+    }
+
+    #[test]
+    fn ids_of_the_thread_are_preferred_to_labels() {
+        let mut bytes = [0; 32];
+        for (at, byte) in bytes.iter_mut().enumerate().skip(8) {
+            *byte = at as u8;
+        }
+        let link = ThreadContext::read(&bytes).link;
+        assert_eq!(link.trace_id.first_chunk(), Some(&[8, 9, 10]));
+        assert_eq!(link.span_id, [24, 25, 26, 27, 28, 29, 30, 31]);
     }
 
     #[test]

@@ -74,8 +74,15 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
 
     /// The symbols with these names; searches `.dynsym`, which `strip` keeps, first.
     pub fn symbols<const N: usize>(&self, names: [&str; N]) -> [Option<FoundSymbol>; N] {
+        Self::find(self.tables(), names)
+    }
+
+    fn find<'t, const N: usize>(
+        tables: impl Iterator<Item = &'t SymbolTable>,
+        names: [&str; N],
+    ) -> [Option<FoundSymbol>; N] {
         let mut found = [None; N];
-        for table in self.tables() {
+        for table in tables {
             let offsets = names.map(|name| offsets_of(&table.names, name));
             if offsets.iter().all(Vec::is_empty) {
                 continue;
@@ -93,6 +100,11 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
             }
         }
         found
+    }
+
+    /// The same, only of those that the file exports.
+    pub fn exported<const N: usize>(&self, names: [&str; N]) -> [Option<FoundSymbol>; N] {
+        Self::find(self.tables().take(1), names)
     }
 
     /// The code of functions whose names `choose` accepts, with their names; sorted.

@@ -230,7 +230,11 @@ mod tests {
             value_bytes,
             unused: 0,
         };
-        let mut bytes = bytemuck::bytes_of(&Context { goroutine: 7 }).to_vec();
+        let mut bytes = bytemuck::bytes_of(&Context {
+            goroutine: 7,
+            ..Context::default()
+        })
+        .to_vec();
         for (key, value) in [("tenant", "acme"), ("", "odd"), ("path", "")] {
             bytes.extend(bytemuck::bytes_of(&header(
                 key.len() as u16,

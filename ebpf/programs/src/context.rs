@@ -2,16 +2,19 @@
 
 use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_probe_read_user};
 use profcol_ebpf_common::context::{
-    Context, ContextMemory, LabelHeader, Loss, MAX_KEY_BYTES, MAX_LABEL_BYTES, MAX_VALUE_BYTES, go,
-    padded, part,
+    Context, ContextMemory, LabelHeader, Loss, MAX_KEY_BYTES, MAX_LABEL_BYTES, MAX_VALUE_BYTES,
+    Variable, custom_labels, go, otel, padded, part,
 };
+use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::record::process_state;
 use profcol_ebpf_common::sample_counts::count_buffer;
+use profcol_ebpf_common::walk::{Registers, Walk};
 use profcol_ebpf_common::{barrier_var, counter};
 
 use crate::kernel;
 use crate::maps::{self, EXECUTABLE_CONTEXTS};
 use crate::scratch::{CONTEXT_WORDS, FRAME_CAPACITY, Scratch, ScratchHandle};
+use crate::unwind::CONTINUE;
 
 const HEADER: usize = size_of::<LabelHeader>();
 
@@ -45,6 +48,7 @@ pub extern "C" fn read_context(handle: ScratchHandle, executable: u32) -> u32 {
     };
     let mut context = Context::default();
     scratch.labels_end = 0;
+    scratch.labels_added = 0;
     if layout.go.is_go()
         && let Some(goroutine) = layout.go.goroutine(thread_pointer, scratch)
     {
@@ -53,11 +57,24 @@ pub extern "C" fn read_context(handle: ScratchHandle, executable: u32) -> u32 {
         }
         if settings.context_parts & part::LABELS != 0 && goroutine.labels != 0 {
             if layout.go.form == go::labels::SLICE {
-                layout.go.add_slice(goroutine.labels, scratch);
+                add_slice(scratch.handle(), goroutine.labels);
             } else {
-                layout.go.add_map(goroutine.labels, scratch);
+                add_map(scratch.handle(), goroutine.labels);
             }
         }
+    }
+    if settings.context_parts & part::LINK != 0
+        && let Some((trace_id, span_id)) = otel::link(layout.otel, thread_pointer, scratch)
+    {
+        context.trace_id = trace_id;
+        context.span_id = span_id;
+    }
+    if settings.context_parts & part::LABELS != 0 {
+        add_custom_labels(
+            scratch.handle(),
+            layout.custom_labels.offset,
+            thread_pointer,
+        );
     }
     if scratch.labels_end == 0 && context == Context::default() {
         return 0;
@@ -66,9 +83,81 @@ pub extern "C" fn read_context(handle: ScratchHandle, executable: u32) -> u32 {
     unsafe { start(scratch).cast::<Context>().write(context) };
     scratch.sample.context_words = (size_of::<Context>() as u64 + scratch.labels_end) as u32 / 8;
     if settings.count_buffer != count_buffer::NONE {
-        hash(scratch);
+        hash_context(scratch.handle());
     }
     0
+}
+
+/// Adds the labels of a goroutine from a slice. The verifier processes this and the next ones on their own.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn add_slice(handle: ScratchHandle, labels: u64) -> u32 {
+    if let Some(scratch) = Scratch::from_handle(handle) {
+        go::add_slice(labels, scratch);
+    }
+    0
+}
+
+/// The same from a map.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn add_map(handle: ScratchHandle, labels: u64) -> u32 {
+    if let Some(scratch) = Scratch::from_handle(handle) {
+        go::add_map(labels, scratch);
+    }
+    0
+}
+
+/// Adds the labels of a thread.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn add_custom_labels(
+    handle: ScratchHandle,
+    offset: u64,
+    thread_pointer: u64,
+) -> u32 {
+    if let Some(scratch) = Scratch::from_handle(handle) {
+        custom_labels::add(Variable { offset }, thread_pointer, scratch);
+    }
+    0
+}
+
+/// Continues the walk on the stack of the goroutine, if it ended on the system stack. Functions that switch there
+/// without a link back, such as `morestack`, leave the place in the goroutine. Returns `CONTINUE` or an end reason.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn leave_system_stack(handle: ScratchHandle, executable: u32) -> u32 {
+    let (Some(scratch), Some(settings)) = (Scratch::from_handle(handle), maps::settings()) else {
+        return EndReason::NoRegisters as u32;
+    };
+    // SAFETY: as above.
+    let Some(layout) = (unsafe { EXECUTABLE_CONTEXTS.get(&executable) }) else {
+        return EndReason::Unsupported as u32;
+    };
+    // SAFETY: the helper has no preconditions.
+    let task = unsafe { bpf_get_current_task() };
+    let at = task.wrapping_add(settings.layout.task_thread_pointer);
+    let thread_pointer = kernel::word(at).unwrap_or(0);
+    if !layout.go.is_go() || thread_pointer == 0 {
+        return EndReason::Unsupported as u32;
+    }
+    match layout.go.switch(thread_pointer, scratch) {
+        Some(go::Switch::Goroutine { pc, sp, fp }) => {
+            scratch.walk = Walk {
+                registers: Registers {
+                    ip: pc,
+                    sp,
+                    fp,
+                    link: 0,
+                },
+                exact: 0,
+                sp_is_bound: 0,
+            };
+            CONTINUE
+        }
+        Some(go::Switch::Scheduler) => EndReason::Complete as u32,
+        None => EndReason::Unsupported as u32,
+    }
 }
 
 /// The end of the frames.
@@ -81,8 +170,12 @@ fn start(scratch: &mut Scratch) -> *mut u8 {
 }
 
 /// Samples with different contexts are counted separately.
-#[inline(always)]
-fn hash(scratch: &mut Scratch) {
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn hash_context(handle: ScratchHandle) -> u32 {
+    let Some(scratch) = Scratch::from_handle(handle) else {
+        return 0;
+    };
     let words = scratch.sample.context_words as usize;
     let context: *const u64 = start(scratch).cast();
     for index in 0..CONTEXT_WORDS {
@@ -92,6 +185,7 @@ fn hash(scratch: &mut Scratch) {
         // SAFETY: the context has that many words.
         scratch.sample.stack.add(unsafe { *context.add(index) });
     }
+    0
 }
 
 /// Appends the loaded label.
@@ -101,7 +195,11 @@ pub extern "C" fn append_label(handle: ScratchHandle) -> u32 {
     let Some(scratch) = Scratch::from_handle(handle) else {
         return 0;
     };
+    scratch.labels_added += 1;
     let label = scratch.label;
+    if label.key == 0 {
+        return 0;
+    }
     if label.key_bytes > u64::from(MAX_KEY_BYTES) {
         scratch.lose(Loss::TooLong);
         return 0;
@@ -173,8 +271,20 @@ impl ContextMemory for Scratch {
     }
 
     #[inline(always)]
+    fn swap_label(&mut self) {
+        let label = &mut self.label;
+        (label.key, label.key_bytes) = (label.key_bytes, label.key);
+        (label.value, label.value_bytes) = (label.value_bytes, label.value);
+    }
+
+    #[inline(always)]
     fn add_label(&mut self) {
         append_label(self.handle());
+    }
+
+    #[inline(always)]
+    fn added(&self) -> u64 {
+        self.labels_added
     }
 
     #[inline(always)]

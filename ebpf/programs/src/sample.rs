@@ -26,7 +26,9 @@ use crate::kernel::{self, Kernel};
 use crate::maps::{self, PROCESSES, RECORDS};
 use crate::scratch::{CONTEXT_WORDS, RECENT_CODE, Scratch};
 use crate::unwind::{self, CONTINUE, FRAMES_PER_CALL, NO_WINDOW, NO_WINDOW_BYTES};
-use crate::{context, frame_cache, names, process, registers, sample_counts, task};
+use crate::{
+    context as thread_context, frame_cache, names, process, registers, sample_counts, task,
+};
 
 /// The loader polls the ring: a wakeup would cost more than the sample.
 const BPF_RB_NO_WAKEUP: u64 = 1;
@@ -78,7 +80,7 @@ pub fn sample(context: PerfEventContext) -> u32 {
     scratch.java_looked_up = 0;
     scratch.interpreter_stage = stage::NATIVE;
     sample_counts::begin_hash(scratch.handle());
-    let end = barrier_var(u64::from(walk(&context, scratch, settings, task))) as u32;
+    let end = barrier_var(u64::from(walk(&context, scratch, settings, task, state))) as u32;
     scratch.sample.end = end;
     maps::count(end);
     let mut state = state;
@@ -87,7 +89,7 @@ pub fn sample(context: PerfEventContext) -> u32 {
     }
     scratch.sample.context_words = 0;
     if state & process_state::HAS_CONTEXTS != 0 {
-        context::read_context(scratch.handle(), process_state::executable(state));
+        thread_context::read_context(scratch.handle(), process_state::executable(state));
     }
     if !sample_counts::count_if_sent(scratch, settings.count_buffer) && send(scratch) {
         sample_counts::start_counting(scratch);
@@ -141,7 +143,13 @@ fn kernel_stack(context: &PerfEventContext, scratch: &mut Scratch) -> u32 {
 
 /// Unwinds the user stack and returns the end reason.
 #[inline(always)]
-fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, task: u64) -> u32 {
+fn walk(
+    context: &PerfEventContext,
+    scratch: &mut Scratch,
+    settings: &Settings,
+    task: u64,
+    state: u32,
+) -> u32 {
     let layout = &settings.layout;
     let flags = kernel::word(task + layout.task_flags).unwrap_or(0);
     if flags & task::PF_KTHREAD != 0 {
@@ -184,12 +192,22 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
     scratch.anonymous.start = 0;
     scratch.window_at = NO_WINDOW;
     scratch.window_bytes = NO_WINDOW_BYTES;
+    let mut can_switch = state & process_state::HAS_CONTEXTS != 0;
     for _ in 0..MAX_STEPS / FRAMES_PER_CALL {
         let end = barrier_var(u64::from(unwind::walk_frames(
             scratch.handle(),
             settings.max_frames,
         ))) as u32;
-        if end != CONTINUE {
+        if end == EndReason::Unsupported as u32 && can_switch {
+            // Once, or a forged goroutine would lead back.
+            can_switch = false;
+            let executable = process_state::executable(state);
+            let end = thread_context::leave_system_stack(scratch.handle(), executable);
+            let end = barrier_var(u64::from(end)) as u32;
+            if end != CONTINUE {
+                return end;
+            }
+        } else if end != CONTINUE {
             return end;
         }
     }
@@ -240,7 +258,7 @@ fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) -> u32 {
     let announced = barrier_var(u64::from(process_state::announced(executable))) as u32;
     // The loader may have excluded it already.
     let _ = PROCESSES.insert(&key, &announced, u64::from(BPF_NOEXIST));
-    announced | context::flag(executable)
+    announced | thread_context::flag(executable)
 }
 
 /// The name may belong to the old image while the memory belongs to the new one.

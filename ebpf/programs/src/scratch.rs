@@ -53,6 +53,7 @@ pub struct Scratch {
     /// The label to add, and the end of those added.
     pub label: LabelText,
     pub labels_end: u64,
+    pub labels_added: u64,
     pub node: Node,
     pub walk: Walk,
     /// The number of user frames.

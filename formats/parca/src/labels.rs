@@ -132,3 +132,30 @@ fn start_of(text: &str, bytes: usize) -> &str {
     }
     text.get(..end).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_of_programs_do_not_replace_others() {
+        let rules = LabelRules {
+            left_out: vec![Pattern::new("process.*")],
+            ..LabelRules::default()
+        };
+        for (key, expected) in [
+            ("process.context.label.tenant", Some("tenant")),
+            ("process.context.label.http.route", Some("http_route")),
+            ("process.context.label.node", None),
+            ("process.context.label.k8s.pod.name", None),
+            ("process.context.label.__name__", None),
+            ("process.context.label.", None),
+            ("thread.name", Some("thread_name")),
+        ] {
+            assert_eq!(rules.sample_label(key).as_deref(), expected, "{key}");
+        }
+        let all = LabelRules::default();
+        let kept = all.sample_label("process.context.label.node");
+        assert_eq!(kept.as_deref(), Some("process_context_label_node"));
+    }
+}

@@ -30,7 +30,8 @@ pub struct Layout {
     pub labels: u32,
     /// One of [`labels`].
     pub form: u32,
-    pub unused: u32,
+    /// `g.sched.bp`
+    pub frame_pointer: u32,
 }
 
 /// The goroutine that a thread runs.
@@ -41,7 +42,24 @@ pub struct Goroutine {
     pub labels: u64,
 }
 
+/// Where a goroutine continues that left its stack for the system stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Switch {
+    Goroutine {
+        pc: u64,
+        sp: u64,
+        fp: u64,
+    },
+    /// The scheduler runs no goroutine.
+    Scheduler,
+}
+
 const WORD: u64 = 8;
+/// `m.g0`, whose stack is the system stack.
+const SYSTEM: u64 = 0;
+/// `g.sched`: the stack pointer and the program counter.
+const SCHED_SP: u64 = 56;
+const SCHED_PC: u64 = 64;
 /// A string is an address and a length.
 const STRING: u64 = 16;
 
@@ -85,72 +103,87 @@ impl Layout {
         })
     }
 
-    /// Adds labels from a slice.
+    /// The place at which the goroutine left its stack, if the thread is on the system stack.
     #[inline(always)]
-    pub fn add_slice(&self, labels: u64, memory: &mut impl ContextMemory) {
-        let (Some(first), Some(count)) =
-            (memory.word(labels), memory.word(labels.wrapping_add(WORD)))
-        else {
-            return memory.lose(Loss::Unreadable);
-        };
-        for index in 0..u64::from(MAX_LABELS) {
-            if index >= count {
-                return;
-            }
-            let key = first.wrapping_add(index * 2 * STRING);
-            if !memory.load_label(key, key.wrapping_add(STRING)) {
-                return memory.lose(Loss::Unreadable);
-            }
-            memory.add_label();
+    pub fn switch(&self, thread_pointer: u64, memory: &mut impl ContextMemory) -> Option<Switch> {
+        let g = memory.word(thread_pointer.wrapping_add(self.tls))?;
+        let m = memory.word(g.wrapping_add(self.m.into()))?;
+        if g == 0 || memory.word(m.wrapping_add(SYSTEM))? != g {
+            return None;
         }
-        if count > u64::from(MAX_LABELS) {
-            memory.lose(Loss::TooMany);
+        let current = memory.word(m.wrapping_add(self.current.into()))?;
+        if current == 0 {
+            return Some(Switch::Scheduler);
         }
+        let sp = memory.word(current.wrapping_add(SCHED_SP))?;
+        let pc = memory.word(current.wrapping_add(SCHED_PC))?;
+        let fp = memory.word(current.wrapping_add(self.frame_pointer.into()))?;
+        (sp != 0 && pc != 0).then_some(Switch::Goroutine { pc, sp, fp })
     }
+}
 
-    /// Adds labels from a map.
-    #[inline(always)]
-    pub fn add_map(&self, labels: u64, memory: &mut impl ContextMemory) {
-        let Some(map) = memory.word(labels) else {
-            return memory.lose(Loss::Unreadable);
-        };
-        if map == 0 {
+/// Adds labels from a slice.
+#[inline(always)]
+pub fn add_slice(labels: u64, memory: &mut impl ContextMemory) {
+    let (Some(first), Some(count)) = (memory.word(labels), memory.word(labels.wrapping_add(WORD)))
+    else {
+        return memory.lose(Loss::Unreadable);
+    };
+    for index in 0..u64::from(MAX_LABELS) {
+        if index >= count {
             return;
         }
-        let (Some(count), Some(flags), Some(buckets)) = (
-            memory.word(map),
-            memory.word(map.wrapping_add(MAP_FLAGS)),
-            memory.word(map.wrapping_add(MAP_BUCKETS)),
-        ) else {
+        let key = first.wrapping_add(index * 2 * STRING);
+        if !memory.load_label(key, key.wrapping_add(STRING)) {
+            return memory.lose(Loss::Unreadable);
+        }
+        memory.add_label();
+    }
+    if count > u64::from(MAX_LABELS) {
+        memory.lose(Loss::TooMany);
+    }
+}
+
+/// Adds labels from a map.
+#[inline(always)]
+pub fn add_map(labels: u64, memory: &mut impl ContextMemory) {
+    let Some(map) = memory.word(labels) else {
+        return memory.lose(Loss::Unreadable);
+    };
+    if map == 0 {
+        return;
+    }
+    let (Some(count), Some(flags), Some(buckets)) = (
+        memory.word(map),
+        memory.word(map.wrapping_add(MAP_FLAGS)),
+        memory.word(map.wrapping_add(MAP_BUCKETS)),
+    ) else {
+        return memory.lose(Loss::Unreadable);
+    };
+    let shift = flags >> 8 & 0xff;
+    for slot in 0..MAX_BUCKETS * SLOTS {
+        if slot / SLOTS >> (shift & 63) != 0 || memory.added() >= count {
+            break;
+        }
+        if memory.added() >= u64::from(MAX_LABELS) {
+            return memory.lose(Loss::TooMany);
+        }
+        let bucket = buckets.wrapping_add(slot / SLOTS * BUCKET);
+        let Some(hashes) = memory.word(bucket) else {
             return memory.lose(Loss::Unreadable);
         };
-        let shift = flags >> 8 & 0xff;
-        let mut added = 0;
-        for slot in 0..MAX_BUCKETS * SLOTS {
-            if slot / SLOTS >> (shift & 63) != 0 || added >= count {
-                break;
-            }
-            if added >= u64::from(MAX_LABELS) {
-                return memory.lose(Loss::TooMany);
-            }
-            let bucket = buckets.wrapping_add(slot / SLOTS * BUCKET);
-            let Some(hashes) = memory.word(bucket) else {
-                return memory.lose(Loss::Unreadable);
-            };
-            let slot = slot % SLOTS;
-            if hashes >> (slot * 8) & 0xff < MIN_TOP_HASH {
-                continue;
-            }
-            let key = bucket.wrapping_add(KEYS + slot * STRING);
-            let value = bucket.wrapping_add(VALUES + slot * STRING);
-            if !memory.load_label(key, value) {
-                return memory.lose(Loss::Unreadable);
-            }
-            memory.add_label();
-            added += 1;
+        let slot = slot % SLOTS;
+        if hashes >> (slot * 8) & 0xff < MIN_TOP_HASH {
+            continue;
         }
-        if added < count {
-            memory.lose(Loss::TooMany);
+        let key = bucket.wrapping_add(KEYS + slot * STRING);
+        let value = bucket.wrapping_add(VALUES + slot * STRING);
+        if !memory.load_label(key, value) {
+            return memory.lose(Loss::Unreadable);
         }
+        memory.add_label();
+    }
+    if memory.added() < count {
+        memory.lose(Loss::TooMany);
     }
 }

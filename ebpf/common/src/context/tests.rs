@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::vec::Vec;
 
-use super::go::{Goroutine, Layout, labels};
-use super::{ContextMemory, LabelText, Loss, MAX_LABELS};
+use super::go::{Goroutine, Layout, Switch, add_map, add_slice, labels};
+use super::{ContextMemory, LabelText, Loss, MAX_LABELS, Variable, custom_labels, otel};
 
 const THREAD: u64 = 0x7000;
 const G0: u64 = 0x1_0000;
@@ -41,8 +41,18 @@ impl ContextMemory for Process {
         true
     }
 
+    fn swap_label(&mut self) {
+        let label = &mut self.label;
+        (label.key, label.key_bytes) = (label.key_bytes, label.key);
+        (label.value, label.value_bytes) = (label.value_bytes, label.value);
+    }
+
     fn add_label(&mut self) {
         self.added.push(self.label);
+    }
+
+    fn added(&self) -> u64 {
+        self.added.len() as u64
     }
 
     fn lose(&mut self, loss: Loss) {
@@ -58,7 +68,7 @@ fn layout(form: u32) -> Layout {
         id: 152,
         labels: 352,
         form,
-        unused: 0,
+        frame_pointer: 96,
     }
 }
 
@@ -126,6 +136,33 @@ fn a_goroutine_is_found_from_any_stack() {
 }
 
 #[test]
+fn a_goroutine_continues_where_it_left_its_stack() {
+    let layout = layout(labels::SLICE);
+    let mut process = process();
+    for (address, value) in [
+        (M, G0),
+        (GOROUTINE + 56, 0x9000),
+        (GOROUTINE + 64, 0x40_1000),
+        (GOROUTINE + 96, 0x9040),
+    ] {
+        process.words.insert(address, value);
+    }
+    let expected = Switch::Goroutine {
+        pc: 0x40_1000,
+        sp: 0x9000,
+        fp: 0x9040,
+    };
+    assert_eq!(layout.switch(THREAD, &mut process), Some(expected));
+    process.words.insert(GOROUTINE + 64, 0);
+    assert_eq!(layout.switch(THREAD, &mut process), None);
+    process.words.insert(M + 184, 0);
+    assert_eq!(layout.switch(THREAD, &mut process), Some(Switch::Scheduler));
+    // On its own stack.
+    process.words.insert(M, GOROUTINE);
+    assert_eq!(layout.switch(THREAD, &mut process), None);
+}
+
+#[test]
 fn labels_of_a_slice_are_bounded() {
     for (count, added, lost) in [
         (0, 0, &[][..]),
@@ -135,13 +172,13 @@ fn labels_of_a_slice_are_bounded() {
         (u64::MAX, 10, &[Loss::TooMany]),
     ] {
         let mut process = with_slice(count);
-        layout(labels::SLICE).add_slice(LABELS, &mut process);
+        add_slice(LABELS, &mut process);
         assert_eq!(process.added.len(), added, "{count}");
         assert_eq!(process.lost, lost, "{count}");
     }
     let mut process = with_slice(3);
     process.words.remove(&(ARRAY + 32));
-    layout(labels::SLICE).add_slice(LABELS, &mut process);
+    add_slice(LABELS, &mut process);
     assert_eq!(
         (process.added.len(), &*process.lost),
         (1, &[Loss::Unreadable][..])
@@ -151,7 +188,7 @@ fn labels_of_a_slice_are_bounded() {
 #[test]
 fn labels_of_a_map_are_those_of_its_occupied_slots() {
     let mut process = with_map(2, 0, &[&[1, 6]]);
-    layout(labels::MAP).add_map(LABELS, &mut process);
+    add_map(LABELS, &mut process);
     let first = LabelText {
         key: 3,
         key_bytes: 4,
@@ -171,8 +208,59 @@ fn labels_of_a_map_are_those_of_its_occupied_slots() {
         (3, 63, &[&[]], 0, &[Loss::Unreadable]),
     ] {
         let mut process = with_map(count, shift, buckets);
-        layout(labels::MAP).add_map(LABELS, &mut process);
+        add_map(LABELS, &mut process);
         assert_eq!(process.added.len(), added, "{count}");
         assert_eq!(process.lost, lost, "{count}");
     }
+}
+
+const VARIABLE: Variable = Variable {
+    offset: 16u64.wrapping_neg(),
+};
+
+#[test]
+fn trace_and_span_are_those_of_a_valid_record() {
+    let record = |trace: u64, span: u64, state: u64| {
+        let mut process = Process::default();
+        for (address, value) in [
+            (THREAD - 16, LABELS),
+            (LABELS, trace),
+            (LABELS + 8, 0),
+            (LABELS + 16, span),
+            (LABELS + 24, state),
+        ] {
+            process.words.insert(address, value);
+        }
+        process
+    };
+    let link = |mut process: Process| otel::link(VARIABLE, THREAD, &mut process);
+    assert_eq!(link(record(5, 6, 0x4_0101)), Some(([5, 0], 6)));
+    for (trace, span, state) in [(5, 6, 0), (5, 6, 2), (0, 6, 1), (5, 0, 1)] {
+        assert_eq!(link(record(trace, span, state)), None);
+    }
+    assert_eq!(link(Process::default()), None);
+    let none = Variable::default();
+    assert_eq!(otel::link(none, THREAD, &mut record(5, 6, 1)), None);
+}
+
+#[test]
+fn custom_labels_are_those_of_the_current_set() {
+    let mut process = with_slice(2);
+    process.words.insert(THREAD - 16, LABELS);
+    custom_labels::add(VARIABLE, THREAD, &mut process);
+    let first = LabelText {
+        key: 1,
+        key_bytes: 0,
+        value: 3,
+        value_bytes: 2,
+    };
+    assert_eq!(process.added.first(), Some(&first));
+    assert_eq!((process.added.len(), process.lost.len()), (2, 0));
+    let mut process = with_slice(u64::MAX);
+    process.words.insert(THREAD - 16, LABELS);
+    custom_labels::add(VARIABLE, THREAD, &mut process);
+    assert_eq!(
+        (process.added.len(), &*process.lost),
+        (10, &[Loss::TooMany][..])
+    );
 }

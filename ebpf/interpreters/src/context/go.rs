@@ -56,7 +56,7 @@ impl GoVersion {
             id,
             labels,
             form,
-            unused: 0,
+            frame_pointer: if self.minor < 25 { 104 } else { 96 },
         })
     }
 }

@@ -1,16 +1,17 @@
-//! Where programs keep the contexts of their threads: goroutines with labels.
+//! Where programs keep the contexts of their threads: goroutines with labels, OpenTelemetry's thread context, custom
+//! labels.
 
 mod go;
 #[cfg(test)]
 mod tests;
 mod tls;
 
-use profcol_ebpf_common::context::ContextLayout;
+use profcol_ebpf_common::context::{ContextLayout, Variable, custom_labels, otel};
 use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::{Machine, Source};
 
 use crate::Unsupported;
-use crate::executable::Executable;
+use crate::executable::{Executable, FoundSymbol};
 
 /// The contexts of a program's threads, if it may have any.
 pub fn detect(
@@ -18,12 +19,32 @@ pub fn detect(
     source: &(impl Source + ?Sized),
 ) -> Result<Option<ContextLayout>, Unsupported> {
     let is_program = code.interpreter || code.is_static();
-    if code.machine != Machine::X86_64 || !is_program || !code.is_go() {
+    if code.machine != Machine::X86_64 || !is_program {
         return Ok(None);
     }
     let Some(executable) = Executable::read(code, source) else {
         return Ok(None);
     };
-    let go = go::detect(&executable)?;
-    Ok(go.map(|go| ContextLayout { go }))
+    let mut layout = ContextLayout::default();
+    if let Some(start) = tls::start(&executable) {
+        let [otel, labels, version] = executable.exported([
+            otel::SYMBOL,
+            custom_labels::SYMBOL,
+            custom_labels::VERSION_SYMBOL,
+        ]);
+        // The address of a thread-local symbol is its offset.
+        let variable = |symbol: FoundSymbol| Variable {
+            offset: start.wrapping_add(symbol.address),
+        };
+        let version = version.and_then(|symbol| executable.number(symbol.address));
+        let labels = labels.filter(|_| version == Some(custom_labels::VERSION));
+        layout.otel = otel.map_or_else(Variable::default, variable);
+        layout.custom_labels = labels.map_or_else(Variable::default, variable);
+    }
+    if code.is_go()
+        && let Some(go) = go::detect(&executable)?
+    {
+        layout.go = go;
+    }
+    Ok((layout != ContextLayout::default()).then_some(layout))
 }
