@@ -16,7 +16,7 @@ use crate::calls::{
 use crate::host::{Profiler, Running, can_profile};
 
 /// Enough to sample each chain often.
-const MIN_SAMPLES: usize = 900;
+const MIN_SAMPLES: usize = 700;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 const KIND: &str = "perl";

@@ -495,3 +495,6 @@ fn is_within(offset: u64, start: u32, end: u32) -> bool {
 fn unreadable() -> Step {
     Step::Last(0, Detail::new(0, unreadable::MEMORY))
 }
+
+#[cfg(test)]
+mod tests;
