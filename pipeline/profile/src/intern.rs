@@ -6,6 +6,7 @@
 //! Batches of one sender repeat rows in runs: a function name comes with its file name, a frame with its callers. So
 //! the row after the last hit is compared first, and the hash is computed only if it differs.
 
+use std::convert::Infallible;
 use std::hash::{BuildHasher, Hash, Hasher};
 
 use foldhash::fast::{FoldHasher, RandomState};
@@ -13,6 +14,8 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::{Entry, VacantEntry};
 
 use crate::dictionary::{Attribute, AttributeRef, Dictionary, Function, Link};
+use crate::proto::WireError;
+use crate::wire::RowQuality;
 use crate::{
     AttributeIdx, FunctionIdx, Idx, LinkIdx, LocationIdx, LocationRef, MappingIdx, MappingRef,
     StackIdx, StringIdx, StringTable, Value,
@@ -94,15 +97,15 @@ impl Interner {
     }
 
     /// Like [`string`](Self::string), for validated UTF-8: only new strings are checked again.
-    pub(crate) fn valid_string(&mut self, text: &[u8]) -> StringIdx {
+    pub(crate) fn valid_string(&mut self, text: &[u8]) -> Result<StringIdx, WireError> {
         if text.is_empty() {
-            return Idx::UNSET;
+            return Ok(Idx::UNSET);
         }
         let table = &mut self.dictionary.strings;
-        match self.strings.find_text(&self.hasher, table, text) {
+        Ok(match self.strings.find_text(&self.hasher, table, text) {
             RowLookup::Known(row) => row,
-            RowLookup::New(slot) => slot.set(table.push(valid_text(text))),
-        }
+            RowLookup::New(slot) => slot.set(table.push(RowQuality::Valid.utf8(text)?)),
+        })
     }
 
     pub fn function(&mut self, function: Function) -> FunctionIdx {
@@ -179,8 +182,9 @@ impl Interner {
     pub fn attribute(&mut self, attribute: AttributeRef<'_>) -> AttributeIdx {
         let AttributeRef { key, value, unit } = attribute;
         if let Value::Str(text) = value {
-            let value = || value.clone();
-            return self.text_attribute(key, text.as_bytes(), unit, value);
+            let value = || Ok::<_, Infallible>(value.clone());
+            let Ok(row) = self.text_attribute(key, text.as_bytes(), unit, value);
+            return row;
         }
         if !key.is_set() && !unit.is_set() && *value == Value::Empty {
             return Idx::UNSET;
@@ -211,18 +215,19 @@ impl Interner {
         key: StringIdx,
         text: &[u8],
         unit: StringIdx,
-    ) -> AttributeIdx {
-        self.text_attribute(key, text, unit, || Value::from(valid_text(text)))
+    ) -> Result<AttributeIdx, WireError> {
+        let value = || RowQuality::Valid.utf8(text).map(Value::from);
+        self.text_attribute(key, text, unit, value)
     }
 
     #[inline(always)]
-    fn text_attribute(
+    fn text_attribute<E>(
         &mut self,
         key: StringIdx,
         text: &[u8],
         unit: StringIdx,
-        value: impl FnOnce() -> Value,
-    ) -> AttributeIdx {
+        value: impl FnOnce() -> Result<Value, E>,
+    ) -> Result<AttributeIdx, E> {
         let hash = |hasher: &mut FoldHasher| {
             hash_indices(&[key, unit], hasher);
             hasher.write(text);
@@ -236,14 +241,14 @@ impl Interner {
                     && value.is_some_and(|value| value.as_bytes() == text)
             })
         };
-        match self.attributes.find(&self.hasher, hash, same) {
+        Ok(match self.attributes.find(&self.hasher, hash, same) {
             RowLookup::Known(row) => row,
             RowLookup::New(slot) => slot.set(table.push(Attribute {
                 key,
-                value: value(),
+                value: value()?,
                 unit,
             })),
-        }
+        })
     }
 
     pub fn link(&mut self, link: Link) -> LinkIdx {
@@ -333,10 +338,6 @@ impl RowSet {
             }),
         }
     }
-}
-
-fn valid_text(text: &[u8]) -> &str {
-    std::str::from_utf8(text).unwrap_or_default()
 }
 
 /// Spreads 32 bits to 64, as the table uses the lowest and the highest bits.

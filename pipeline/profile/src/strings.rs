@@ -109,22 +109,32 @@ impl StringTableBuilder {
         self.ends.push(self.text.len() as u32);
     }
 
+    /// The table, if all strings are UTF-8.
+    pub fn finish(self) -> Option<StringTable> {
+        self.checked().ok()
+    }
+
     /// The table; strings that are not UTF-8 become empty.
-    pub fn finish(self) -> StringTable {
-        match String::from_utf8(self.text) {
-            Ok(text)
-                if self
-                    .ends
-                    .iter()
-                    .all(|&end| text.is_char_boundary(end as usize)) =>
-            {
-                StringTable {
-                    text,
-                    ends: self.ends,
-                }
-            }
-            Ok(text) => one_by_one(text.as_bytes(), &self.ends),
-            Err(error) => one_by_one(error.as_bytes(), &self.ends),
+    pub fn finish_repaired(self) -> StringTable {
+        match self.checked() {
+            Ok(table) => table,
+            Err(Self { text, ends }) => one_by_one(&text, &ends),
+        }
+    }
+
+    fn checked(self) -> Result<StringTable, Self> {
+        let Self { text, ends } = self;
+        let are_separate = |text: &str| ends.iter().all(|&end| text.is_char_boundary(end as usize));
+        match String::from_utf8(text) {
+            Ok(text) if are_separate(&text) => Ok(StringTable { text, ends }),
+            Ok(text) => Err(Self {
+                text: text.into_bytes(),
+                ends,
+            }),
+            Err(error) => Err(Self {
+                text: error.into_bytes(),
+                ends,
+            }),
         }
     }
 }
@@ -146,7 +156,7 @@ mod tests {
     fn check(rows: &[&[u8]], expected: &[&str]) {
         let mut builder = StringTableBuilder::with_capacity(0, 0);
         rows.iter().for_each(|row| builder.push(row));
-        let table = builder.finish();
+        let table = builder.finish_repaired();
         assert_eq!(table.iter().skip(1).collect::<Vec<_>>(), expected);
     }
 

@@ -51,6 +51,8 @@ pub enum DropReason {
     Corrupt,
     /// The stored queue failed to write them, and the source cannot wait.
     StorageFailed,
+    /// Their bytes passed validation but failed to decode, due to a bug in profcol.
+    DecodeFailed,
 }
 
 /// Outcomes of one exporter's samples, as their sources count them.
@@ -78,7 +80,7 @@ pub struct ExporterProgress {
 // === impl DropReason ===
 
 impl DropReason {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::QueueFull,
         Self::TooLarge,
         Self::Rejected,
@@ -88,6 +90,7 @@ impl DropReason {
         Self::Evicted,
         Self::Corrupt,
         Self::StorageFailed,
+        Self::DecodeFailed,
     ];
 
     /// The metric label.
@@ -102,6 +105,7 @@ impl DropReason {
             Self::Evicted => "evicted",
             Self::Corrupt => "corrupt",
             Self::StorageFailed => "storage_failed",
+            Self::DecodeFailed => "decode_failed",
         }
     }
 }
@@ -113,6 +117,15 @@ impl Size {
         Self {
             samples: batch.profiles.sample_count() as u64,
             source_samples: batch.source_samples(),
+        }
+    }
+
+    /// Those that an exporter could not get, of a batch as it read it.
+    pub(super) fn lost(exported: &Batch) -> Self {
+        let lost = exported.profiles.lost_samples() as u64;
+        Self {
+            samples: lost,
+            source_samples: lost,
         }
     }
 

@@ -227,8 +227,8 @@ impl Sender {
             Err((Refusal::TooLarge { limit_bytes, .. }, _)) if splits < MAX_SPLITS => {
                 self.deliver_in_pieces(batch, limit_bytes, splits + 1).await
             }
-            Ok(delivered) => {
-                self.count_delivered(&batch, &delivered);
+            Ok((delivered, lost)) => {
+                self.count_delivered(&batch, &delivered, lost);
                 Ok(())
             }
             Err((refusal, reason)) => {
@@ -275,8 +275,12 @@ impl Sender {
         answer
     }
 
-    /// Retries until the batch is delivered, permanently refused, or out of time.
-    async fn retry_until_settled(&self, batch: &Batch) -> Result<Delivered, (Refusal, DropReason)> {
+    /// Retries until the batch is delivered, permanently refused, or out of time. Returns the samples that the exporter
+    /// failed to read, too.
+    async fn retry_until_settled(
+        &self,
+        batch: &Batch,
+    ) -> Result<(Delivered, Size), (Refusal, DropReason)> {
         let live_inline = RetrySettings::default();
         let is_live_inline = self.delivery.queue.is_none() && batch.source == Source::Live;
         let settings = match is_live_inline {
@@ -287,8 +291,10 @@ impl Sender {
         let mut backoff = Backoff::new(settings);
         let mut has_retried = false;
         loop {
-            let refusal = match self.try_once(batch).await {
-                Ok(delivered) => return Ok(delivered),
+            let profiles = batch.profiles.clone().tracked();
+            let exported = batch.detached().with_profiles(profiles);
+            let refusal = match self.try_once(&exported).await {
+                Ok(delivered) => return Ok((delivered, Size::lost(&exported))),
                 Err(refusal) => refusal,
             };
             let Refusal::Retry { reason, after } = &refusal else {
@@ -371,8 +377,12 @@ impl Sender {
         Ok(delivered)
     }
 
-    fn count_delivered(&self, batch: &Batch, delivered: &Delivered) {
-        let size = Size::of(batch);
+    fn count_delivered(&self, batch: &Batch, delivered: &Delivered, lost: Size) {
+        if lost.samples > 0 {
+            self.account.failed(lost, self.is_queued(batch));
+            self.account.dropped(lost, DropReason::DecodeFailed);
+        }
+        let size = Size::of(batch) - lost;
         let rejected = size.share(delivered.rejected_profiles, batch.profiles.profile_count());
         self.account
             .delivered(size - rejected, self.is_queued(batch));

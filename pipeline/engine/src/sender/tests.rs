@@ -1,8 +1,10 @@
+use bytes::Bytes;
 use profcol_component::testkit::{Outcomes, Sink, batch, batch_with_outcomes};
 use profcol_component::{
     DeliverySettings, PartitionSettings, QueueBatchSettings, QueueSettings, RetrySettings, Sizer,
 };
 use profcol_config::Duration as ConfigDuration;
+use profcol_profile::{Compressed, Profiles, Validation};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -95,6 +97,36 @@ async fn delivers_queued_batches_and_reports_it() {
             send_failed: 0,
             enqueue_failed: 0
         }
+    );
+}
+
+/// Decompressing is the one step whose failure a test can cause.
+#[tokio::test(start_paused = true)]
+async fn samples_that_fail_to_decode_count_as_dropped() {
+    let rig = Fixture::new(Sink::default().with_delivery(queued(|_| {})));
+    let wire = batch(3).profiles.to_wire();
+    let received = Profiles::from_wire(wire, Validation::Reject).unwrap();
+    let mut profiles = received.profiles.with_compressed(Compressed {
+        encoding: "gzip",
+        bytes: Bytes::from_static(b"damaged"),
+        decompress: |_, _, _| None,
+    });
+    profiles.keep_for(Some("gzip"));
+    rig.sender.consume(Batch::new(profiles)).await.unwrap();
+    rig.sender.consume(batch(4)).await.unwrap();
+    let sender = Arc::clone(&rig.sender);
+    let (_, counted) = rig.finish().await;
+    assert_eq!(
+        counted,
+        Counted {
+            sent: 4,
+            send_failed: 3,
+            enqueue_failed: 0
+        }
+    );
+    assert_eq!(
+        sender.balance().to_string(),
+        "sink: delivered=4 decode_failed=3"
     );
 }
 

@@ -19,6 +19,10 @@ pub enum WireError {
     Twice { field: u32 },
     #[error("message exceeds 4 GiB")]
     TooLong,
+    #[error("text is not UTF-8")]
+    NotUtf8,
+    #[error("id of {len} bytes instead of {expected}")]
+    IdLength { len: usize, expected: usize },
     #[error("values nested deeper than {limit} levels")]
     TooDeep { limit: usize },
 }

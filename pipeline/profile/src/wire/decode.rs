@@ -1,7 +1,7 @@
 //! Decodes wire bytes into a model.
 //!
-//! Reads validated bytes, including rows that repair marked bad, as nothing refers to them: invalid UTF-8 becomes
-//! empty, an id of wrong length unset.
+//! Reads validated bytes. After repair they include bad rows that nothing refers to: there invalid UTF-8 becomes empty,
+//! an id of wrong length unset. Without repair both are errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,15 +26,67 @@ use crate::{
 /// What to omit, by position in the whole request.
 #[derive(Default)]
 pub(crate) struct Skip {
+    pub rows: RowQuality,
     pub samples: BTreeMap<usize, Reason>,
     pub profiles: BTreeSet<usize>,
     /// Whether a resource or scope is bad: its content is omitted, and so are resources and scopes left empty.
     pub has_bad_heads: bool,
 }
 
+/// What validation promised about rows.
+#[derive(Clone, Copy, Default)]
+pub(crate) enum RowQuality {
+    #[default]
+    Valid,
+    /// Bad rows are left, but nothing refers to them.
+    Repaired,
+}
+
+impl RowQuality {
+    pub(crate) fn utf8(self, text: &[u8]) -> Result<&str, WireError> {
+        match (std::str::from_utf8(text), self) {
+            (Ok(text), _) => Ok(text),
+            (Err(_), Self::Repaired) => Ok(""),
+            (Err(_), Self::Valid) => Err(WireError::NotUtf8),
+        }
+    }
+
+    /// An id; an empty one is unset.
+    pub(super) fn id<const N: usize>(self, id: &[u8]) -> Result<Option<[u8; N]>, WireError> {
+        match (<[u8; N]>::try_from(id), self) {
+            (Ok(id), _) => Ok(Some(id)),
+            (Err(_), Self::Valid) if !id.is_empty() => Err(WireError::IdLength {
+                len: id.len(),
+                expected: N,
+            }),
+            (Err(_), _) => Ok(None),
+        }
+    }
+}
+
 /// Resolves string indices of resources, scopes and values.
 pub(super) trait Texts {
     fn text(&self, index: StringIdx) -> &str;
+
+    fn rows(&self) -> RowQuality {
+        RowQuality::Valid
+    }
+}
+
+/// The strings of a request that may have been repaired.
+struct Strings<'a> {
+    table: &'a StringTable,
+    rows: RowQuality,
+}
+
+impl Texts for Strings<'_> {
+    fn text(&self, index: StringIdx) -> &str {
+        self.table.get(index)
+    }
+
+    fn rows(&self) -> RowQuality {
+        self.rows
+    }
 }
 
 impl Texts for StringTable {
@@ -84,7 +136,7 @@ impl Decoder<'_> {
     // === tables; row 0 of each already exists ===
 
     fn tables(&mut self, tables: &Tables<'_>) -> Result<(), WireError> {
-        self.dictionary.strings = string_table(tables)?;
+        self.dictionary.strings = string_table(tables, self.skip.rows)?;
         let rows = |table| tables.len(table) as usize;
         let room = &mut self.dictionary;
         room.attributes.reserve(rows(dictionary::ATTRIBUTES));
@@ -111,8 +163,8 @@ impl Decoder<'_> {
         for message in tables.rows(dictionary::LINKS).skip(1) {
             let row = rows::link(message?)?;
             self.dictionary.links.push(Link {
-                trace_id: row.trace_id.try_into().unwrap_or_default(),
-                span_id: row.span_id.try_into().unwrap_or_default(),
+                trace_id: self.skip.rows.id(row.trace_id)?.unwrap_or_default(),
+                span_id: self.skip.rows.id(row.span_id)?.unwrap_or_default(),
             });
         }
         for message in tables.rows(dictionary::MAPPINGS).skip(1) {
@@ -137,6 +189,13 @@ impl Decoder<'_> {
         Ok(())
     }
 
+    fn strings(&self) -> Strings<'_> {
+        Strings {
+            table: &self.dictionary.strings,
+            rows: self.skip.rows,
+        }
+    }
+
     // === resources, scopes, profiles ===
 
     fn resource_profiles(&mut self, message: &[u8]) -> Result<ResourceProfiles, WireError> {
@@ -145,13 +204,12 @@ impl Decoder<'_> {
         while let Some(tag) = reader.tag()? {
             match tag {
                 resource_profiles::RESOURCE => {
-                    row.resource = Some(Arc::new(resource(
-                        reader.bytes()?,
-                        &self.dictionary.strings,
-                    )?));
+                    row.resource = Some(Arc::new(resource(reader.bytes()?, &self.strings())?));
                 }
                 resource_profiles::SCOPES => row.scopes.push(self.scope_profiles(reader.bytes()?)?),
-                resource_profiles::SCHEMA_URL => row.schema_url = utf8(reader.bytes()?).into(),
+                resource_profiles::SCHEMA_URL => {
+                    row.schema_url = self.skip.rows.utf8(reader.bytes()?)?.into()
+                }
                 unknown => reader.skip(unknown, resource_profiles::KNOWN)?,
             }
         }
@@ -164,7 +222,7 @@ impl Decoder<'_> {
         while let Some(tag) = reader.tag()? {
             match tag {
                 scope_profiles::SCOPE => {
-                    row.scope = Some(Arc::new(scope(reader.bytes()?, &self.dictionary.strings)?));
+                    row.scope = Some(Arc::new(scope(reader.bytes()?, &self.strings())?));
                 }
                 scope_profiles::PROFILES => {
                     let profile = self.profile(reader.bytes()?)?;
@@ -173,7 +231,9 @@ impl Decoder<'_> {
                     }
                     self.profiles += 1;
                 }
-                scope_profiles::SCHEMA_URL => row.schema_url = utf8(reader.bytes()?).into(),
+                scope_profiles::SCHEMA_URL => {
+                    row.schema_url = self.skip.rows.utf8(reader.bytes()?)?.into()
+                }
                 unknown => reader.skip(unknown, scope_profiles::KNOWN)?,
             }
         }
@@ -184,25 +244,38 @@ impl Decoder<'_> {
         let mut row = Profile::default();
         let samples = &mut self.samples;
         let skip = &self.skip.samples;
-        profile(message, self.wire, &mut self.lists, &mut row, || {
-            *samples += 1;
-            skip.is_empty() || !skip.contains_key(&(*samples - 1))
-        })?;
+        profile(
+            message,
+            self.wire,
+            &mut self.lists,
+            &mut row,
+            self.skip.rows,
+            || {
+                *samples += 1;
+                skip.is_empty() || !skip.contains_key(&(*samples - 1))
+            },
+        )?;
         Ok(row)
     }
 
     fn value(&self, message: &[u8]) -> Result<Value, WireError> {
-        value(message, &self.dictionary.strings)
+        value(message, &self.strings())
     }
 }
 
-pub(super) fn string_table(tables: &Tables<'_>) -> Result<StringTable, WireError> {
+pub(super) fn string_table(
+    tables: &Tables<'_>,
+    quality: RowQuality,
+) -> Result<StringTable, WireError> {
     let rows = tables.len(dictionary::STRINGS) as usize;
     let mut strings = StringTableBuilder::with_capacity(rows, tables.bytes(dictionary::STRINGS));
     for text in tables.rows(dictionary::STRINGS).skip(1) {
         strings.push(text?);
     }
-    Ok(strings.finish())
+    match quality {
+        RowQuality::Valid => strings.finish().ok_or(WireError::NotUtf8),
+        RowQuality::Repaired => Ok(strings.finish_repaired()),
+    }
 }
 
 /// Reads a profile into an empty one; `keep` filters samples.
@@ -211,6 +284,7 @@ pub(super) fn profile(
     wire: &Bytes,
     lists: &mut RowLists,
     row: &mut Profile,
+    rows: RowQuality,
     mut keep: impl FnMut() -> bool,
 ) -> Result<(), WireError> {
     let mut payload = OriginalPayload::default();
@@ -234,9 +308,9 @@ pub(super) fn profile(
             profile::DURATION => row.duration_nano = reader.varint()?,
             profile::PERIOD_TYPE => row.period_type = Some(rows::value_type(reader.bytes()?)?),
             profile::PERIOD => row.period = reader.int64()?,
-            profile::PROFILE_ID => row.profile_id = reader.bytes()?.try_into().ok(),
+            profile::PROFILE_ID => row.profile_id = rows.id(reader.bytes()?)?,
             profile::DROPPED_ATTRIBUTES => row.dropped_attributes_count = reader.uint32()?,
-            profile::PAYLOAD_FORMAT => payload.format = utf8(reader.bytes()?).into(),
+            profile::PAYLOAD_FORMAT => payload.format = rows.utf8(reader.bytes()?)?.into(),
             profile::PAYLOAD => payload.payload = wire.slice_ref(reader.bytes()?),
             profile::ATTRIBUTES => reader.packed_uint32(&mut row.attributes)?,
             profile::ATTRIBUTE => row.attributes.push(reader.uint32()?.into()),
@@ -254,8 +328,8 @@ pub(super) fn scope(message: &[u8], strings: &impl Texts) -> Result<Scope, WireE
     let mut reader = Reader::new(message);
     while let Some(tag) = reader.tag()? {
         match tag {
-            scope::NAME => row.name = utf8(reader.bytes()?).into(),
-            scope::VERSION => row.version = utf8(reader.bytes()?).into(),
+            scope::NAME => row.name = strings.rows().utf8(reader.bytes()?)?.into(),
+            scope::VERSION => row.version = strings.rows().utf8(reader.bytes()?)?.into(),
             scope::ATTRIBUTES => row.attributes.push(pair(reader.bytes()?, strings)?),
             scope::DROPPED_ATTRIBUTES => row.dropped_attributes_count = reader.uint32()?,
             unknown => reader.skip(unknown, scope::KNOWN)?,
@@ -271,22 +345,25 @@ pub(super) fn resource(message: &[u8], strings: &impl Texts) -> Result<Resource,
         match tag {
             resource::ATTRIBUTES => row.attributes.push(pair(reader.bytes()?, strings)?),
             resource::DROPPED_ATTRIBUTES => row.dropped_attributes_count = reader.uint32()?,
-            resource::ENTITY_REFS => row.entity_refs.push(entity(reader.message()?)?),
+            resource::ENTITY_REFS => row
+                .entity_refs
+                .push(entity(reader.message()?, strings.rows())?),
             unknown => reader.skip(unknown, resource::KNOWN)?,
         }
     }
     Ok(row)
 }
 
-fn entity(mut reader: Reader<'_>) -> Result<EntityRef, WireError> {
+fn entity(mut reader: Reader<'_>, rows: RowQuality) -> Result<EntityRef, WireError> {
     let mut row = EntityRef::default();
     while let Some(tag) = reader.tag()? {
         match tag {
-            entity_ref::SCHEMA_URL => row.schema_url = utf8(reader.bytes()?).into(),
-            entity_ref::KIND => row.kind = utf8(reader.bytes()?).into(),
-            entity_ref::ID_KEYS => row.id_keys.push(utf8(reader.bytes()?).into()),
+            entity_ref::SCHEMA_URL => row.schema_url = rows.utf8(reader.bytes()?)?.into(),
+            entity_ref::KIND => row.kind = rows.utf8(reader.bytes()?)?.into(),
+            entity_ref::ID_KEYS => row.id_keys.push(rows.utf8(reader.bytes()?)?.into()),
             entity_ref::DESCRIPTION_KEYS => {
-                row.description_keys.push(utf8(reader.bytes()?).into());
+                row.description_keys
+                    .push(rows.utf8(reader.bytes()?)?.into());
             }
             unknown => reader.skip(unknown, entity_ref::KNOWN)?,
         }
@@ -300,7 +377,7 @@ fn pair(message: &[u8], strings: &impl Texts) -> Result<KeyValue, WireError> {
     let key = if pair.key.is_empty() {
         strings.text(pair.key_index)
     } else {
-        utf8(pair.key)
+        strings.rows().utf8(pair.key)?
     };
     Ok(KeyValue {
         key: key.into(),
@@ -314,7 +391,7 @@ fn pair(message: &[u8], strings: &impl Texts) -> Result<KeyValue, WireError> {
 pub(super) fn value(message: &[u8], strings: &impl Texts) -> Result<Value, WireError> {
     Ok(match any_value(message)? {
         AnyValue::Empty => Value::Empty,
-        AnyValue::String(text) => Value::Str(utf8(text).into()),
+        AnyValue::String(text) => Value::Str(strings.rows().utf8(text)?.into()),
         AnyValue::StringIndex(index) => Value::Str(strings.text(index).into()),
         AnyValue::Bool(flag) => Value::Bool(flag),
         AnyValue::Int(number) => Value::Int(number),
@@ -331,8 +408,4 @@ pub(super) fn value(message: &[u8], strings: &impl Texts) -> Result<Value, WireE
                 .collect::<Result<_, _>>()?,
         ),
     })
-}
-
-pub(super) fn utf8(text: &[u8]) -> &str {
-    std::str::from_utf8(text).unwrap_or_default()
 }

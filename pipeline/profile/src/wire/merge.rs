@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::decode::{self, Texts, utf8};
+use super::decode::{self, RowQuality, Texts};
 use super::rows::{self, RowLists};
 use super::tables::{Request, Rows as Table, Tables, collect_strings, fields};
 use super::tags::{dictionary, resource, resource_profiles, scope, scope_profiles};
@@ -19,6 +19,8 @@ use crate::{
     AttributeRef, Function, Interner, Link, Location, LocationRef, Mapping, MappingRef, Merger,
     Profile, StringIdx, StringTable,
 };
+
+const VALID: RowQuality = RowQuality::Valid;
 
 /// Adds the content of `wire`; fails only for unvalidated bytes.
 pub(crate) fn merge_into(merger: &mut Merger, wire: &Bytes) -> Result<(), WireError> {
@@ -70,7 +72,7 @@ impl Source<'_> {
     #[inline(never)]
     fn strings(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
         for text in table.skip(1) {
-            self.places.strings.append(to.valid_string(text?));
+            self.places.strings.append(to.valid_string(text?)?);
         }
         Ok(())
     }
@@ -84,7 +86,7 @@ impl Source<'_> {
             let unit = places.strings.place(row.unit);
             let value = row.value.unwrap_or_default();
             let place = match any_value(value)? {
-                AnyValue::String(text) => to.valid_text_attribute(key, text, unit),
+                AnyValue::String(text) => to.valid_text_attribute(key, text, unit)?,
                 _ => {
                     let value = decode::value(value, &Translated::new(&places.strings, to))?;
                     let value = &value;
@@ -118,8 +120,8 @@ impl Source<'_> {
         for message in table.skip(1) {
             let row = rows::link(message?)?;
             self.places.links.append(to.link(Link {
-                trace_id: row.trace_id.try_into().unwrap_or_default(),
-                span_id: row.span_id.try_into().unwrap_or_default(),
+                trace_id: VALID.id(row.trace_id)?.unwrap_or_default(),
+                span_id: VALID.id(row.span_id)?.unwrap_or_default(),
             }));
         }
         Ok(())
@@ -185,7 +187,7 @@ impl Source<'_> {
             None => {
                 let texts = Translated::new(&self.places.strings, &to.interner);
                 let resource = row.map(|row| decode::resource(row, &texts)).transpose()?;
-                let position = to.resource(resource.map(Arc::new), utf8(schema_url).into());
+                let position = to.resource(resource.map(Arc::new), VALID.utf8(schema_url)?.into());
                 self.remember(row, resource::ATTRIBUTES, position, to)?;
                 position
             }
@@ -211,7 +213,7 @@ impl Source<'_> {
                 let texts = Translated::new(&self.places.strings, &to.interner);
                 let scope = row.map(|row| decode::scope(row, &texts)).transpose()?;
                 let scope = scope.map(Arc::new);
-                let position = to.scope(resource, scope, utf8(schema_url).into());
+                let position = to.scope(resource, scope, VALID.utf8(schema_url)?.into());
                 self.remember(row, scope::ATTRIBUTES, position, to)?;
                 position
             }
@@ -219,7 +221,7 @@ impl Source<'_> {
         for message in fields(message, scope_profiles::PROFILES) {
             self.profile.clear();
             let (lists, profile) = (&mut self.lists, &mut self.profile);
-            decode::profile(message?, self.wire, lists, profile, || true)?;
+            decode::profile(message?, self.wire, lists, profile, VALID, || true)?;
             to.profile(resource, position, profile, &self.places);
         }
         Ok(())

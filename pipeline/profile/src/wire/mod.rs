@@ -28,7 +28,7 @@ mod texts;
 mod validate;
 mod value;
 
-pub(crate) use decode::{Skip, decode};
+pub(crate) use decode::{RowQuality, Skip, decode};
 pub(crate) use encode::encode;
 pub use invalid::{Invalid, Reason};
 pub(crate) use lengths::RowLengths;

@@ -38,9 +38,10 @@ pub(crate) fn resources(wire: &Bytes) -> Result<Vec<SharedResource>, WireError> 
         }
         let strings = match &mut strings {
             Some(strings) => strings,
-            none => none.insert(decode::string_table(&Tables::of_valid(
-                &request.dictionary,
-            )?)?),
+            none => none.insert(decode::string_table(
+                &Tables::of_valid(&request.dictionary)?,
+                decode::RowQuality::Valid,
+            )?),
         };
         resources.push(SharedResource::new(decode::resource(message, strings)?));
     }

@@ -6,9 +6,11 @@ use super::tags::{
     any_value, dictionary, list, profile, request, resource, resource_profiles, sample,
     scope_profiles, stack,
 };
+use super::{RowQuality, Skip};
 use crate::proto::{Writer, tag};
 use crate::{
-    Compressed, KeyValue, Model, Profiles, Reason, Resource, SharedResource, Validation, Value,
+    Compressed, KeyValue, Merger, Model, Profiles, Reason, Resource, SharedResource, Validation,
+    Value,
 };
 
 fn written(write: impl FnOnce(&mut Writer)) -> Bytes {
@@ -161,6 +163,36 @@ fn rejects_invalid_utf8() {
     );
     let invalid = Profiles::from_wire(wire, Validation::Reject).err().unwrap();
     assert_eq!(invalid.reason(), Reason::Utf8);
+}
+
+/// Validation refuses these bytes; should it ever accept them, neither way to read them invents a value.
+#[test]
+fn invalid_text_and_ids_fail_to_decode_and_to_merge() {
+    let with_table = |table, row: &[u8]| {
+        written(|out| {
+            out.nested(request::DICTIONARY, 0, |out| {
+                out.bytes_always(table, b"");
+                out.bytes_always(table, row);
+            });
+        })
+    };
+    let with_schema = written(|out| {
+        out.nested(request::RESOURCE_PROFILES, 0, |out| {
+            out.bytes_always(resource_profiles::SCHEMA_URL, b"\xff");
+        });
+    });
+    let short_id = with_table(dictionary::LINKS, b"\x0a\x01\x07");
+    let text = with_table(dictionary::STRINGS, b"\xff");
+    for wire in [with_schema, short_id, text] {
+        assert!(receive(&wire).is_err());
+        assert!(super::decode(&wire, &Skip::default()).is_err());
+        assert!(Merger::new().add_wire(&wire).is_err());
+        let skip = Skip {
+            rows: RowQuality::Repaired,
+            ..Skip::default()
+        };
+        assert!(super::decode(&wire, &skip).is_ok());
+    }
 }
 
 #[test]

@@ -27,7 +27,7 @@ mod window;
 
 use std::collections::BTreeMap;
 
-use super::decode::Skip;
+use super::decode::{RowQuality, Skip};
 use super::fast_path::{self, FastPathState};
 use super::invalid::{Fault, Invalid, Reason, WithPath};
 use super::references::Known;
@@ -80,6 +80,7 @@ fn walk(wire: &[u8], repair: bool) -> Result<RepairReport, Invalid> {
             .item("resource_profiles", position)?;
     }
     walk.counts.undecoded_size = wire.len() + walk.row_size();
+    walk.skip.rows = RowQuality::Repaired;
     Ok(RepairReport {
         skip: walk.skip,
         bad: walk.bad,
