@@ -7,6 +7,7 @@ mod panics;
 mod privileges;
 mod signals;
 mod stderr;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -6,6 +6,7 @@
 //! | message | when |
 //! |---|---|
 //! | `READY=1` | all components have started |
+//! | `RELOADING=1`, `MONOTONIC_USEC=` | a reload begins; `READY=1` ends it |
 //! | `STATUS=` | at least every ten seconds: received, delivered, waiting and failing data |
 //! | `WATCHDOG=1` | with each status, at the interval the unit sets |
 //! | `STOPPING=1`, `EXTEND_TIMEOUT_USEC=` | shutdown begins and may take `service::shutdown_timeout` |
@@ -19,6 +20,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 use profcol_printable::line;
+use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
@@ -71,6 +73,22 @@ impl Notifier {
 
     pub fn ready(&self) {
         self.send("READY=1\nSTATUS=Everything has started.");
+    }
+
+    /// Announces a reload.
+    pub fn reloading(&self) {
+        let now = clock_gettime(ClockId::Monotonic);
+        let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
+        self.send(&format!(
+            "RELOADING=1\nMONOTONIC_USEC={microseconds}\nSTATUS=Reloading the configuration."
+        ));
+    }
+
+    /// The reload has ended; `outcome` becomes the status.
+    pub fn reloaded(&self, outcome: &str) {
+        let outcome = line(outcome);
+        let outcome = shortened(&outcome);
+        self.send(&format!("READY=1\nSTATUS={outcome}"));
     }
 
     /// Announces a shutdown that may take `timeout`.

@@ -22,26 +22,47 @@ const IN_SYS_ADMIN: [Capabilities; 3] = [
 ];
 
 /// Drops all capabilities but `needed` for good. If the kernel refuses, keeps running unchanged.
-pub fn keep(needed: Capabilities) {
+pub fn keep(needed: Capabilities) -> Dropped {
     match reduce(needed) {
-        Ok(Reduced { kept, given_up: 0 }) => {
-            tracing::debug!(%kept, "No capabilities to drop.");
-        }
-        Ok(Reduced { kept, given_up }) => {
-            tracing::info!(%kept, given_up, "Dropped unused capabilities.");
+        Ok((kept, dropped)) => {
+            match dropped.set.bits().count_ones() {
+                0 => tracing::debug!(%kept, "No capabilities to drop."),
+                given_up => tracing::info!(%kept, given_up, "Dropped unused capabilities."),
+            }
+            dropped
         }
         Err(error) => {
             tracing::warn!(error = %std::io::Error::from(error), "Failed to drop capabilities.");
+            Dropped::default()
         }
     }
 }
 
-struct Reduced {
-    kept: Capabilities,
-    given_up: u32,
+/// The capabilities that the process held at its start and has dropped.
+#[derive(Clone, Copy, Debug)]
+pub struct Dropped {
+    set: CapabilitySet,
+    held: CapabilitySet,
 }
 
-fn reduce(needed: Capabilities) -> Result<Reduced, Errno> {
+impl Default for Dropped {
+    fn default() -> Self {
+        Self {
+            set: CapabilitySet::empty(),
+            held: CapabilitySet::empty(),
+        }
+    }
+}
+
+impl Dropped {
+    /// Those of `needed` that a start with this configuration would have kept.
+    pub fn missing(&self, needed: Capabilities) -> Capabilities {
+        let needed = set(with_stand_in(needed, self.held));
+        Capabilities::from_bits((needed & self.set).bits())
+    }
+}
+
+fn reduce(needed: Capabilities) -> Result<(Capabilities, Dropped), Errno> {
     let held = capabilities(None)?;
     let kept = held.permitted & set(with_stand_in(needed, held.permitted));
     if kept.contains(CapabilitySet::BPF) && held.effective.contains(CapabilitySet::SYS_RESOURCE) {
@@ -60,10 +81,11 @@ fn reduce(needed: Capabilities) -> Result<Reduced, Errno> {
         set_capabilities(None, reduced)?;
     }
     set_no_new_privs(true)?;
-    Ok(Reduced {
-        kept: Capabilities::from_bits(kept.bits()),
-        given_up: (held.permitted - kept).bits().count_ones(),
-    })
+    let dropped = Dropped {
+        set: held.permitted - kept,
+        held: held.permitted,
+    };
+    Ok((Capabilities::from_bits(kept.bits()), dropped))
 }
 
 fn set(capabilities: Capabilities) -> CapabilitySet {
@@ -106,6 +128,30 @@ fn lift_locked_memory() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_what_a_new_configuration_misses() {
+        let all = Capabilities::BPF | Capabilities::PERFMON | Capabilities::SYS_ADMIN;
+        let dropped = |kept, held| Dropped {
+            set: set(held) - set(kept),
+            held: set(held),
+        };
+        let needed = Capabilities::BPF | Capabilities::PERFMON;
+        for (kept, held, expected) in [
+            (Capabilities::BPF, all, Capabilities::PERFMON),
+            (all, all, Capabilities::NONE),
+            // Never held: the component decides what that means.
+            (Capabilities::NONE, Capabilities::NONE, Capabilities::NONE),
+            (
+                Capabilities::NONE,
+                Capabilities::SYS_ADMIN,
+                Capabilities::SYS_ADMIN,
+            ),
+        ] {
+            let missing = dropped(kept, held).missing(needed);
+            assert_eq!(missing.bits(), expected.bits(), "{kept} of {held}");
+        }
+    }
 
     #[test]
     fn sys_admin_is_kept_as_a_stand_in() {

@@ -3,8 +3,8 @@
 //! | signal | |
 //! |---|---|
 //! | `SIGTERM`, `SIGINT` | graceful shutdown; a second one exits immediately |
-//! | `SIGHUP` | graceful shutdown if the controlling terminal is gone, except under `nohup`; else a warning, as reload
-//! is not supported |
+//! | `SIGHUP` | graceful shutdown if the controlling terminal is gone, except under `nohup`; else reloads the
+//! configuration |
 //! | `SIGUSR1`, `SIGUSR2`, `SIGALRM` | ignored; the default action would kill the process |
 //! | `SIGPIPE` | ignored by the Rust runtime: writes fail with EPIPE instead |
 
@@ -28,6 +28,16 @@ pub struct Signals {
     alarm: Signal,
     /// Whether losing the terminal stops profcol.
     is_on_terminal: bool,
+    /// A reload was requested while waiting for a stop.
+    has_missed_reload: bool,
+}
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// With the signal's name.
+    Stop(&'static str),
+    Reload,
 }
 
 impl Signals {
@@ -42,6 +52,7 @@ impl Signals {
             user_2: signal(SignalKind::user_defined2())?,
             alarm: signal(SignalKind::alarm())?,
             is_on_terminal,
+            has_missed_reload: false,
         })
     }
 
@@ -57,19 +68,29 @@ impl Signals {
         }
     }
 
-    /// Waits for the next stop signal; returns its name.
+    /// Waits for the next stop signal; returns its name. [`next`](Self::next) returns reloads requested meanwhile.
     pub async fn stop(&mut self) -> &'static str {
         loop {
+            match self.next().await {
+                Request::Stop(name) => return name,
+                Request::Reload => self.has_missed_reload = true,
+            }
+        }
+    }
+
+    /// Waits for the next signal to stop or to reload.
+    pub async fn next(&mut self) -> Request {
+        if std::mem::take(&mut self.has_missed_reload) {
+            return Request::Reload;
+        }
+        loop {
             let ignored = tokio::select! {
-                _ = self.terminate.recv() => return "SIGTERM",
-                _ = self.interrupt.recv() => return "SIGINT",
-                _ = self.hang_up.recv() => {
-                    if self.has_lost_terminal().await {
-                        return "SIGHUP";
-                    }
-                    tracing::warn!("SIGHUP: this version does not reload its configuration; restart it instead.");
-                    continue;
-                }
+                _ = self.terminate.recv() => return Request::Stop("SIGTERM"),
+                _ = self.interrupt.recv() => return Request::Stop("SIGINT"),
+                _ = self.hang_up.recv() => match self.has_lost_terminal().await {
+                    true => return Request::Stop("SIGHUP"),
+                    false => return Request::Reload,
+                },
                 _ = self.user_1.recv() => "SIGUSR1",
                 _ = self.user_2.recv() => "SIGUSR2",
                 _ = self.alarm.recv() => "SIGALRM",

@@ -2,18 +2,36 @@
 
 use profcol::REGISTRY;
 use profcol_component::SelfTelemetry;
-use profcol_config::{Input, Note, SystemProviders, resolve};
+use profcol_config::{Input, Note, NoteLevel, SystemProviders, resolve};
 use profcol_engine::{Document, Graph};
 use profcol_printable::indented;
 use serde_json::Value;
 
 use super::{CommandError, fetch::fetch};
 use crate::cli::Configuration;
+use crate::watch::FileHashes;
 
 pub struct Loaded {
     pub document: Document,
     /// Warnings and notes from resolving the configuration.
     pub notes: Vec<Note>,
+    /// The files that were read.
+    pub files: FileHashes,
+}
+
+impl Loaded {
+    /// Logs what the user should know about the configuration.
+    pub fn log_notes(&self) {
+        for note in &self.notes {
+            match note.level {
+                NoteLevel::Warning => tracing::warn!("{}", note.message),
+                NoteLevel::Info => tracing::info!("{}", note.message),
+            }
+        }
+        for note in self.document.deprecations() {
+            tracing::warn!("{note}");
+        }
+    }
 }
 
 /// Reads, merges, expands and checks the configuration.
@@ -27,7 +45,8 @@ pub fn load(configuration: &Configuration) -> Result<Loaded, CommandError> {
         configs: configuration.uris.clone(),
         sets: configuration.sets.clone(),
     };
-    let resolved = resolve(&input, &SystemProviders::default().with_fetch(fetch))
+    let providers = SystemProviders::default().with_fetch(fetch);
+    let resolved = resolve(&input, &providers)
         .map_err(|error| CommandError::Configuration(error.to_string()))?;
     let document = Document::read(&resolved.root, &REGISTRY).map_err(|mut problems| {
         problems.explain(&resolved.broken);
@@ -36,6 +55,7 @@ pub fn load(configuration: &Configuration) -> Result<Loaded, CommandError> {
     Ok(Loaded {
         document,
         notes: resolved.notes,
+        files: providers.files_read(),
     })
 }
 

@@ -7,6 +7,7 @@ mod load;
 mod names;
 mod print;
 mod record;
+mod reload;
 mod run;
 mod storage;
 mod top;

@@ -2,18 +2,18 @@
 
 use std::pin::Pin;
 
-use profcol_component::SelfTelemetry;
-use profcol_config::NoteLevel;
+use profcol_component::{SelfTelemetry, Stop};
 use profcol_engine::telemetry::{MetricsServer, init_logs};
-use profcol_engine::{Document, Graph, Service, StopReport};
+use profcol_engine::{Graph, Service, StopReport};
 use profcol_printable::line;
 
 use super::CommandError;
 use super::load::{self, Loaded};
+use super::reload::{Outcome, Reloader};
 use crate::cli::Configuration;
 use crate::notify::Notifier;
 use crate::privileges;
-use crate::signals::Signals;
+use crate::signals::{Request, Signals};
 use crate::stderr::print;
 
 /// The default configuration.
@@ -41,18 +41,11 @@ pub fn run(configuration: &Configuration) -> Result<(), CommandError> {
     let telemetry = SelfTelemetry::default();
     init_logs(&service.telemetry.logs, &[], &telemetry.log)
         .map_err(|error| CommandError::Configuration(error.to_string()))?;
-    for note in &loaded.notes {
-        match note.level {
-            NoteLevel::Warning => tracing::warn!("{}", note.message),
-            NoteLevel::Info => tracing::info!("{}", note.message),
-        }
-    }
-    for note in loaded.document.deprecations() {
-        tracing::warn!("{note}");
-    }
-    privileges::keep(loaded.document.capabilities());
+    loaded.log_notes();
+    let dropped = privileges::keep(loaded.document.capabilities());
     let mut session = Session {
         notifier: Notifier::from_environment(),
+        reloader: Some(Reloader::new(configuration, dropped, &telemetry.meter)),
         ..Session::default()
     };
     if is_built_in {
@@ -61,7 +54,7 @@ pub fn run(configuration: &Configuration) -> Result<(), CommandError> {
             None => || print("stopping...\n"),
         };
     }
-    let report = in_runtime(serve(&loaded.document, &telemetry, session))?;
+    let report = in_runtime(serve(&loaded, &telemetry, session))?;
     verdict(&report)
 }
 
@@ -135,6 +128,8 @@ pub struct Session {
     pub on_stop: fn(),
     /// Reports readiness, status and stop to systemd.
     pub notifier: Notifier,
+    /// Without it, a reload is refused.
+    pub reloader: Option<Reloader>,
 }
 
 impl Default for Session {
@@ -145,16 +140,18 @@ impl Default for Session {
             until: Box::pin(std::future::pending()),
             on_stop: || {},
             notifier: Notifier::default(),
+            reloader: None,
         }
     }
 }
 
 /// Runs until a signal arrives, the session ends, a component fails, or all receivers have finished.
 pub async fn serve(
-    document: &Document,
+    loaded: &Loaded,
     telemetry: &SelfTelemetry,
     session: Session,
 ) -> Result<StopReport, CommandError> {
+    let document = &loaded.document;
     let mut signals = Signals::new().map_err(|error| {
         CommandError::Runtime(format!("failed to install signal handlers: {error}"))
     })?;
@@ -172,29 +169,64 @@ pub async fn serve(
         let pulse = pulse.clone();
         move || pulse.progress().to_string()
     };
+    let (mut reloader, mut until) = (session.reloader, session.until);
+    if let Some(reloader) = &mut reloader {
+        reloader.watch(loaded);
+    }
     notifier.ready();
 
-    let failure = tokio::select! {
-        name = signals.stop() => {
+    let failure = loop {
+        tokio::select! {
+            request = signals.next() => match request {
+                Request::Stop(name) => {
+                    (session.on_stop)();
+                    tracing::info!(signal = name, "Received a signal. Stopping.");
+                    break None;
+                }
+                Request::Reload => {}
+            },
+            () = file_changed(&mut reloader) => {}
+            () = &mut until => {
+                (session.on_stop)();
+                break None;
+            }
+            failure = service.ended() => {
+                match &failure {
+                    Some(failure) => tracing::error!(error = %failure, "A component failed. Stopping."),
+                    None => tracing::info!("All receivers have ended. Stopping."),
+                }
+                break failure.map(|failure| CommandError::Runtime(failure.to_string()));
+            }
+            never = notifier.watch("", status) => match never {},
+        }
+        let Some(reloader) = &mut reloader else {
+            tracing::warn!("SIGHUP: only `profcol run` reloads its configuration.");
+            continue;
+        };
+        notifier.reloading();
+        let hurry = Stop::new();
+        let (outcome, stopped_by) = tokio::select! {
+            ended = reloading(reloader, &mut service, &mut signals, &hurry) => ended?,
+            never = notifier.watch("Reloading. ", status) => match never {},
+        };
+        notifier.reloaded(match outcome {
+            Outcome::Reloaded => "Reloaded the configuration.",
+            Outcome::Refused | Outcome::Lost(_) => {
+                "Failed to reload the configuration, see the log."
+            }
+        });
+        if let Outcome::Lost(error) = outcome {
+            tracing::error!(%error, "The reload has failed. Stopping.");
+            break Some(error);
+        }
+        if let Some(name) = stopped_by {
             (session.on_stop)();
             tracing::info!(signal = name, "Received a signal. Stopping.");
-            None
+            break None;
         }
-        () = session.until => {
-            (session.on_stop)();
-            None
-        }
-        failure = service.ended() => {
-            match &failure {
-                Some(failure) => tracing::error!(error = %failure, "A component failed. Stopping."),
-                None => tracing::info!("All receivers have ended. Stopping."),
-            }
-            failure
-        }
-        never = notifier.watch("", status) => match never {},
     };
 
-    let timeout = document.service.shutdown_timeout.into();
+    let timeout = service.settings().shutdown_timeout.into();
     notifier.stopping(timeout);
     let report = tokio::select! {
         report = service.stop(timeout) => report,
@@ -205,8 +237,36 @@ pub async fn serve(
     };
     metrics.stop().await;
     match failure {
-        Some(failure) => Err(CommandError::Runtime(failure.to_string())),
+        Some(failure) => Err(failure),
         None => Ok(report),
+    }
+}
+
+async fn file_changed(reloader: &mut Option<Reloader>) {
+    match reloader {
+        Some(reloader) => reloader.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Reloads to the end, so that no component is left halfway. Returns the name of a stop signal that came meanwhile.
+async fn reloading(
+    reloader: &mut Reloader,
+    service: &mut Service,
+    signals: &mut Signals,
+    hurry: &Stop,
+) -> Result<(Outcome, Option<&'static str>), CommandError> {
+    let mut reloading = std::pin::pin!(reloader.reload(service, hurry));
+    let name = tokio::select! {
+        outcome = &mut reloading => return Ok((outcome, None)),
+        name = signals.stop() => name,
+    };
+    hurry.cancel();
+    tokio::select! {
+        outcome = reloading => Ok((outcome, Some(name))),
+        name = signals.second() => Err(CommandError::Runtime(format!(
+            "stopped immediately by a second signal ({name})"
+        ))),
     }
 }
 

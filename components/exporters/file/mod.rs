@@ -50,6 +50,8 @@ struct Shared {
 impl Factory for File {
     const NAME: &'static str = "file";
     const STABILITY: Stability = Stability::Alpha;
+    /// Two instances would write to one file.
+    const IS_EXCLUSIVE: bool = true;
     type Config = FileConfig;
     type Component = dyn Exporter;
 

@@ -63,6 +63,8 @@ struct DiskTelemetry {
 impl Factory for LiveView {
     const NAME: &'static str = "live_view";
     const STABILITY: Stability = Stability::Alpha;
+    /// Two instances would listen on one address.
+    const IS_EXCLUSIVE: bool = true;
     type Config = LiveViewConfig;
     type Component = dyn Exporter;
 

@@ -1,10 +1,9 @@
 //! The state of the service for the page: its pipelines, component states, configuration and log.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use profcol_component::{
-    BuildContext, Meter, PipelineInfo, RecentLog, Series, ServiceInfo, Status, StatusBoard,
+    BuildContext, CurrentService, Meter, PipelineInfo, RecentLog, Series, Status, StatusBoard,
 };
 use serde::Serialize;
 
@@ -14,7 +13,7 @@ use super::reply::Reply;
 pub(super) const PATHS: [&str; 3] = ["/api/v1/pipelines", "/api/v1/configuration", "/api/v1/log"];
 
 pub(super) struct Service {
-    info: Arc<ServiceInfo>,
+    info: CurrentService,
     board: StatusBoard,
     meter: Meter,
     log: RecentLog,
@@ -47,7 +46,7 @@ impl Service {
 
     pub fn answer(&self, path: &str, parameters: &Parameters) -> Result<Reply, BadRequest> {
         match path {
-            "/api/v1/configuration" => Ok(Reply::json(&self.info.configuration)),
+            "/api/v1/configuration" => Ok(Reply::json(&self.info.get().configuration)),
             "/api/v1/log" => Ok(Reply::json(
                 &self.log.since(parameters.number("since")?.unwrap_or(0)),
             )),
@@ -58,7 +57,7 @@ impl Service {
     fn pipelines(&self) -> Reply {
         let statuses = self.board.snapshot().into_iter();
         Reply::json(&Pipelines {
-            pipelines: &self.info.pipelines,
+            pipelines: &self.info.get().pipelines,
             components: statuses
                 .map(|(component, status)| (component, status.into()))
                 .collect(),

@@ -72,6 +72,8 @@ struct Telemetry {
 impl Factory for Padata {
     const NAME: &'static str = "padata";
     const STABILITY: Stability = Stability::Alpha;
+    /// Two instances would rotate and remove the same files.
+    const IS_EXCLUSIVE: bool = true;
     type Config = PadataConfig;
     type Component = dyn Exporter;
 

@@ -100,6 +100,8 @@ enum Offer {
 impl Factory for PprofFile {
     const NAME: &'static str = "pprof_file";
     const STABILITY: Stability = Stability::Alpha;
+    /// Two instances would write and remove the same files.
+    const IS_EXCLUSIVE: bool = true;
     type Config = PprofFileConfig;
     type Component = dyn Exporter;
 

@@ -49,6 +49,8 @@ enum SaveError {
 impl Factory for ProfileFile {
     const NAME: &'static str = "profile_file";
     const STABILITY: Stability = Stability::Alpha;
+    /// Two instances would write to one file.
+    const IS_EXCLUSIVE: bool = true;
     type Config = ProfileFileConfig;
     type Component = dyn Exporter;
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use parking_lot::Mutex;
-use profcol_component::{Batch, BuildContext, Handles, testkit};
+use profcol_component::{Batch, BuildContext, Extensions, Handles, testkit};
 use profcol_net::auth::{ClientAuth, ClientAuthError};
 use profcol_net::compress::{self, Encoding, Level};
 use profcol_net::grpc::Status;
@@ -187,7 +187,7 @@ pub(crate) fn context(id: &str) -> BuildContext {
     let mut handles = Handles::default();
     handles.add::<Arc<dyn ClientAuth>>(Arc::new(StaticAuth));
     BuildContext {
-        extensions: Arc::new([("word".parse().unwrap(), handles)].into()),
+        extensions: Extensions::new(Arc::new([("word".parse().unwrap(), handles)].into())),
         ..testkit::context(id)
     }
 }

@@ -22,6 +22,8 @@ pub struct FileStorage {
 impl Factory for FileStorage {
     const NAME: &'static str = "file_storage";
     const STABILITY: Stability = Stability::Beta;
+    /// The directory is locked.
+    const IS_EXCLUSIVE: bool = true;
     type Config = FileStorageConfig;
     type Component = dyn Extension;
 

@@ -39,6 +39,8 @@ pub struct HealthCheck {
 impl Factory for HealthCheck {
     const NAME: &'static str = "health_check";
     const STABILITY: Stability = Stability::Beta;
+    /// Two instances would listen on one address.
+    const IS_EXCLUSIVE: bool = true;
     type Config = HealthCheckConfig;
     type Component = dyn Extension;
 

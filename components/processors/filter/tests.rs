@@ -215,7 +215,7 @@ fn followed(options: &str) -> (FilterProcessor, DropSubscription) {
         ..context("filter")
     };
     let filter = FilterProcessor::new(&load(options).unwrap(), &context).unwrap();
-    (filter, DropFeedback::of(&context).subscribe().unwrap())
+    (filter, DropFeedback::of(&context).subscribe())
 }
 
 #[tokio::test]

@@ -120,7 +120,7 @@ async fn drop_feedback_has_the_end_of_the_slice() {
             ..context("sampler")
         };
         let sampler = ProbabilisticSampler::new(&load(options).unwrap(), &context).unwrap();
-        let follower = DropFeedback::of(&context).subscribe().unwrap();
+        let follower = DropFeedback::of(&context).subscribe();
         let specs: &[ResourceSpec<'_>] = &[
             ("process.pid=7", "", &["a=1"]),
             ("service.name=x", "", &["a=1"]),

@@ -15,12 +15,16 @@ const MAX_SENT_BATCHES: usize = 64;
 /// Maximum number of temporarily excluded processes: the size of the programs' map. Beyond it processes
 /// are sampled, and dropped by the pipelines.
 const MAX_SUSPENDED: usize = 8192;
+/// Maximum number of excluded processes that a reload includes again, the size of the same map.
+const MAX_EXCLUDED: usize = 8192;
 
 pub struct DroppedProcesses {
-    follower: Option<DropSubscription>,
+    follower: DropSubscription,
     sent: VecDeque<Sent>,
     /// When each suspension expires.
     suspended: Vec<(u64, ProcessKey)>,
+    /// Those excluded until they end, the oldest first.
+    excluded: VecDeque<ProcessKey>,
 }
 
 /// The processes of a batch by PID; `None` if two share one.
@@ -30,17 +34,18 @@ struct Sent {
 }
 
 impl DroppedProcesses {
-    pub fn new(follower: Option<DropSubscription>) -> Self {
+    pub fn new(follower: DropSubscription) -> Self {
         Self {
             follower,
             sent: VecDeque::new(),
             suspended: Vec::new(),
+            excluded: VecDeque::new(),
         }
     }
 
     /// Remembers the processes of an interval that is about to be sent.
     pub fn remember(&mut self, seen: &Interval) {
-        if self.follower.is_none() {
+        if !self.follower.is_active() {
             return;
         }
         let mut processes = HashMap::new();
@@ -61,14 +66,19 @@ impl DroppedProcesses {
 
     /// Processes that all pipelines dropped since the last call. `now` is Unix time in nanoseconds.
     pub fn take(&mut self, now: u64) -> Vec<ProcessKey> {
-        let dropped = self.follower.as_ref().map(DropSubscription::take);
         let mut processes = Vec::new();
-        for dropped in dropped.unwrap_or_default() {
+        for dropped in self.follower.take() {
             let Some(process) = self.process(dropped.process) else {
                 continue;
             };
             match dropped.until {
-                DropExpiry::ProcessEnd => processes.push(process),
+                DropExpiry::ProcessEnd => {
+                    if self.excluded.len() == MAX_EXCLUDED {
+                        self.excluded.pop_front();
+                    }
+                    self.excluded.push_back(process);
+                    processes.push(process);
+                }
                 DropExpiry::Time(time) if time > now && self.suspended.len() < MAX_SUSPENDED => {
                     self.suspended.push((time, process));
                     processes.push(process);
@@ -79,8 +89,12 @@ impl DroppedProcesses {
         processes
     }
 
-    /// Processes to sample again.
+    /// Processes to sample again: all of them if a reload changed the pipelines.
     pub fn expired(&mut self, now: u64) -> Vec<ProcessKey> {
+        if self.follower.take_change() {
+            let suspended = self.suspended.drain(..).map(|(_, process)| process);
+            return suspended.chain(self.excluded.drain(..)).collect();
+        }
         let expired = self.suspended.extract_if(.., |(until, _)| *until <= now);
         expired.map(|(_, process)| process).collect()
     }

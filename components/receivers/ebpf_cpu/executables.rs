@@ -5,16 +5,15 @@ use std::sync::Arc;
 use profcol_component::{BuildId, Executable, Executables};
 use profcol_ebpf_loader::{OnOpened, Opened};
 
-/// `None` if no component needs files.
-pub fn open_handler(executables: &Executables) -> Option<OnOpened> {
+/// A reload may add the first component that needs files.
+pub fn open_handler(executables: &Executables) -> OnOpened {
     let executables = executables.clone();
-    executables.has_subscribers().then(|| {
-        let on_opened = move |opened: Opened<'_>| {
-            if let Some(executable) = executable(opened) {
-                executables.offer(&executable);
-            }
-        };
-        Box::new(on_opened) as OnOpened
+    Box::new(move |opened: Opened<'_>| {
+        if executables.has_subscribers()
+            && let Some(executable) = executable(opened)
+        {
+            executables.offer(&executable);
+        }
     })
 }
 

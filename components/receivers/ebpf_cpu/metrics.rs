@@ -1,5 +1,8 @@
 //! The receiver's own metrics.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use profcol_component::{BuildContext, Gauge, IntCounter, SourceCounts};
 use profcol_ebpf_interpreters::names::NameCounts;
 use profcol_ebpf_loader::{EndReason, Profiler};
@@ -11,21 +14,28 @@ pub struct Metrics {
     pub excluded: IntCounter,
     /// Processes that all pipelines drop.
     pub excluded_by_pipelines: IntCounter,
-    excluded_ticks: IntCounter,
-    run_time: IntCounter,
+    excluded_ticks: Total,
+    run_time: Total,
     frequency: Gauge,
-    samples: IntCounter,
-    lost_samples: IntCounter,
-    lost_events: IntCounter,
-    unpublished: IntCounter,
-    by_reason: Vec<(EndReason, IntCounter)>,
-    tables: Vec<(&'static str, IntCounter)>,
+    samples: Total,
+    lost_samples: Total,
+    lost_events: Total,
+    unpublished: Total,
+    by_reason: Vec<(EndReason, Total)>,
+    tables: Vec<(&'static str, Total)>,
     table_bytes: Gauge,
-    interpreters: [IntCounter; 2],
-    unreadable: [IntCounter; 2],
-    names: [IntCounter; 4],
+    interpreters: [Total; 2],
+    unreadable: [Total; 2],
+    names: [Total; 4],
     name_bytes: Gauge,
-    lost_labels: [IntCounter; 3],
+    lost_labels: [Total; 3],
+}
+
+/// A counter raised to the totals of this instance; earlier instances of the receiver counted in the same series.
+#[derive(Clone)]
+struct Total {
+    counter: IntCounter,
+    counted: Arc<AtomicU64>,
 }
 
 /// Outcomes of building unwind tables.
@@ -77,34 +87,42 @@ impl Metrics {
                 "Ticks in excluded processes, by where they were skipped.",
                 "at",
                 "kernel",
-            ),
+            )
+            .into(),
             run_time: counter(
                 "profcol_ebpf_cpu_kernel_nanoseconds",
                 "Total run time of the BPF sampling program.",
-            ),
+            )
+            .into(),
             frequency: context.meter.gauge(
                 "profcol_ebpf_cpu_frequency",
                 "Samples per second on each busy CPU.",
                 &[("receiver", &id)],
             ),
-            samples: counter("profcol_ebpf_cpu_samples", "Samples taken."),
+            samples: counter("profcol_ebpf_cpu_samples", "Samples taken.").into(),
             lost_samples: counter(
                 "profcol_ebpf_cpu_lost_samples",
                 "Samples lost because the ring buffer was full.",
-            ),
-            lost_events: labelled(LOST_MAPPINGS, LOST_MAPPINGS_HELP, "found_no_room", "event"),
+            )
+            .into(),
+            lost_events: labelled(LOST_MAPPINGS, LOST_MAPPINGS_HELP, "found_no_room", "event")
+                .into(),
             unpublished: labelled(
                 LOST_MAPPINGS,
                 LOST_MAPPINGS_HELP,
                 "found_no_room",
                 "mapping",
-            ),
+            )
+            .into(),
             by_reason: EndReason::ALL
                 .iter()
                 .map(|&reason| {
                     let name = "profcol_ebpf_cpu_stacks";
                     let help = "User stacks, by the reason why unwinding stopped.";
-                    (reason, labelled(name, help, "end_reason", reason.name()))
+                    (
+                        reason,
+                        labelled(name, help, "end_reason", reason.name()).into(),
+                    )
                 })
                 .collect(),
             tables: TABLE_OUTCOMES
@@ -112,7 +130,7 @@ impl Metrics {
                 .map(|&outcome| {
                     let name = "profcol_ebpf_cpu_executables";
                     let help = "Unwind table builds, by result.";
-                    (outcome, labelled(name, help, "outcome", outcome))
+                    (outcome, labelled(name, help, "outcome", outcome).into())
                 })
                 .collect(),
             table_bytes: context.meter.gauge(
@@ -120,14 +138,15 @@ impl Metrics {
                 "Memory used by unwind tables, in bytes.",
                 &[("receiver", &id)],
             ),
-            interpreters: ["supported", "unsupported"]
-                .map(|outcome| labelled(INTERPRETERS, INTERPRETERS_HELP, "outcome", outcome)),
+            interpreters: ["supported", "unsupported"].map(|outcome| {
+                labelled(INTERPRETERS, INTERPRETERS_HELP, "outcome", outcome).into()
+            }),
             unreadable: ["memory", "no_thread"]
-                .map(|reason| labelled(UNREADABLE, UNREADABLE_HELP, "reason", reason)),
+                .map(|reason| labelled(UNREADABLE, UNREADABLE_HELP, "reason", reason).into()),
             names: ["read", "failed", "no_room", "evicted"]
-                .map(|outcome| labelled(NAMES, NAMES_HELP, "outcome", outcome)),
+                .map(|outcome| labelled(NAMES, NAMES_HELP, "outcome", outcome).into()),
             lost_labels: ["too_many", "too_long", "unreadable"]
-                .map(|reason| labelled(LOST_LABELS, LOST_LABELS_HELP, "reason", reason)),
+                .map(|reason| labelled(LOST_LABELS, LOST_LABELS_HELP, "reason", reason).into()),
             name_bytes: context.meter.gauge(
                 "profcol_ebpf_cpu_interpreted_name_bytes",
                 "Memory used by names of interpreted functions, in bytes.",
@@ -138,11 +157,11 @@ impl Metrics {
 
     /// Counts of samples by outcome, as of the last [update](Self::update).
     pub fn source_counts(&self) -> SourceCounts {
-        let excluded_ticks = self.excluded_ticks.get();
+        let excluded_ticks = self.excluded_ticks.counter.get();
         SourceCounts {
-            taken: self.samples.get() + excluded_ticks,
+            taken: self.samples.counter.get() + excluded_ticks,
             excluded: self.excluded.get() + excluded_ticks,
-            lost: self.lost_samples.get(),
+            lost: self.lost_samples.counter.get(),
             dropped: self.dropped.get(),
         }
     }
@@ -150,23 +169,21 @@ impl Metrics {
     pub fn update(&self, profiler: &Profiler, names: NameCounts, frequency: u64) {
         self.frequency.set(frequency as f64);
         let counts = profiler.counts();
-        raise(&self.samples, counts.samples);
-        raise(&self.excluded_ticks, counts.excluded);
-        raise(
-            &self.run_time,
-            u64::try_from(counts.run_time.as_nanos()).unwrap_or(u64::MAX),
-        );
-        raise(&self.lost_samples, counts.lost_samples);
+        self.samples.raise(counts.samples);
+        self.excluded_ticks.raise(counts.excluded);
+        let run_time = u64::try_from(counts.run_time.as_nanos());
+        self.run_time.raise(run_time.unwrap_or(u64::MAX));
+        self.lost_samples.raise(counts.lost_samples);
         if let Some(mappings) = profiler.mapping_counts() {
-            raise(&self.lost_events, mappings.lost_events);
-            raise(&self.unpublished, mappings.no_room);
+            self.lost_events.raise(mappings.lost_events);
+            self.unpublished.raise(mappings.no_room);
         }
         for (reason, counter) in &self.by_reason {
             let found = counts
                 .by_reason
                 .iter()
                 .find(|(counted, _)| counted == reason);
-            raise(counter, found.map_or(0, |&(_, count)| count));
+            counter.raise(found.map_or(0, |&(_, count)| count));
         }
         let tables = profiler.table_counts();
         for (outcome, counter) in &self.tables {
@@ -178,29 +195,40 @@ impl Metrics {
                 "evicted" => tables.evicted,
                 _ => tables.no_room,
             };
-            raise(counter, count);
+            counter.raise(count);
         }
         self.table_bytes.set(tables.bytes as f64);
         let [supported, unsupported] = &self.interpreters;
-        raise(supported, tables.interpreters);
-        raise(unsupported, tables.unsupported_interpreters);
+        supported.raise(tables.interpreters);
+        unsupported.raise(tables.unsupported_interpreters);
         let [memory, no_thread] = &self.unreadable;
-        raise(memory, counts.interpreter_unreadable);
-        raise(no_thread, counts.interpreter_no_thread);
+        memory.raise(counts.interpreter_unreadable);
+        no_thread.raise(counts.interpreter_no_thread);
         let [too_many, too_long, unreadable] = &self.lost_labels;
-        raise(too_many, counts.too_many_labels);
-        raise(too_long, counts.too_long_labels);
-        raise(unreadable, counts.unreadable_labels);
+        too_many.raise(counts.too_many_labels);
+        too_long.raise(counts.too_long_labels);
+        unreadable.raise(counts.unreadable_labels);
         let [read, failed, no_room, evicted] = &self.names;
-        raise(read, names.read);
-        raise(failed, names.failed);
-        raise(no_room, names.not_queued);
-        raise(evicted, names.evicted);
+        read.raise(names.read);
+        failed.raise(names.failed);
+        no_room.raise(names.not_queued);
+        evicted.raise(names.evicted);
         self.name_bytes.set(names.bytes as f64);
     }
 }
 
-/// Raises a counter to an absolute value.
-fn raise(counter: &IntCounter, count: u64) {
-    counter.inc_by(count.saturating_sub(counter.get()));
+impl Total {
+    fn raise(&self, count: u64) {
+        let counted = self.counted.fetch_max(count, Ordering::Relaxed);
+        self.counter.inc_by(count.saturating_sub(counted));
+    }
+}
+
+impl From<IntCounter> for Total {
+    fn from(counter: IntCounter) -> Self {
+        Self {
+            counter,
+            counted: Arc::default(),
+        }
+    }
 }

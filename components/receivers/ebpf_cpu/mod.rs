@@ -88,6 +88,8 @@ struct Running {
 impl Factory for EbpfCpu {
     const NAME: &'static str = "ebpf_cpu";
     const STABILITY: Stability = Stability::Alpha;
+    /// Two instances would sample everything twice.
+    const IS_EXCLUSIVE: bool = true;
     type Config = EbpfCpuConfig;
     type Component = dyn Receiver;
 
@@ -123,7 +125,7 @@ impl Receiver for EbpfCpu {
         let filter = Filter::new(&self.config).map_err(StartError::new)?;
         let on_opened = executables::open_handler(&self.executables);
         let started = tokio::task::spawn_blocking(move || {
-            let loaded = Loaded::new(&settings, on_opened)?;
+            let loaded = Loaded::new(&settings, Some(on_opened))?;
             // Before the first sample, so that profcol's startup is not sampled.
             let kernel = kernel_names();
             // Reading the symbols and loading the BTF both leave garbage on the heap.

@@ -41,6 +41,8 @@ pub struct Otlp {
 impl Factory for Otlp {
     const NAME: &'static str = "otlp";
     const STABILITY: Stability = Stability::Beta;
+    /// Two instances would listen on one address.
+    const IS_EXCLUSIVE: bool = true;
     type Config = OtlpConfig;
     type Component = dyn Receiver;
 

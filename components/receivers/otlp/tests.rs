@@ -8,7 +8,7 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use profcol_admission::Admission;
-use profcol_component::{Answer, Batch, Consumer, Handles, Outcome, Refusal, testkit};
+use profcol_component::{Answer, Batch, Consumer, Extensions, Handles, Outcome, Refusal, testkit};
 use profcol_net::auth::AuthData;
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{
@@ -707,7 +707,10 @@ async fn the_authenticator_decides_who_may_send() {
     let mut handles = Handles::default();
     handles.add::<Arc<dyn ServerAuth>>(Arc::new(Door));
     let context = BuildContext {
-        extensions: Arc::new(HashMap::from([("door".parse().unwrap(), handles)])),
+        extensions: Extensions::new(Arc::new(HashMap::from([(
+            "door".parse().unwrap(),
+            handles,
+        )]))),
         ..testkit::context("otlp")
     };
     let rig = Fixture::in_context(LOCKED, context).await;

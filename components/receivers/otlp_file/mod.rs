@@ -74,6 +74,8 @@ impl Factory for OtlpFile {
     const NAME: &'static str = "otlp_file";
     const ALIASES: &'static [&'static str] = &["otlpjsonfile"];
     const STABILITY: Stability = Stability::Alpha;
+    /// Two instances would read the same records.
+    const IS_EXCLUSIVE: bool = true;
     type Config = OtlpFileConfig;
     type Component = dyn Receiver;
 

@@ -72,6 +72,8 @@ struct Counters {
 impl Factory for Padata {
     const NAME: &'static str = "padata";
     const STABILITY: Stability = Stability::Alpha;
+    /// Two instances would read the same recordings.
+    const IS_EXCLUSIVE: bool = true;
     type Config = PadataConfig;
     type Component = dyn Receiver;
 

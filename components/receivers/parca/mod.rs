@@ -37,6 +37,8 @@ const USER_AGENT: &str = concat!("profcol/", env!("CARGO_PKG_VERSION"));
 impl Factory for Parca {
     const NAME: &'static str = "parca";
     const STABILITY: Stability = Stability::Alpha;
+    /// Two instances would listen on one address.
+    const IS_EXCLUSIVE: bool = true;
     type Config = ParcaConfig;
     type Component = dyn Receiver;
 

@@ -6,13 +6,13 @@
 //! profile, so that the decision does not apply to a later process with the same PID, or to the
 //! same process after an exec.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use profcol_config::PipelineId;
 
-use crate::BuildContext;
+use crate::{BuildContext, InstanceId};
 
 /// Entries per receiver. The oldest are evicted; their processes are sampled once more.
 const MAX_TRACKED_PROCESSES: usize = 4096;
@@ -47,29 +47,32 @@ pub enum DropExpiry {
 pub struct DropFeedback {
     state: Arc<Mutex<FeedbackState>>,
     pipelines: Arc<[PipelineId]>,
+    instance: InstanceId,
 }
 
 /// Reports the processes that a processor drops.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct DropReporter(DropFeedback);
 
 /// Receives the processes that all pipelines of a receiver drop.
 #[derive(Debug)]
 pub struct DropSubscription {
     state: Arc<Mutex<FeedbackState>>,
-    index: usize,
+    instance: InstanceId,
 }
 
 #[derive(Debug, Default)]
 struct FeedbackState {
-    /// Pipelines with a processor that may drop processes.
-    reporting: BTreeSet<PipelineId>,
-    receivers: Vec<ReceiverFeedback>,
+    /// Processors that may drop processes, with their pipelines.
+    reporters: BTreeMap<InstanceId, Arc<[PipelineId]>>,
+    receivers: BTreeMap<InstanceId, ReceiverFeedback>,
 }
 
 #[derive(Debug)]
 struct ReceiverFeedback {
     pipelines: Arc<[PipelineId]>,
+    /// A reload changed the pipelines: they may keep what they dropped before.
+    has_changed: bool,
     /// The pipelines that have dropped the process so far.
     dropped_by: HashMap<SampledProcess, BTreeMap<PipelineId, DropExpiry>>,
     /// In order of the first drop.
@@ -81,43 +84,62 @@ impl DropFeedback {
     /// The handle of a component.
     pub fn of(context: &BuildContext) -> Self {
         let feedback = context.shared.get::<Self>();
-        feedback.within(context.pipelines.iter().cloned())
+        feedback.within(context.pipelines.iter().cloned(), context.instance)
     }
 
     /// A handle for a component in these pipelines.
-    fn within(&self, pipelines: impl IntoIterator<Item = PipelineId>) -> Self {
+    fn within(
+        &self,
+        pipelines: impl IntoIterator<Item = PipelineId>,
+        instance: InstanceId,
+    ) -> Self {
         Self {
             state: Arc::clone(&self.state),
             pipelines: pipelines.into_iter().collect(),
+            instance,
         }
     }
 
     /// For processors, at build time.
     pub fn reporter(&self) -> DropReporter {
-        self.state
-            .lock()
-            .reporting
-            .extend(self.pipelines.iter().cloned());
+        let mut state = self.state.lock();
+        let pipelines = Arc::clone(&self.pipelines);
+        state.reporters.insert(self.instance, pipelines);
+        drop(state);
         DropReporter(self.clone())
     }
 
-    /// For receivers, at build time, after all processors. `None` if a pipeline drops nothing.
-    pub fn subscribe(&self) -> Option<DropSubscription> {
-        let mut state = self.state.lock();
-        let may_drop = |pipeline| state.reporting.contains(pipeline);
-        if self.pipelines.is_empty() || !self.pipelines.iter().all(may_drop) {
-            return None;
-        }
-        state.receivers.push(ReceiverFeedback {
+    /// For receivers, at build time.
+    pub fn subscribe(&self) -> DropSubscription {
+        let feedback = ReceiverFeedback {
             pipelines: Arc::clone(&self.pipelines),
+            has_changed: false,
             dropped_by: HashMap::new(),
             order: VecDeque::new(),
             confirmed: VecDeque::new(),
-        });
-        Some(DropSubscription {
+        };
+        let mut state = self.state.lock();
+        state.receivers.insert(self.instance, feedback);
+        DropSubscription {
             state: Arc::clone(&self.state),
-            index: state.receivers.len() - 1,
-        })
+            instance: self.instance,
+        }
+    }
+
+    /// For reloads: ignores the reports of a processor that left its pipeline.
+    pub fn retire(&self, reporter: InstanceId) {
+        self.state.lock().reporters.remove(&reporter);
+    }
+
+    /// For reloads: the pipelines of a receiver, or their processors, have changed.
+    pub fn change_pipelines(&self, receiver: InstanceId, pipelines: Arc<[PipelineId]>) {
+        if let Some(receiver) = self.state.lock().receivers.get_mut(&receiver) {
+            receiver.pipelines = pipelines;
+            receiver.has_changed = true;
+            receiver.dropped_by.clear();
+            receiver.order.clear();
+            receiver.confirmed.clear();
+        }
     }
 }
 
@@ -130,22 +152,55 @@ impl DropReporter {
     /// All samples of this process are dropped until `until`.
     pub fn report_drop_until(&self, process: SampledProcess, until: DropExpiry) {
         let mut state = self.0.state.lock();
-        for receivers in &mut state.receivers {
+        if !state.reporters.contains_key(&self.0.instance) {
+            return;
+        }
+        for receiver in state.receivers.values_mut() {
             for pipeline in &*self.0.pipelines {
-                receivers.record_drop(pipeline, process, until);
+                receiver.record_drop(pipeline, process, until);
             }
         }
     }
 }
 
+impl Drop for DropReporter {
+    fn drop(&mut self) {
+        self.0.retire(self.0.instance);
+    }
+}
+
 impl DropSubscription {
+    /// Whether each pipeline has a processor that may drop processes.
+    pub fn is_active(&self) -> bool {
+        let state = self.state.lock();
+        let may_drop = |pipeline| {
+            let mut reporters = state.reporters.values();
+            reporters.any(|pipelines| pipelines.contains(pipeline))
+        };
+        let receiver = state.receivers.get(&self.instance);
+        receiver.is_some_and(|receiver| {
+            !receiver.pipelines.is_empty() && receiver.pipelines.iter().all(may_drop)
+        })
+    }
+
     /// Processes that all pipelines dropped since the last call.
     pub fn take(&self) -> Vec<DroppedProcess> {
         let mut state = self.state.lock();
-        let receivers = state.receivers.get_mut(self.index);
-        receivers.map_or_else(Vec::new, |receivers| {
-            receivers.confirmed.drain(..).collect()
-        })
+        let receiver = state.receivers.get_mut(&self.instance);
+        receiver.map_or_else(Vec::new, |receiver| receiver.confirmed.drain(..).collect())
+    }
+
+    /// Whether the pipelines have changed since the last call: those dropped before must be sampled again.
+    pub fn take_change(&self) -> bool {
+        let mut state = self.state.lock();
+        let receiver = state.receivers.get_mut(&self.instance);
+        receiver.is_some_and(|receiver| std::mem::take(&mut receiver.has_changed))
+    }
+}
+
+impl Drop for DropSubscription {
+    fn drop(&mut self) {
+        self.state.lock().receivers.remove(&self.instance);
     }
 }
 
@@ -201,17 +256,11 @@ mod tests {
             pipeline("profiles/b"),
             pipeline("profiles/other"),
         );
-        let of_a = state.within([a.clone()]).reporter();
-        let of_b = state.within([b.clone()]).reporter();
-        let of_other = state.within([other]).reporter();
-        let both = state
-            .within([a.clone(), b])
-            .subscribe()
-            .expect("all pipelines report drops");
-        let one = state
-            .within([a])
-            .subscribe()
-            .expect("all pipelines report drops");
+        let of_a = state.within([a.clone()], InstanceId(1)).reporter();
+        let of_b = state.within([b.clone()], InstanceId(2)).reporter();
+        let of_other = state.within([other], InstanceId(3)).reporter();
+        let both = state.within([a.clone(), b], InstanceId(4)).subscribe();
+        let one = state.within([a], InstanceId(5)).subscribe();
 
         of_a.report_drop(process(1));
         of_a.report_drop(process(1));
@@ -229,26 +278,49 @@ mod tests {
     }
 
     #[test]
-    fn no_subscription_if_a_pipeline_drops_nothing() {
+    fn inactive_while_a_pipeline_drops_nothing() {
         let state = DropFeedback::default();
         let (a, b) = (pipeline("profiles/a"), pipeline("profiles/b"));
-        assert!(state.within([]).subscribe().is_none());
-        assert!(state.within([a.clone()]).subscribe().is_none());
-        state.within([a.clone()]).reporter();
-        assert!(state.within([a.clone()]).subscribe().is_some());
-        assert!(state.within([a, b]).subscribe().is_none());
+        let of = |pipelines: &[PipelineId], instance| {
+            let pipelines = pipelines.iter().cloned();
+            state.within(pipelines, InstanceId(instance)).subscribe()
+        };
+        let (none, one) = (of(&[], 1), of(std::slice::from_ref(&a), 2));
+        let both = of(&[a.clone(), b], 3);
+        assert!(!none.is_active() && !one.is_active());
+        let reporter = state.within([a], InstanceId(4)).reporter();
+        assert!(one.is_active() && !both.is_active());
+        drop(reporter);
+        assert!(!one.is_active());
+    }
+
+    #[test]
+    fn a_reload_forgets_what_earlier_pipelines_dropped() {
+        let state = DropFeedback::default();
+        let (a, b) = (pipeline("profiles/a"), pipeline("profiles/b"));
+        let old = state.within([a.clone()], InstanceId(1)).reporter();
+        let receiver = state.within([a.clone()], InstanceId(2)).subscribe();
+        old.report_drop(process(1));
+        let new = state.within([a.clone()], InstanceId(3)).reporter();
+        state.retire(InstanceId(1));
+        state.change_pipelines(InstanceId(2), [a.clone()].into());
+        old.report_drop(process(2));
+        assert!(receiver.take_change() && !receiver.take_change());
+        assert_eq!(taken(&receiver), []);
+        new.report_drop(process(3));
+        assert_eq!(taken(&receiver), [process(3)]);
+        state.change_pipelines(InstanceId(2), [a, b].into());
+        new.report_drop(process(4));
+        assert_eq!(taken(&receiver), [], "another pipeline keeps it");
     }
 
     #[test]
     fn the_oldest_are_evicted() {
         let state = DropFeedback::default();
         let (a, b) = (pipeline("profiles/a"), pipeline("profiles/b"));
-        let of_a = state.within([a.clone()]).reporter();
-        let of_b = state.within([b.clone()]).reporter();
-        let both = state
-            .within([a, b])
-            .subscribe()
-            .expect("all pipelines report drops");
+        let of_a = state.within([a.clone()], InstanceId(1)).reporter();
+        let of_b = state.within([b.clone()], InstanceId(2)).reporter();
+        let both = state.within([a, b], InstanceId(3)).subscribe();
         for pid in 0..=MAX_TRACKED_PROCESSES as i64 {
             of_a.report_drop(process(pid));
         }
@@ -261,12 +333,9 @@ mod tests {
     fn a_drop_expires_with_the_earliest_pipeline() {
         let state = DropFeedback::default();
         let (a, b) = (pipeline("profiles/a"), pipeline("profiles/b"));
-        let of_a = state.within([a.clone()]).reporter();
-        let of_b = state.within([b.clone()]).reporter();
-        let both = state
-            .within([a, b])
-            .subscribe()
-            .expect("all pipelines report drops");
+        let of_a = state.within([a.clone()], InstanceId(1)).reporter();
+        let of_b = state.within([b.clone()], InstanceId(2)).reporter();
+        let both = state.within([a, b], InstanceId(3)).subscribe();
         let check = |pid, of_a_until, of_b_until, expected| {
             of_a.report_drop_until(process(pid), of_a_until);
             of_b.report_drop_until(process(pid), of_b_until);

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use prometheus::IntCounter;
@@ -36,13 +36,16 @@ pub enum BuildId {
 /// Distributes executables to subscribers.
 #[derive(Clone, Debug, Default)]
 pub struct Executables {
-    subscriptions: Arc<Mutex<Vec<Subscription>>>,
+    subscriptions: Arc<Mutex<Vec<Weak<SubscriptionQueue>>>>,
 }
 
-/// The queue of one exporter.
+/// The queue of one component. It ends when the last clone is dropped.
 #[derive(Clone, Debug)]
-pub struct Subscription {
-    waiting: Arc<Mutex<VecDeque<Executable>>>,
+pub struct Subscription(Arc<SubscriptionQueue>);
+
+#[derive(Debug)]
+struct SubscriptionQueue {
+    waiting: Mutex<VecDeque<Executable>>,
     capacity: usize,
     /// Executables dropped because the queue was full.
     dropped: IntCounter,
@@ -51,37 +54,42 @@ pub struct Subscription {
 impl Executables {
     /// For exporters, at build time. `capacity` is that of the queue.
     pub fn subscribe(&self, capacity: usize, dropped: IntCounter) -> Subscription {
-        let subscription = Subscription {
-            waiting: Arc::default(),
+        let queue = Arc::new(SubscriptionQueue {
+            waiting: Mutex::default(),
             capacity,
             dropped,
-        };
-        self.subscriptions.lock().push(subscription.clone());
-        subscription
+        });
+        self.subscriptions.lock().push(Arc::downgrade(&queue));
+        Subscription(queue)
     }
 
-    /// Whether there are subscribers, once everything is built.
+    /// Whether there are subscribers; a reload may add and remove some.
     pub fn has_subscribers(&self) -> bool {
-        !self.subscriptions.lock().is_empty()
+        let subscriptions = self.subscriptions.lock();
+        subscriptions.iter().any(|it| it.strong_count() > 0)
     }
 
     /// Subscribers with a full queue miss it.
     pub fn offer(&self, executable: &Executable) {
-        for subscription in &*self.subscriptions.lock() {
-            let mut waiting = subscription.waiting.lock();
-            if waiting.len() < subscription.capacity {
+        self.subscriptions.lock().retain(|subscription| {
+            let Some(queue) = subscription.upgrade() else {
+                return false;
+            };
+            let mut waiting = queue.waiting.lock();
+            if waiting.len() < queue.capacity {
                 waiting.push_back(executable.clone());
             } else {
-                subscription.dropped.inc();
+                queue.dropped.inc();
             }
-        }
+            true
+        });
     }
 }
 
 impl Subscription {
     /// Executables offered since the last call.
     pub fn take(&self) -> VecDeque<Executable> {
-        std::mem::take(&mut *self.waiting.lock())
+        std::mem::take(&mut *self.0.waiting.lock())
     }
 }
 
@@ -127,5 +135,7 @@ mod tests {
         assert_eq!(ids(second.take()), [""; 0]);
         assert_eq!(dropped.map(|counter| counter.get()), [0, 1]);
         assert_eq!(Arc::strong_count(&file), 1, "no descriptor is kept open");
+        drop((first, second));
+        assert!(!board.has_subscribers());
     }
 }

@@ -54,10 +54,10 @@ pub use meter::{Meter, MeterError, Series};
 pub use prometheus::{Gauge, Histogram, IntCounter};
 pub use recent_log::{LogLines, RecentLog};
 pub use registry::{
-    AnyConfig, BuildContext, BuildError, Entry, Factory, ForeignComponent, Handles, Kind, Registry,
-    Stability, entry, extension,
+    AnyConfig, BuildContext, BuildError, Entry, Extensions, Factory, ForeignComponent, Handles,
+    InstanceId, Kind, Registry, Stability, entry,
 };
-pub use service_info::{PipelineInfo, SelfTelemetry, ServiceInfo};
+pub use service_info::{CurrentService, PipelineInfo, SelfTelemetry, ServiceInfo};
 pub use shared::Shared;
 pub use status::{ComponentStatus, Status, StatusBoard};
 pub use stop::Stop;

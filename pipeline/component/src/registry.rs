@@ -8,11 +8,12 @@
 //! components are listed in one place and tests can iterate over them.
 
 use std::any::{Any, TypeId};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use profcol_admission::Admission;
 use profcol_config::{ComponentId, Config, Node, PipelineId, Problems};
 
@@ -27,6 +28,9 @@ pub trait Factory: 'static {
     /// Former names, or names in other collectors; accepted in configurations.
     const ALIASES: &'static [&'static str] = &[];
     const STABILITY: Stability = Stability::Alpha;
+    /// Whether two instances cannot run at the same time, as they would share a file or count samples twice. A reload
+    /// then stops the old instance before it starts the new one; all others overlap.
+    const IS_EXCLUSIVE: bool = false;
     type Config: Config;
     /// `dyn Receiver`, `dyn Processor`, `dyn Exporter` or `dyn Extension`.
     type Component: ?Sized;
@@ -49,6 +53,7 @@ pub struct Entry<C: ?Sized> {
     pub name: &'static str,
     pub aliases: &'static [&'static str],
     pub stability: Stability,
+    pub is_exclusive: bool,
     /// The JSON Schema of its configuration.
     pub schema: fn() -> serde_json::Value,
     pub capabilities: fn(&dyn AnyConfig) -> Capabilities,
@@ -76,7 +81,19 @@ pub struct BuildContext {
     pub shared: Shared,
     /// Process-wide memory and thread limits for requests.
     pub admission: Admission,
-    pub extensions: Arc<HashMap<ComponentId, Handles>>,
+    pub extensions: Extensions,
+    pub instance: InstanceId,
+}
+
+/// Identifies an instance of a component within the process: a reload may replace it by another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InstanceId(pub u64);
+
+/// The extensions that a component may use.
+#[derive(Clone, Debug, Default)]
+pub struct Extensions {
+    offered: Arc<HashMap<ComponentId, Handles>>,
+    used: Arc<Mutex<BTreeSet<ComponentId>>>,
 }
 
 /// Handles an extension offers, by type.
@@ -137,6 +154,7 @@ pub const fn entry<F: Factory>() -> Entry<F::Component> {
         name: F::NAME,
         aliases: F::ALIASES,
         stability: F::STABILITY,
+        is_exclusive: F::IS_EXCLUSIVE,
         schema: profcol_config::schema::schema_of::<F::Config>,
         capabilities: |config| {
             let config = config.as_any().downcast_ref::<F::Config>();
@@ -224,27 +242,41 @@ impl<C: Config> AnyConfig for C {
 impl BuildContext {
     /// The handle of type `T` that the extension `id` offers.
     pub fn extension<T: Any + Send + Sync>(&self, id: &ComponentId) -> Result<Arc<T>, BuildError> {
-        extension(&self.extensions, id)
+        self.extensions.get(id)
     }
 }
 
-/// The handle of type `T` that the extension `id` offers.
-pub fn extension<T: Any + Send + Sync>(
-    extensions: &HashMap<ComponentId, Handles>,
-    id: &ComponentId,
-) -> Result<Arc<T>, BuildError> {
-    let Some(handles) = extensions.get(id) else {
-        let id = id.to_string();
-        return Err(BuildError::new(format!(
-            "extension {id:?} is not running: configure it under `extensions` and list it in `service::extensions`"
-        )));
-    };
-    handles.get::<T>().ok_or_else(|| {
-        BuildError::new(format!(
-            "extension {:?} does not provide the required interface",
-            id.to_string()
-        ))
-    })
+// === impl Extensions ===
+
+impl Extensions {
+    pub fn new(offered: Arc<HashMap<ComponentId, Handles>>) -> Self {
+        Self {
+            offered,
+            used: Arc::default(),
+        }
+    }
+
+    /// The handle of type `T` that the extension `id` offers.
+    pub fn get<T: Any + Send + Sync>(&self, id: &ComponentId) -> Result<Arc<T>, BuildError> {
+        self.used.lock().insert(id.clone());
+        let Some(handles) = self.offered.get(id) else {
+            let id = id.to_string();
+            return Err(BuildError::new(format!(
+                "extension {id:?} is not running: configure it under `extensions` and list it in `service::extensions`"
+            )));
+        };
+        handles.get::<T>().ok_or_else(|| {
+            BuildError::new(format!(
+                "extension {:?} does not provide the required interface",
+                id.to_string()
+            ))
+        })
+    }
+
+    /// The extensions asked for so far: when one of them is replaced, so is the component.
+    pub fn used(&self) -> Vec<ComponentId> {
+        self.used.lock().iter().cloned().collect()
+    }
 }
 
 // === impl Handles ===

@@ -1,9 +1,26 @@
 //! Description and telemetry of the running service, for status pages.
 
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::{Meter, RecentLog, StatusBoard};
+
+/// The description of the running configuration, which a reload replaces. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct CurrentService(Arc<RwLock<Arc<ServiceInfo>>>);
+
+impl CurrentService {
+    pub fn get(&self) -> Arc<ServiceInfo> {
+        Arc::clone(&self.0.read())
+    }
+
+    pub fn set(&self, info: ServiceInfo) {
+        *self.0.write() = Arc::new(info);
+    }
+}
 
 /// The configured service.
 #[derive(Clone, Debug, Default)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// One handle per type, cheap to clone. The engine adds its own, such as [`ServiceInfo`](crate::ServiceInfo). Other
+/// One handle per type, cheap to clone. The engine adds its own, such as [`CurrentService`](crate::CurrentService). Other
 /// types are created with their default on first use, so that a receiver and an exporter can share a type unknown to
 /// the engine.
 #[derive(Clone, Default)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// The Collector's component statuses.
@@ -33,6 +34,17 @@ type Observer = Arc<dyn Fn(&str, &Status) + Send + Sync>;
 pub struct ComponentStatus {
     board: StatusBoard,
     component: Arc<str>,
+    visibility: Arc<Mutex<Visibility>>,
+}
+
+/// Whether the instance owns the entry of its component. During a reload two instances of a component exist.
+#[derive(Debug)]
+enum Visibility {
+    /// Not yet: holds the status to show.
+    Hidden(Option<Status>),
+    Shown,
+    /// No longer.
+    Retired,
 }
 
 // === impl StatusBoard ===
@@ -63,9 +75,19 @@ impl StatusBoard {
     }
 
     pub fn component(&self, component: String) -> ComponentStatus {
+        self.entry(component, Visibility::Shown)
+    }
+
+    /// A status that is kept to itself until [`ComponentStatus::show`].
+    pub fn hidden_component(&self, component: String) -> ComponentStatus {
+        self.entry(component, Visibility::Hidden(None))
+    }
+
+    fn entry(&self, component: String, visibility: Visibility) -> ComponentStatus {
         ComponentStatus {
             board: self.clone(),
             component: component.into(),
+            visibility: Arc::new(Mutex::new(visibility)),
         }
     }
 
@@ -82,9 +104,47 @@ impl StatusBoard {
 
 impl ComponentStatus {
     pub fn set(&self, status: Status) {
+        let mut visibility = self.visibility.lock();
+        match &mut *visibility {
+            Visibility::Hidden(previous) => {
+                if previous.as_ref().is_none_or(|now| now.can_become(&status)) {
+                    *previous = Some(status);
+                }
+            }
+            Visibility::Shown => self.write(status, Status::can_become),
+            Visibility::Retired => {}
+        }
+    }
+
+    /// Takes over the component's entry from an earlier instance.
+    pub fn show(&self) {
+        let mut visibility = self.visibility.lock();
+        if let Visibility::Hidden(status) = &mut *visibility {
+            let status = status.take();
+            *visibility = Visibility::Shown;
+            if let Some(status) = status {
+                self.write(status, |_, _| true);
+            }
+        }
+    }
+
+    /// From now on the entry belongs to another instance.
+    pub fn retire(&self) {
+        *self.visibility.lock() = Visibility::Retired;
+    }
+
+    /// The component is no longer configured.
+    pub fn remove(&self) {
+        self.retire();
+        self.board
+            .statuses
+            .send_if_modified(|statuses| statuses.remove(&*self.component).is_some());
+    }
+
+    fn write(&self, status: Status, is_allowed: impl Fn(&Status, &Status) -> bool) {
         let has_changed = self.board.statuses.send_if_modified(|statuses| {
             let previous = statuses.get(&*self.component);
-            if previous == Some(&status) || previous.is_some_and(|now| !now.can_become(&status)) {
+            if previous == Some(&status) || previous.is_some_and(|now| !is_allowed(now, &status)) {
                 return false;
             }
             statuses.insert(self.component.to_string(), status.clone());
@@ -110,9 +170,28 @@ impl Status {
 
 #[cfg(test)]
 mod tests {
-    use parking_lot::Mutex;
-
     use super::*;
+
+    #[test]
+    fn an_instance_takes_over_the_entry_of_the_one_it_replaces() {
+        let board = StatusBoard::default();
+        let old = board.component("exporter parca".to_owned());
+        old.set(Status::PermanentError("disk is gone".to_owned()));
+        let new = board.hidden_component("exporter parca".to_owned());
+        new.set(Status::Starting);
+        new.set(Status::Ok);
+        let shown = || board.snapshot().get("exporter parca").cloned();
+        assert_ne!(shown(), Some(Status::Ok));
+        old.retire();
+        new.show();
+        old.set(Status::Stopped);
+        assert_eq!(shown(), Some(Status::Ok));
+        new.set(Status::Stopping);
+        assert_eq!(shown(), Some(Status::Stopping));
+        new.remove();
+        new.set(Status::Stopped);
+        assert_eq!(shown(), None);
+    }
 
     #[test]
     fn an_observer_gets_each_change_once() {

@@ -16,8 +16,8 @@ use profcol_profile::{
 
 use crate::{
     Answer, Batch, BuildContext, Code, CodeAddress, Consumer, DeferredSymbols, Delivered, Delivery,
-    Exporter, Finalizer, Meter, Outcome, Refusal, Shared, StatusBoard, SymbolFrame, SymbolLookup,
-    SymbolSource,
+    Exporter, Extensions, Finalizer, InstanceId, Meter, Outcome, Refusal, Shared, StatusBoard,
+    SymbolFrame, SymbolLookup, SymbolSource,
 };
 
 /// Valid profiles with `samples` samples, one stack each.
@@ -175,7 +175,8 @@ pub fn context(id: &str) -> BuildContext {
         status,
         shared,
         admission: Admission::unlimited(),
-        extensions: Arc::default(),
+        extensions: Extensions::default(),
+        instance: InstanceId::default(),
     }
 }
 

@@ -5,7 +5,7 @@
 //! stops them in reverse order.
 
 use std::error::Error;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
@@ -145,7 +145,7 @@ pub struct Output {
     meter: Meter,
     receiver: Arc<str>,
     totals: Arc<ReceiverTotals>,
-    assigns_ids: bool,
+    assigns_ids: Arc<AtomicBool>,
     /// Created on first use or by `for_transport`, so that unlabelled series do not exist next to labelled ones.
     counts: OnceLock<Counts>,
 }
@@ -184,14 +184,14 @@ impl Output {
             meter,
             receiver: receiver.into(),
             totals: Arc::default(),
-            assigns_ids: false,
+            assigns_ids: Arc::default(),
             counts: OnceLock::new(),
         }
     }
 
     /// Derives an [id](BatchId) from the content of batches that clients may resend: with several destinations, one may
-    /// accept a batch that another refuses.
-    pub fn with_batch_ids(mut self, assigns_ids: bool) -> Self {
+    /// accept a batch that another refuses. A reload may change the number of destinations.
+    pub fn with_batch_ids(mut self, assigns_ids: Arc<AtomicBool>) -> Self {
         self.assigns_ids = assigns_ids;
         self
     }
@@ -217,7 +217,7 @@ impl Output {
     pub async fn push(&self, mut batch: Batch) -> Answer {
         let samples = batch.profiles.sample_count() as u64;
         let source_samples = batch.source_samples();
-        if self.assigns_ids && batch.id.is_none() {
+        if self.assigns_ids.load(Ordering::Relaxed) && batch.id.is_none() {
             batch.id = Some(BatchId::of_content(&batch.profiles.body()));
         }
         let answer = self.next.consume(batch).await;

@@ -25,7 +25,7 @@ pub use problem::{MAX_PROBLEMS, Problem, Problems};
 pub use report::Report;
 pub use resolve::{
     ConfigProviders, Input, Note, NoteLevel, Resolved, SCHEMES, SystemProviders, Unresolved,
-    parse_untrusted, resolve,
+    content_hash, parse_untrusted, resolve,
 };
 pub use sources::{SourceId, SourceLimitError, Sources};
 pub use suggest::did_you_mean;

@@ -13,5 +13,8 @@ pub mod telemetry;
 pub use document::Document;
 pub use graph::{BuildFailure, ComponentChecks, Graph, ProcessorBalance};
 pub use sender::{ExporterBalance, ExporterProgress, InvalidRecord, batch_of as stored_batch};
-pub use service::{Balance, Progress, Pulse, ReceiverBalance, Service, StartFailure, StopReport};
+pub use service::{
+    Balance, Progress, Pulse, ReceiverBalance, ReloadFailure, Reloaded, Service, StartFailure,
+    StopReport,
+};
 pub use tasks::TaskFailure;

@@ -59,7 +59,7 @@ pub fn record(record: &Record, on_top: &Configuration) -> Result<ExitCode, Comma
     let began = Instant::now();
     let (report, code) = in_runtime(async {
         let (session, recorded) = session(record, started);
-        let report = serve(&loaded.document, &telemetry, session).await?;
+        let report = serve(&loaded, &telemetry, session).await?;
         Ok((report, recorded.exit_code()))
     })?;
     if let Some(failure) = report.failures.first() {

@@ -84,7 +84,7 @@ pub fn top(top: &Top, on_top: &Configuration) -> Result<(), CommandError> {
         }),
         ..Session::default()
     };
-    let report = in_runtime(serve(&loaded.document, &telemetry, session));
+    let report = in_runtime(serve(&loaded, &telemetry, session));
     // Now that the screen is gone.
     for line in telemetry.log.since(0).lines {
         print(&format!("{line}\n"));

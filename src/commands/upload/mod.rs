@@ -54,7 +54,7 @@ pub fn upload(command: &Upload, configuration: &Configuration) -> Result<(), Com
     let progress = Progress::new(&telemetry.meter, &before);
     let served = in_runtime(async {
         tokio::select! {
-            served = serve(&loaded.document, &telemetry, Session::default()) => served,
+            served = serve(&loaded, &telemetry, Session::default()) => served,
             never = progress.show() => match never {},
             never = reasons.repeat(&telemetry.board, &progress) => match never {},
         }

@@ -15,7 +15,7 @@ use crate::node::{Location, Map, Node, Value};
 use crate::problem::{Problem, Problems};
 use crate::sources::Sources;
 
-pub use providers::{ConfigProviders, SystemProviders};
+pub use providers::{ConfigProviders, SystemProviders, content_hash};
 pub use retrieve::SCHEMES;
 
 /// The configuration flags of the command line.

@@ -1,6 +1,11 @@
 //! Sources of configuration text: environment, files and network.
 
+use std::collections::BTreeMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
 use std::io::Read;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use crate::sources::MAX_TEXT_BYTES;
 
@@ -20,6 +25,7 @@ type Fetch = dyn Fn(&str) -> Result<Vec<u8>, String> + Send + Sync;
 #[derive(Default)]
 pub struct SystemProviders {
     fetch: Option<Box<Fetch>>,
+    files: Mutex<BTreeMap<PathBuf, Option<u64>>>,
 }
 
 impl SystemProviders {
@@ -30,6 +36,14 @@ impl SystemProviders {
     ) -> Self {
         self.fetch = Some(Box::new(fetch));
         self
+    }
+
+    /// The files read so far with a [hash](content_hash) of their content, or `None` if they could not be read.
+    pub fn files_read(&self) -> BTreeMap<PathBuf, Option<u64>> {
+        self.files
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -43,15 +57,11 @@ impl ConfigProviders for SystemProviders {
     }
 
     fn read(&self, path: &str) -> Result<Vec<u8>, String> {
-        let open = |error| format!("open {path}: {}", plain(&error));
-        let file = std::fs::File::open(path).map_err(open)?;
-        let mut bytes = Vec::new();
-        // One byte beyond the limit signals the caller that the file is too large.
-        let limit = MAX_TEXT_BYTES as u64 + 1;
-        match file.take(limit).read_to_end(&mut bytes) {
-            Ok(_) => Ok(bytes),
-            Err(error) => Err(format!("read {path}: {}", plain(&error))),
-        }
+        let content = read(path);
+        let hash = content.as_ref().ok().map(|content| content_hash(content));
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.insert(PathBuf::from(path), hash);
+        content
     }
 
     fn fetch(&self, url: &str) -> Result<Vec<u8>, String> {
@@ -59,6 +69,25 @@ impl ConfigProviders for SystemProviders {
             Some(fetch) => fetch(url),
             None => Err("no HTTP client available".to_owned()),
         }
+    }
+}
+
+/// A hash to notice a change of a file, valid within this process.
+pub fn content_hash(content: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    content.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn read(path: &str) -> Result<Vec<u8>, String> {
+    let open = |error| format!("open {path}: {}", plain(&error));
+    let file = std::fs::File::open(path).map_err(open)?;
+    let mut bytes = Vec::new();
+    // One byte beyond the limit signals the caller that the file is too large.
+    let limit = MAX_TEXT_BYTES as u64 + 1;
+    match file.take(limit).read_to_end(&mut bytes) {
+        Ok(_) => Ok(bytes),
+        Err(error) => Err(format!("read {path}: {}", plain(&error))),
     }
 }
 

@@ -12,6 +12,7 @@ mod tests;
 
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::Arc;
 
 use profcol_component::{
     AnyConfig, Capabilities, Entry, Exporter, Extension, Kind, Processor, Receiver, Registry,
@@ -26,8 +27,8 @@ use serde::{Deserialize, Serialize};
 pub use self::schema::schema;
 use crate::telemetry::TelemetrySettings;
 
-/// A valid configuration.
-#[derive(Debug)]
+/// A valid configuration. Cheap to clone.
+#[derive(Clone, Debug)]
 pub struct Document {
     pub receivers: Vec<Declared<dyn Receiver>>,
     pub processors: Vec<Declared<dyn Processor>>,
@@ -40,16 +41,17 @@ pub struct Document {
 pub struct Declared<C: ?Sized + 'static> {
     pub id: ComponentId,
     pub entry: &'static Entry<C>,
-    pub config: Box<dyn AnyConfig>,
+    pub config: Arc<dyn AnyConfig>,
 }
 
 /// Which components run, and how they are connected.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Service {
     pub extensions: Vec<ComponentId>,
     pub pipelines: Vec<Pipeline>,
     pub telemetry: TelemetrySettings,
     pub shutdown_timeout: Duration,
+    pub reload: ReloadSettings,
 }
 
 #[derive(Clone, Debug)]
@@ -70,6 +72,18 @@ struct ServiceSettings {
     telemetry: TelemetrySettings,
     /// Maximum duration of a shutdown; undelivered data is dropped after that.
     shutdown_timeout: Duration,
+    /// Reload of the configuration while running.
+    reload: ReloadSettings,
+}
+
+/// Reload of the configuration while running. `SIGHUP` always reloads it.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct ReloadSettings {
+    /// Also reload when a file of the configuration changes, or a symbolic link on the way to it, as in a mounted ConfigMap.
+    pub watch: bool,
+    /// Maximum time in which replaced and removed components deliver what they hold; what is left is dropped and counted.
+    pub drain_timeout: Duration,
 }
 
 /// A pipeline: batches go from the receivers through the processors, in this order, to every exporter.
@@ -90,6 +104,16 @@ const SECTIONS: [&str; 6] = [
     "extensions",
     "service",
 ];
+
+impl<C: ?Sized> Clone for Declared<C> {
+    fn clone(&self) -> Self {
+        Self {
+            id: self.id.clone(),
+            entry: self.entry,
+            config: Arc::clone(&self.config),
+        }
+    }
+}
 
 impl<C: ?Sized> fmt::Debug for Declared<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -291,7 +315,11 @@ fn declare<C: ?Sized>(
         return None;
     };
     let config = problems.nested_key(key, |problems| (entry.load)(&written.node, problems))?;
-    Some(Declared { id, entry, config })
+    Some(Declared {
+        id,
+        entry,
+        config: Arc::from(config),
+    })
 }
 
 fn service(node: Option<&Node>, problems: &mut Problems) -> Service {
@@ -302,12 +330,14 @@ fn service(node: Option<&Node>, problems: &mut Problems) -> Service {
         extensions,
         telemetry,
         shutdown_timeout,
+        reload,
     } = settings.unwrap_or_default();
     Service {
         extensions,
         pipelines,
         telemetry,
         shutdown_timeout,
+        reload,
     }
 }
 
@@ -387,6 +417,9 @@ impl Config for ServiceSettings {
                 "'shutdown_timeout' must be non-negative",
             );
         }
+        if self.reload.drain_timeout.is_negative() {
+            problems.add("reload::drain_timeout", "must be non-negative");
+        }
     }
 }
 
@@ -400,6 +433,16 @@ impl Default for ServiceSettings {
             extensions: Vec::new(),
             telemetry: TelemetrySettings::default(),
             shutdown_timeout: Duration::from_secs(30),
+            reload: ReloadSettings::default(),
+        }
+    }
+}
+
+impl Default for ReloadSettings {
+    fn default() -> Self {
+        Self {
+            watch: false,
+            drain_timeout: Duration::from_secs(30),
         }
     }
 }

@@ -51,6 +51,7 @@ impl Document {
             extensions: service.extensions.clone(),
             telemetry: service.telemetry.clone(),
             shutdown_timeout: service.shutdown_timeout,
+            reload: service.reload.clone(),
         };
         let mut resolved = serde_json::to_value(settings)?;
         let mut pipelines = Map::new();

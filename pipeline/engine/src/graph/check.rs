@@ -34,13 +34,15 @@ impl Graph {
             add(named.label, checks.boxed());
         }
         for feed in self.receivers {
-            let mut receiver = feed.receiver.component;
+            let Some(mut receiver) = feed.component else {
+                continue;
+            };
             let checks = async move { receiver.check().await };
             add(feed.receiver.label, checks.boxed());
         }
         // Each pipeline has its own instance, with the same options.
         let mut known = HashSet::new();
-        for named in self.processors.into_iter().flatten() {
+        for named in self.pipelines.into_iter().flat_map(|route| route.stages) {
             if known.insert(named.id.clone()) {
                 let processor = named.component.processor();
                 let checks = async move { processor.check().await };

@@ -1,32 +1,53 @@
 //! Sends one batch to several consumers without copying it.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use profcol_component::{
     Answer, Attempt, Batch, BatchId, Consumer, Finalizers, IntCounter, Meter, Outcome, Refusal,
 };
 use tokio::time::Instant;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use super::link::Target;
 
 /// Passes the batch to all consumers concurrently, so that a blocking one does not delay the others.
 ///
 /// Returns the worst answer. If one consumer asks to retry, the source resends the batch; consumers that already gave a
-/// final answer are remembered and skipped.
+/// final answer are remembered by name and skipped, also when a reload has replaced them meanwhile.
 pub(crate) struct FanOut {
-    consumers: Vec<Arc<dyn Consumer>>,
+    name: String,
+    branches: RwLock<Vec<Branch>>,
     partial: Mutex<VecDeque<Partial>>,
-    forgotten: IntCounter,
+    meter: Meter,
+    /// From the second consumer on.
+    forgotten: OnceLock<IntCounter>,
+}
+
+/// A consumer of a fan-out.
+#[derive(Clone)]
+pub(crate) struct Branch {
+    /// The same for all instances of a component.
+    pub(crate) name: Arc<str>,
+    pub(crate) target: Target,
+}
+
+/// A consumer that is about to get a batch.
+struct Called {
+    name: Arc<str>,
+    consumer: Arc<dyn Consumer>,
+    _call: TaskTrackerToken,
 }
 
 /// A batch that some consumers have settled and others refused with a retry.
 struct Partial {
     id: BatchId,
     since: Instant,
-    answered: Vec<Option<Answered>>,
+    answered: HashMap<Arc<str>, Answered>,
 }
 
 /// A consumer's final answer.
@@ -39,7 +60,7 @@ struct Answered {
 struct PendingAnswers<'a> {
     fan_out: &'a FanOut,
     id: BatchId,
-    answered: Mutex<Vec<Option<Answered>>>,
+    answered: Mutex<HashMap<Arc<str>, Answered>>,
 }
 
 /// How long a partially accepted batch is remembered: the time clients retry by default (`max_elapsed_time` of the
@@ -51,42 +72,67 @@ const RESEND_WINDOW: Duration = Duration::from_secs(300);
 const MAX_PARTIAL: usize = 1024;
 
 impl FanOut {
-    /// Returns a single consumer itself. `name` is the fan-out's owner.
-    pub(crate) fn to(
-        mut consumers: Vec<Arc<dyn Consumer>>,
-        name: &str,
-        meter: &Meter,
-    ) -> Arc<dyn Consumer> {
-        match consumers.len() {
-            1 => consumers.remove(0),
-            _ => Arc::new(Self {
-                consumers,
-                partial: Mutex::default(),
-                forgotten: meter.counter(
-                    "profcol_fanout_forgotten_batches",
-                    "Partially accepted batches evicted from the cache; a resend of one is delivered twice.",
-                    &[("fanout", name)],
-                ),
-            }),
+    /// `name` is the fan-out's owner.
+    pub(crate) fn new(name: &str, meter: &Meter) -> Arc<Self> {
+        Arc::new(Self {
+            name: name.to_owned(),
+            branches: RwLock::default(),
+            partial: Mutex::default(),
+            meter: meter.clone(),
+            forgotten: OnceLock::new(),
+        })
+    }
+
+    pub(crate) fn set(&self, branches: Vec<Branch>) {
+        if branches.len() > 1 {
+            self.forgotten();
         }
+        *self.branches.write() = branches;
+    }
+
+    /// Sends the batches for `name` to `target`, if there is such a consumer.
+    pub(crate) fn redirect(&self, name: &str, target: &Target) {
+        let mut branches = self.branches.write();
+        for branch in branches.iter_mut().filter(|it| *it.name == *name) {
+            branch.target = target.clone();
+        }
+    }
+
+    /// The calls begin under the lock, so that a reload that changes the consumers knows about them.
+    fn call(&self) -> Vec<Called> {
+        let branches = self.branches.read();
+        let called = branches.iter().map(|branch| Called {
+            name: Arc::clone(&branch.name),
+            consumer: Arc::clone(&branch.target.consumer),
+            _call: branch.target.calls.begin(),
+        });
+        called.collect()
+    }
+
+    fn forgotten(&self) -> &IntCounter {
+        self.forgotten.get_or_init(|| {
+            self.meter.counter(
+                "profcol_fanout_forgotten_batches",
+                "Partially accepted batches evicted from the cache; a resend of one is delivered twice.",
+                &[("fanout", &self.name)],
+            )
+        })
     }
 
     /// The known answers for a resent batch.
-    fn known_answers(&self, id: BatchId) -> Vec<Option<Answered>> {
+    fn known_answers(&self, id: BatchId) -> HashMap<Arc<str>, Answered> {
         let mut partial = self.partial.lock();
         partial.retain(|batch| batch.since.elapsed() < RESEND_WINDOW);
         let position = partial.iter().position(|batch| batch.id == id);
-        match position.and_then(|position| partial.remove(position)) {
-            Some(batch) => batch.answered,
-            None => self.consumers.iter().map(|_| None).collect(),
-        }
+        let known = position.and_then(|position| partial.remove(position));
+        known.map(|batch| batch.answered).unwrap_or_default()
     }
 
-    fn remember(&self, id: BatchId, answered: Vec<Option<Answered>>) {
+    fn remember(&self, id: BatchId, answered: HashMap<Arc<str>, Answered>) {
         let mut partial = self.partial.lock();
         if partial.len() == MAX_PARTIAL {
             partial.pop_front();
-            self.forgotten.inc();
+            self.forgotten().inc();
         }
         partial.push_back(Partial {
             id,
@@ -95,11 +141,10 @@ impl FanOut {
         });
     }
 
-    async fn push_once(&self, batch: Batch) -> Answer {
-        let answers = self
-            .consumers
+    async fn push_once(&self, batch: Batch, consumers: &[Called]) -> Answer {
+        let answers = consumers
             .iter()
-            .map(|consumer| consumer.consume(batch.clone()));
+            .map(|called| called.consumer.consume(batch.clone()));
         let answers = join_all(answers).await;
         batch.finalizers.settle(Outcome::Delivered);
         worst(answers)
@@ -109,17 +154,27 @@ impl FanOut {
 #[async_trait]
 impl Consumer for FanOut {
     async fn consume(&self, mut batch: Batch) -> Answer {
+        let consumers = self.call();
         let Some(id) = batch.id else {
-            return self.push_once(batch).await;
+            return match &consumers[..] {
+                [only] => only.consumer.consume(batch).await,
+                consumers => self.push_once(batch, consumers).await,
+            };
         };
+        if let [only] = &consumers[..]
+            && self.partial.lock().is_empty()
+        {
+            return only.consumer.consume(batch).await;
+        }
         let finalizers = std::mem::take(&mut batch.finalizers);
         let asking = PendingAnswers {
             fan_out: self,
             id,
             answered: Mutex::new(self.known_answers(id)),
         };
-        let answers = (self.consumers.iter().enumerate())
-            .map(|(position, consumer)| asking.push_to(position, &**consumer, &batch, &finalizers));
+        let answers = consumers
+            .iter()
+            .map(|called| asking.push_to(called, &batch, &finalizers));
         let refusals = join_all(answers).await;
         let answer = match refusals.into_iter().flatten().reduce(Refusal::prevailing) {
             Some(refusal) => Err(refusal),
@@ -135,13 +190,12 @@ impl PendingAnswers<'_> {
     /// Sends the batch to a consumer without a final answer; returns the refusal if it is retryable.
     async fn push_to(
         &self,
-        position: usize,
-        consumer: &dyn Consumer,
+        called: &Called,
         batch: &Batch,
         finalizers: &Finalizers,
     ) -> Option<Refusal> {
         let waiting = finalizers.clone();
-        if let Some(Some(known)) = self.answered.lock().get(position) {
+        if let Some(known) = self.answered.lock().get(&called.name) {
             known.attempt.adopt(waiting);
             return None;
         }
@@ -150,15 +204,15 @@ impl PendingAnswers<'_> {
             finalizers: handed,
             ..batch.clone()
         };
-        match consumer.consume(copy).await {
+        match called.consumer.consume(copy).await {
             Err(refusal) if refusal.is_retryable() => {
                 attempt.refused().settle(refusal.outcome());
                 Some(refusal)
             }
             answer => {
-                if let Some(place) = self.answered.lock().get_mut(position) {
-                    *place = Some(Answered { answer, attempt });
-                }
+                let answered = Answered { answer, attempt };
+                let name = Arc::clone(&called.name);
+                self.answered.lock().insert(name, answered);
                 None
             }
         }
@@ -167,7 +221,7 @@ impl PendingAnswers<'_> {
     /// All consumers have answered: finalizers now wait for the copies.
     fn complete(&self) -> Answer {
         let answered = std::mem::take(&mut *self.answered.lock());
-        worst(answered.into_iter().flatten().map(|known| {
+        worst(answered.into_values().map(|known| {
             known.attempt.accepted();
             known.answer
         }))
@@ -177,11 +231,10 @@ impl PendingAnswers<'_> {
 impl Drop for PendingAnswers<'_> {
     fn drop(&mut self) {
         let answered = std::mem::take(&mut *self.answered.lock());
-        let mut took = answered.iter().flatten().peekable();
-        if took.peek().is_none() {
+        if answered.is_empty() {
             return;
         }
-        for known in took {
+        for known in answered.values() {
             // The source still holds the batch and waits for the outcome of the next attempt.
             known.attempt.release().settle(Outcome::Undelivered);
         }
@@ -199,13 +252,42 @@ fn worst(answers: impl IntoIterator<Item = Answer>) -> Answer {
 mod tests {
     use profcol_component::testkit::{Sink, batch, batch_with_outcomes};
 
+    use super::super::link::Calls;
     use super::*;
 
-    fn fan_out(sinks: &[&Arc<Sink>]) -> Arc<dyn Consumer> {
-        let consumers = sinks
-            .iter()
-            .map(|sink| Arc::clone(sink) as Arc<dyn Consumer>);
-        FanOut::to(consumers.collect(), "test", &Meter::default())
+    fn branches<const N: usize>(sinks: [(&str, &Arc<Sink>); N]) -> Vec<Branch> {
+        let branch = |(name, sink): (&str, &Arc<Sink>)| Branch {
+            name: name.into(),
+            target: Target::new(Arc::clone(sink) as Arc<dyn Consumer>, &Calls::default()),
+        };
+        sinks.into_iter().map(branch).collect()
+    }
+
+    fn fan_out(sinks: &[&Arc<Sink>; 2]) -> Arc<FanOut> {
+        let fan_out = FanOut::new("test", &Meter::default());
+        fan_out.set(branches([("a", sinks[0]), ("b", sinks[1])]));
+        fan_out
+    }
+
+    #[tokio::test]
+    async fn a_reload_does_not_forget_who_accepted_a_batch() {
+        let (good, dead) = (Arc::new(Sink::default()), full(1));
+        let fan_out = fan_out(&[&good, &dead]);
+        let id = BatchId::unique();
+        assert!(fan_out.consume(batch(3).with_id(id)).await.is_err());
+        let [replaced, added] = [(), ()].map(|()| Arc::new(Sink::default()));
+        fan_out.set(branches([("a", &replaced), ("b", &dead), ("c", &added)]));
+        fan_out.consume(batch(3).with_id(id)).await.unwrap();
+        assert_eq!(replaced.accepted(), [0; 0]);
+        assert_eq!((dead.accepted(), added.accepted()), (vec![3], vec![3]));
+        // With the only consumer that is left.
+        let dead = full(1);
+        fan_out.set(branches([("a", &good), ("b", &dead)]));
+        let id = BatchId::unique();
+        assert!(fan_out.consume(batch(4).with_id(id)).await.is_err());
+        fan_out.set(branches([("a", &good)]));
+        fan_out.consume(batch(4).with_id(id)).await.unwrap();
+        assert_eq!(good.accepted(), [3, 4]);
     }
 
     fn full(times: usize) -> Arc<Sink> {

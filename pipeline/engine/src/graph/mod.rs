@@ -1,62 +1,99 @@
 //! Builds and connects the components of a configuration, without starting them.
 //!
 //! Receivers, exporters and extensions have one instance per id, processors one per pipeline. Only components used by
-//! the service are built.
+//! the service are built. A reload builds a second graph that shares the unchanged components with the running one.
 
 mod check;
 mod fan_out;
+pub(crate) mod link;
 mod pipeline;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use profcol_admission::Admission;
 use profcol_component::{
-    BuildContext, BuildError, ComponentStatus, Consumer, Entry, Exporter, Extension, Handles, Kind,
-    Meter, Receiver, SelfTelemetry, Shared, Status, extension,
+    BuildContext, BuildError, ComponentStatus, Consumer, CurrentService, Entry, Exporter,
+    Extension, Extensions, Handles, InstanceId, Kind, Receiver, SelfTelemetry, Shared, Status,
 };
 use profcol_config::{ComponentId, PipelineId};
 use profcol_storage::Storage;
+use serde_json::Value;
 
 pub use self::check::ComponentChecks;
-use self::fan_out::FanOut;
+use self::fan_out::Branch;
+pub(crate) use self::fan_out::FanOut;
+use self::link::{Calls, Target};
 pub use self::pipeline::ProcessorBalance;
 pub(crate) use self::pipeline::Stage;
 use crate::document::{Declared, Document, Pipeline};
 use crate::sender::Sender;
 
-/// Connected components, in start order.
+/// Connected components.
 pub struct Graph {
+    pub(crate) document: Document,
     pub(crate) extensions: Vec<Named<Arc<dyn Extension>>>,
     pub(crate) exporters: Vec<Named<Arc<Sender>>>,
-    /// By position in the pipeline.
-    pub(crate) processors: Vec<Vec<Named<Arc<Stage>>>>,
+    pub(crate) pipelines: Vec<Route>,
     pub(crate) receivers: Vec<Feed>,
+    pub(crate) context: GraphContext,
+}
+
+/// Shared by all components, including those that a reload adds.
+#[derive(Clone)]
+pub(crate) struct GraphContext {
+    pub(crate) telemetry: SelfTelemetry,
+    pub(crate) shared: Shared,
+    admission: Admission,
+    instances: Arc<AtomicU64>,
+}
+
+/// A pipeline: its processors in order, and its fan-out to the exporters.
+pub(crate) struct Route {
+    pub(crate) id: PipelineId,
+    pub(crate) stages: Vec<Named<Arc<Stage>>>,
+    pub(crate) exit: Arc<FanOut>,
+    pub(crate) exit_calls: Calls,
+    exporters: Vec<ComponentId>,
 }
 
 /// A receiver and its output.
 pub(crate) struct Feed {
-    pub(crate) receiver: Named<Box<dyn Receiver>>,
-    pub(crate) next: Arc<dyn Consumer>,
+    pub(crate) receiver: Named<()>,
+    /// `None` if it runs.
+    pub(crate) component: Option<Box<dyn Receiver>>,
+    pub(crate) next: Arc<FanOut>,
+    pub(crate) pipelines: Arc<[PipelineId]>,
     /// Whether it feeds more than one exporter.
-    pub(crate) fans_out: bool,
-}
-
-/// The processors of all pipelines, and each pipeline's first consumer.
-struct Pipelines {
-    by_position: Vec<Vec<Named<Arc<Stage>>>>,
-    entrances: HashMap<PipelineId, Arc<dyn Consumer>>,
+    fans_out: bool,
+    pub(crate) assigns_ids: Arc<AtomicBool>,
 }
 
 /// A component with its display name.
+#[derive(Clone)]
 pub(crate) struct Named<C> {
     pub(crate) id: String,
     /// `exporter otlp_grpc/backend`
     pub(crate) label: String,
     pub(crate) status: ComponentStatus,
+    pub(crate) instance: InstanceId,
+    /// Two instances cannot run at the same time.
+    pub(crate) is_exclusive: bool,
+    pub(crate) calls: Calls,
+    origin: Origin,
     pub(crate) component: C,
+}
+
+/// What a component was built from. A reload keeps the instance if all of it is unchanged.
+#[derive(Clone, PartialEq)]
+struct Origin {
+    name: &'static str,
+    /// `None` never equals another one.
+    config: Option<Value>,
+    extensions: BTreeMap<ComponentId, InstanceId>,
 }
 
 /// Why a component could not be built.
@@ -69,11 +106,11 @@ pub struct BuildFailure {
 
 struct Builder<'a> {
     document: &'a Document,
-    meter: &'a Meter,
-    telemetry: &'a SelfTelemetry,
-    shared: Shared,
-    admission: Admission,
-    extensions: Arc<HashMap<ComponentId, Handles>>,
+    context: &'a GraphContext,
+    /// The running graph, for reloads.
+    previous: Option<&'a Graph>,
+    offered: Arc<HashMap<ComponentId, Handles>>,
+    instances: BTreeMap<ComponentId, InstanceId>,
 }
 
 // === impl Graph ===
@@ -83,26 +120,64 @@ impl Graph {
         let shared = Shared::default();
         shared.put(telemetry.board.clone());
         shared.put(telemetry.log.clone());
-        shared.put(Arc::new(document.info()));
-        let mut builder = Builder {
-            document,
-            meter: &telemetry.meter,
-            telemetry,
+        shared.get::<CurrentService>().set(document.info());
+        let context = GraphContext {
+            telemetry: telemetry.clone(),
             shared,
             admission: Admission::for_available_memory(),
-            extensions: Arc::default(),
+            instances: Arc::default(),
         };
-        let extensions = builder.extensions()?;
-        let exporters = builder.exporters()?;
-        let pipelines = builder.pipelines(&exporters)?;
-        let receivers = builder.receivers(&pipelines)?;
-        let processors = pipelines.by_position;
-        Ok(Self {
-            extensions,
-            exporters,
-            processors,
-            receivers,
-        })
+        let graph = Builder::of(document, &context, None).graph()?;
+        graph.connect();
+        Ok(graph)
+    }
+
+    /// The graph of another configuration, with the unchanged components of this one. It is not connected yet.
+    pub(crate) fn rebuild(&self, document: &Document) -> Result<Self, BuildFailure> {
+        Builder::of(document, &self.context, Some(self)).graph()
+    }
+
+    /// Points every component to the next ones, those at the end of a pipeline first: a batch on its way passes each
+    /// part of a pipeline either as it was or as it is now.
+    pub(crate) fn connect(&self) {
+        let mut entrances = HashMap::new();
+        for route in &self.pipelines {
+            route.exit.set(self.destinations(route));
+            let mut next = Target::new(
+                Arc::clone(&route.exit) as Arc<dyn Consumer>,
+                &route.exit_calls,
+            );
+            for stage in route.stages.iter().rev() {
+                stage.component.connect(next);
+                let consumer = Arc::clone(&stage.component) as Arc<dyn Consumer>;
+                next = Target::new(consumer, &stage.calls);
+            }
+            entrances.insert(&route.id, next);
+        }
+        for feed in &self.receivers {
+            let branch = |pipeline: &PipelineId| {
+                let target = entrances.get(pipeline)?.clone();
+                let name = pipeline.to_string().into();
+                Some(Branch { name, target })
+            };
+            // Batches get ids before they go to several exporters.
+            feed.assigns_ids.store(feed.fans_out, Ordering::Relaxed);
+            feed.next
+                .set(feed.pipelines.iter().filter_map(branch).collect());
+        }
+    }
+
+    /// The consumers after a pipeline's last processor. The document is validated: every id in a pipeline is declared.
+    fn destinations(&self, route: &Route) -> Vec<Branch> {
+        let by_id = |id: &ComponentId| {
+            let id = id.to_string();
+            let named = self.exporters.iter().find(|named| named.id == id)?;
+            Some(Branch {
+                name: named.id.as_str().into(),
+                target: named.target(),
+            })
+        };
+        route.exporters.iter().filter_map(by_id).collect()
     }
 
     /// The handles that the exporter with this id offers to the embedding process.
@@ -113,11 +188,57 @@ impl Graph {
         }
         handles
     }
+
+    /// Removes the components that have stopped.
+    pub(crate) fn retain(&mut self, runs: impl Fn(&InstanceId) -> bool) {
+        self.extensions.retain(|named| runs(&named.instance));
+        self.exporters.retain(|named| runs(&named.instance));
+        self.receivers.retain(|feed| runs(&feed.receiver.instance));
+        for route in &mut self.pipelines {
+            route.stages.retain(|named| runs(&named.instance));
+        }
+    }
+
+    /// All instances.
+    pub(crate) fn instances(&self) -> BTreeSet<InstanceId> {
+        let stages = self.pipelines.iter().flat_map(|route| &route.stages);
+        let extensions = self.extensions.iter().map(|named| named.instance);
+        extensions
+            .chain(self.exporters.iter().map(|named| named.instance))
+            .chain(stages.map(|named| named.instance))
+            .chain(self.receivers.iter().map(|feed| feed.receiver.instance))
+            .collect()
+    }
 }
 
 // === impl Builder ===
 
-impl Builder<'_> {
+impl<'a> Builder<'a> {
+    fn of(document: &'a Document, context: &'a GraphContext, previous: Option<&'a Graph>) -> Self {
+        Self {
+            document,
+            context,
+            previous,
+            offered: Arc::default(),
+            instances: BTreeMap::new(),
+        }
+    }
+
+    fn graph(mut self) -> Result<Graph, BuildFailure> {
+        let extensions = self.extensions()?;
+        let exporters = self.exporters()?;
+        let pipelines = self.pipelines()?;
+        let receivers = self.receivers()?;
+        Ok(Graph {
+            document: self.document.clone(),
+            extensions,
+            exporters,
+            pipelines,
+            receivers,
+            context: self.context.clone(),
+        })
+    }
+
     fn extensions(&mut self) -> Result<Vec<Named<Arc<dyn Extension>>>, BuildFailure> {
         let mut built = Vec::new();
         let mut offered = HashMap::new();
@@ -125,14 +246,21 @@ impl Builder<'_> {
             let Some(declared) = find(&self.document.extensions, id) else {
                 continue;
             };
-            let named = self.build(Kind::Extension, declared, &[])?;
-            let named = named.map(Arc::<dyn Extension>::from);
+            let running = self.previous.map(|graph| &graph.extensions[..]);
+            let named = match self.unchanged(declared, running) {
+                Some(named) => named,
+                None => {
+                    let named = self.build(Kind::Extension, declared, &[])?;
+                    named.map(Arc::<dyn Extension>::from)
+                }
+            };
             let mut handles = Handles::default();
             Arc::clone(&named.component).offer(&mut handles);
             offered.insert(id.clone(), handles);
+            self.instances.insert(id.clone(), named.instance);
             built.push(named);
         }
-        self.extensions = Arc::new(offered);
+        self.offered = Arc::new(offered);
         Ok(built)
     }
 
@@ -144,84 +272,169 @@ impl Builder<'_> {
             .exporters
             .iter()
             .filter(|declared| used(&declared.id));
-        let build = |declared: &Declared<dyn Exporter>| {
-            let named = self.build(Kind::Exporter, declared, &[])?;
-            let id = named.id.clone();
-            let label = named.label.clone();
-            let delivery = named.component.delivery();
-            let storage = delivery.queue.and_then(|queue| queue.storage);
-            let storage =
-                storage.map(|storage| extension::<Arc<Storage>>(&self.extensions, &storage));
-            let storage = storage.transpose().map_err(|reason| BuildFailure {
-                component: label,
-                reason,
-            })?;
-            let storage = storage.as_deref().map(Arc::clone);
-            Ok(named.map(|exporter| Sender::new(Arc::from(exporter), &id, self.meter, storage)))
-        };
-        declared.map(build).collect()
+        declared.map(|declared| self.exporter(declared)).collect()
     }
 
-    fn pipelines(&self, exporters: &[Named<Arc<Sender>>]) -> Result<Pipelines, BuildFailure> {
-        let mut by_position: Vec<Vec<Named<Arc<Stage>>>> = Vec::new();
-        let mut entrances = HashMap::new();
+    fn exporter(
+        &self,
+        declared: &Declared<dyn Exporter>,
+    ) -> Result<Named<Arc<Sender>>, BuildFailure> {
+        let running = self.previous.map(|graph| &graph.exporters[..]);
+        if let Some(named) = self.unchanged(declared, running) {
+            return Ok(named);
+        }
+        let mut named = self.build(Kind::Exporter, declared, &[])?;
+        let queue = named.component.delivery().queue;
+        let storage = queue.and_then(|queue| queue.storage).map(|storage| {
+            let extensions = Extensions::new(Arc::clone(&self.offered));
+            let found = extensions.get::<Arc<Storage>>(&storage);
+            (named.origin).uses(&extensions.used(), &self.instances);
+            found
+        });
+        let storage = storage.transpose().map_err(|reason| BuildFailure {
+            component: named.label.clone(),
+            reason,
+        })?;
+        // The queue on disk belongs to one instance.
+        named.is_exclusive |= storage.is_some();
+        let storage = storage.as_deref().map(Arc::clone);
+        let (id, meter) = (named.id.clone(), &self.context.telemetry.meter);
+        Ok(named.map(|exporter| Sender::new(Arc::from(exporter), &id, meter, storage)))
+    }
+
+    fn pipelines(&self) -> Result<Vec<Route>, BuildFailure> {
+        let meter = &self.context.telemetry.meter;
+        let mut routes = Vec::new();
         for pipeline in &self.document.service.pipelines {
-            let name = format!("pipeline {}", pipeline.id);
-            let mut next = FanOut::to(destinations(pipeline, exporters), &name, self.meter);
-            for (position, id) in pipeline.processors.iter().enumerate().rev() {
+            let running = self.running(&pipeline.id);
+            let kept = self.kept(pipeline, running);
+            let mut stages = Vec::new();
+            for id in &pipeline.processors {
                 let Some(declared) = find(&self.document.processors, id) else {
                     continue;
                 };
-                let named = self.build(Kind::Processor, declared, &[&pipeline.id])?;
-                let (id, downstream) = (named.id.clone(), next);
-                let named =
-                    named.map(|built| Stage::new(Arc::from(built), &id, downstream, self.meter));
-                next = Arc::clone(&named.component) as Arc<dyn Consumer>;
-                if by_position.len() <= position {
-                    by_position.resize_with(position + 1, Vec::new);
+                let name = id.to_string();
+                if let Some(named) = kept.iter().find(|named| named.id == name) {
+                    stages.push((*named).clone());
+                    continue;
                 }
-                by_position[position].push(named);
+                let named = self.build(Kind::Processor, declared, &[&pipeline.id])?;
+                stages.push(named.map(|built| Stage::new(Arc::from(built), &name, meter)));
             }
-            entrances.insert(pipeline.id.clone(), next);
+            let (exit, exit_calls) = match running {
+                Some(route) => (Arc::clone(&route.exit), route.exit_calls.clone()),
+                None => {
+                    let name = format!("pipeline {}", pipeline.id);
+                    (FanOut::new(&name, meter), Calls::default())
+                }
+            };
+            routes.push(Route {
+                id: pipeline.id.clone(),
+                stages,
+                exit,
+                exit_calls,
+                exporters: pipeline.exporters.clone(),
+            });
         }
-        Ok(Pipelines {
-            by_position,
-            entrances,
-        })
+        Ok(routes)
     }
 
-    fn receivers(&self, pipelines: &Pipelines) -> Result<Vec<Feed>, BuildFailure> {
+    fn running(&self, pipeline: &PipelineId) -> Option<&'a Route> {
+        let mut running = self.previous?.pipelines.iter();
+        running.find(|route| route.id == *pipeline)
+    }
+
+    /// The running processors that a pipeline keeps. If their order has changed, none: a batch on its way would pass
+    /// one twice or not at all.
+    fn kept(&self, pipeline: &Pipeline, running: Option<&'a Route>) -> Vec<Named<Arc<Stage>>> {
+        let running = running.map(|route| &route.stages[..]);
+        let declared = pipeline.processors.iter();
+        let kept: Vec<_> = declared
+            .filter_map(|id| {
+                let declared = find(&self.document.processors, id)?;
+                self.unchanged(declared, running)
+            })
+            .collect();
+        let positions = kept.iter().map(|named| {
+            let mut running = running.into_iter().flatten();
+            running.position(|other| other.instance == named.instance)
+        });
+        match positions.is_sorted() {
+            true => kept,
+            false => Vec::new(),
+        }
+    }
+
+    fn receivers(&self) -> Result<Vec<Feed>, BuildFailure> {
         let mut receivers = Vec::new();
         for declared in &self.document.receivers {
             let fed = (self.document.service.pipelines.iter())
                 .filter(|pipeline| pipeline.receivers.contains(&declared.id));
             let exporters: usize = fed.clone().map(|pipeline| pipeline.exporters.len()).sum();
-            let (fed, entrances): (Vec<_>, Vec<_>) = fed
-                .filter_map(|pipeline| {
-                    let entrance = pipelines.entrances.get(&pipeline.id)?;
-                    Some((&pipeline.id, Arc::clone(entrance)))
-                })
-                .unzip();
+            let fed: Vec<&PipelineId> = fed.map(|pipeline| &pipeline.id).collect();
             if fed.is_empty() {
                 continue;
             }
+            let pipelines = fed.iter().copied().cloned().collect();
+            let fans_out = exporters > 1;
+            let running = self.previous.and_then(|graph| {
+                let mut running = graph.receivers.iter();
+                running.find(|feed| self.is_unchanged(declared, &feed.receiver))
+            });
+            if let Some(feed) = running {
+                receivers.push(Feed {
+                    receiver: feed.receiver.clone(),
+                    component: None,
+                    next: Arc::clone(&feed.next),
+                    pipelines,
+                    fans_out,
+                    assigns_ids: Arc::clone(&feed.assigns_ids),
+                });
+                continue;
+            }
+            let mut component = None;
             let receiver = self.build(Kind::Receiver, declared, &fed)?;
-            let next = FanOut::to(entrances, &receiver.label, self.meter);
+            let receiver = receiver.map(|built| component = Some(built));
             receivers.push(Feed {
+                next: FanOut::new(&receiver.label, &self.context.telemetry.meter),
                 receiver,
-                next,
-                fans_out: exporters > 1,
+                component,
+                pipelines,
+                fans_out,
+                assigns_ids: Arc::default(),
             });
         }
         Ok(receivers)
     }
 
-    fn build<C: ?Sized>(
+    /// The running instance of a component, if nothing about it has changed.
+    fn unchanged<K: ?Sized, C: Clone>(
+        &self,
+        declared: &Declared<K>,
+        running: Option<&[Named<C>]>,
+    ) -> Option<Named<C>> {
+        let mut running = running.into_iter().flatten();
+        running
+            .find(|named| self.is_unchanged(declared, named))
+            .cloned()
+    }
+
+    fn is_unchanged<K: ?Sized, C>(&self, declared: &Declared<K>, running: &Named<C>) -> bool {
+        let origin = &running.origin;
+        running.id == declared.id.to_string()
+            && origin.name == declared.entry.name
+            && origin.config.is_some()
+            && origin.config == declared.config.resolved().ok()
+            && (origin.extensions.iter())
+                .all(|(id, instance)| self.instances.get(id) == Some(instance))
+    }
+
+    fn build<K: ?Sized>(
         &self,
         kind: Kind,
-        declared: &Declared<C>,
+        declared: &Declared<K>,
         pipelines: &[&PipelineId],
-    ) -> Result<Named<Box<C>>, BuildFailure> {
+    ) -> Result<Named<Box<K>>, BuildFailure> {
         let id = declared.id.to_string();
         let pipeline = match (kind, pipelines) {
             (Kind::Processor, [pipeline]) => Some(*pipeline),
@@ -231,30 +444,52 @@ impl Builder<'_> {
             None => format!("{kind} {id}"),
             Some(pipeline) => format!("{kind} {id} in pipeline {pipeline}"),
         };
-        let status = self.telemetry.board.component(label.clone());
+        let GraphContext {
+            telemetry,
+            shared,
+            admission,
+            instances,
+        } = self.context;
+        let status = match self.previous {
+            None => telemetry.board.component(label.clone()),
+            // The entry belongs to the running instance.
+            Some(_) => telemetry.board.hidden_component(label.clone()),
+        };
         status.set(Status::Starting);
+        let instance = InstanceId(instances.fetch_add(1, Ordering::Relaxed));
+        let extensions = Extensions::new(Arc::clone(&self.offered));
         let context = BuildContext {
             id: declared.id.clone(),
             pipelines: pipelines.iter().copied().cloned().collect(),
-            meter: self.meter.clone(),
+            meter: telemetry.meter.clone(),
             status: status.clone(),
-            shared: self.shared.clone(),
-            admission: self.admission.clone(),
-            extensions: Arc::clone(&self.extensions),
+            shared: shared.clone(),
+            admission: admission.clone(),
+            extensions: extensions.clone(),
+            instance,
         };
-        let entry: &Entry<C> = declared.entry;
-        match (entry.build)(&*declared.config, &context) {
-            Ok(component) => Ok(Named {
-                id,
-                label,
-                status,
-                component,
-            }),
-            Err(reason) => Err(BuildFailure {
-                component: label,
-                reason,
-            }),
-        }
+        let entry: &Entry<K> = declared.entry;
+        let built = (entry.build)(&*declared.config, &context);
+        let component = built.map_err(|reason| BuildFailure {
+            component: label.clone(),
+            reason,
+        })?;
+        let mut origin = Origin {
+            name: entry.name,
+            config: declared.config.resolved().ok(),
+            extensions: BTreeMap::new(),
+        };
+        origin.uses(&extensions.used(), &self.instances);
+        Ok(Named {
+            id,
+            label,
+            status,
+            instance,
+            is_exclusive: entry.is_exclusive,
+            calls: Calls::default(),
+            origin,
+            component,
+        })
     }
 
     fn pipelines_with(&self, condition: impl Fn(&Pipeline) -> bool) -> bool {
@@ -262,34 +497,51 @@ impl Builder<'_> {
     }
 }
 
-/// The consumers after a pipeline's last processor. The document is validated: every id in a pipeline is declared.
-fn destinations(pipeline: &Pipeline, exporters: &[Named<Arc<Sender>>]) -> Vec<Arc<dyn Consumer>> {
-    let by_id = |id: &ComponentId| {
-        let id = id.to_string();
-        let named = exporters.iter().find(|named| named.id == id)?;
-        Some(Arc::clone(&named.component) as Arc<dyn Consumer>)
-    };
-    pipeline.exporters.iter().filter_map(by_id).collect()
-}
-
 fn find<'a, C: ?Sized>(declared: &'a [Declared<C>], id: &ComponentId) -> Option<&'a Declared<C>> {
     declared.iter().find(|declared| declared.id == *id)
 }
 
+// === impl Origin ===
+
+impl Origin {
+    fn uses(&mut self, used: &[ComponentId], running: &BTreeMap<ComponentId, InstanceId>) {
+        for id in used {
+            if let Some(instance) = running.get(id) {
+                self.extensions.insert(id.clone(), *instance);
+            }
+        }
+    }
+}
+
 // === impl Named ===
 
+impl Named<Arc<Sender>> {
+    pub(crate) fn target(&self) -> Target {
+        let consumer = Arc::clone(&self.component) as Arc<dyn Consumer>;
+        Target::new(consumer, &self.calls)
+    }
+}
+
 impl<C> Named<C> {
-    fn map<D>(self, change: impl FnOnce(C) -> D) -> Named<D> {
+    pub(crate) fn map<D>(self, change: impl FnOnce(C) -> D) -> Named<D> {
         let Self {
             id,
             label,
             status,
+            instance,
+            is_exclusive,
+            calls,
+            origin,
             component,
         } = self;
         Named {
             id,
             label,
             status,
+            instance,
+            is_exclusive,
+            calls,
+            origin,
             component: change(component),
         }
     }

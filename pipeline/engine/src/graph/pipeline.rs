@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use profcol_component::{Answer, Batch, Consumer, Histogram, IntCounter, Meter, Processor};
 
+use super::link::{Link, Target};
 use crate::telemetry::DURATIONS;
 
 /// Connects a processor to the next consumer and counts samples.
@@ -39,16 +40,11 @@ struct Outgoing {
     items: IntCounter,
     /// Samples of accepted batches, as their source counts them.
     taken: AtomicU64,
-    next: Arc<dyn Consumer>,
+    next: Link,
 }
 
 impl Stage {
-    pub(crate) fn new(
-        processor: Arc<dyn Processor>,
-        id: &str,
-        next: Arc<dyn Consumer>,
-        meter: &Meter,
-    ) -> Arc<Self> {
+    pub(crate) fn new(processor: Arc<dyn Processor>, id: &str, meter: &Meter) -> Arc<Self> {
         let labels: &[(&str, &str)] = &[("processor", id), ("otel_signal", "profiles")];
         let incoming = meter.counter(
             "otelcol_processor_incoming_items",
@@ -69,7 +65,7 @@ impl Stage {
         let next = Arc::new(Outgoing {
             items,
             taken: AtomicU64::new(0),
-            next,
+            next: Link::default(),
         });
         Arc::new(Self {
             processor,
@@ -82,6 +78,11 @@ impl Stage {
 
     pub(crate) fn processor(&self) -> Arc<dyn Processor> {
         Arc::clone(&self.processor)
+    }
+
+    /// Sends the batches that the processor passes on to `next`.
+    pub(crate) fn connect(&self, next: Target) {
+        self.next.next.set(next);
     }
 
     pub(crate) fn next(&self) -> Arc<dyn Consumer> {

@@ -1,18 +1,20 @@
 use std::time::Duration;
 
 use profcol_component::testkit::{Sink, batch, batch_with_outcomes};
-use profcol_component::{Outcome, Refusal};
+use profcol_component::{Meter, Outcome, Refusal};
 use tokio::time::Instant;
 
 use super::*;
 
-fn consumers<const N: usize>(sinks: [Sink; N]) -> ([Arc<Sink>; N], Arc<dyn Consumer>) {
+fn consumers<const N: usize>(sinks: [Sink; N]) -> ([Arc<Sink>; N], Arc<FanOut>) {
     let sinks = sinks.map(Arc::new);
-    let consumers = sinks
-        .iter()
-        .map(|sink| Arc::clone(sink) as Arc<dyn Consumer>)
-        .collect();
-    (sinks, FanOut::to(consumers, "test", &Meter::default()))
+    let fan_out = FanOut::new("test", &Meter::default());
+    let branch = |(number, sink): (usize, &Arc<Sink>)| Branch {
+        name: number.to_string().into(),
+        target: Target::new(Arc::clone(sink) as Arc<dyn Consumer>, &Calls::default()),
+    };
+    fan_out.set(sinks.iter().enumerate().map(branch).collect());
+    (sinks, fan_out)
 }
 
 #[tokio::test(start_paused = true)]

@@ -45,6 +45,8 @@ pub enum DropReason {
     RetriesExhausted,
     /// Not delivered before the shutdown deadline.
     Shutdown,
+    /// Not delivered before the deadline of a reload that replaced or removed the exporter.
+    Reload,
     /// Evicted from a stored queue to make room for newer batches.
     Evicted,
     /// Corrupt on disk in a stored queue.
@@ -87,6 +89,7 @@ impl DropReason {
         Self::PartialSuccess,
         Self::RetriesExhausted,
         Self::Shutdown,
+        Self::Reload,
         Self::Evicted,
         Self::Corrupt,
         Self::StorageFailed,
@@ -102,6 +105,7 @@ impl DropReason {
             Self::PartialSuccess => "partial_success",
             Self::RetriesExhausted => "retries_exhausted",
             Self::Shutdown => "shutdown",
+            Self::Reload => "reload",
             Self::Evicted => "evicted",
             Self::Corrupt => "corrupt",
             Self::StorageFailed => "storage_failed",
@@ -230,15 +234,15 @@ impl Account {
         self.dropped_by(reason).inc_by(size.source_samples);
     }
 
-    /// At shutdown: drops samples without an outcome.
-    pub(super) fn write_off(&self) -> u64 {
+    /// At the end: drops samples without an outcome.
+    pub(super) fn write_off(&self, reason: DropReason) -> u64 {
         let undelivered = self.outstanding.swap(0, Ordering::Relaxed);
         self.send_failed.inc_by(undelivered);
-        self.dropped_by(DropReason::Shutdown).inc_by(undelivered);
+        self.dropped_by(reason).inc_by(undelivered);
         undelivered
     }
 
-    /// At shutdown: samples without an outcome stay on disk.
+    /// At the end: samples without an outcome stay on disk.
     pub(super) fn leave_stored(&self) -> u64 {
         self.outstanding.swap(0, Ordering::Relaxed)
     }

@@ -74,7 +74,17 @@ struct StoredQueue {
 #[derive(Default)]
 struct Stopping {
     stop: Stop,
-    deadline: OnceLock<Instant>,
+    closing: OnceLock<Closing>,
+}
+
+/// Until when a closed sender delivers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closing {
+    pub(crate) deadline: Instant,
+    /// What happens to batches that are not delivered by then.
+    pub(crate) reason: DropReason,
+    /// Leaves a stored queue to the exporter's next instance, except for batches in flight.
+    pub(crate) hands_over: bool,
 }
 
 /// Why a batch or a piece of it was not delivered.
@@ -160,11 +170,19 @@ impl Sender {
         }
     }
 
-    /// Stops accepting batches. Queued ones are tried immediately and retried until `deadline`.
-    pub(crate) fn close(&self, deadline: Instant) {
-        self.stopping.begin(deadline);
+    /// Whether the queue is on disk.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.storage.is_some()
+    }
+
+    /// Stops accepting batches. Queued ones are tried immediately and retried until the deadline.
+    pub(crate) fn close(&self, closing: Closing) {
+        self.stopping.begin(closing);
         self.queue.close();
         if let Some(durable) = self.durable() {
+            if closing.hands_over {
+                durable.keep();
+            }
             durable.close();
         }
     }
@@ -185,12 +203,14 @@ impl Sender {
             }
             return self.account.balance(&self.name, samples);
         }
-        let undelivered = self.account.write_off();
+        let reason = self.stopping.reason();
+        let undelivered = self.account.write_off(reason);
         if undelivered > 0 {
             tracing::error!(
                 otelcol.component.id = %self.name,
                 otelcol.component.kind = "exporter",
-                error = "not delivered before the shutdown deadline",
+                reason = reason.name(),
+                error = "not delivered before the deadline",
                 dropped_samples = undelivered,
                 "Exporting failed. Dropping data."
             );
@@ -232,7 +252,8 @@ impl Sender {
                 Ok(())
             }
             Err((refusal, reason)) => {
-                let durable = self.durable().filter(|_| reason == DropReason::Shutdown);
+                let was_cut_off = matches!(reason, DropReason::Shutdown | DropReason::Reload);
+                let durable = self.durable().filter(|_| was_cut_off);
                 match durable {
                     Some(durable) => durable.keep(),
                     None => self.count_failed(&batch, &refusal, reason),
@@ -312,8 +333,9 @@ impl Sender {
                 return Err((given_up, DropReason::RetriesExhausted));
             };
             let Some(wait) = self.within_deadline(wait, *after) else {
-                let interrupted = format!("interrupted due to shutdown: {reason}");
-                return Err((Refusal::retry(interrupted), DropReason::Shutdown));
+                let cause = self.stopping.reason();
+                let interrupted = format!("interrupted due to {}: {reason}", cause.name());
+                return Err((Refusal::retry(interrupted), cause));
             };
             tracing::info!(
                 otelcol.component.id = %self.name,
@@ -323,7 +345,7 @@ impl Sender {
                 "Exporting failed. Will retry the request after interval."
             );
             has_retried = true;
-            match self.stopping.deadline.get() {
+            match self.stopping.deadline() {
                 Some(_) => tokio::time::sleep(wait).await,
                 None => tokio::select! {
                     () = tokio::time::sleep(wait) => {}
@@ -335,7 +357,7 @@ impl Sender {
 
     /// The wait before the next attempt: short during shutdown, `None` if there is no time left.
     fn within_deadline(&self, wait: Duration, server_delay: Option<Duration>) -> Option<Duration> {
-        let Some(deadline) = self.stopping.deadline.get() else {
+        let Some(deadline) = self.stopping.deadline() else {
             return Some(wait);
         };
         if self.durable().is_some() {
@@ -442,7 +464,7 @@ impl Sender {
             Err(refusal) => refusal,
         };
         let reason = match &refusal {
-            Refusal::Retry { .. } if self.stopping.has_begun() => DropReason::Shutdown,
+            Refusal::Retry { .. } if self.stopping.has_begun() => self.stopping.reason(),
             Refusal::Retry { .. } => DropReason::QueueFull,
             Refusal::Permanent { .. } | Refusal::TooLarge { .. } => DropReason::TooLarge,
         };
@@ -493,9 +515,9 @@ impl Consumer for Sender {
 // === impl Stopping ===
 
 impl Stopping {
-    fn begin(&self, deadline: Instant) {
+    fn begin(&self, closing: Closing) {
         // The first deadline wins.
-        let _ = self.deadline.set(deadline);
+        let _ = self.closing.set(closing);
         self.stop.cancel();
     }
 
@@ -503,11 +525,20 @@ impl Stopping {
         self.stop.is_cancelled()
     }
 
-    /// Resolves `before` the shutdown deadline.
+    fn deadline(&self) -> Option<Instant> {
+        self.closing.get().map(|closing| closing.deadline)
+    }
+
+    fn reason(&self) -> DropReason {
+        let closing = self.closing.get();
+        closing.map_or(DropReason::Shutdown, |closing| closing.reason)
+    }
+
+    /// Resolves `before` the deadline.
     async fn almost_over(&self, before: Duration) {
         self.stop.cancelled().await;
-        if let Some(deadline) = self.deadline.get() {
-            tokio::time::sleep_until(deadline.checked_sub(before).unwrap_or(*deadline)).await;
+        if let Some(deadline) = self.deadline() {
+            tokio::time::sleep_until(deadline.checked_sub(before).unwrap_or(deadline)).await;
         }
     }
 }

@@ -11,6 +11,14 @@ use tokio::time::Instant;
 use super::queue::{MAX_BACKLOG_WAIT, MAX_STALLED_WAIT};
 use super::*;
 
+pub(super) fn closing(timeout: Duration) -> Closing {
+    Closing {
+        deadline: Instant::now() + timeout,
+        reason: DropReason::Shutdown,
+        hands_over: false,
+    }
+}
+
 /// A running sender for `sink`.
 struct Fixture {
     sink: Arc<Sink>,
@@ -34,7 +42,7 @@ impl Fixture {
     }
 
     async fn finish(mut self) -> (Arc<Sink>, Counted) {
-        self.sender.close(Instant::now() + SHUTDOWN);
+        self.sender.close(closing(SHUTDOWN));
         while self.tasks.join_next().await.is_some() {}
         let count = |name: &str| self.meter.counter(name, "", &[("exporter", "sink")]).get();
         let counted = Counted {
@@ -458,7 +466,7 @@ async fn rejected_profiles_of_a_batch_are_not_counted_as_sent() {
     let meter = Meter::default();
     let sender = Sender::new(Arc::new(Partial), "partial", &meter, None);
     sender.consume(batch(4)).await.unwrap();
-    sender.close(Instant::now() + SHUTDOWN);
+    sender.close(closing(SHUTDOWN));
     Arc::clone(&sender).run().await;
     let count = |name: &str| meter.counter(name, "", &[("exporter", "partial")]).get();
     assert_eq!(count("otelcol_exporter_sent_profile_samples"), 0);

@@ -35,6 +35,48 @@ impl ReceiverBalance {
 }
 
 impl Balance {
+    /// Adds an instance of a receiver.
+    pub(super) fn add_receiver(&mut self, other: ReceiverBalance) {
+        let mut known = self.receivers.iter_mut();
+        match known.find(|known| known.receiver == other.receiver) {
+            Some(known) => {
+                known.passed_on += other.passed_on;
+                // All instances count in the same series.
+                known.source = other.source.or(known.source);
+            }
+            None => self.receivers.push(other),
+        }
+    }
+
+    /// Adds an instance of a processor.
+    pub(super) fn add_processor(&mut self, other: ProcessorBalance) {
+        let mut known = self.processors.iter_mut();
+        match known.find(|known| known.processor == other.processor) {
+            Some(known) => {
+                known.removed += other.removed;
+                known.lost += other.lost;
+            }
+            None => self.processors.push(other),
+        }
+    }
+
+    /// Adds a later instance of an exporter.
+    pub(super) fn add_exporter(&mut self, other: ExporterBalance) {
+        let mut known = self.exporters.iter_mut();
+        match known.find(|known| known.exporter == other.exporter) {
+            Some(known) => {
+                // Left by one instance and found by the next one.
+                let handed_over = known.stored.min(other.recovered);
+                known.stored = known.stored - handed_over + other.stored;
+                known.recovered += other.recovered - handed_over;
+                // All instances count in the same series.
+                known.delivered = other.delivered;
+                known.dropped = other.dropped;
+            }
+            None => self.exporters.push(other),
+        }
+    }
+
     /// Samples taken or accepted but not delivered, for any reason.
     pub fn lost(&self) -> u64 {
         let sources = self.receivers.iter().filter_map(|receiver| receiver.source);
@@ -132,6 +174,35 @@ fn list<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn adds_the_instances_of_a_component() {
+        let exporter = |delivered, recovered, stored| ExporterBalance {
+            exporter: "parca".into(),
+            delivered,
+            dropped: Vec::new(),
+            recovered,
+            stored,
+        };
+        let receiver = |passed_on, taken| ReceiverBalance {
+            receiver: "ebpf_cpu".into(),
+            passed_on,
+            source: Some(SourceCounts {
+                taken,
+                ..SourceCounts::default()
+            }),
+        };
+        let mut balance = Balance::default();
+        balance.add_receiver(receiver(5, 5));
+        balance.add_receiver(receiver(7, 12));
+        balance.add_exporter(exporter(3, 0, 2));
+        balance.add_exporter(exporter(9, 2, 3));
+        assert_eq!(
+            balance.receivers(),
+            "ebpf_cpu: taken=12 excluded=0 lost=0 dropped=0 passed_on=12"
+        );
+        assert_eq!(balance.exporters(), "parca: delivered=9 stored=3");
+    }
 
     #[test]
     fn accounts_for_every_sample() {

@@ -5,42 +5,51 @@
 //! time of later ones.
 
 mod balance;
+mod drain;
+mod ledger;
 mod pulse;
+mod reload;
+mod running;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::future::select_all;
+use futures_util::stream::FuturesUnordered;
 use profcol_component::{
-    ComponentStatus, Extension, Meter, Output, Receiver, ReceiverTotals, RunError, StartError,
-    Status, StatusBoard, Stop,
+    Extension, InstanceId, Meter, Output, Receiver, RunError, StartError, Status, StatusBoard, Stop,
 };
-use tokio::time::Instant;
+use tokio::task::JoinSet;
+use tokio::time::timeout_at;
 
 pub use self::balance::{Balance, ReceiverBalance};
+use self::drain::{Leaving, Schedule};
+use self::ledger::Ledger;
 pub use self::pulse::{Progress, Pulse};
+pub use self::reload::{ReloadFailure, Reloaded};
+use self::running::Running;
 use crate::graph::{Feed, Graph, Named, Stage};
-use crate::sender::Sender;
-use crate::tasks::{TaskFailure, Tasks};
+use crate::sender::{DropReason, Sender};
+use crate::tasks::TaskFailure;
 
 /// The running components.
 pub struct Service {
-    receivers: Running,
-    /// By position in the pipeline; the first stops first.
-    processors: Vec<Running>,
-    senders: Vec<Arc<Sender>>,
-    dispatchers: Running,
-    exporters: Running,
-    extensions: Running,
-    accounts: Accounts,
+    graph: Graph,
+    tasks: HashMap<InstanceId, ComponentTasks>,
+    /// Components that a reload has replaced or removed, until they have delivered what they hold.
+    draining: JoinSet<Vec<TaskFailure>>,
+    ledger: Ledger,
 }
 
-/// Counts besides those of the senders.
-#[derive(Default)]
-struct Accounts {
-    intakes: Vec<(String, Arc<ReceiverTotals>)>,
-    stages: Vec<(String, Arc<Stage>)>,
+/// The tasks of one component.
+struct ComponentTasks {
+    running: Running,
+    /// Of an exporter.
+    dispatcher: Option<Running>,
 }
 
 /// Why the service could not start.
@@ -59,35 +68,18 @@ pub struct StopReport {
     pub balance: Balance,
 }
 
-/// Fraction of the shutdown timeout for receivers, processors and queues. The rest is for exporters, which close files,
-/// and extensions.
-const RECEIVERS_DONE: f64 = 0.6;
-const PROCESSORS_DONE: f64 = 0.7;
-const QUEUES_DONE: f64 = 0.95;
-
-/// The tasks of one stage and their stop signal.
-#[derive(Default)]
-struct Running {
-    tasks: Tasks,
-    stop: Stop,
-    statuses: Vec<ComponentStatus>,
-}
-
 // === impl Service ===
 
 impl Service {
     /// Starts all components; if one fails, stops those already running.
     pub async fn start(graph: Graph, meter: &Meter) -> Result<Self, StartFailure> {
         let mut service = Service {
-            receivers: Running::default(),
-            processors: Vec::new(),
-            senders: Vec::new(),
-            dispatchers: Running::default(),
-            exporters: Running::default(),
-            extensions: Running::default(),
-            accounts: Accounts::default(),
+            graph,
+            tasks: HashMap::new(),
+            draining: JoinSet::new(),
+            ledger: Ledger::default(),
         };
-        match service.start_all(graph, meter).await {
+        match service.start_all(meter).await {
             Ok(()) => Ok(service),
             Err(failure) => {
                 service.stop(Duration::from_secs(5)).await;
@@ -98,159 +90,185 @@ impl Service {
 
     /// Returns `None` when all receivers have finished, or the first failure before that.
     pub async fn ended(&mut self) -> Option<TaskFailure> {
+        let receivers = self.graph.receivers.iter();
+        let receivers: Vec<InstanceId> = receivers.map(|feed| feed.receiver.instance).collect();
+        let (receivers, others): (Vec<_>, Vec<_>) =
+            (self.tasks.iter_mut()).partition(|(instance, _)| receivers.contains(*instance));
+        let ended = receivers
+            .into_iter()
+            .map(|(_, tasks)| tasks.running.tasks.ended());
+        let mut ended: FuturesUnordered<_> = ended.collect();
+        let all_ended = async {
+            while let Some(ended) = ended.next().await {
+                if ended.is_some() {
+                    return ended;
+                }
+            }
+            None
+        };
+        let others = others.into_iter().flat_map(|(_, tasks)| {
+            let running = Some(&mut tasks.running);
+            running.into_iter().chain(tasks.dispatcher.as_mut())
+        });
+        let failures: Vec<_> = others
+            .map(|running| Box::pin(running.tasks.next_failure()))
+            .collect();
+        let first_failure = async {
+            match failures.is_empty() {
+                true => std::future::pending().await,
+                false => select_all(failures).await.0,
+            }
+        };
         tokio::select! {
-            ended = self.receivers.tasks.ended() => ended,
-            failure = failure_of(
-                &mut self.processors,
-                [&mut self.dispatchers, &mut self.exporters, &mut self.extensions],
-            ) => Some(failure),
+            ended = all_ended => ended,
+            failure = first_failure => Some(failure),
         }
     }
 
     /// `board` is the one the graph was built with.
     pub fn pulse(&self, board: &StatusBoard) -> Pulse {
         Pulse {
-            receivers: self.accounts.intakes.clone(),
-            senders: self.senders.clone(),
+            ledger: self.ledger.clone(),
             board: board.clone(),
         }
     }
 
     /// Stops receivers first, then delivers data in flight downstream, within `timeout`.
     pub async fn stop(mut self, timeout: Duration) -> StopReport {
-        let began = Instant::now();
-        let after = |share| began + timeout.mul_f64(share);
-        let mut report = StopReport::default();
-        let failures = &mut report.failures;
-        failures.extend(self.receivers.end(after(RECEIVERS_DONE)).await);
-        for stage in &mut self.processors {
-            failures.extend(stage.end(after(PROCESSORS_DONE)).await);
-        }
-        for sender in &self.senders {
-            sender.close(after(QUEUES_DONE));
-        }
-        failures.extend(self.dispatchers.end(after(QUEUES_DONE)).await);
-        failures.extend(self.exporters.end(after(1.0)).await);
-        failures.extend(self.extensions.end(after(1.0)).await);
-        report.balance = self.balance();
-        report
-    }
-
-    fn balance(&self) -> Balance {
-        let Accounts { intakes, stages } = &self.accounts;
-        let receivers = intakes
-            .iter()
-            .map(|(id, totals)| ReceiverBalance::of(id, totals));
-        let processors = stages.iter().map(|(label, stage)| stage.balance(label));
-        Balance {
-            receivers: receivers.collect(),
-            processors: processors.collect(),
-            exporters: self.senders.iter().map(|sender| sender.balance()).collect(),
+        let schedule = Schedule::of(timeout, DropReason::Shutdown);
+        let leaving = Leaving::all(&self.graph, &mut self.tasks);
+        let draining = async {
+            let mut failures = Vec::new();
+            while let Some(ended) = self.draining.join_next().await {
+                failures.extend(ended.unwrap_or_default());
+            }
+            failures
+        };
+        let (mut failures, drained) = tokio::join!(
+            leaving.drain(schedule, &self.ledger),
+            timeout_at(schedule.end(), draining)
+        );
+        failures.extend(drained.unwrap_or_default());
+        StopReport {
+            failures,
+            balance: self.ledger.balance(),
         }
     }
 
-    async fn start_all(&mut self, graph: Graph, meter: &Meter) -> Result<(), StartFailure> {
-        for extension in graph.extensions {
-            self.start_extension(extension).await?;
+    async fn start_all(&mut self, meter: &Meter) -> Result<(), StartFailure> {
+        for position in 0..self.graph.extensions.len() {
+            let named = self.graph.extensions[position].clone();
+            self.start_extension(&named).await?;
         }
-        for exporter in graph.exporters {
-            self.start_exporter(exporter).await?;
+        for position in 0..self.graph.exporters.len() {
+            let named = self.graph.exporters[position].clone();
+            self.start_exporter(&named).await?;
         }
-        for position in graph.processors {
-            let mut running = Running::default();
-            let stages = position.iter();
-            let stages = stages.map(|named| (named.label.clone(), Arc::clone(&named.component)));
-            self.accounts.stages.extend(stages);
-            let started = running.start_processors(position).await;
-            self.processors.push(running);
-            started?;
+        let stages = self.graph.pipelines.iter().flat_map(|it| &it.stages);
+        for named in stages.cloned().collect::<Vec<_>>() {
+            self.start_processor(&named).await?;
         }
-        let mut receivers = Vec::new();
-        for mut feed in graph.receivers {
-            let started = feed.receiver.component.start().await;
-            starting(&feed.receiver, started)?;
-            receivers.push(feed);
+        let mut started = Vec::new();
+        for feed in &mut self.graph.receivers {
+            started.extend(start_receiver(feed).await?);
         }
-        for Feed {
-            receiver,
-            next,
-            fans_out,
-        } in receivers
-        {
-            let output = Output::new(next, meter.clone(), &receiver.id).with_batch_ids(fans_out);
-            let totals = (receiver.id.clone(), output.totals());
-            self.accounts.intakes.push(totals);
-            let Named {
-                label,
-                status,
+        for (position, component) in started.into_iter().enumerate() {
+            run_receiver(
+                &self.graph.receivers[position],
                 component,
-                ..
-            } = receiver;
-            self.receivers
-                .spawn(label, status, |stop| run_receiver(component, output, stop));
+                meter,
+                &self.ledger,
+                &mut self.tasks,
+            );
         }
         Ok(())
     }
 
     async fn start_extension(
         &mut self,
-        extension: Named<Arc<dyn Extension>>,
+        named: &Named<Arc<dyn Extension>>,
     ) -> Result<(), StartFailure> {
-        starting(&extension, extension.component.start().await)?;
-        let Named {
-            label,
-            status,
-            component,
-            ..
-        } = extension;
-        self.extensions.spawn(
-            label,
-            status,
-            |stop| async move { component.run(stop).await },
-        );
+        starting(named, named.component.start().await)?;
+        let component = Arc::clone(&named.component);
+        self.spawn(named, |stop| async move { component.run(stop).await });
         Ok(())
     }
 
-    async fn start_exporter(&mut self, exporter: Named<Arc<Sender>>) -> Result<(), StartFailure> {
-        let component = exporter.component.exporter();
-        starting(&exporter, component.start().await)?;
-        starting(&exporter, exporter.component.open().await)?;
-        let Named {
-            label,
-            status,
-            component: sender,
-            ..
-        } = exporter;
-        self.senders.push(Arc::clone(&sender));
-        self.dispatchers.spawn(
-            format!("queue of {label}"),
-            status.clone(),
-            |_stop| async move {
-                sender.run().await;
-                Ok(())
-            },
-        );
-        self.exporters.spawn(
-            label,
-            status,
-            |stop| async move { component.run(stop).await },
-        );
+    async fn start_exporter(&mut self, named: &Named<Arc<Sender>>) -> Result<(), StartFailure> {
+        let (component, sender) = (named.component.exporter(), Arc::clone(&named.component));
+        starting(named, component.start().await)?;
+        starting(named, sender.open().await)?;
+        self.ledger
+            .add_exporter(named.instance, Arc::clone(&sender));
+        let label = format!("queue of {}", named.label);
+        let dispatcher = Running::start(label, named.status.clone(), |_stop| async move {
+            sender.run().await;
+            Ok(())
+        });
+        self.spawn(named, |stop| async move { component.run(stop).await });
+        if let Some(tasks) = self.tasks.get_mut(&named.instance) {
+            tasks.dispatcher = Some(dispatcher);
+        }
         Ok(())
+    }
+
+    async fn start_processor(&mut self, named: &Named<Arc<Stage>>) -> Result<(), StartFailure> {
+        let stage = Arc::clone(&named.component);
+        let (processor, next) = (stage.processor(), stage.next());
+        self.ledger
+            .add_processor(named.instance, &named.label, stage);
+        starting(named, processor.start().await)?;
+        self.spawn(named, |stop| async move { processor.run(next, stop).await });
+        Ok(())
+    }
+
+    fn spawn<C, W>(&mut self, named: &Named<C>, work: impl FnOnce(Stop) -> W)
+    where
+        W: Future<Output = Result<(), RunError>> + Send + 'static,
+    {
+        let running = Running::start(named.label.clone(), named.status.clone(), work);
+        let tasks = ComponentTasks {
+            running,
+            dispatcher: None,
+        };
+        self.tasks.insert(named.instance, tasks);
     }
 }
 
-async fn failure_of(processors: &mut [Running], others: [&mut Running; 3]) -> TaskFailure {
-    let stages = processors.iter_mut().chain(others);
-    let failures = stages.map(|stage| Box::pin(stage.tasks.next_failure()));
-    futures_util::future::select_all(failures).await.0
+/// Opens the receiver's ports and files. `None` if it runs already.
+async fn start_receiver(feed: &mut Feed) -> Result<Option<Box<dyn Receiver>>, StartFailure> {
+    let Some(mut component) = feed.component.take() else {
+        return Ok(None);
+    };
+    starting(&feed.receiver, component.start().await)?;
+    Ok(Some(component))
 }
 
-async fn run_receiver(
-    receiver: Box<dyn Receiver>,
-    output: Output,
-    stop: Stop,
-) -> Result<(), RunError> {
-    receiver.run(output, stop).await
+fn run_receiver(
+    feed: &Feed,
+    component: Box<dyn Receiver>,
+    meter: &Meter,
+    ledger: &Ledger,
+    tasks: &mut HashMap<InstanceId, ComponentTasks>,
+) {
+    let Named {
+        id,
+        label,
+        status,
+        instance,
+        ..
+    } = &feed.receiver;
+    let next = Arc::clone(&feed.next) as Arc<dyn profcol_component::Consumer>;
+    let output = Output::new(next, meter.clone(), id).with_batch_ids(Arc::clone(&feed.assigns_ids));
+    ledger.add_receiver(*instance, id, output.totals());
+    let running = Running::start(label.clone(), status.clone(), |stop| async move {
+        component.run(output, stop).await
+    });
+    let component = ComponentTasks {
+        running,
+        dispatcher: None,
+    };
+    tasks.insert(*instance, component);
 }
 
 fn starting<C>(named: &Named<C>, started: Result<(), StartError>) -> Result<(), StartFailure> {
@@ -261,55 +279,4 @@ fn starting<C>(named: &Named<C>, started: Result<(), StartError>) -> Result<(), 
             reason,
         }
     })
-}
-
-// === impl Running ===
-
-impl Running {
-    async fn start_processors(
-        &mut self,
-        stages: Vec<Named<Arc<Stage>>>,
-    ) -> Result<(), StartFailure> {
-        for named in stages {
-            let processor = named.component.processor();
-            starting(&named, processor.start().await)?;
-            let Named {
-                label,
-                status,
-                component: stage,
-                ..
-            } = named;
-            let next = stage.next();
-            self.spawn(label, status, |stop| async move {
-                processor.run(next, stop).await
-            });
-        }
-        Ok(())
-    }
-
-    fn spawn<W>(&mut self, label: String, status: ComponentStatus, work: impl FnOnce(Stop) -> W)
-    where
-        W: Future<Output = Result<(), RunError>> + Send + 'static,
-    {
-        status.set(Status::Ok);
-        let (work, stop) = (work(self.stop.clone()), self.stop.clone());
-        self.statuses.push(status.clone());
-        self.tasks.spawn(label, async move {
-            let result = work.await;
-            match &result {
-                Err(error) => status.set(Status::PermanentError(error.to_string())),
-                Ok(()) if !stop.is_cancelled() => {}
-                Ok(()) => status.set(Status::Stopped),
-            }
-            result
-        });
-    }
-
-    async fn end(&mut self, deadline: Instant) -> Vec<TaskFailure> {
-        for status in &self.statuses {
-            status.set(Status::Stopping);
-        }
-        self.stop.cancel_by(deadline);
-        self.tasks.join_until(deadline).await
-    }
 }

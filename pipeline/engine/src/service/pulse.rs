@@ -1,17 +1,16 @@
 //! Progress of a running service, for its watchdog and status line.
 
 use std::fmt;
-use std::sync::Arc;
 
-use profcol_component::{ReceiverTotals, Status, StatusBoard};
+use profcol_component::{Status, StatusBoard};
 
-use crate::sender::{ExporterProgress, Sender};
+use super::ledger::Ledger;
+use crate::sender::ExporterProgress;
 
 /// Reads a service's counts while it runs and stops.
 #[derive(Clone)]
 pub struct Pulse {
-    pub(super) receivers: Vec<(String, Arc<ReceiverTotals>)>,
-    pub(super) senders: Vec<Arc<Sender>>,
+    pub(super) ledger: Ledger,
     pub(super) board: StatusBoard,
 }
 
@@ -28,17 +27,10 @@ pub struct Progress {
 impl Pulse {
     /// Takes the locks used by every batch and status change, so it hangs if one is deadlocked, as a watchdog should.
     pub fn progress(&self) -> Progress {
-        let receivers = self.receivers.iter();
         let statuses = self.board.snapshot().into_iter();
         Progress {
-            passed_on: receivers
-                .map(|(id, totals)| (id.clone(), totals.passed_on()))
-                .collect(),
-            exporters: self
-                .senders
-                .iter()
-                .map(|sender| sender.progress())
-                .collect(),
+            passed_on: self.ledger.passed_on(),
+            exporters: self.ledger.exporters(),
             troubles: statuses
                 .filter_map(|(component, status)| match status {
                     Status::RecoverableError(error) | Status::PermanentError(error) => {

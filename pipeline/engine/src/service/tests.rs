@@ -11,6 +11,7 @@ use profcol_component::{
 use profcol_config::{Config, ConfigProviders, Input, resolve};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use super::*;
 use crate::Document;
@@ -55,10 +56,10 @@ impl Actor {
         if script.uses_drop_feedback {
             let feedback = DropFeedback::of(context);
             match is_processor {
-                true => drop(feedback.reporter()),
-                false => note(match feedback.subscribe() {
-                    Some(_) => format!("{name} gets drop feedback"),
-                    None => format!("{name} gets none"),
+                true => std::mem::forget(feedback.reporter()),
+                false => note(match feedback.subscribe().is_active() {
+                    true => format!("{name} gets drop feedback"),
+                    false => format!("{name} gets none"),
                 }),
             }
         }
@@ -100,6 +101,7 @@ macro_rules! factory {
         struct $factory;
         impl Factory for $factory {
             const NAME: &'static str = $name;
+            const IS_EXCLUSIVE: bool = matches!($name.as_bytes(), b"alone");
             type Config = Script;
             type Component = $kind;
             fn build(script: &Script, context: &BuildContext) -> Result<Box<$kind>, BuildError> {
@@ -113,6 +115,7 @@ factory!(Source, "source", dyn Receiver);
 factory!(Pass, "pass", dyn Processor);
 factory!(Target, "target", dyn Exporter);
 factory!(Helper, "helper", dyn Extension);
+factory!(Alone, "alone", dyn Exporter);
 
 #[async_trait]
 impl Receiver for Actor {
@@ -197,7 +200,7 @@ impl Extension for Actor {
 const REGISTRY: Registry = Registry {
     receivers: &[entry::<Source>()] as &[Entry<dyn Receiver>],
     processors: &[entry::<Pass>()],
-    exporters: &[entry::<Target>()],
+    exporters: &[entry::<Target>(), entry::<Alone>()],
     extensions: &[entry::<Helper>()],
     foreign: &[],
 };
@@ -218,14 +221,18 @@ impl ConfigProviders for NoProviders {
     }
 }
 
-fn graph(yaml: &str, meter: &Meter) -> Graph {
+fn document(yaml: &str) -> Document {
     let input = Input {
         configs: vec![format!("yaml:{yaml}")],
         sets: Vec::new(),
     };
     let resolved = resolve(&input, &NoProviders).unwrap_or_else(|error| panic!("{error}"));
-    let document = Document::read(&resolved.root, &REGISTRY)
-        .unwrap_or_else(|problems| panic!("{}", problems.report(&resolved.sources)));
+    Document::read(&resolved.root, &REGISTRY)
+        .unwrap_or_else(|problems| panic!("{}", problems.report(&resolved.sources)))
+}
+
+fn graph(yaml: &str, meter: &Meter) -> Graph {
+    let document = document(yaml);
     let telemetry = SelfTelemetry {
         meter: meter.clone(),
         ..SelfTelemetry::default()
@@ -429,4 +436,140 @@ async fn undelivered_samples_at_the_deadline_are_counted() {
     assert_eq!(report.balance.cut_off(), 3);
     assert_eq!(report.balance.exporters(), "target: delivered=0 shutdown=3");
     assert_eq!(report.balance.receivers(), "source: passed_on=3");
+}
+
+/// Reloads and returns what the components did meanwhile.
+async fn reload(
+    service: &mut Service,
+    yaml: &str,
+) -> (Result<Reloaded, ReloadFailure>, Vec<String>) {
+    DIARY.lock().clear();
+    let reloaded = service.reload(&document(yaml), &Stop::new()).await;
+    while let Some(ended) = service.draining.join_next().await {
+        assert!(ended.unwrap().is_empty());
+    }
+    let mut entries = diary();
+    entries.retain(|entry| !entry.contains(" got "));
+    (reloaded, entries)
+}
+
+fn with(processors: &str, exporters: &str, settings: &str) -> String {
+    format!(
+        "{{receivers: {{source: {{batches: 1}}}}, processors: {{pass/a: , pass/b: , pass/c: }},
+           exporters: {{target: , target/2: {settings}}},
+           service: {{pipelines: {{profiles: {{receivers: [source], processors: [{processors}], exporters: [{exporters}]}}}}}}}}"
+    )
+}
+
+#[tokio::test]
+async fn a_reload_touches_only_what_has_changed() {
+    let _turn = TURN.lock().await;
+    let mut service = start(&with("pass/a, pass/b", "target", "")).await.unwrap();
+    let cases: [(&str, &str, &str, &[&str]); 6] = [
+        ("pass/a, pass/b", "target", "", &[]),
+        (
+            "pass/a, pass/b",
+            "target, target/2",
+            "",
+            &["start target/2"],
+        ),
+        (
+            "pass/a, pass/b",
+            "target, target/2",
+            "{queued: true}",
+            &["start target/2", "stop target/2"],
+        ),
+        (
+            "pass/a, pass/c, pass/b",
+            "target",
+            "",
+            &["start pass/c of profiles", "stop target/2"],
+        ),
+        (
+            "pass/b",
+            "target",
+            "",
+            &["stop pass/a of profiles", "stop pass/c of profiles"],
+        ),
+        (
+            "pass/b, pass/a",
+            "target",
+            "",
+            &["start pass/a of profiles"],
+        ),
+    ];
+    for (processors, exporters, settings, expected) in cases {
+        let yaml = with(processors, exporters, settings);
+        let (reloaded, entries) = reload(&mut service, &yaml).await;
+        reloaded.unwrap();
+        assert_eq!(entries, expected, "{processors} to {exporters} {settings}");
+    }
+    // In another order none is kept: a batch on its way would pass one twice.
+    let yaml = with("pass/a, pass/b", "target", "");
+    let (_, entries) = reload(&mut service, &yaml).await;
+    assert_eq!(entries.len(), 4, "{entries:?}");
+    service.stop(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn a_refused_reload_changes_nothing() {
+    let _turn = TURN.lock().await;
+    let yaml = with("pass/a", "target", "");
+    let mut service = start(&yaml).await.unwrap();
+    let broken = with(
+        "pass/a, pass/b",
+        "target, target/2",
+        "{fails_to_start: true}",
+    );
+    let (refused, entries) = reload(&mut service, &broken).await;
+    let expected = "failed to start exporter target/2: no";
+    assert_eq!(refused.unwrap_err().to_string(), expected);
+    assert_eq!(entries, [""; 0]);
+    let mut telemetry = document(&yaml);
+    telemetry.service.telemetry.logs.encoding = crate::telemetry::LogEncoding::Json;
+    let refused = service.reload(&telemetry, &Stop::new()).await;
+    assert!(matches!(
+        refused,
+        Err(ReloadFailure::NeedsRestart("service::telemetry"))
+    ));
+    let (reloaded, entries) = reload(&mut service, &yaml).await;
+    assert_eq!((reloaded.unwrap().kept, entries.len()), (3, 0));
+    let report = service.stop(Duration::from_secs(5)).await;
+    assert_eq!(report.balance.exporters(), "target: delivered=1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_replaced_exporter_cannot_deliver_is_counted() {
+    let _turn = TURN.lock().await;
+    let hanging = with("", "target/2", "{queued: true, refuses: true}");
+    let mut service = start(&hanging).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let (reloaded, _) = reload(&mut service, &with("", "target/2", "")).await;
+    assert_eq!(reloaded.unwrap().replaced, ["exporter target/2"]);
+    let report = service.stop(Duration::from_secs(1)).await;
+    assert_eq!(report.balance.exporters(), "target/2: delivered=0 reload=1");
+    assert_eq!(report.balance.cut_off(), 0);
+}
+
+#[tokio::test]
+async fn an_exclusive_component_stops_before_the_next_one_starts() {
+    let _turn = TURN.lock().await;
+    let yaml = |settings: &str| {
+        format!(
+            "{{receivers: {{source: }}, exporters: {{alone: {settings}}},
+               service: {{pipelines: {{profiles: {{receivers: [source], exporters: [alone]}}}}}}}}"
+        )
+    };
+    let mut service = start(&yaml("")).await.unwrap();
+    let (reloaded, entries) = reload(&mut service, &yaml("{batches: 1}")).await;
+    reloaded.unwrap();
+    assert_eq!(entries, ["stop alone", "start alone"]);
+    let (refused, entries) = reload(&mut service, &yaml("{fails_to_start: true}")).await;
+    assert!(matches!(refused, Err(ReloadFailure::Start(_))));
+    assert_eq!(
+        entries,
+        ["stop alone", "start alone"],
+        "the old one is back"
+    );
+    service.stop(Duration::from_secs(5)).await;
 }

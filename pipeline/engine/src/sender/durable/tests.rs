@@ -7,6 +7,7 @@ use profcol_component::{
 use profcol_storage::{Fsync, StorageOptions, WhenFull};
 use tokio::task::JoinSet;
 
+use super::super::tests::closing;
 use super::*;
 use crate::sender::ExporterBalance;
 
@@ -47,7 +48,7 @@ impl Fixture {
     }
 
     async fn stop(mut self) -> (Arc<Sink>, ExporterBalance) {
-        self.sender.close(Instant::now() + Duration::from_secs(2));
+        self.sender.close(closing(Duration::from_secs(2)));
         while let Some(ended) = self.tasks.join_next().await {
             ended.unwrap();
         }

@@ -1,0 +1,170 @@
+//! Stops components in the direction of the data: each once nothing sends to it any more, so that what was accepted is
+//! still delivered.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use profcol_component::{Extension, InstanceId};
+use tokio::time::{Instant, timeout_at};
+
+use super::ComponentTasks;
+use super::ledger::Ledger;
+use crate::graph::link::Calls;
+use crate::graph::{Graph, Named, Stage};
+use crate::sender::{Closing, DropReason, Sender};
+use crate::tasks::TaskFailure;
+
+/// Fraction of the timeout for receivers, processors and queues. The rest is for exporters, which close files, and
+/// extensions.
+const RECEIVERS_DONE: f64 = 0.6;
+const PROCESSORS_DONE: f64 = 0.7;
+const QUEUES_DONE: f64 = 0.95;
+
+/// The deadlines of the stages, so that none uses up the time of later ones.
+#[derive(Clone, Copy)]
+pub(super) struct Schedule {
+    began: Instant,
+    timeout: Duration,
+    reason: DropReason,
+}
+
+/// Components to stop, and their tasks. Nothing that stays sends to them.
+#[derive(Default)]
+pub(super) struct Leaving {
+    receivers: Vec<(InstanceId, ComponentTasks)>,
+    /// By position in the pipeline; the first stops first.
+    processors: Vec<Vec<(Named<Arc<Stage>>, ComponentTasks)>>,
+    /// Calls to the fan-outs of pipelines.
+    exits: Vec<Calls>,
+    exporters: Vec<(Named<Arc<Sender>>, ComponentTasks)>,
+    /// Exporters whose next instance takes over the queue on disk.
+    handed_over: HashSet<InstanceId>,
+    extensions: Vec<(Named<Arc<dyn Extension>>, ComponentTasks)>,
+}
+
+// === impl Schedule ===
+
+impl Schedule {
+    pub(super) fn of(timeout: Duration, reason: DropReason) -> Self {
+        Self {
+            began: Instant::now(),
+            timeout,
+            reason,
+        }
+    }
+
+    pub(super) fn end(&self) -> Instant {
+        self.after(1.0)
+    }
+
+    fn after(&self, share: f64) -> Instant {
+        self.began + self.timeout.mul_f64(share)
+    }
+}
+
+// === impl Leaving ===
+
+impl Leaving {
+    /// All components that run.
+    pub(super) fn all(graph: &Graph, tasks: &mut HashMap<InstanceId, ComponentTasks>) -> Self {
+        Self::select(graph, tasks, |_| true, |_| true)
+    }
+
+    /// The running components of `graph` that are selected by instance, and the pipelines by id.
+    pub(super) fn select(
+        graph: &Graph,
+        tasks: &mut HashMap<InstanceId, ComponentTasks>,
+        leaves: impl Fn(&InstanceId) -> bool,
+        pipeline_leaves: impl Fn(&str) -> bool,
+    ) -> Self {
+        let mut take = |instance: &InstanceId| match leaves(instance) {
+            true => tasks.remove(instance),
+            false => None,
+        };
+        let mut leaving = Self::default();
+        for feed in &graph.receivers {
+            let instance = feed.receiver.instance;
+            let tasks = take(&instance).map(|tasks| (instance, tasks));
+            leaving.receivers.extend(tasks);
+        }
+        for route in &graph.pipelines {
+            for (position, named) in route.stages.iter().enumerate() {
+                if leaving.processors.len() <= position {
+                    leaving.processors.resize_with(position + 1, Vec::new);
+                }
+                let tasks = take(&named.instance).map(|tasks| (named.clone(), tasks));
+                leaving.processors[position].extend(tasks);
+            }
+            if pipeline_leaves(&route.id.to_string()) {
+                leaving.exits.push(route.exit_calls.clone());
+            }
+        }
+        for named in &graph.exporters {
+            let tasks = take(&named.instance).map(|tasks| (named.clone(), tasks));
+            leaving.exporters.extend(tasks);
+        }
+        for named in &graph.extensions {
+            let tasks = take(&named.instance).map(|tasks| (named.clone(), tasks));
+            leaving.extensions.extend(tasks);
+        }
+        leaving
+    }
+
+    /// Leaves the queues on disk of these exporters to their next instances.
+    pub(super) fn hand_over(&mut self, exporters: HashSet<InstanceId>) {
+        self.handed_over = exporters;
+    }
+
+    /// Stops all of them, and adds their counts to the ledger.
+    pub(super) async fn drain(mut self, schedule: Schedule, ledger: &Ledger) -> Vec<TaskFailure> {
+        let mut failures = Vec::new();
+        let receivers_done = schedule.after(RECEIVERS_DONE);
+        let receivers =
+            (self.receivers.iter_mut()).map(|(_, tasks)| tasks.running.end(receivers_done));
+        failures.extend(join_all(receivers).await.into_iter().flatten());
+        let processors_done = schedule.after(PROCESSORS_DONE);
+        for position in &mut self.processors {
+            let stages = position.iter_mut().map(async |(named, tasks)| {
+                // On timeout, it stops with calls in flight.
+                let _ = timeout_at(processors_done, named.calls.ended()).await;
+                tasks.running.end(processors_done).await
+            });
+            failures.extend(join_all(stages).await.into_iter().flatten());
+        }
+        for calls in &self.exits {
+            let _ = timeout_at(processors_done, calls.ended()).await;
+        }
+        let queues_done = schedule.after(QUEUES_DONE);
+        let end = schedule.end();
+        let handed_over = &self.handed_over;
+        let exporters = self.exporters.iter_mut().map(async |(named, tasks)| {
+            let _ = timeout_at(processors_done, named.calls.ended()).await;
+            named.component.close(Closing {
+                deadline: queues_done,
+                reason: schedule.reason,
+                hands_over: handed_over.contains(&named.instance),
+            });
+            let mut failures = Vec::new();
+            if let Some(dispatcher) = &mut tasks.dispatcher {
+                failures = dispatcher.end(queues_done).await;
+            }
+            failures.extend(tasks.running.end(end).await);
+            failures
+        });
+        failures.extend(join_all(exporters).await.into_iter().flatten());
+        let extensions = (self.extensions.iter_mut()).map(|(_, tasks)| tasks.running.end(end));
+        failures.extend(join_all(extensions).await.into_iter().flatten());
+        let receivers = self.receivers.iter().map(|(instance, _)| *instance);
+        let processors = self.processors.iter().flatten();
+        let exporters = self.exporters.iter().map(|(named, _)| named.instance);
+        for instance in receivers
+            .chain(processors.map(|(named, _)| named.instance))
+            .chain(exporters)
+        {
+            ledger.close(instance);
+        }
+        failures
+    }
+}
