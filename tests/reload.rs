@@ -1,0 +1,288 @@
+//! Reloads of the configuration with the real program, under load.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use profcol_component::testkit::profiles;
+use profcol_test_harness::backend::{Client, Destination, Mode, endpoint_in, wait_until};
+use profcol_test_harness::support::{path, profcol};
+use tempfile::TempDir;
+
+/// A running profcol whose configuration changes.
+struct Rig {
+    child: Child,
+    folder: TempDir,
+}
+
+/// Receives on a port of its own and sends to these exporters, given as `id: settings`.
+fn config(exporters: &[(&str, String)], service: &str) -> String {
+    let declared: Vec<String> = exporters
+        .iter()
+        .map(|(id, settings)| format!("  {id}: {settings}\n"))
+        .collect();
+    let ids: Vec<&str> = exporters.iter().map(|(id, _)| *id).collect();
+    format!(
+        "receivers:
+  otlp: {{protocols: {{grpc: {{endpoint: 127.0.0.1:0}}}}}}
+exporters:
+{}service:
+  telemetry: {{metrics: {{level: none}}, logs: {{sampling: {{enabled: false}}}}}}
+  {service}
+  pipelines:
+    profiles: {{receivers: [otlp], exporters: [{}]}}
+",
+        declared.concat(),
+        ids.join(", ")
+    )
+}
+
+fn to(destination: &Destination, more: &str) -> String {
+    let address = destination.address;
+    format!("{{endpoint: \"{address}\", tls: {{insecure: true}}{more}}}")
+}
+
+impl Rig {
+    fn start(config: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+
+        let file = |name: &str| folder.path().join(name);
+        // As in a mounted ConfigMap.
+        fs::create_dir(file("0")).unwrap();
+        fs::write(file("0").join("config.yaml"), config).unwrap();
+        symlink("0", file("..data")).unwrap();
+        symlink("..data/config.yaml", file("config.yaml")).unwrap();
+        let output = fs::File::create(file("output")).unwrap();
+        let child = profcol(&["--config", path(&file("config.yaml"))])
+            .stdout(Stdio::null())
+            .stderr(output)
+            .spawn()
+            .unwrap();
+        let rig = Self { child, folder };
+        rig.wait_for("Everything is ready", 1);
+        rig
+    }
+
+    /// Replaces the configuration as the kubelet does.
+    fn write(&self, version: &str, config: &str) {
+        let file = |name: &str| self.folder.path().join(name);
+        fs::create_dir(file(version)).unwrap();
+        fs::write(file(version).join("config.yaml"), config).unwrap();
+        symlink(version, file("..data_tmp")).unwrap();
+        fs::rename(file("..data_tmp"), file("..data")).unwrap();
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &pid]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    fn output(&self) -> String {
+        fs::read_to_string(self.folder.path().join("output")).unwrap()
+    }
+
+    fn count(&self, text: &str) -> usize {
+        self.output().matches(text).count()
+    }
+
+    fn wait_for(&self, text: &str, times: usize) {
+        wait_until(&format!("{text:?} in the log"), || {
+            self.count(text) >= times
+        });
+    }
+
+    fn client(&self) -> Client {
+        Client::new(endpoint_in(&self.output(), "grpc"))
+    }
+
+    fn stop(mut self) -> String {
+        self.signal("-TERM");
+        let status = self.child.wait().unwrap();
+        let output = self.output();
+        assert!(status.success(), "{status}: {output}");
+        output
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        // Both fail only if it has already exited.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const RELOADED: &str = "Reloaded the configuration.";
+const REFUSED: &str = "Failed to reload the configuration.";
+
+#[test]
+fn an_added_exporter_gets_the_next_batch() {
+    let [first, second] = [(), ()].map(|()| Destination::new(Mode::Take));
+    let one = [("otlp_grpc", to(&first, ""))];
+    let rig = Rig::start(&config(&one, ""));
+    let client = rig.client();
+    client.send(&profiles(3)).unwrap();
+    let two = [one[0].clone(), ("otlp_grpc/second", to(&second, ""))];
+    rig.write("1", &config(&two, ""));
+    rig.signal("-HUP");
+    rig.wait_for(RELOADED, 1);
+    // Over the same connection.
+    client.send(&profiles(4)).unwrap();
+    let output = rig.stop();
+    assert_eq!((first.samples(), second.samples()), (7, 4));
+    assert_eq!(output.matches("Starting OTLP server").count(), 1);
+}
+
+#[test]
+fn a_hundred_reloads_under_load_lose_and_double_nothing() {
+    let [kept, changing] = [(), ()].map(|()| Destination::new(Mode::Take));
+    let version = |number: usize| {
+        let consumers = format!(", sending_queue: {{num_consumers: {}}}", number % 2 + 1);
+        let mut exporters = vec![
+            ("otlp_grpc", to(&kept, "")),
+            ("otlp_grpc/changing", to(&changing, &consumers)),
+        ];
+        if number % 3 == 0 {
+            exporters.push(("nop", String::new()));
+        }
+        config(&exporters, "")
+    };
+    let rig = Rig::start(&version(0));
+    let (has_ended, sent) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            let client = rig.client();
+            let (has_ended, sent) = (&has_ended, &sent);
+            scope.spawn(move || {
+                while !has_ended.load(Ordering::Relaxed) {
+                    client.send(&profiles(5)).unwrap();
+                    sent.fetch_add(5, Ordering::Relaxed);
+                    thread::sleep(Duration::from_millis(2));
+                }
+            });
+        }
+        for number in 1..=100 {
+            rig.write(&number.to_string(), &version(number));
+            rig.signal("-HUP");
+            rig.wait_for(RELOADED, number);
+        }
+        has_ended.store(true, Ordering::Relaxed);
+    });
+    let output = rig.stop();
+    let sent = sent.into_inner();
+    assert!(sent > 0);
+    assert_eq!(
+        (kept.samples(), changing.samples()),
+        (sent, sent),
+        "{output}"
+    );
+    assert!(
+        output.contains(&format!("otlp: passed_on={sent}")),
+        "{output}"
+    );
+    assert_eq!(output.matches("Starting OTLP server").count(), 1);
+}
+
+#[test]
+fn a_wrong_configuration_changes_nothing() {
+    let destination = Destination::new(Mode::Take);
+    let right = [("otlp_grpc", to(&destination, ""))];
+    let rig = Rig::start(&config(&right, ""));
+    let client = rig.client();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let page = [
+        right[0].clone(),
+        ("live_view", format!("{{endpoint: \"{address}\"}}")),
+    ];
+    let cases = [
+        ("{receivers: [", "yaml"),
+        (
+            &config(&[("otlp_grpc", "{endpiont: x}".to_owned())], ""),
+            "endpiont",
+        ),
+        (
+            &config(&right, "").replace("exporters: [otlp_grpc]", "exporters: [absent]"),
+            "absent",
+        ),
+        (&config(&page, ""), "address already in use"),
+        (
+            &config(&right, "").replace("level: none", "level: basic"),
+            "service::telemetry",
+        ),
+    ];
+    for (number, (text, expected)) in cases.into_iter().enumerate() {
+        rig.write(&(number + 1).to_string(), text);
+        rig.signal("-HUP");
+        rig.wait_for(REFUSED, number + 1);
+        let output = rig.output();
+        assert!(output.contains(expected), "{expected}: {output}");
+        client.send(&profiles(2)).unwrap();
+    }
+    rig.stop();
+    assert_eq!(destination.samples(), 2 * 5);
+}
+
+#[test]
+fn a_config_map_that_is_swapped_is_noticed() {
+    let [first, second] = [(), ()].map(|()| Destination::new(Mode::Take));
+    let watched = |destination| {
+        config(
+            &[("otlp_grpc", to(destination, ""))],
+            "reload: {watch: true}",
+        )
+    };
+    let rig = Rig::start(&watched(&first));
+    let client = rig.client();
+    for (number, destination) in [(1, &second), (2, &first)] {
+        rig.write(&number.to_string(), &watched(destination));
+        rig.wait_for(RELOADED, number);
+        client.send(&profiles(number)).unwrap();
+    }
+    rig.stop();
+    assert_eq!((first.samples(), second.samples()), (2, 1));
+}
+
+#[test]
+fn a_replaced_exporter_that_hangs_is_counted_and_holds_up_nothing() {
+    let [hanging, working] = [Mode::Hang, Mode::Take].map(Destination::new);
+    let service = "reload: {drain_timeout: 1s}";
+    let no_end = ", timeout: 0s";
+    let rig = Rig::start(&config(&[("otlp_grpc", to(&hanging, no_end))], service));
+    let client = rig.client();
+    client.send(&profiles(7)).unwrap();
+    hanging.wait_until_asked(1);
+    rig.write("1", &config(&[("otlp_grpc", to(&working, ""))], service));
+    // Two at once.
+    rig.signal("-HUP");
+    rig.signal("-HUP");
+    rig.wait_for(RELOADED, 1);
+    client.send(&profiles(5)).unwrap();
+    rig.wait_for("Exporting failed. Dropping data.", 1);
+    let output = rig.stop();
+    assert_eq!(working.samples(), 5);
+    assert!(
+        output.contains("otlp_grpc: delivered=5 reload=7"),
+        "{output}"
+    );
+}
+
+#[test]
+fn a_stop_ends_a_reload() {
+    let destination = Destination::new(Mode::Take);
+    let rig = Rig::start(&config(&[("otlp_grpc", to(&destination, ""))], ""));
+    rig.client().send(&profiles(3)).unwrap();
+    rig.write(
+        "1",
+        &config(&[("otlp_grpc", to(&destination, ", timeout: 9s"))], ""),
+    );
+    rig.signal("-HUP");
+    rig.stop();
+    assert_eq!(destination.samples(), 3);
+}
