@@ -82,7 +82,7 @@ pub struct ExporterProgress {
 // === impl DropReason ===
 
 impl DropReason {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::QueueFull,
         Self::TooLarge,
         Self::Rejected,
