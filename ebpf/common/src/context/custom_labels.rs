@@ -16,8 +16,10 @@ pub fn add(variable: Variable, thread_pointer: u64, memory: &mut impl ContextMem
     let Some(set) = variable.value(thread_pointer, memory) else {
         return;
     };
-    let (Some(first), Some(count)) = (memory.word(set), memory.word(set.wrapping_add(COUNT)))
-    else {
+    let Some(first) = memory.word(set) else {
+        return memory.lose(Loss::Unreadable);
+    };
+    let Some(count) = memory.word(set.wrapping_add(COUNT)) else {
         return memory.lose(Loss::Unreadable);
     };
     for index in 0..u64::from(MAX_LABELS) {

@@ -125,8 +125,11 @@ impl Layout {
 /// Adds labels from a slice.
 #[inline(always)]
 pub fn add_slice(labels: u64, memory: &mut impl ContextMemory) {
-    let (Some(first), Some(count)) = (memory.word(labels), memory.word(labels.wrapping_add(WORD)))
-    else {
+    // One after the other: old verifiers do not see that both were read.
+    let Some(first) = memory.word(labels) else {
+        return memory.lose(Loss::Unreadable);
+    };
+    let Some(count) = memory.word(labels.wrapping_add(WORD)) else {
         return memory.lose(Loss::Unreadable);
     };
     for index in 0..u64::from(MAX_LABELS) {
@@ -153,16 +156,18 @@ pub fn add_map(labels: u64, memory: &mut impl ContextMemory) {
     if map == 0 {
         return;
     }
-    let (Some(count), Some(flags), Some(buckets)) = (
-        memory.word(map),
-        memory.word(map.wrapping_add(MAP_FLAGS)),
-        memory.word(map.wrapping_add(MAP_BUCKETS)),
-    ) else {
+    let Some(count) = memory.word(map) else {
+        return memory.lose(Loss::Unreadable);
+    };
+    let Some(flags) = memory.word(map.wrapping_add(MAP_FLAGS)) else {
+        return memory.lose(Loss::Unreadable);
+    };
+    let Some(buckets) = memory.word(map.wrapping_add(MAP_BUCKETS)) else {
         return memory.lose(Loss::Unreadable);
     };
     let shift = flags >> 8 & 0xff;
     for slot in 0..MAX_BUCKETS * SLOTS {
-        if slot / SLOTS >> (shift & 63) != 0 || memory.added() >= count {
+        if (slot / SLOTS) >> (shift & 63) != 0 || memory.added() >= count {
             break;
         }
         if memory.added() >= u64::from(MAX_LABELS) {
