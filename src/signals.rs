@@ -71,7 +71,7 @@ impl Signals {
     /// Waits for the next stop signal; returns its name. [`next`](Self::next) returns reloads requested meanwhile.
     pub async fn stop(&mut self) -> &'static str {
         loop {
-            match self.next().await {
+            match self.received().await {
                 Request::Stop(name) => return name,
                 Request::Reload => self.has_missed_reload = true,
             }
@@ -83,6 +83,10 @@ impl Signals {
         if std::mem::take(&mut self.has_missed_reload) {
             return Request::Reload;
         }
+        self.received().await
+    }
+
+    async fn received(&mut self) -> Request {
         loop {
             let ignored = tokio::select! {
                 _ = self.terminate.recv() => return Request::Stop("SIGTERM"),

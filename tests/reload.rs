@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use profcol_component::testkit::profiles;
 use profcol_test_harness::backend::{Client, Destination, Mode, endpoint_in, wait_until};
-use profcol_test_harness::support::{path, profcol};
+use profcol_test_harness::support::{is_root, path, profcol, skip};
 use tempfile::TempDir;
 
 /// A running profcol whose configuration changes.
@@ -285,4 +285,44 @@ fn a_stop_ends_a_reload() {
     rig.signal("-HUP");
     rig.stop();
     assert_eq!(destination.samples(), 3);
+}
+
+#[test]
+fn the_sampling_receiver_keeps_running() {
+    if !is_root() {
+        skip("loading BPF programs needs root");
+        return;
+    }
+    let with = |exporters: &str| {
+        format!(
+            "receivers: {{ebpf_cpu: {{interval: 200ms}}}}
+exporters: {{nop: , nop/2: , otlp_grpc: {{endpoint: \"127.0.0.1:1\"}}}}
+service:
+  telemetry: {{metrics: {{level: none}}, logs: {{sampling: {{enabled: false}}}}}}
+  pipelines: {{profiles: {{receivers: [ebpf_cpu], exporters: [{exporters}]}}}}
+"
+        )
+    };
+    let rig = Rig::start(&with("nop"));
+    for number in 1..=20 {
+        let exporters = ["nop", "nop, nop/2"][number % 2];
+        rig.write(&number.to_string(), &with(exporters));
+        rig.signal("-HUP");
+        rig.wait_for(RELOADED, number);
+        thread::sleep(Duration::from_millis(50));
+    }
+    let output = rig.stop();
+    assert_eq!(output.matches("Loaded the BPF programs").count(), 1);
+    let number_after = |text: &str| -> u64 {
+        let rest = output
+            .split(text)
+            .nth(1)
+            .unwrap_or_else(|| panic!("{output}"));
+        let end = rest.find(|next: char| !next.is_ascii_digit());
+        rest[..end.unwrap_or(rest.len())].parse().unwrap()
+    };
+    let taken = number_after("ebpf_cpu: taken=");
+    assert!(taken > 0);
+    assert_eq!(number_after("passed_on="), taken, "{output}");
+    assert_eq!(number_after("nop: delivered="), taken, "{output}");
 }
