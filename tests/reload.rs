@@ -148,7 +148,7 @@ fn a_hundred_reloads_under_load_lose_and_double_nothing() {
             ("otlp_grpc", to(&kept, "")),
             ("otlp_grpc/changing", to(&changing, &consumers)),
         ];
-        if number % 3 == 0 {
+        if number.is_multiple_of(3) {
             exporters.push(("nop", String::new()));
         }
         config(&exporters, "")

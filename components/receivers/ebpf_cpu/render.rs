@@ -94,7 +94,6 @@ pub fn render<'a>(
                 attributes: &attributes,
                 timestamps: &timestamps,
                 values,
-                ..SampleRef::default()
             });
         }
         let Some((first, _)) = of_process.first() else {

@@ -175,7 +175,7 @@ impl Archive {
                     continue;
                 }
             };
-            while let Some(record) = browser.next() {
+            while let Some(record) = browser.next_record() {
                 let record = match record {
                     Ok(record) => record,
                     Err(error) => {
@@ -264,7 +264,7 @@ impl Content {
         for segment in segments {
             let mut summary = Summary::default();
             if let Some(mut browser) = self.log.browse(segment)? {
-                while let Some(record) = browser.next() {
+                while let Some(record) = browser.next_record() {
                     let Ok(record) = record else {
                         summary.is_damaged = true;
                         continue;

@@ -35,7 +35,7 @@ impl Browser {
     }
 
     /// The next record, or `Err` for damaged bytes, after which it may be called again; `None` at the end.
-    pub fn next(&mut self) -> Option<io::Result<BrowsedRecord>> {
+    pub fn next_record(&mut self) -> Option<io::Result<BrowsedRecord>> {
         match self.walk.step(&*self.file, self.end) {
             Ok(Step::Record { at, header }) => {
                 let mut head = vec![0; header.head_len as usize];
