@@ -13,7 +13,14 @@ pub struct Page {
 /// The guides, whose commands are run.
 pub fn guides() -> Vec<Page> {
     let mut pages = of_folder("docs/recipes");
-    pages.extend(["docs/quick-start.md", "docs/troubleshooting.md"].map(read));
+    pages.extend(
+        [
+            "docs/concepts.md",
+            "docs/quick-start.md",
+            "docs/troubleshooting.md",
+        ]
+        .map(read),
+    );
     assert!(pages.len() > 7, "{}", pages.len());
     pages
 }
