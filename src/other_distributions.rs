@@ -220,10 +220,6 @@ pub const ELSEWHERE: &[ForeignComponent] = &[
     exporter(&["loki", "syslog", "awscloudwatchlogs"], LOGS),
     // Extensions.
     extension(
-        &["zpages"],
-        "profcol does not have it; `service::telemetry::metrics` exposes profcol's own metrics, `health_check` the component status",
-    ),
-    extension(
         &["healthcheckv2", "health_check_v2"],
         "`health_check` reports component status, too",
     ),

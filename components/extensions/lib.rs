@@ -5,6 +5,7 @@ mod bearertokenauth;
 mod file_storage;
 mod health_check;
 mod watched_file;
+mod zpages;
 
 use profcol_component::{Entry, Extension, entry};
 
@@ -13,4 +14,5 @@ pub const ALL: &[Entry<dyn Extension>] = &[
     entry::<bearertokenauth::BearerTokenAuth>(),
     entry::<file_storage::FileStorage>(),
     entry::<health_check::HealthCheck>(),
+    entry::<zpages::ZPages>(),
 ];
