@@ -39,6 +39,8 @@ pub struct ZPages {
 impl Factory for ZPages {
     const NAME: &'static str = "zpages";
     const STABILITY: Stability = Stability::Beta;
+    /// Two instances would listen on one address.
+    const IS_EXCLUSIVE: bool = true;
     type Config = ZPagesConfig;
     type Component = dyn Extension;
 

@@ -18,7 +18,7 @@ pub const STUB: u32 = INTERPRETED + 2;
 
 /// Whether the current frame is in Java code.
 #[inline(always)]
-pub fn meet(scratch: &mut Scratch) -> bool {
+pub fn is_java_code(scratch: &mut Scratch) -> bool {
     if scratch.java_looked_up == 0 {
         scratch.java_looked_up = 1;
         scratch.java_code = process(scratch).map_or(NO_CODE, |process| process.cache.range);

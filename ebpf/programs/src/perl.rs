@@ -13,7 +13,7 @@ use crate::{kernel, maps};
 
 /// The file is Perl's: begins the walk at the current statement.
 #[inline(always)]
-pub fn meet_file(
+pub fn begin_walk(
     scratch: &mut Scratch,
     settings: &Settings,
     file: u32,

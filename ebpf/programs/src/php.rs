@@ -14,7 +14,7 @@ const FRAMES_PER_CALL: u32 = 4;
 
 /// The file is PHP's: begins the walk at the current frame.
 #[inline(always)]
-pub fn meet_file(scratch: &mut Scratch, file: u32, state: u64) {
+pub fn begin_walk(scratch: &mut Scratch, file: u32, state: u64) {
     let at = scratch.native.state.wrapping_add(state);
     let frame = scratch.word(at);
     scratch.php_file = file;

@@ -26,16 +26,16 @@ mod found {
 
 /// Handles a frame of Ruby's file that was just unwound.
 #[inline(always)]
-pub fn meet(scratch: &mut Scratch) {
+pub fn handle_frame(scratch: &mut Scratch) {
     scratch.interpreter_stage = stage::RUBY_ENTER;
 }
 
 /// The file is Ruby's.
 #[inline(always)]
-pub fn meet_file(scratch: &mut Scratch, file: u32) {
+pub fn handle_file(scratch: &mut Scratch, file: u32) {
     scratch.ruby_file = file;
     scratch.ruby_found = found::NOT_YET;
-    meet(scratch);
+    handle_frame(scratch);
 }
 
 /// Handles the `rb_vm_exec` that called generated code; the frames of the code follow it.

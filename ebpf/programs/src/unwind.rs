@@ -134,7 +134,7 @@ pub extern "C" fn advance(handle: ScratchHandle, found: u32) -> u32 {
     let Some(scratch) = Scratch::from_handle(handle) else {
         return EndReason::NoRegisters as u32;
     };
-    if scratch.frame.file() == file_number::ANONYMOUS && interpreter::meet_generated(scratch) {
+    if scratch.frame.file() == file_number::ANONYMOUS && interpreter::is_generated_code(scratch) {
         return CONTINUE;
     }
     let slot = (scratch.sample.kernel_frames + scratch.sample.user_words) as usize;
@@ -146,7 +146,7 @@ pub extern "C" fn advance(handle: ScratchHandle, found: u32) -> u32 {
     if found != CONTINUE {
         return found;
     }
-    if scratch.frame.file() == file_number::ANONYMOUS && hotspot::meet(scratch) {
+    if scratch.frame.file() == file_number::ANONYMOUS && hotspot::is_java_code(scratch) {
         return CONTINUE;
     }
     scratch.java_registers = [0; 3];
@@ -164,10 +164,10 @@ pub extern "C" fn advance(handle: ScratchHandle, found: u32) -> u32 {
     match step {
         Ok(()) => {
             if scratch.rule.is_interpreter() {
-                interpreter::meet(scratch, address, sp, fp);
+                interpreter::prepare_frames(scratch, address, sp, fp);
             } else if scratch.frame.file() == file_number::ANONYMOUS {
                 scratch.v8_frame = fp;
-                v8::meet_generated(scratch);
+                v8::handle_generated(scratch);
             }
             CONTINUE
         }

@@ -17,7 +17,7 @@ const NO_FRAME: u64 = 0;
 /// Handles a frame that may belong to a function and was unwound by its frame pointer: with any other
 /// rule, the frame pointer is the caller's.
 #[inline(always)]
-pub fn meet(scratch: &mut Scratch) {
+pub fn handle_frame(scratch: &mut Scratch) {
     if scratch.walk.registers.sp == scratch.v8_frame.wrapping_add(16) {
         scratch.interpreter_stage = stage::V8;
     }
@@ -25,7 +25,7 @@ pub fn meet(scratch: &mut Scratch) {
 
 /// Handles an unwound frame of generated code.
 #[inline(always)]
-pub fn meet_generated(scratch: &mut Scratch) {
+pub fn handle_generated(scratch: &mut Scratch) {
     if scratch.v8_looked_up == 0 {
         scratch.v8_looked_up = 1;
         if scratch.v8_file == 0 {
@@ -47,12 +47,12 @@ pub fn meet_generated(scratch: &mut Scratch) {
 /// Handles an unwound builtin of V8. If the process was not known to have V8, the stack is walked again,
 /// now with that knowledge.
 #[inline(always)]
-pub fn meet_file(scratch: &mut Scratch, file: u32) {
+pub fn handle_builtin(scratch: &mut Scratch, file: u32) {
     scratch.interpreter_stage = stage::NATIVE;
     scratch.v8_file = file;
     let _ = V8_FILES.insert(&scratch.sample.process, &file, 0);
     if scratch.v8_skipped == 0 {
-        meet(scratch);
+        handle_frame(scratch);
         return;
     }
     walk_again(scratch);
