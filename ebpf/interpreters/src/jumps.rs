@@ -7,7 +7,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use profcol_ebpf_unwind::Index;
 use profcol_elf::{Machine, Source};
 
-use crate::executable::Executable;
+use crate::elf_file::ElfFile;
 
 /// The largest loop seen has 85 KiB.
 pub const MAX_FUNCTION_BYTES: u64 = 1 << 20;
@@ -17,7 +17,7 @@ const MAX_PARTS: usize = 64;
 /// File ranges of a function, which comes first, and of its moved parts: jump targets with unwind information
 /// that are not the start of another function.
 pub fn parts<S: Source + ?Sized>(
-    executable: &Executable<'_, S>,
+    executable: &ElfFile<'_, S>,
     function: Range<u64>,
     delta: u64,
 ) -> Vec<Range<u64>> {

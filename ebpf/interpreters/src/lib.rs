@@ -8,8 +8,8 @@
 //! list. Files and processes are untrusted: all reads have limits, and contradictory data is rejected.
 
 pub mod context;
+mod elf_file;
 mod error;
-mod executable;
 pub mod hotspot;
 mod jumps;
 pub mod language_runtimes;
@@ -29,8 +29,8 @@ use profcol_ebpf_common::interpreter::{Interpreter, runtime};
 use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::Source;
 
+use crate::elf_file::ElfFile;
 pub use crate::error::FunctionError;
-use crate::executable::Executable;
 pub use crate::memory::{Memory, MemoryError, ProcessMemory};
 pub use crate::names::InterpretedFunction;
 use crate::python::Code;
@@ -237,7 +237,7 @@ pub fn detect(
     code: &ElfCode,
     source: &(impl Source + ?Sized),
 ) -> Result<Option<DetectedInterpreter>, Unsupported> {
-    let Some(executable) = Executable::read(code, source) else {
+    let Some(executable) = ElfFile::read(code, source) else {
         return Ok(None);
     };
     if let Some(detected) = python::detect(&executable)? {

@@ -6,7 +6,7 @@ use profcol_elf::Source;
 
 use super::tls;
 use crate::Unsupported;
-use crate::executable::Executable;
+use crate::elf_file::ElfFile;
 
 const NAME: &str = "Go";
 /// The function whose first instructions load `g`.
@@ -62,7 +62,7 @@ impl GoVersion {
 }
 
 /// The version in a program since Go 1.18.
-pub fn version(executable: &Executable<'_, impl Source + ?Sized>) -> Option<String> {
+pub fn version(executable: &ElfFile<'_, impl Source + ?Sized>) -> Option<String> {
     let (_, bytes) = executable.section(".go.buildinfo", HEADER + 2 + MAX_VERSION)?;
     if !bytes.starts_with(MAGIC) || bytes.get(FLAGS)? & HAS_TEXT == 0 {
         return None;
@@ -81,7 +81,7 @@ pub fn version(executable: &Executable<'_, impl Source + ?Sized>) -> Option<Stri
 }
 
 pub fn detect(
-    executable: &Executable<'_, impl Source + ?Sized>,
+    executable: &ElfFile<'_, impl Source + ?Sized>,
 ) -> Result<Option<Layout>, Unsupported> {
     // Before Go 1.18 only a pointer leads to it.
     let Some(version) = version(executable) else {
@@ -100,7 +100,7 @@ pub fn detect(
 }
 
 /// The offset of the pointer to `g` from the thread pointer.
-fn offset_of_g(executable: &Executable<'_, impl Source + ?Sized>) -> Option<u64> {
+fn offset_of_g(executable: &ElfFile<'_, impl Source + ?Sized>) -> Option<u64> {
     let function = executable.code.go_function(executable.source, LOADS_G)?;
     let size = usize::try_from(function.end - function.start).ok()?;
     let code = executable.loaded(function.start, size.min(MAX_CODE))?;

@@ -11,7 +11,7 @@ use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::{Machine, Source};
 
 use crate::Unsupported;
-use crate::executable::{Executable, FoundSymbol};
+use crate::elf_file::{ElfFile, FoundSymbol};
 
 /// The contexts of a program's threads, if it may have any.
 pub fn detect(
@@ -22,7 +22,7 @@ pub fn detect(
     if code.machine != Machine::X86_64 || !is_program {
         return Ok(None);
     }
-    let Some(executable) = Executable::read(code, source) else {
+    let Some(executable) = ElfFile::read(code, source) else {
         return Ok(None);
     };
     let mut layout = ContextLayout::default();

@@ -27,7 +27,7 @@ pub use self::code::Code;
 pub use self::layout::{Layout, Version};
 pub use self::process::{Attached, JavaFiles, JavaRuntime};
 use crate::Unsupported;
-use crate::executable::Executable;
+use crate::elf_file::ElfFile;
 
 /// A runtime in a file, and the location of its tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl HotSpot {
         code: &ElfCode,
         source: &(impl Source + ?Sized),
     ) -> Result<Option<Self>, Unsupported> {
-        let Some(executable) = Executable::read(code, source) else {
+        let Some(executable) = ElfFile::read(code, source) else {
             return Ok(None);
         };
         let Some(symbols) = tables::Symbols::find(&executable) else {

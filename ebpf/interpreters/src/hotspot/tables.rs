@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use profcol_elf::Source;
 
 use crate::FunctionError;
-use crate::executable::Executable;
+use crate::elf_file::ElfFile;
 use crate::memory::Memory;
 
 /// The largest seen has 1,758.
@@ -33,7 +33,7 @@ const NAMES: [&str; 10] = [
 pub struct Symbols([u64; NAMES.len()]);
 
 impl Symbols {
-    pub fn find<S: Source + ?Sized>(executable: &Executable<'_, S>) -> Option<Self> {
+    pub fn find<S: Source + ?Sized>(executable: &ElfFile<'_, S>) -> Option<Self> {
         let mut addresses = [0; NAMES.len()];
         for (address, symbol) in addresses.iter_mut().zip(executable.symbols(NAMES)) {
             *address = symbol?.address;

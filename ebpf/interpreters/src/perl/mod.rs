@@ -18,7 +18,7 @@ use profcol_elf::{Machine, Source};
 
 pub use self::function::{Statement, generation};
 pub use self::layout::NameLayout;
-use crate::executable::{Executable, ThreadLocal};
+use crate::elf_file::{ElfFile, ThreadLocal};
 use crate::version::Version;
 use crate::{DetectedInterpreter, Runtime, RuntimeLayout, Unsupported, jumps};
 
@@ -41,14 +41,14 @@ const MAX_NAME_BYTES: usize = 16;
 const MAX_OPERATION_BYTES: u64 = 16 << 10;
 
 pub fn detect<S: Source + ?Sized>(
-    executable: &Executable<'_, S>,
+    executable: &ElfFile<'_, S>,
 ) -> Result<Option<DetectedInterpreter>, Unsupported> {
     let [entry, revision, version, patch] =
         executable.symbols([LOOP, VERSION[0], VERSION[1], VERSION[2]]);
     let (Some(entry), Some(revision)) = (entry, revision) else {
         return Ok(None);
     };
-    let number = |symbol: Option<crate::executable::FoundSymbol>| {
+    let number = |symbol: Option<crate::elf_file::FoundSymbol>| {
         executable.loaded(symbol?.address, 1)?.first().copied()
     };
     let numbers = (number(Some(revision)), number(version), number(patch));
@@ -108,7 +108,7 @@ pub fn detect<S: Source + ?Sized>(
 
 /// The address of the state, and the layout with the way to a thread's interpreter.
 fn interpreter<S: Source + ?Sized>(
-    executable: &Executable<'_, S>,
+    executable: &ElfFile<'_, S>,
     layout: perl::Layout,
     delta: u64,
 ) -> Option<(u64, perl::Layout)> {
@@ -149,7 +149,7 @@ fn interpreter<S: Source + ?Sized>(
 }
 
 /// The functions of two operations.
-fn operations<S: Source + ?Sized>(executable: &Executable<'_, S>) -> [Option<Range<u64>>; 2] {
+fn operations<S: Source + ?Sized>(executable: &ElfFile<'_, S>) -> [Option<Range<u64>>; 2] {
     let wanted = [ENTER_FUNCTION, ENTER_TRY];
     let [functions, names] = executable.symbols([OPERATIONS, OPERATION_NAMES]);
     let (Some(functions), Some(names)) = (functions, names) else {
@@ -172,7 +172,7 @@ fn operations<S: Source + ?Sized>(executable: &Executable<'_, S>) -> [Option<Ran
 
 /// The function to which the last jump of this one goes.
 fn tail_call<S: Source + ?Sized>(
-    executable: &Executable<'_, S>,
+    executable: &ElfFile<'_, S>,
     function: Range<u64>,
 ) -> Option<Range<u64>> {
     let size = usize::try_from(function.end - function.start).ok()?;

@@ -16,7 +16,7 @@ use profcol_elf::{Machine, Source};
 pub use self::code::Code;
 pub use self::layout::CodeLayout;
 use self::layout::Version;
-use crate::executable::Executable;
+use crate::elf_file::ElfFile;
 use crate::{DetectedInterpreter, Runtime, RuntimeLayout, Unsupported, jumps};
 
 const LOOP: &str = "_PyEval_EvalFrameDefault";
@@ -26,7 +26,7 @@ const VERSION: &str = "Py_Version";
 const STATE_SECTION: &str = ".PyRuntime";
 
 pub fn detect<S: Source + ?Sized>(
-    executable: &Executable<'_, S>,
+    executable: &ElfFile<'_, S>,
 ) -> Result<Option<DetectedInterpreter>, Unsupported> {
     let [entry, state, version] = executable.symbols([LOOP, STATE, VERSION]);
     let (Some(entry), Some(state)) = (entry, state) else {
@@ -104,7 +104,7 @@ fn unsupported(version: &str, why: &'static str) -> Unsupported {
 }
 
 /// The version of 3.8 to 3.10, from the name of the library directory.
-fn old_version<S: Source + ?Sized>(executable: &Executable<'_, S>) -> Option<Version> {
+fn old_version<S: Source + ?Sized>(executable: &ElfFile<'_, S>) -> Option<Version> {
     let mut names = ["/python3.", "\0python3."].into_iter();
     let digits = names.find_map(|name| executable.text_behind(".rodata", name, 2))?;
     let digits = digits.split(|byte| !byte.is_ascii_digit()).next()?;

@@ -18,7 +18,7 @@ use profcol_elf::{Machine, Source};
 
 pub use self::layout::SequenceLayout;
 pub use self::sequence::{Sequence, generation};
-use crate::executable::Executable;
+use crate::elf_file::ElfFile;
 use crate::jumps::parts;
 use crate::version::Version;
 use crate::{DetectedInterpreter, Runtime, RuntimeLayout, Unsupported};
@@ -30,7 +30,7 @@ const CONTEXT: &str = "rb_errinfo";
 const KEY: &str = "ruby_native_thread_p";
 
 pub fn detect<S: Source + ?Sized>(
-    executable: &Executable<'_, S>,
+    executable: &ElfFile<'_, S>,
 ) -> Result<Option<DetectedInterpreter>, Unsupported> {
     let [version, error_info, key] = executable.symbols([VERSION, CONTEXT, KEY]);
     let (Some(version), Some(error_info)) = (version, error_info) else {

@@ -7,7 +7,7 @@ use memchr::memchr_iter;
 use profcol_ebpf_unwind::Index;
 use profcol_elf::{Segment, Source};
 
-use crate::executable::Executable;
+use crate::elf_file::ElfFile;
 
 pub struct Vm {
     /// `vm_exec_core`.
@@ -27,7 +27,7 @@ const CALL: u8 = 0xe8;
 const CALL_BYTES: u64 = 5;
 const GROUP: u8 = 0xff;
 
-pub fn find<S: Source + ?Sized>(executable: &Executable<'_, S>) -> Option<Vm> {
+pub fn find<S: Source + ?Sized>(executable: &ElfFile<'_, S>) -> Option<Vm> {
     let index = Index::open(executable.code, executable.source).ok()?;
     let function = |at: u64| index.function(executable.source, at);
     let segments = executable.code.segments.iter();
@@ -71,7 +71,7 @@ pub fn find<S: Source + ?Sized>(executable: &Executable<'_, S>) -> Option<Vm> {
         .then_some(Vm { body, entry })
 }
 
-fn code<S: Source + ?Sized>(executable: &Executable<'_, S>, segment: &Segment) -> Option<Vec<u8>> {
+fn code<S: Source + ?Sized>(executable: &ElfFile<'_, S>, segment: &Segment) -> Option<Vec<u8>> {
     let size = segment.file_size.min(MAX_CODE);
     executable.loaded(segment.address, usize::try_from(size).ok()?)
 }

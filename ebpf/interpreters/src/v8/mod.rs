@@ -22,7 +22,7 @@ use self::heap::Heap;
 pub use self::layout::HeapLayout;
 use self::layout::{BytecodeSizes, Version};
 pub use self::process::{Frames, ProcessCache};
-use crate::executable::Executable;
+use crate::elf_file::ElfFile;
 use crate::memory::Memory;
 use crate::{DetectedInterpreter, FunctionError, Runtime, RuntimeLayout, Unsupported};
 
@@ -57,7 +57,7 @@ const CARRIES_CALLS_BEGIN: &[&str] = &[
 ];
 
 pub fn detect<S: Source + ?Sized>(
-    executable: &Executable<'_, S>,
+    executable: &ElfFile<'_, S>,
 ) -> Result<Option<DetectedInterpreter>, Unsupported> {
     let version = executable.symbols(VERSION);
     let [Some(major), Some(minor), Some(build)] =

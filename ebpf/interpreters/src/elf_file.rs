@@ -25,7 +25,7 @@ const MAX_CONSTANTS: usize = 4096;
 /// Maximum amount of data to search for a string.
 const MAX_SEARCHED: u64 = 32 << 20;
 
-pub struct Executable<'a, S: ?Sized> {
+pub struct ElfFile<'a, S: ?Sized> {
     pub code: &'a ElfCode,
     pub source: &'a S,
     pub elf: Elf,
@@ -56,7 +56,7 @@ pub struct FoundSymbol {
     pub size: u64,
 }
 
-impl<'a, S: Source + ?Sized> Executable<'a, S> {
+impl<'a, S: Source + ?Sized> ElfFile<'a, S> {
     pub fn read(code: &'a ElfCode, source: &'a S) -> Option<Self> {
         let elf = Elf::read_lenient(source).ok()?;
         Some(Self {
