@@ -47,7 +47,9 @@ fn read(interpreter: &DetectedInterpreter, data: &[u8]) {
         .first_chunk()
         .map_or(0, |bytes| u64::from_le_bytes(*bytes));
     let memory = AnyMemory(rest);
-    let generation = interpreter.generation(&memory, address, address.rotate_left(8)).unwrap_or(0);
+    let generation = interpreter
+        .generation(&memory, address, address.rotate_left(8))
+        .unwrap_or(0);
     let mut cache = ProcessCache::default();
     for code_address in [0, address.rotate_left(8)] {
         let sampled = SampledFunction {

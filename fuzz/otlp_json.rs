@@ -4,8 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use profcol_profile::Validation;
 use profcol_otlp::json::{ResourceAttrEncoding, decode, encode, receive};
+use profcol_profile::Validation;
 
 fuzz_target!(|data: &[u8]| {
     // Not validated yet: only checks that decoding terminates.
