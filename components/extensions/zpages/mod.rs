@@ -102,21 +102,24 @@ struct Answers {
 
 impl HttpService for Answers {
     fn admit(&self, head: &Parts) -> Result<(), Response<Bytes>> {
-        let refuse = |status, text: String| Err(guarded(response(status, TEXT, text)));
+        let refusal = |status, text: String| guarded(response(status, TEXT, text));
         // HTTP/2 has the host in the URI.
         let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
         let host = host.or(head.uri.host()).unwrap_or("");
         if !self.hosts.contains(host) {
             let text =
                 format!("the host {host:?} is not allowed; add it to `allowed_hosts` of zpages\n");
-            return refuse(StatusCode::MISDIRECTED_REQUEST, text);
+            return Err(refusal(StatusCode::MISDIRECTED_REQUEST, text));
         }
         if !Pages::has(head.uri.path()) {
             let text = format!("404 page not found; see {}\n", pages::SERVICE);
-            return refuse(StatusCode::NOT_FOUND, text);
+            return Err(refusal(StatusCode::NOT_FOUND, text));
         }
         if head.method != Method::GET && head.method != Method::HEAD {
-            return refuse(StatusCode::METHOD_NOT_ALLOWED, "use GET\n".to_owned());
+            return Err(refusal(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "use GET\n".to_owned(),
+            ));
         }
         Ok(())
     }
