@@ -3,8 +3,7 @@
 //! | signal | |
 //! |---|---|
 //! | `SIGTERM`, `SIGINT` | graceful shutdown; a second one exits immediately |
-//! | `SIGHUP` | graceful shutdown if the controlling terminal is gone, except under `nohup`; else reloads the
-//! configuration |
+//! | `SIGHUP` | graceful shutdown if the controlling terminal is gone, except under `nohup`; else a reload |
 //! | `SIGUSR1`, `SIGUSR2`, `SIGALRM` | ignored; the default action would kill the process |
 //! | `SIGPIPE` | ignored by the Rust runtime: writes fail with EPIPE instead |
 

@@ -539,7 +539,7 @@ service:
 }
 
 #[test]
-fn ignored_signals_do_not_stop_it() {
+fn other_signals_do_not_stop_it() {
     let folder = tempfile::tempdir().expect("can create a temporary folder");
     let log = folder.path().join("log");
     let config = file("run.yaml", logging_to(&log));
@@ -551,7 +551,7 @@ fn ignored_signals_do_not_stop_it() {
         ("-USR1", "Ignored signal. signal=\"SIGUSR1\""),
         ("-USR2", "Ignored signal. signal=\"SIGUSR2\""),
         ("-ALRM", "Ignored signal. signal=\"SIGALRM\""),
-        ("-HUP", "SIGHUP: this version does not reload"),
+        ("-HUP", "Reloaded the configuration."),
     ] {
         kill(signal, running.0.id());
         wait_for(expected, || logged(expected));
@@ -575,7 +575,7 @@ fn closing_the_terminal_stops_it_except_under_nohup() {
             "env --default-signal=HUP ",
             "Received a signal. Stopping. signal=\"SIGHUP\"",
         ),
-        ("nohup ", "SIGHUP: this version does not reload"),
+        ("nohup ", "Reloaded the configuration."),
     ] {
         let folder = tempfile::tempdir().expect("can create a temporary folder");
         let log = folder.path().join("log");
