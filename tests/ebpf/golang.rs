@@ -77,7 +77,6 @@ fn of_process(profile: &Profile, pid: u32) -> usize {
     })
 }
 
-/// Checks each sample behind the first ones, at which the program is not known yet.
 fn check(profile: &Profile, pid: u32, program: &Path, what: &str) {
     let mut symbols = Symbols::read(program);
     let mut goroutines: BTreeMap<String, Vec<i64>> = BTreeMap::new();
@@ -203,14 +202,23 @@ fn profile_and_check(program: &Path, what: &str, options: &str) {
     let running = Running::start(program, &[] as &[&str]);
     let pid = running.pid();
     let mut profiler = Profiler::start_with(options);
-    // The first samples precede the table.
+    // The first samples precede the unwind table, and the layout of the program's goroutines.
+    let mut first = 0;
     profiler.wait(TIMEOUT, |profile| {
+        first = profile.samples.len();
         profile
             .samples
             .iter()
             .any(|sample| sample.pid == pid && !sample.labels.is_empty())
     });
-    let profile = profiler.until(TIMEOUT, |profile| of_process(profile, pid) >= MIN_SAMPLES);
+    let known = |profile: &Profile| {
+        let samples = profile.samples.iter().skip(first);
+        Profile::of(samples.cloned().collect())
+    };
+    let profile = profiler.until(TIMEOUT, |profile| {
+        of_process(&known(profile), pid) >= MIN_SAMPLES
+    });
+    let profile = known(&profile);
     drop(running);
     let linked = Link {
         trace_id: 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c_u128.to_be_bytes(),
