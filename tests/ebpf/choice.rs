@@ -14,7 +14,7 @@ use crate::host::{Profiler, Running, can_profile, config};
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Minimum number of stacks at different times.
 const MIN_SAMPLES: usize = 10;
-/// Programs of which about half should be selected.
+/// About half of these programs should be selected.
 const DRAWN: usize = 24;
 
 /// Two equal programs.

@@ -795,7 +795,7 @@ async fn a_full_disk_leaves_no_partial_files_and_loses_no_samples() {
 
 #[tokio::test]
 async fn retention_makes_room_on_a_full_disk() {
-    // The number of remaining files, of three of which the first is a day old, and of new files.
+    // Three files, the first a day old: the number of those that remain, and of new ones.
     let check = async |options: &str, stay: usize, come: usize| {
         let Some(disk) = SmallDisk::mount() else {
             return;

@@ -34,7 +34,7 @@ pub(super) struct Owner {
     pub controller: bool,
 }
 
-/// For objects of which only the metadata is used.
+/// For objects whose metadata alone is used.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct MetaOnly {

@@ -34,7 +34,7 @@ pub struct RelabelProcessor {
     applied: IntCounter,
 }
 
-/// The result for a batch of which something is dropped.
+/// The result for a batch that is partly dropped.
 #[derive(Default)]
 struct Filtered {
     resources: Vec<ResourceProfiles>,

@@ -84,7 +84,7 @@ impl<'a> Cursor<'a> {
         slice
     }
 
-    /// A number below 2^28, such as an index: at most four bytes, of which the last has no continuation bit. The mask
+    /// A number below 2^28, such as an index: at most four bytes; the last has no continuation bit. The mask
     /// keeps the bytes up to that one, and the shifts drop the continuation bits.
     #[inline(always)]
     pub fn small(&mut self) -> Option<u32> {
