@@ -338,8 +338,6 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
     }
 }
 
-impl<K> Shared<K> {}
-
 impl<K: Copy + Eq + Hash> State<K> {
     fn settle(&mut self, key: FunctionKey<K>, read: Option<InterpretedFunction>) {
         self.waiting = self.waiting.saturating_sub(1);

@@ -44,7 +44,10 @@ pub struct Sequence {
 
 /// The value that distinguishes the sequence at an address from earlier ones.
 pub fn generation(memory: &impl Memory, address: u64) -> Result<u32, FunctionError> {
-    let body = body_address(memory, address)?;
+    body_fingerprint(memory, body_address(memory, address)?)
+}
+
+fn body_fingerprint(memory: &impl Memory, body: u64) -> Result<u32, FunctionError> {
     let first = memory.word(body)?;
     let instructions = memory.word(body.wrapping_add(INSTRUCTIONS as u64))?;
     Ok(fingerprint(first, instructions))
@@ -97,7 +100,7 @@ impl Sequence {
         };
         let lines = lines(layout, memory, &body).unwrap_or_default();
         // It may have been freed during the reads.
-        if generation(memory, address)? != expected
+        if body_fingerprint(memory, body_address)? != expected
             || self::body_address(memory, address)? != body_address
         {
             return Err(FunctionError::Replaced);
