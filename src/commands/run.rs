@@ -164,10 +164,11 @@ pub async fn serve(
         .map_err(|error| CommandError::Runtime(error.to_string()))?;
     tracing::info!("Everything is ready. Begin running and processing data.");
     (session.on_start)();
-    let (notifier, pulse) = (session.notifier, service.pulse(&telemetry.board));
+    let notifier = session.notifier;
+    let reader = service.progress_reader(&telemetry.board);
     let status = || {
-        let pulse = pulse.clone();
-        move || pulse.progress().to_string()
+        let reader = reader.clone();
+        move || reader.progress().to_string()
     };
     let (mut reloader, mut until) = (session.reloader, session.until);
     if let Some(reloader) = &mut reloader {

@@ -114,7 +114,7 @@ impl Exporter for Debug {
         });
         match writing.await {
             Ok(Ok(())) => Ok(Delivered::default()),
-            Ok(Err(error)) => Err(Refusal::retry(error.to_string())),
+            Ok(Err(error)) => Err(Refusal::retry(error)),
             Err(error) => Err(Refusal::permanent(format!(
                 "failed to show a batch: {error}"
             ))),

@@ -235,19 +235,20 @@ impl Shared {
             if let Err(source) = file.sync_data() {
                 let error = WriteError { path, source };
                 tracing::error!(%error, "Failed to sync; accepted records may be lost.");
-                self.fail(&error);
+                self.fail(error);
             }
         }
     }
 
-    fn fail(&self, error: &WriteError) -> Refusal {
+    fn fail(&self, error: WriteError) -> Refusal {
         self.failing.store(true, Ordering::Relaxed);
-        self.status.set(Status::RecoverableError(error.to_string()));
-        if error.is_bad_path() {
-            Refusal::permanent(error.to_string())
-        } else {
-            Refusal::retry(error.to_string())
-        }
+        let refusal = match error.is_bad_path() {
+            true => Refusal::permanent(error),
+            false => Refusal::retry(error),
+        };
+        let reason = refusal.reason().clone();
+        self.status.set(Status::RecoverableError(reason));
+        refusal
     }
 
     fn recover(&self) {
@@ -258,11 +259,10 @@ impl Shared {
 }
 
 fn refusal_of_record(error: RecordError) -> Refusal {
-    let reason = error.to_string();
     match error {
-        RecordError::Compress(_) => Refusal::permanent(reason),
+        RecordError::Compress(_) => Refusal::permanent(error),
         RecordError::TooLarge(_) => Refusal::TooLarge {
-            reason,
+            reason: error.into(),
             limit_bytes: u32::MAX as usize,
         },
     }

@@ -146,7 +146,7 @@ impl Exporter for Padata {
             Ok(()) => self.status.set(Status::Ok),
             Err(refusal) => self
                 .status
-                .set(Status::RecoverableError(refusal.to_string())),
+                .set(Status::RecoverableError(refusal.reason().clone())),
         }
         recorded.map(|()| Delivered::default())
     }
@@ -338,10 +338,10 @@ impl Recorder {
     }
 }
 
-fn refusal(error: &WriteError) -> Refusal {
+fn refusal(error: WriteError) -> Refusal {
     match error {
-        WriteError::Io { .. } => Refusal::retry(error.to_string()),
-        WriteError::Encode(_) | WriteError::TooLong(_) => Refusal::permanent(error.to_string()),
+        WriteError::Io { .. } => Refusal::retry(error),
+        WriteError::Encode(_) | WriteError::TooLong(_) => Refusal::permanent(error),
     }
 }
 

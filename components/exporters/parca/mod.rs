@@ -188,7 +188,7 @@ impl Exporter for Parca {
             // The pieces follow.
             Err(Refusal::TooLarge { .. }) => {}
             Err(refusal) => {
-                let reason = refusal.to_string();
+                let reason = refusal.reason().clone();
                 let state = profcol_component::Status::RecoverableError(reason);
                 self.status.set(state);
             }
@@ -298,7 +298,7 @@ impl Parca {
     fn refused(&self, profiles: &Profiles, failure: SendError) -> Refusal {
         match failure {
             SendError::TooLarge { refusal, bytes } => in_pieces(refusal, bytes, profiles),
-            SendError::EncodeError(error) => Refusal::permanent(error.to_string()),
+            SendError::EncodeError(error) => Refusal::permanent(error),
             SendError::Poisoned { status } => {
                 let samples = profiles.sample_count() as u64;
                 self.given_up_samples.inc_by(samples);

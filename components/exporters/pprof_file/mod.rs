@@ -275,7 +275,7 @@ impl Shared {
             Err(AddError::TooManyFiles) if state.buffer.since().is_some() => {
                 return state.refuse_or_wait(self.limit);
             }
-            Err(error) => return Err(refusal_of_add(&error, profiles)),
+            Err(error) => return Err(refusal_of_add(error, profiles)),
         };
         self.telemetry.ungrouped_samples.inc_by(others);
         self.telemetry.set_buffered(state.bytes());
@@ -296,7 +296,7 @@ impl Shared {
         } = input;
         let mut buffer = ProfileBuffer::default();
         let others = buffer.add(profiles.model(), deferred_symbols, &self.grouping);
-        let others = others.map_err(|error| refusal_of_add(&error, profiles))?;
+        let others = others.map_err(|error| refusal_of_add(error, profiles))?;
         let written = write_queue.write_all(buffer.finish());
         self.note(&mut self.state.blocking_lock(), &written);
         match written {
@@ -304,7 +304,7 @@ impl Shared {
                 self.telemetry.ungrouped_samples.inc_by(others);
                 Ok(Delivered::default())
             }
-            Err(error) => Err(Refusal::retry(error.to_string())),
+            Err(error) => Err(Refusal::retry(error)),
         }
     }
 
@@ -351,7 +351,8 @@ impl Shared {
         if state.failure.is_none() {
             tracing::error!(%error, "Failed to write profiles; retrying.");
         }
-        self.status.set(Status::RecoverableError(reason.clone()));
+        self.status
+            .set(Status::RecoverableError(reason.as_str().into()));
         state.failure = Some(WriteFailure {
             reason,
             retry_at: Instant::now() + self.interval.min(MAX_RETRY_INTERVAL),
@@ -408,15 +409,14 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-fn refusal_of_add(error: &AddError, profiles: &Profiles) -> Refusal {
-    let reason = error.to_string();
+fn refusal_of_add(error: AddError, profiles: &Profiles) -> Refusal {
     match error {
         AddError::TooManyFiles => Refusal::TooLarge {
-            reason,
+            reason: error.into(),
             limit_bytes: profiles.encoded_len() / 2,
         },
         // Files are separated by type and written long before they are too large, so this is a bug.
-        AddError::Profiles(_) => Refusal::permanent(reason),
+        AddError::Profiles(_) => Refusal::permanent(error),
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use profcol_component::{BuildContext, BuildError, Delivered, Refusal, StartError};
+use profcol_component::{BuildContext, BuildError, Delivered, Reason, Refusal, StartError};
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
 use profcol_net::retry::RetryDecision;
@@ -64,7 +64,7 @@ pub(crate) fn truncated(mut text: String) -> String {
 }
 
 /// The outcome of a failed request.
-pub(crate) fn refusal(verdict: RetryDecision, reason: String) -> Refusal {
+pub(crate) fn refusal(verdict: RetryDecision, reason: impl Into<Reason>) -> Refusal {
     match verdict {
         RetryDecision::Retry => Refusal::retry(reason),
         RetryDecision::Throttle(delay) => Refusal::retry_after(reason, delay),
@@ -108,7 +108,7 @@ impl SizeLimit {
         let reason =
             format!("message of {bytes} bytes exceeds the destination's limit of {limit_bytes}");
         Err(Refusal::TooLarge {
-            reason,
+            reason: reason.into(),
             limit_bytes,
         })
     }
@@ -116,7 +116,12 @@ impl SizeLimit {
     /// Learns that a message of `bytes` was too large; `limit` is the limit that the destination reported.
     /// Without one, half of the size is tried. A guess below the minimum is not
     /// kept, so that a destination that refuses everything for a while does not cause tiny messages forever.
-    pub(crate) fn learn(&self, bytes: usize, limit: Option<usize>, reason: String) -> Refusal {
+    pub(crate) fn learn(
+        &self,
+        bytes: usize,
+        limit: Option<usize>,
+        reason: impl Into<Reason>,
+    ) -> Refusal {
         let named = limit.filter(|limit| (1..bytes).contains(limit));
         let limit_bytes = named.unwrap_or(bytes / 2);
         if named.is_some() || limit_bytes >= MIN_LEARNED_LIMIT {
@@ -128,7 +133,7 @@ impl SizeLimit {
             "The destination has a lower message size limit; splitting batches."
         );
         Refusal::TooLarge {
-            reason,
+            reason: reason.into(),
             limit_bytes,
         }
     }
@@ -149,7 +154,7 @@ mod tests {
                 ..
             })
         ));
-        let learned = limit.learn(1000, Some(400), "no".to_owned());
+        let learned = limit.learn(1000, Some(400), "no");
         assert!(matches!(
             learned,
             Refusal::TooLarge {
@@ -165,7 +170,7 @@ mod tests {
     fn guesses_are_kept_while_they_are_plausible() {
         let check = |bytes: usize, named: Option<usize>, tried: usize, kept: usize| {
             let limit = SizeLimit::new(1);
-            let learned = limit.learn(bytes, named, "no".to_owned());
+            let learned = limit.learn(bytes, named, "no");
             let Refusal::TooLarge { limit_bytes, .. } = learned else {
                 panic!("{learned:?}");
             };

@@ -51,7 +51,7 @@ impl Health {
         let all: Vec<String> = all.collect();
         self.status.set(match all.is_empty() {
             true => Status::Ok,
-            false => Status::RecoverableError(all.join("; ")),
+            false => Status::RecoverableError(all.join("; ").into()),
         });
     }
 }

@@ -95,7 +95,7 @@ impl MemoryLimiter {
                 "Memory usage is above soft limit. Refusing data."
             );
             let state = format!("refusing data: {used_mib} MiB in use of {limit_mib} MiB");
-            self.status.set(Status::RecoverableError(state));
+            self.status.set(Status::RecoverableError(state.into()));
         } else {
             tracing::info!(
                 used_mib,

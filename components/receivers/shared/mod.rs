@@ -63,13 +63,13 @@ pub async fn deadline(stop: &Stop) -> Instant {
 pub fn status(refusal: Refusal) -> Status {
     match refusal {
         Refusal::Retry { reason, after } => {
-            let status = Status::new(Code::Unavailable, reason);
+            let status = Status::new(Code::Unavailable, reason.to_string());
             match after {
                 Some(after) => status.with_retry_delay(after),
                 None => status,
             }
         }
-        Refusal::Permanent { reason } => Status::new(Code::Internal, reason),
-        Refusal::TooLarge { reason, .. } => Status::new(Code::ResourceExhausted, reason),
+        Refusal::Permanent { reason } => Status::new(Code::Internal, reason.to_string()),
+        Refusal::TooLarge { reason, .. } => Status::new(Code::ResourceExhausted, reason.to_string()),
     }
 }

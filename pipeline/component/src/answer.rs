@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Outcome;
+use crate::{Outcome, Reason};
 
 /// Accepted, or the refusal.
 pub type Answer = Result<(), Refusal>;
@@ -13,15 +13,15 @@ pub enum Refusal {
     /// The same batch may be accepted later, not before `after` if given.
     #[error("{reason}")]
     Retry {
-        reason: String,
+        reason: Reason,
         after: Option<Duration>,
     },
     /// The same batch will never be accepted.
     #[error("{reason}")]
-    Permanent { reason: String },
+    Permanent { reason: Reason },
     /// The batch exceeds the peer's message size limit; smaller pieces may be accepted.
     #[error("{reason}")]
-    TooLarge { reason: String, limit_bytes: usize },
+    TooLarge { reason: Reason, limit_bytes: usize },
 }
 
 /// A backend's response to an accepted batch.
@@ -34,23 +34,31 @@ pub struct Delivered {
 }
 
 impl Refusal {
-    pub fn retry(reason: impl ToString) -> Self {
+    pub fn retry(reason: impl Into<Reason>) -> Self {
         Self::Retry {
-            reason: reason.to_string(),
+            reason: reason.into(),
             after: None,
         }
     }
 
-    pub fn retry_after(reason: impl ToString, after: Duration) -> Self {
+    pub fn retry_after(reason: impl Into<Reason>, after: Duration) -> Self {
         Self::Retry {
-            reason: reason.to_string(),
+            reason: reason.into(),
             after: Some(after),
         }
     }
 
-    pub fn permanent(reason: impl ToString) -> Self {
+    pub fn permanent(reason: impl Into<Reason>) -> Self {
         Self::Permanent {
-            reason: reason.to_string(),
+            reason: reason.into(),
+        }
+    }
+
+    pub fn reason(&self) -> &Reason {
+        match self {
+            Self::Retry { reason, .. }
+            | Self::Permanent { reason }
+            | Self::TooLarge { reason, .. } => reason,
         }
     }
 

@@ -24,6 +24,7 @@ mod executables;
 pub mod files;
 mod finalizer;
 mod meter;
+mod reason;
 mod recent_log;
 mod registry;
 mod service_info;
@@ -52,6 +53,7 @@ pub use executables::{BuildId, Executable, Executables, Subscription};
 pub use finalizer::{Attempt, Finalizer, Finalizers, Outcome};
 pub use meter::{Meter, MeterError, Series};
 pub use prometheus::{Gauge, Histogram, IntCounter};
+pub use reason::Reason;
 pub use recent_log::{LogLines, RecentLog};
 pub use registry::{
     AnyConfig, BuildContext, BuildError, Entry, Extensions, Factory, ForeignComponent, Handles,

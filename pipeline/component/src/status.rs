@@ -7,15 +7,17 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::Reason;
+
 /// The Collector's component statuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
     Starting,
     Ok,
     /// An error that may resolve itself.
-    RecoverableError(String),
+    RecoverableError(Reason),
     /// The component cannot recover.
-    PermanentError(String),
+    PermanentError(Reason),
     Stopping,
     Stopped,
 }
@@ -176,7 +178,7 @@ mod tests {
     fn an_instance_takes_over_the_entry_of_the_one_it_replaces() {
         let board = StatusBoard::default();
         let old = board.component("exporter parca".to_owned());
-        old.set(Status::PermanentError("disk is gone".to_owned()));
+        old.set(Status::PermanentError("disk is gone".into()));
         let new = board.hidden_component("exporter parca".to_owned());
         new.set(Status::Starting);
         new.set(Status::Ok);
@@ -201,7 +203,7 @@ mod tests {
             seen.lock().push((component.to_owned(), status.clone()));
         });
         let exporter = board.component("exporter parca".to_owned());
-        let away = Status::RecoverableError("no route".to_owned());
+        let away = Status::RecoverableError("no route".into());
         for status in [&away, &away, &Status::Ok, &Status::Stopped, &away] {
             exporter.set(status.clone());
         }
@@ -215,11 +217,11 @@ mod tests {
         let board = StatusBoard::default();
         let exporter = board.component("exporter debug".to_owned());
         exporter.set(Status::Ok);
-        exporter.set(Status::PermanentError("disk is gone".to_owned()));
+        exporter.set(Status::PermanentError("disk is gone".into()));
         exporter.set(Status::Ok);
         assert_eq!(
             board.snapshot()["exporter debug"],
-            Status::PermanentError("disk is gone".to_owned())
+            Status::PermanentError("disk is gone".into())
         );
         exporter.set(Status::Stopping);
         exporter.set(Status::Stopped);

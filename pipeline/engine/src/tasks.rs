@@ -18,7 +18,21 @@ pub(crate) struct Tasks {
 #[error("{task}: {reason}")]
 pub struct TaskFailure {
     pub task: String,
-    pub reason: String,
+    #[source]
+    pub reason: TaskError,
+}
+
+/// How a task failed.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    #[error(transparent)]
+    Failed(#[from] RunError),
+    #[error("panicked: {0}")]
+    Panicked(String),
+    #[error("was cancelled")]
+    Cancelled,
+    #[error("did not stop before the deadline and was aborted")]
+    Aborted,
 }
 
 impl Tasks {
@@ -60,8 +74,10 @@ impl Tasks {
         }
         for (handle, name) in self.names.drain(..) {
             if !handle.is_finished() {
-                let reason = "did not stop before the deadline and was aborted".to_owned();
-                failures.push(TaskFailure { task: name, reason });
+                failures.push(TaskFailure {
+                    task: name,
+                    reason: TaskError::Aborted,
+                });
             }
         }
         self.set.shutdown().await;
@@ -74,8 +90,8 @@ impl Tasks {
     ) -> Option<TaskFailure> {
         let (id, reason) = match ended {
             Ok((id, Ok(()))) => (id, None),
-            Ok((id, Err(error))) => (id, Some(error.to_string())),
-            Err(error) => (error.id(), Some(panic_text(error))),
+            Ok((id, Err(error))) => (id, Some(error.into())),
+            Err(error) => (error.id(), Some(TaskError::of_join(error))),
         };
         let position = self
             .names
@@ -89,16 +105,18 @@ impl Tasks {
     }
 }
 
-fn panic_text(error: tokio::task::JoinError) -> String {
-    let Ok(panic) = error.try_into_panic() else {
-        return "was cancelled".to_owned();
-    };
-    let text = panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "unknown cause".to_owned());
-    format!("panicked: {text}")
+impl TaskError {
+    fn of_join(error: tokio::task::JoinError) -> Self {
+        let Ok(panic) = error.try_into_panic() else {
+            return Self::Cancelled;
+        };
+        let text = panic
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "unknown cause".to_owned());
+        Self::Panicked(text)
+    }
 }
 
 #[cfg(test)]
@@ -125,5 +143,6 @@ mod tests {
             .await;
         assert_eq!(failures.len(), 1);
         assert_eq!(failures[0].task, "exporter stuck");
+        assert!(matches!(failures[0].reason, TaskError::Aborted));
     }
 }

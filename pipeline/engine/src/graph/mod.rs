@@ -101,6 +101,7 @@ struct Origin {
 #[error("failed to build {component}: {reason}")]
 pub struct BuildFailure {
     pub component: String,
+    #[source]
     pub reason: BuildError,
 }
 

@@ -522,7 +522,7 @@ async fn a_backend_with_a_limit_gets_the_batch_in_pieces() {
     let whole = batch(200);
     let limit_bytes = whole.profiles.encoded_len() / 3;
     let too_large = Refusal::TooLarge {
-        reason: "too large".to_owned(),
+        reason: "too large".into(),
         limit_bytes,
     };
     let rig = Fixture::new(Sink::refusing([too_large]).with_delivery(unqueued(steady_retry())));
@@ -556,7 +556,7 @@ async fn permanent_refusals_are_not_shutdown_losses() {
 async fn a_batch_within_the_limit_is_still_split() {
     let whole = batch(200);
     let too_large = || Refusal::TooLarge {
-        reason: "too large".to_owned(),
+        reason: "too large".into(),
         limit_bytes: whole.profiles.encoded_len() * 2,
     };
     let sink = Sink::refusing([too_large(), too_large()]);
@@ -571,7 +571,7 @@ async fn a_batch_within_the_limit_is_still_split() {
 #[tokio::test(start_paused = true)]
 async fn an_oversized_sample_is_counted_and_the_rest_delivered() {
     let too_large = Refusal::TooLarge {
-        reason: "too large".to_owned(),
+        reason: "too large".into(),
         limit_bytes: 1,
     };
     let rig = Fixture::new(Sink::refusing([too_large]).with_delivery(unqueued(steady_retry())));

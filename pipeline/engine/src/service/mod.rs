@@ -7,7 +7,7 @@
 mod balance;
 mod drain;
 mod ledger;
-mod pulse;
+mod progress;
 mod reload;
 mod running;
 #[cfg(test)]
@@ -29,7 +29,7 @@ use tokio::time::timeout_at;
 pub use self::balance::{Balance, ReceiverBalance};
 use self::drain::{Leaving, Schedule};
 use self::ledger::Ledger;
-pub use self::pulse::{Progress, Pulse};
+pub use self::progress::{Progress, ProgressReader};
 pub use self::reload::{ReloadFailure, Reloaded};
 use self::running::Running;
 use crate::graph::{Feed, Graph, Named, Stage};
@@ -57,6 +57,7 @@ struct ComponentTasks {
 #[error("failed to start {component}: {reason}")]
 pub struct StartFailure {
     pub component: String,
+    #[source]
     pub reason: StartError,
 }
 
@@ -126,8 +127,8 @@ impl Service {
     }
 
     /// `board` is the one the graph was built with.
-    pub fn pulse(&self, board: &StatusBoard) -> Pulse {
-        Pulse {
+    pub fn progress_reader(&self, board: &StatusBoard) -> ProgressReader {
+        ProgressReader {
             ledger: self.ledger.clone(),
             board: board.clone(),
         }
@@ -273,7 +274,7 @@ fn run_receiver(
 
 fn starting<C>(named: &Named<C>, started: Result<(), StartError>) -> Result<(), StartFailure> {
     started.map_err(|reason| {
-        named.status.set(Status::PermanentError(reason.to_string()));
+        named.status.set(Status::PermanentError(reason.to_string().into()));
         StartFailure {
             component: named.label.clone(),
             reason,

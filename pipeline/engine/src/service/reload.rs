@@ -47,8 +47,9 @@ pub enum ReloadFailure {
     Start(#[from] StartFailure),
     #[error("{failure}; and the running configuration could not be restored: {restoring}")]
     Lost {
+        #[source]
         failure: StartFailure,
-        restoring: String,
+        restoring: Box<ReloadFailure>,
     },
 }
 
@@ -90,7 +91,10 @@ impl Service {
             self.undo(&next, &running, ready).await;
             return Err(match self.restore(&wanted, gates).await {
                 Ok(()) => ReloadFailure::Start(failure),
-                Err(restoring) => ReloadFailure::Lost { failure, restoring },
+                Err(restoring) => ReloadFailure::Lost {
+                    failure,
+                    restoring: restoring.into(),
+                },
             });
         }
         let reloaded = changes(&self.graph, &next);
@@ -220,18 +224,20 @@ impl Service {
     }
 
     /// Starts the stopped components of the running configuration again.
-    async fn restore(&mut self, wanted: &BTreeSet<InstanceId>, gates: Gates) -> Result<(), String> {
+    async fn restore(
+        &mut self,
+        wanted: &BTreeSet<InstanceId>,
+        gates: Gates,
+    ) -> Result<(), ReloadFailure> {
         let exclusive = exclusive(&self.graph);
         self.graph
             .retain(|instance| !exclusive.contains(instance) || wanted.contains(instance));
         let document = self.graph.document.clone();
         let running = self.graph.instances();
-        let restored = self.graph.rebuild(&document);
-        let mut restored = restored.map_err(|failure| failure.to_string())?;
+        let mut restored = self.graph.rebuild(&document)?;
         let mut ready = Ready::new();
         self.start_new(&mut restored, &running, Which::All, &mut ready)
-            .await
-            .map_err(|failure| failure.to_string())?;
+            .await?;
         let schedule = Schedule::of(UNDO, DropReason::Reload);
         self.switch_to(restored, ready, gates, schedule);
         Ok(())

@@ -27,7 +27,7 @@ impl Running {
         tasks.spawn(label, async move {
             let result = work.await;
             match &result {
-                Err(error) => status.set(Status::PermanentError(error.to_string())),
+                Err(error) => status.set(Status::PermanentError(error.to_string().into())),
                 Ok(()) if !stopped.is_cancelled() => {}
                 Ok(()) => status.set(Status::Stopped),
             }

@@ -200,7 +200,7 @@ async fn a_batch_too_large_for_the_destination_is_split() {
     rig.sender.consume(batch(40)).await.unwrap();
     rig.stop().await;
     let too_large = Refusal::TooLarge {
-        reason: "too large".to_owned(),
+        reason: "too large".into(),
         limit_bytes: 1500,
     };
     let sink = Sink::refusing([too_large]).with_delivery(delivery(|_| {}));

@@ -74,10 +74,40 @@ impl Drop for Broken {
 }
 
 /// Why a batch does not fit.
+#[derive(Debug, thiserror::Error)]
 enum NoRoom {
-    Full(String),
-    Never(String),
-    Failed(String),
+    #[error("sending queue is full")]
+    QueueFull,
+    #[error("batch of {size} {unit} exceeds the capacity of the sending queue")]
+    BatchTooLarge { size: u64, unit: &'static str },
+    #[error(transparent)]
+    Storage(#[from] AppendError),
+}
+
+impl NoRoom {
+    /// Whether dropping other batches makes room.
+    fn is_full(&self) -> bool {
+        self.drop_reason() == DropReason::QueueFull
+    }
+
+    fn drop_reason(&self) -> DropReason {
+        match self {
+            NoRoom::QueueFull | NoRoom::Storage(AppendError::Full(_)) => DropReason::QueueFull,
+            NoRoom::BatchTooLarge { .. } | NoRoom::Storage(AppendError::TooLarge { .. }) => {
+                DropReason::TooLarge
+            }
+            NoRoom::Storage(AppendError::Io(_)) => DropReason::StorageFailed,
+        }
+    }
+}
+
+impl From<NoRoom> for Refusal {
+    fn from(no_room: NoRoom) -> Self {
+        match no_room.drop_reason() {
+            DropReason::TooLarge => Refusal::permanent(no_room),
+            _ => Refusal::retry(no_room),
+        }
+    }
 }
 
 impl Writer {
@@ -179,7 +209,7 @@ impl Writer {
         }
         let mut stored = self.append(&record);
         while self.when_full == WhenFull::DropOldest
-            && matches!(stored, Err(NoRoom::Full(_)))
+            && stored.as_ref().is_err_and(NoRoom::is_full)
             && self.drop_oldest()
         {
             stored = self.append(&record);
@@ -188,11 +218,8 @@ impl Writer {
             Ok(place) => return Some((place, batch, record, reply)),
             Err(no_room) => no_room,
         };
-        let (reason, refusal, is_full) = match no_room {
-            NoRoom::Full(why) => (DropReason::QueueFull, Refusal::retry(why), true),
-            NoRoom::Never(why) => (DropReason::TooLarge, Refusal::permanent(why), false),
-            NoRoom::Failed(why) => (DropReason::StorageFailed, Refusal::retry(why), false),
-        };
+        let (reason, is_full) = (no_room.drop_reason(), no_room.is_full());
+        let refusal = Refusal::from(no_room);
         match reply {
             Some(reply) if is_full && self.when_full == WhenFull::DropNewest => {
                 self.shared.drop_new(batch, reason, &refusal);
@@ -217,9 +244,7 @@ impl Writer {
         let capacity = u64::try_from(self.settings.queue_size).unwrap_or(0);
         if size > capacity {
             let unit = self.settings.sizer.unit();
-            return Err(NoRoom::Never(format!(
-                "batch of {size} {unit} exceeds the capacity of the sending queue"
-            )));
+            return Err(NoRoom::BatchTooLarge { size, unit });
         }
         if self
             .shared
@@ -228,15 +253,12 @@ impl Writer {
             .saturating_add(size)
             > capacity
         {
-            return Err(NoRoom::Full("sending queue is full".to_owned()));
+            return Err(NoRoom::QueueFull);
         }
         let mut state = self.shared.state.lock();
-        let place = state.log.append(record.counts, &record.head, &record.body);
-        let place = place.map_err(|error| match error {
-            AppendError::Full(_) => NoRoom::Full(error.to_string()),
-            AppendError::TooLarge { .. } => NoRoom::Never(error.to_string()),
-            AppendError::Io(_) => NoRoom::Failed(error.to_string()),
-        })?;
+        let place = state
+            .log
+            .append(record.counts, &record.head, &record.body)?;
         self.shared.size.fetch_add(size, Ordering::Relaxed);
         Ok(place)
     }

@@ -9,7 +9,7 @@ use crate::sender::ExporterProgress;
 
 /// Reads a service's counts while it runs and stops.
 #[derive(Clone)]
-pub struct Pulse {
+pub struct ProgressReader {
     pub(super) ledger: Ledger,
     pub(super) board: StatusBoard,
 }
@@ -22,9 +22,9 @@ pub struct Progress {
     pub troubles: Vec<(String, String)>,
 }
 
-// === impl Pulse ===
+// === impl ProgressReader ===
 
-impl Pulse {
+impl ProgressReader {
     /// Takes the locks used by every batch and status change, so it hangs if one is deadlocked, as a watchdog should.
     pub fn progress(&self) -> Progress {
         let statuses = self.board.snapshot().into_iter();
@@ -34,7 +34,7 @@ impl Pulse {
             troubles: statuses
                 .filter_map(|(component, status)| match status {
                     Status::RecoverableError(error) | Status::PermanentError(error) => {
-                        Some((component, error))
+                        Some((component, error.to_string()))
                     }
                     _ => None,
                 })
