@@ -1,5 +1,7 @@
 //! The token in the exporter's own configuration.
 
+use std::io;
+
 use async_trait::async_trait;
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
@@ -13,17 +15,28 @@ pub enum Token {
     File(String),
 }
 
+#[derive(Debug, thiserror::Error)]
+#[error("bearer_token_file {path}: {error}")]
+struct Unreadable {
+    path: String,
+    #[source]
+    error: io::Error,
+}
+
 #[async_trait]
 impl ClientAuth for Token {
     async fn headers(&self) -> Result<Vec<(HeaderName, HeaderValue)>, ClientAuthError> {
         let token = match self {
             Self::Known(token) => token.expose().to_owned(),
-            Self::File(path) => tokio::fs::read_to_string(path)
-                .await
-                .map_err(|error| ClientAuthError(format!("bearer_token_file {path}: {error}")))?,
+            Self::File(path) => tokio::fs::read_to_string(path).await.map_err(|error| {
+                ClientAuthError::new(Unreadable {
+                    path: path.clone(),
+                    error,
+                })
+            })?,
         };
         let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
-            .map_err(|_| ClientAuthError("the token is not a valid header value".into()))?;
+            .map_err(|_| ClientAuthError::new("the token is not a valid header value"))?;
         value.set_sensitive(true);
         Ok(vec![(AUTHORIZATION, value)])
     }

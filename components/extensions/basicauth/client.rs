@@ -83,7 +83,7 @@ impl Text {
             Self::Fixed(text) => Ok(text.clone()),
             Self::File { path, content } => {
                 let content = content.get().map(|file| Secret::clone(&file.current()));
-                content.ok_or_else(|| ClientAuthError(format!("{path} has not been read yet")))
+                content.ok_or_else(|| ClientAuthError::new(format!("{path} has not been read yet")))
             }
         }
     }
@@ -94,8 +94,8 @@ impl ClientAuth for Client {
     async fn headers(&self) -> Result<Vec<(HeaderName, HeaderValue)>, ClientAuthError> {
         let (username, password) = (self.username.current()?, self.password.current()?);
         if username.expose().contains(':') {
-            return Err(ClientAuthError(
-                "invalid authorization format: the username contains `:`".to_owned(),
+            return Err(ClientAuthError::new(
+                "invalid authorization format: the username contains `:`",
             ));
         }
         let plain = format!("{}:{}", username.expose(), password.expose());

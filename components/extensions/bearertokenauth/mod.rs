@@ -152,9 +152,9 @@ impl ClientAuth for BearerTokenAuth {
         let tokens = self.tokens().unwrap_or_default();
         let token = tokens
             .first()
-            .ok_or_else(|| ClientAuthError("no token has been read yet".to_owned()))?;
+            .ok_or_else(|| ClientAuthError::new("no token has been read yet"))?;
         let mut value = HeaderValue::from_str(&self.header_text(token))
-            .map_err(|_| ClientAuthError("the token is not a valid header value".to_owned()))?;
+            .map_err(|_| ClientAuthError::new("the token is not a valid header value"))?;
         value.set_sensitive(true);
         Ok(vec![(self.header.clone(), value)])
     }

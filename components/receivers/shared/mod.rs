@@ -70,6 +70,8 @@ pub fn status(refusal: Refusal) -> Status {
             }
         }
         Refusal::Permanent { reason } => Status::new(Code::Internal, reason.to_string()),
-        Refusal::TooLarge { reason, .. } => Status::new(Code::ResourceExhausted, reason.to_string()),
+        Refusal::TooLarge { reason, .. } => {
+            Status::new(Code::ResourceExhausted, reason.to_string())
+        }
     }
 }

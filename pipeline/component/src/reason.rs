@@ -58,6 +58,10 @@ mod tests {
         assert_eq!(kind, Some(io::ErrorKind::StorageFull));
         assert_eq!(full, Reason::new(full.to_string()));
         assert_ne!(full, Reason::new("queue full"));
-        assert!(Reason::new("queue full").downcast_ref::<io::Error>().is_none());
+        assert!(
+            Reason::new("queue full")
+                .downcast_ref::<io::Error>()
+                .is_none()
+        );
     }
 }

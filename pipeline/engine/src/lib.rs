@@ -14,7 +14,7 @@ pub use document::Document;
 pub use graph::{BuildFailure, ComponentChecks, Graph, ProcessorBalance};
 pub use sender::{ExporterBalance, ExporterProgress, InvalidRecord, batch_of as stored_batch};
 pub use service::{
-    Balance, Progress, ProgressReader, ReceiverBalance, ReloadFailure, Reloaded, Service, StartFailure,
-    StopReport,
+    Balance, Progress, ProgressReader, ReceiverBalance, ReloadFailure, Reloaded, Service,
+    StartFailure, StopReport,
 };
 pub use tasks::{TaskError, TaskFailure};

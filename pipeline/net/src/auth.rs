@@ -1,6 +1,7 @@
 //! Server and client authentication, implemented by extensions.
 
 use std::any::Any;
+use std::error::Error;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -25,7 +26,13 @@ pub trait ClientAuth: Send + Sync + std::fmt::Debug {
 /// Failed to get credentials; the request was not sent.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to get credentials: {0}")]
-pub struct ClientAuthError(pub String);
+pub struct ClientAuthError(#[source] Box<dyn Error + Send + Sync>);
+
+impl ClientAuthError {
+    pub fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(error.into())
+    }
+}
 
 /// Caller information from the authenticator, for the request handler.
 #[derive(Clone, Default)]

@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use hyper_util::client::legacy::connect::{Connected, Connection};
@@ -13,8 +13,8 @@ use rustls::AlertDescription;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::TlsStream;
 
+use crate::hint::Hint;
 use crate::socket::Socket;
-use crate::tls::alert_hint;
 
 /// The address of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,13 +49,24 @@ pub(crate) enum Stream {
     Plain(Socket),
     /// Connection to a forwarding proxy, which takes absolute URLs.
     Forwarded(Socket),
-    Tls(Box<TlsStream<Socket>>),
+    Tls(Box<TlsStream<Socket>>, ReceivedAlert),
+}
+
+/// The alert by which the peer ended the connection. HTTP libraries pass on only the text of the error.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReceivedAlert(Arc<OnceLock<AlertDescription>>);
+
+impl ReceivedAlert {
+    /// What a client should check.
+    pub fn hint(&self) -> Option<Hint> {
+        self.0.get().copied().and_then(Hint::of_alert)
+    }
 }
 
 macro_rules! inner {
     ($self:ident, $stream:ident => $call:expr, $($variant:path),+) => {
         match &mut *$self {
-            $($variant($stream) => { let $stream = Pin::new($stream); $call })+
+            $($variant($stream, ..) => { let $stream = Pin::new($stream); $call })+
         }
     };
 }
@@ -68,7 +79,7 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         let me = self.get_mut();
         let result = inner!(me, stream => stream.poll_read(cx, buf), Stream::Plain, Stream::Forwarded, Stream::Tls);
-        result.map_err(|error| me.with_hint(error))
+        result.map_err(|error| me.noted(error))
     }
 }
 
@@ -110,29 +121,36 @@ impl AsyncWrite for Stream {
 }
 
 impl Stream {
+    pub fn tls(stream: impl Into<TlsStream<Socket>>) -> Self {
+        Stream::Tls(Box::new(stream.into()), ReceivedAlert::default())
+    }
+
+    pub fn received_alert(&self) -> ReceivedAlert {
+        match self {
+            Stream::Tls(_, alert) => alert.clone(),
+            Stream::Plain(_) | Stream::Forwarded(_) => ReceivedAlert::default(),
+        }
+    }
+
     /// With TLS 1.3 a server rejects a client certificate only after the client finished the handshake. Writes then
     /// fail without a reason; the alert with the reason must be read.
     fn reason_of(&mut self, error: io::Error, cx: &mut Context<'_>) -> io::Error {
-        let Stream::Tls(stream) = self else {
+        let Stream::Tls(stream, _) = self else {
             return error;
         };
         let mut byte = [0];
         match Pin::new(stream).poll_read(cx, &mut ReadBuf::new(&mut byte)) {
-            Poll::Ready(Err(reason)) if alert_in(&reason).is_some() => self.with_hint(reason),
+            Poll::Ready(Err(reason)) if alert_in(&reason).is_some() => self.noted(reason),
             _ => error,
         }
     }
 
-    /// As text, since HTTP libraries only pass on the message.
-    fn with_hint(&self, error: io::Error) -> io::Error {
-        let is_client =
-            matches!(self, Stream::Tls(stream) if matches!(**stream, TlsStream::Client(_)));
-        match alert_in(&error).map(alert_hint) {
-            Some(hint) if is_client && !hint.is_empty() => {
-                io::Error::new(error.kind(), format!("{error}{hint}"))
-            }
-            _ => error,
+    fn noted(&self, error: io::Error) -> io::Error {
+        if let (Stream::Tls(_, received), Some(alert)) = (self, alert_in(&error)) {
+            // Only the first ended the connection.
+            let _ = received.0.set(alert);
         }
+        error
     }
 }
 
@@ -149,10 +167,13 @@ impl Connection for Stream {
         match self {
             Stream::Plain(_) => Connected::new(),
             Stream::Forwarded(_) => Connected::new().proxy(true),
-            Stream::Tls(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
-                Connected::new().negotiated_h2()
+            Stream::Tls(stream, alert) => {
+                let connected = Connected::new().extra(alert.clone());
+                match stream.get_ref().1.alpn_protocol() {
+                    Some(b"h2") => connected.negotiated_h2(),
+                    _ => connected,
+                }
             }
-            Stream::Tls(_) => Connected::new(),
         }
     }
 }

@@ -19,6 +19,7 @@ mod client;
 pub mod compress;
 mod errors;
 pub mod grpc;
+mod hint;
 mod io;
 mod message;
 mod pace;
@@ -33,10 +34,11 @@ pub use client::{
     Balancer, BrokenExchange, ClientError, CompressionParams, ConnectError, DirectHttp,
     DirectStream, GrpcCall, GrpcClient, GrpcClientKeepalive, GrpcClientSettings, GrpcReply,
     GrpcStream, Http2Error, HttpCall, HttpClient, HttpClientKeepalive, HttpClientSettings,
-    HttpDownload, HttpError, HttpReply, LookupError, ProxyError, is_http_url,
+    HttpDownload, HttpError, HttpReply, LookupError, ProxyError, TlsFailure, is_http_url,
 };
 pub use compress::{Compression, Encoding, Level};
 pub use errors::{EndpointError, ErrorAt, SettingsError, UnsupportedProxy, UrlError};
+pub use hint::Hint;
 pub use io::{PeerAddr, SystemError};
 pub use message::{Compressed, Content, Message};
 pub use server::{

@@ -18,7 +18,7 @@ use profcol_config::Present;
 use profcol_net::auth::{ClientAuth, ClientAuthError};
 use profcol_net::compress::{Encoding, Level};
 use profcol_net::grpc::{Code, Status};
-use profcol_net::{Compression, GrpcCall, GrpcClient, GrpcClientSettings, Transport};
+use profcol_net::{Compression, GrpcCall, GrpcClient, GrpcClientSettings, Hint, Transport};
 use tokio::time::Instant;
 
 use support::*;
@@ -285,7 +285,7 @@ impl ClientAuth for Key {
         let value = self
             .0
             .parse()
-            .map_err(|_| ClientAuthError("bad key".to_owned()))?;
+            .map_err(|_| ClientAuthError::new("bad key"))?;
         Ok(vec![(http::header::AUTHORIZATION, value)])
     }
 }
@@ -302,10 +302,10 @@ async fn an_authenticator_accepts_or_refuses_calls() {
         ),
         (
             "\n",
-            Err(Status::new(
-                Code::Unavailable,
-                "failed to get credentials: bad key",
-            )),
+            Err(
+                Status::new(Code::Unavailable, "failed to get credentials: bad key")
+                    .with_hint(Hint::CheckCredentials),
+            ),
         ),
     ] {
         let client = GrpcClient::new(&settings, Some(Arc::new(Key(key))), "test/1").unwrap();
@@ -345,12 +345,8 @@ async fn a_stopping_server_finishes_active_calls_and_accepts_no_more() {
     assert_eq!(running.await.unwrap().unwrap(), "late");
     let error = call(&client, ECHO, &message("")).await.unwrap_err();
     assert_eq!(error.code, Code::Unavailable);
-    assert!(
-        error
-            .message
-            .contains("connection refused; check that the server runs"),
-        "{error}"
-    );
+    assert!(error.message.ends_with("connection refused"), "{error}");
+    assert_eq!(error.hint, Some(Hint::StartServer), "{error}");
 }
 
 #[tokio::test]

@@ -8,15 +8,17 @@
 
 mod support;
 
+use std::error::Error;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method};
 use profcol_config::Present;
+use profcol_net::grpc::{Code, Status};
 use profcol_net::tls::{ClientTls, ServerTls, TlsVersion};
 use profcol_net::{
-    ClientError, GrpcClient, GrpcClientSettings, GrpcServer, GrpcServerSettings, HttpCall,
-    HttpClient, HttpClientSettings,
+    ClientError, GrpcClient, GrpcClientSettings, GrpcServer, GrpcServerSettings, Hint, HttpCall,
+    HttpClient, HttpClientSettings, HttpError, HttpReply,
 };
 
 use support::*;
@@ -54,12 +56,9 @@ fn client(server: &Running, tls: ClientTls) -> GrpcClientSettings {
     }
 }
 
-async fn outcome(settings: &GrpcClientSettings) -> Result<(), String> {
+async fn outcome(settings: &GrpcClientSettings) -> Result<(), Status> {
     let client = grpc_client(settings);
-    call(&client, ECHO, &message("x"))
-        .await
-        .map(drop)
-        .map_err(|status| status.to_string())
+    call(&client, ECHO, &message("x")).await.map(drop)
 }
 
 #[tokio::test]
@@ -93,31 +92,30 @@ async fn errors_for_untrusted_servers_say_what_to_check() {
         max_version: TlsVersion::V1_2,
         ..trust.clone()
     };
-    for (server, tls, expected) in [
-        (&good, &trust, ""),
-        (&good, &modern, ""),
-        (&good, &old, ""),
-        (&good, &believe, ""),
-        (&other_name, &renamed, ""),
-        (&expired, &believe, ""),
-        (&good, &stranger, "set `tls::ca_file`"),
-        (&other_name, &trust, "`tls::server_name_override`"),
-        (&expired, &trust, "the server's certificate must be renewed"),
-        (
-            &self_signed,
-            &trust,
-            "the server uses a CA certificate as its own",
-        ),
-        (&plain, &trust, "set `tls::insecure: true`"),
-        (&good, &insecure, "transport"),
+    for (server, tls) in [
+        (&good, &trust),
+        (&good, &modern),
+        (&good, &old),
+        (&good, &believe),
+        (&other_name, &renamed),
+        (&expired, &believe),
     ] {
-        match outcome(&client(server, tls.clone())).await {
-            Ok(()) => assert_eq!(expected, "", "{tls:?}"),
-            Err(error) => {
-                assert!(!expected.is_empty() && error.contains(expected), "{error}");
-                assert!(error.contains("code = Unavailable"), "{error}");
-            }
-        }
+        let outcome = outcome(&client(server, tls.clone())).await;
+        assert_eq!(outcome, Ok(()), "{tls:?}");
+    }
+    for (server, tls, expected) in [
+        (&good, &stranger, Hint::SetCaFile),
+        (&other_name, &trust, Hint::OverrideServerName),
+        (&expired, &trust, Hint::RenewCertificate),
+        (&self_signed, &trust, Hint::IssueCertificate),
+        (&plain, &trust, Hint::DisableTls),
+        (&good, &insecure, Hint::CheckGrpcAndTls),
+    ] {
+        let status = outcome(&client(server, tls.clone())).await.unwrap_err();
+        assert_eq!(status.code, Code::Unavailable, "{status}");
+        assert_eq!(status.hint, Some(expected), "{status}");
+        assert!(status.to_string().ends_with(&format!("; {expected}")));
+        assert!(status.source().is_some(), "{status}");
     }
     assert!(good.stats.handshake_failures.load(Relaxed) >= 2);
 }
@@ -137,12 +135,18 @@ async fn mutual_tls_accepts_only_clients_of_the_ca() {
         outcome(&client(&server, with(ours.issue("us", "client")))).await,
         Ok(())
     );
-    assert!(
-        outcome(&client(&server, with(theirs.issue("them", "client"))))
-            .await
-            .is_err()
-    );
-    assert!(outcome(&client(&server, trusting(&ours))).await.is_err());
+    let stranger = with(theirs.issue("them", "client"));
+    let url = format!("https://localhost:{}/p", server.tcp().port());
+    for (tls, expected) in [
+        (stranger, Hint::CheckClientCertificate),
+        (trusting(&ours), Hint::SetClientCertificate),
+    ] {
+        let status = outcome(&client(&server, tls.clone())).await.unwrap_err();
+        assert_eq!(status.hint, Some(expected), "{status}");
+        let error = post(&url, tls, true).await.unwrap_err();
+        assert_eq!(error.hint(), Some(expected), "{error}");
+        assert!(error.to_string().ends_with(&format!("; {expected}")));
+    }
 }
 
 #[tokio::test]
@@ -153,24 +157,30 @@ async fn https_supports_http1_and_http2() {
     let server = http_server(&settings);
     let url = format!("https://localhost:{}/p", server.tcp().port());
     for force_attempt_http2 in [true, false] {
-        let settings = HttpClientSettings {
-            tls: trusting(&authority),
-            force_attempt_http2,
-            ..HttpClientSettings::default()
-        };
-        let client = HttpClient::new(&settings, &url, None, "test/1").unwrap();
-        let call = HttpCall {
-            method: Method::POST,
-            content_type: HeaderValue::from_static("text/plain"),
-            body: &message("hello"),
-            headers: HeaderMap::new(),
-            timeout: None,
-        };
-        assert_eq!(
-            client.send(call).await.unwrap().body,
-            "POST /p gzip 5 test/1"
-        );
+        let reply = post(&url, trusting(&authority), force_attempt_http2).await;
+        assert_eq!(reply.unwrap().body, "POST /p gzip 5 test/1");
     }
+}
+
+async fn post(
+    url: &str,
+    tls: ClientTls,
+    force_attempt_http2: bool,
+) -> Result<HttpReply, HttpError> {
+    let settings = HttpClientSettings {
+        tls,
+        force_attempt_http2,
+        ..HttpClientSettings::default()
+    };
+    let client = HttpClient::new(&settings, url, None, "test/1").unwrap();
+    let call = HttpCall {
+        method: Method::POST,
+        content_type: HeaderValue::from_static("text/plain"),
+        body: &message("hello"),
+        headers: HeaderMap::new(),
+        timeout: None,
+    };
+    client.send(call).await
 }
 
 #[tokio::test]

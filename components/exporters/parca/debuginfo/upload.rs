@@ -302,8 +302,7 @@ impl Uploader {
                 Err(format!("the upload exceeded {limit}"))
             }
             Err(HttpError::Broken { error, .. }) => Err(error.to_string()),
-            Err(HttpError::Connect(error)) => Err(error.to_string()),
-            Err(HttpError::Auth(error)) => Err(error.to_string()),
+            Err(error @ (HttpError::Connect(_) | HttpError::Auth(_))) => Err(error.to_string()),
         };
         self.budget.lock().spend(size, now);
         attempt.sent = size;

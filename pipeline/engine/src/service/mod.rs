@@ -274,7 +274,9 @@ fn run_receiver(
 
 fn starting<C>(named: &Named<C>, started: Result<(), StartError>) -> Result<(), StartFailure> {
     started.map_err(|reason| {
-        named.status.set(Status::PermanentError(reason.to_string().into()));
+        named
+            .status
+            .set(Status::PermanentError(reason.to_string().into()));
         StartFailure {
             component: named.label.clone(),
             reason,

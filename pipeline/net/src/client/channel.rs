@@ -23,7 +23,8 @@ use super::grpc::FailedAttempt;
 use super::proxy::Proxies;
 use super::settings::{Balancer, GrpcClientKeepalive};
 use crate::grpc::frame::Framed;
-use crate::io::Stream;
+use crate::hint::Hint;
+use crate::io::{ReceivedAlert, Stream};
 use crate::socket::Buffers;
 use crate::tls::ClientSide;
 
@@ -93,6 +94,7 @@ struct Shared {
     /// A response has arrived, so the server speaks HTTP/2.
     answered: AtomicBool,
     running: AtomicUsize,
+    alert: ReceivedAlert,
 }
 
 /// A call in flight on a connection.
@@ -121,15 +123,11 @@ impl Running {
     pub fn failure(&self, error: h2::Error) -> FailedAttempt {
         let is_mute = !error.is_remote() && !self.0.answered.load(Relaxed);
         let mut failure = FailedAttempt::from(error);
-        if is_mute {
-            failure.status.message += NO_HTTP2;
-        }
+        let hint = self.0.alert.hint();
+        failure.status.hint = hint.or(is_mute.then_some(Hint::CheckGrpcAndTls));
         failure
     }
 }
-
-/// Appended to failures on connections without a response yet.
-const NO_HTTP2: &str = "; the server did not respond over HTTP/2: check that the port serves gRPC, and whether it requires TLS";
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -383,6 +381,10 @@ impl Line {
             endpoint: channel.endpoint.clone(),
             error,
         };
+        let shared = Arc::new(Shared {
+            alert: stream.received_alert(),
+            ..Shared::default()
+        });
         let handshake = h2::client::Builder::new()
             .initial_window_size(WINDOW)
             .initial_connection_window_size(4 * WINDOW)
@@ -393,7 +395,6 @@ impl Line {
             .await
             .map_err(|_| failed(Http2Error::Timeout))?
             .map_err(|error| failed(Http2Error::Failed(error.into())))?;
-        let shared = Arc::<Shared>::default();
         let probing = probe(
             connection.ping_pong(),
             channel.http2.keepalive.clone(),

@@ -9,12 +9,12 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::error::{CONNECT_TIMEOUT, ConnectError, LookupError, ProxyError};
+use super::error::{CONNECT_TIMEOUT, ConnectError, LookupError, ProxyError, TlsFailure};
 use super::proxy::{Proxy, tunnel};
 use crate::io::Stream;
 use crate::server::or_loopback;
 use crate::socket::{Buffers, Socket};
-use crate::tls::{ClientSide, alert_hint};
+use crate::tls::ClientSide;
 
 /// TCP keepalive interval.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
@@ -153,21 +153,9 @@ async fn open(address: &Address, buffers: Buffers) -> io::Result<Socket> {
 }
 
 fn refused(endpoint: &str, error: io::Error) -> ConnectError {
-    let hint = match error.kind() {
-        io::ErrorKind::ConnectionRefused => {
-            "; check that the server runs and listens on that address"
-        }
-        io::ErrorKind::NotFound => "; check the path of the socket",
-        io::ErrorKind::PermissionDenied => "; check the permissions of the socket",
-        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-            "; check routes and firewalls"
-        }
-        _ => "",
-    };
     ConnectError::Connect {
         endpoint: endpoint.to_owned(),
         error: error.into(),
-        hint,
     }
 }
 
@@ -179,53 +167,15 @@ async fn secure(
     let Some((tls, host)) = tls else {
         return Ok(Stream::Plain(socket));
     };
-    let failed = |error: io::Error, hint| ConnectError::Tls {
+    let failed = |error| ConnectError::Tls {
         endpoint: endpoint.to_owned(),
-        error: error.into(),
-        hint,
+        error,
     };
     let name = tls
         .server_name(host)
-        .map_err(|error| failed(io::Error::other(error), ""))?;
-    match tls.connector().connect(name, socket).await {
-        Ok(stream) => Ok(Stream::Tls(Box::new(stream.into()))),
-        Err(error) => {
-            let hint = tls_hint(&error);
-            Err(failed(error, hint))
-        }
-    }
-}
-
-fn tls_hint(error: &io::Error) -> &'static str {
-    use rustls::{CertificateError, Error};
-    let Some(error) = error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<Error>())
-    else {
-        return match error.kind() {
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-                "; if the server does not use TLS, set `tls::insecure: true`"
-            }
-            _ => "",
-        };
-    };
-    match error {
-        Error::InvalidMessage(_) => "; if the server does not use TLS, set `tls::insecure: true`",
-        Error::InvalidCertificate(
-            CertificateError::UnknownIssuer | CertificateError::BadSignature,
-        ) => "; set `tls::ca_file` to the CA certificate that signed the server's certificate",
-        Error::InvalidCertificate(
-            CertificateError::Expired | CertificateError::ExpiredContext { .. },
-        ) => "; the server's certificate must be renewed",
-        Error::InvalidCertificate(
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        ) => "; use a name from the certificate as endpoint, or set `tls::server_name_override`",
-        Error::InvalidCertificate(CertificateError::Other(other))
-            if other.to_string().contains("CaUsedAsEndEntity") =>
-        {
-            "; the server uses a CA certificate as its own: it needs a certificate issued by that CA"
-        }
-        Error::AlertReceived(alert) => alert_hint(*alert),
-        _ => "",
-    }
+        .map_err(|error| failed(TlsFailure::Name(error.into())))?;
+    let shaken = tls.connector().connect(name, socket).await;
+    shaken
+        .map(Stream::tls)
+        .map_err(|error| failed(TlsFailure::Handshake(error.into())))
 }

@@ -1,39 +1,43 @@
-//! Why there is no connection. Each error says what to check.
+//! Why there is no connection, and what to check.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::{CertificateError, OtherError};
+
 use crate::UnsupportedProxy;
+use crate::hint::Hint;
 use crate::io::SystemError;
+use crate::tls::TlsError;
 
 /// Connect timeout, for all addresses and handshakes together.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The text leaves out the [hint](Self::hint), which the errors of requests append.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ConnectError {
-    #[error("failed to look up {host}: {error}; check the endpoint and this host's DNS")]
+    #[error("failed to look up {host}: {error}")]
     Lookup {
         host: String,
         #[source]
         error: LookupError,
     },
-    #[error("failed to connect to {endpoint}: {error}{hint}")]
+    #[error("failed to connect to {endpoint}: {error}")]
     Connect {
         endpoint: String,
         #[source]
         error: SystemError,
-        hint: &'static str,
     },
-    #[error("failed to connect to {endpoint}: timed out after {} seconds; check the endpoint and firewalls", CONNECT_TIMEOUT.as_secs())]
+    #[error("failed to connect to {endpoint}: timed out after {} seconds", CONNECT_TIMEOUT.as_secs())]
     Timeout { endpoint: String },
-    #[error("TLS handshake with {endpoint} failed: {error}{hint}")]
+    #[error("TLS handshake with {endpoint} failed: {error}")]
     Tls {
         endpoint: String,
         #[source]
-        error: Arc<io::Error>,
-        hint: &'static str,
+        error: TlsFailure,
     },
-    #[error("failed to connect to {endpoint}: {error}; check that the server speaks gRPC there")]
+    #[error("failed to connect to {endpoint}: {error}")]
     Http2 {
         endpoint: String,
         #[source]
@@ -46,6 +50,84 @@ pub enum ConnectError {
         #[source]
         error: Arc<ProxyError>,
     },
+}
+
+/// Why a TLS handshake failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum TlsFailure {
+    #[error(transparent)]
+    Name(Arc<TlsError>),
+    #[error(transparent)]
+    Handshake(Arc<io::Error>),
+}
+
+impl ConnectError {
+    pub fn hint(&self) -> Option<Hint> {
+        match self {
+            Self::Lookup { .. } => Some(Hint::CheckEndpointAndDns),
+            Self::Connect { error, .. } => error.hint(),
+            Self::Timeout { .. } => Some(Hint::CheckEndpointAndFirewalls),
+            Self::Tls { error, .. } => error.hint(),
+            Self::Http2 { .. } => Some(Hint::CheckGrpc),
+            Self::Proxy { error, .. } => match &**error {
+                ProxyError::Connect(error) => error.hint(),
+                _ => None,
+            },
+        }
+    }
+}
+
+impl SystemError {
+    fn hint(&self) -> Option<Hint> {
+        match self.0.kind() {
+            io::ErrorKind::ConnectionRefused => Some(Hint::StartServer),
+            io::ErrorKind::NotFound => Some(Hint::CheckSocketPath),
+            io::ErrorKind::PermissionDenied => Some(Hint::CheckSocketPermissions),
+            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+                Some(Hint::CheckRoutesAndFirewalls)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl TlsFailure {
+    fn hint(&self) -> Option<Hint> {
+        let Self::Handshake(error) = self else {
+            return None;
+        };
+        let Some(error) = error.get_ref().and_then(|it| it.downcast_ref()) else {
+            return match error.kind() {
+                io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+                    Some(Hint::DisableTls)
+                }
+                _ => None,
+            };
+        };
+        match error {
+            rustls::Error::InvalidMessage(_) => Some(Hint::DisableTls),
+            rustls::Error::InvalidCertificate(error) => of_certificate(error),
+            rustls::Error::AlertReceived(alert) => Hint::of_alert(*alert),
+            _ => None,
+        }
+    }
+}
+
+fn of_certificate(error: &CertificateError) -> Option<Hint> {
+    match error {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => Some(Hint::SetCaFile),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            Some(Hint::RenewCertificate)
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            Some(Hint::OverrideServerName)
+        }
+        CertificateError::Other(OtherError(error)) => match error.downcast_ref() {
+            Some(webpki::Error::CaUsedAsEndEntity) => Some(Hint::IssueCertificate),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// Why a connection does not speak HTTP/2.

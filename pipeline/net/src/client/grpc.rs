@@ -20,11 +20,12 @@ use super::proxy::Proxies;
 use super::settings::GrpcClientSettings;
 use super::stream::GrpcStream;
 use super::{ClientError, MAX_RESPONSE};
-use crate::auth::ClientAuth;
+use crate::auth::{ClientAuth, ClientAuthError};
 use crate::chunks::Chunks;
 use crate::compress::{Encoding, Level, compress_async, decompress_answer};
 use crate::grpc::frame::{Assembler, Framed, Received};
 use crate::grpc::{self, Code, Status, timeout as grpc_timeout};
+use crate::hint::Hint;
 use crate::message::Content;
 use crate::server::GRPC_ENCODING;
 use crate::settings::header_map;
@@ -264,10 +265,10 @@ impl GrpcClient {
                 Ok(connection) => return Ok(connection),
                 Err(_) if self.wait_for_ready => sleep(RECONNECT_DELAY).await,
                 Err(error) => {
-                    return Err(FailedAttempt::non_retryable(Status::new(
-                        Code::Unavailable,
-                        error.to_string(),
-                    )));
+                    let status = Status::new(Code::Unavailable, error.to_string())
+                        .with_hint(error.hint())
+                        .with_source(error);
+                    return Err(FailedAttempt::non_retryable(status));
                 }
             }
         }
@@ -278,8 +279,8 @@ impl GrpcClient {
         uri.scheme = Some(self.scheme.clone());
         uri.authority = Some(self.authority.clone());
         uri.path_and_query = Some(PathAndQuery::from_static(call.path));
-        let uri =
-            Uri::from_parts(uri).map_err(|error| Status::new(Code::Internal, error.to_string()))?;
+        let uri = Uri::from_parts(uri)
+            .map_err(|error| Status::new(Code::Internal, error.to_string()).with_source(error))?;
         let mut request = Request::new(());
         *request.method_mut() = Method::POST;
         *request.version_mut() = Version::HTTP_2;
@@ -294,7 +295,11 @@ impl GrpcClient {
         }
         if let Some(auth) = &self.auth {
             // Usually temporary: a token file being replaced, a token server being down.
-            let unavailable = |error| Status::new(Code::Unavailable, format!("{error}"));
+            let unavailable = |error: ClientAuthError| {
+                Status::new(Code::Unavailable, error.to_string())
+                    .with_hint(Hint::CheckCredentials)
+                    .with_source(error)
+            };
             for (name, value) in auth.headers().await.map_err(unavailable)? {
                 headers.insert(name, value);
             }
@@ -408,7 +413,9 @@ pub(super) async fn unpack(received: Received, headers: &HeaderMap) -> Result<By
         return Err(Status::new(Code::Internal, message));
     };
     let plain = decompress_answer(encoding, &received.payload, MAX_RESPONSE).await;
-    plain.map_err(|error| Status::new(Code::Internal, format!("grpc: response {error}")))
+    plain.map_err(|error| {
+        Status::new(Code::Internal, format!("grpc: response {error}")).with_source(error)
+    })
 }
 
 impl FailedAttempt {
@@ -427,7 +434,7 @@ impl From<h2::Error> for FailedAttempt {
         let going_away = error.is_go_away() && error.reason() == Some(Reason::NO_ERROR);
         FailedAttempt {
             unsent: error.is_remote() && (refused || going_away),
-            status: Status::connection_lost(format!("transport: {error}")),
+            status: Status::connection_lost(format!("transport: {error}")).with_source(error),
         }
     }
 }

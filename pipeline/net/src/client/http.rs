@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use http::header::{
     CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HOST, PROXY_AUTHORIZATION, USER_AGENT,
 };
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::body::{Frame, Incoming};
@@ -30,7 +30,8 @@ use super::{ClientError, MAX_RESPONSE};
 use crate::auth::{ClientAuth, ClientAuthError};
 use crate::chunks::Chunks;
 use crate::compress::{Encoding, Level, compress_async, decompress_answer};
-use crate::io::Stream;
+use crate::hint::{Ending, Hint};
+use crate::io::{ReceivedAlert, Stream};
 use crate::message::Content;
 use crate::settings::{header_map, limit};
 use crate::socket::Buffers;
@@ -85,17 +86,18 @@ impl HttpDownload {
 /// No response. All of these are retryable.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    #[error(transparent)]
+    #[error("{}{}", self.problem(), Ending(self.hint()))]
     Auth(#[from] ClientAuthError),
-    #[error(transparent)]
-    Connect(ConnectError),
+    #[error("{}{}", self.problem(), Ending(self.hint()))]
+    Connect(#[source] ConnectError),
     #[error("request to {url} took longer than {}", profcol_config::Duration::from(*.limit))]
     Timeout { url: String, limit: Duration },
-    #[error("request to {url} failed: {error}")]
+    #[error("{}{}", self.problem(), Ending(self.hint()))]
     Broken {
         url: String,
         #[source]
         error: BrokenExchange,
+        hint: Option<Hint>,
     },
 }
 
@@ -120,6 +122,27 @@ impl HttpError {
         Self::Broken {
             url: url.to_owned(),
             error: BrokenExchange(error.into()),
+            hint: None,
+        }
+    }
+
+    /// What to change, which the text ends with.
+    pub fn hint(&self) -> Option<Hint> {
+        match self {
+            Self::Auth(_) => Some(Hint::CheckCredentials),
+            Self::Connect(error) => error.hint(),
+            Self::Timeout { .. } => None,
+            Self::Broken { hint, .. } => *hint,
+        }
+    }
+
+    /// The text without the hint.
+    pub fn problem(&self) -> String {
+        match self {
+            Self::Auth(error) => error.to_string(),
+            Self::Connect(error) => error.to_string(),
+            Self::Timeout { .. } => self.to_string(),
+            Self::Broken { url, error, .. } => format!("request to {url} failed: {error}"),
         }
     }
 }
@@ -356,7 +379,16 @@ impl HttpClient {
             }
             cause = inner.source();
         }
-        self.broken(error)
+        let mut extras = Extensions::new();
+        if let Some(connected) = error.connect_info() {
+            connected.get_extras(&mut extras);
+        }
+        let hint = extras.get().and_then(ReceivedAlert::hint);
+        HttpError::Broken {
+            url: self.url.to_string(),
+            error: BrokenExchange(error.into()),
+            hint,
+        }
     }
 
     fn broken(&self, error: impl Into<Box<dyn StdError + Send + Sync>>) -> HttpError {

@@ -25,7 +25,7 @@ use crate::{EndpointError, SettingsError, UrlError};
 
 pub use direct::{DirectHttp, DirectStream};
 pub use endpoint::is_http_url;
-pub use error::{ConnectError, Http2Error, LookupError, ProxyError};
+pub use error::{ConnectError, Http2Error, LookupError, ProxyError, TlsFailure};
 pub use grpc::{GrpcCall, GrpcClient, GrpcReply};
 pub use http::{BrokenExchange, HttpCall, HttpClient, HttpDownload, HttpError, HttpReply};
 pub use settings::{

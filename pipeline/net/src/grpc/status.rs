@@ -1,6 +1,8 @@
 //! A call's status, and its encoding in trailers.
 
+use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
@@ -11,6 +13,7 @@ use profcol_admission::Exhausted;
 
 use super::code::Code;
 use super::details::{Detail, MalformedStatus, RpcStatus};
+use crate::hint::{Ending, Hint};
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -31,10 +34,13 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 );
 
 /// Why a call failed. The code is never [`Code::Ok`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Status {
     pub code: Code,
+    /// From the peer; or, if there was none, without the hint.
     pub message: String,
+    /// What to change in this process's configuration. A peer to which the status is passed on reads it in the message.
+    pub hint: Option<Hint>,
     /// The server's `RetryInfo`: minimum delay before a retry.
     pub retry_delay: Option<Duration>,
     /// Other details, unchanged.
@@ -42,6 +48,7 @@ pub struct Status {
     /// No response: the connection or stream ended during the call. The server may have handled the call, or crashed
     /// because of it.
     pub is_connection_lost: bool,
+    source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 impl Status {
@@ -49,10 +56,33 @@ impl Status {
         Status {
             code,
             message: message.into(),
+            hint: None,
             retry_delay: None,
             details: Vec::new(),
             is_connection_lost: false,
+            source: None,
         }
+    }
+
+    #[must_use]
+    pub fn with_hint(self, hint: impl Into<Option<Hint>>) -> Status {
+        Status {
+            hint: hint.into(),
+            ..self
+        }
+    }
+
+    #[must_use]
+    pub(crate) fn with_source(self, source: impl Error + Send + Sync + 'static) -> Status {
+        Status {
+            source: Some(Arc::new(source)),
+            ..self
+        }
+    }
+
+    /// The message with the hint.
+    fn text(&self) -> String {
+        format!("{}{}", self.message, Ending(self.hint))
     }
 
     pub(crate) fn connection_lost(message: impl Into<String>) -> Status {
@@ -72,7 +102,7 @@ impl Status {
     pub fn to_protobuf(&self) -> Vec<u8> {
         RpcStatus {
             code: i32::from(self.code.number()),
-            message: self.message.clone(),
+            message: self.text(),
             retry_delay: self.retry_delay,
             details: self.details.clone(),
         }
@@ -95,11 +125,16 @@ impl Status {
             GRPC_STATUS,
             HeaderValue::from(u16::from(self.code.number())),
         );
-        if !self.message.is_empty() {
-            trailers.insert(GRPC_MESSAGE, percent_encode(&self.message));
+        let text = self.text();
+        if !text.is_empty() {
+            trailers.insert(GRPC_MESSAGE, percent_encode(&text));
         }
         if self.retry_delay.is_some() || !self.details.is_empty() {
-            let mut short = self.clone();
+            let mut short = Status {
+                message: text,
+                hint: None,
+                ..self.clone()
+            };
             short
                 .message
                 .truncate(short.message.floor_char_boundary(MAX_MESSAGE));
@@ -136,11 +171,35 @@ impl Status {
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rpc error: code = {} desc = {}", self.code, self.message)
+        write!(f, "rpc error: code = {} desc = {}", self.code, self.text())
     }
 }
 
-impl std::error::Error for Status {}
+impl Error for Status {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.source {
+            Some(source) => Some(&**source),
+            None => None,
+        }
+    }
+}
+
+/// The source does not count: the message has its text.
+impl PartialEq for Status {
+    fn eq(&self, other: &Self) -> bool {
+        let key = |status: &Self| {
+            (
+                status.code,
+                status.hint,
+                status.retry_delay,
+                status.is_connection_lost,
+            )
+        };
+        key(self) == key(other) && self.message == other.message && self.details == other.details
+    }
+}
+
+impl Eq for Status {}
 
 /// Retryable, unless the request can never fit.
 impl From<Exhausted> for Status {
@@ -211,6 +270,18 @@ mod tests {
             }],
             ..Status::new(Code::DataLoss, "x")
         });
+    }
+
+    #[test]
+    fn peers_read_the_hint_in_the_message() {
+        let mut trailers = HeaderMap::new();
+        let refused = Status::new(Code::Unavailable, "refused").with_hint(Hint::StartServer);
+        refused
+            .with_retry_delay(Duration::ZERO)
+            .write_to(&mut trailers);
+        let text = "refused; check that the server runs and listens on that address";
+        let expected = Status::new(Code::Unavailable, text).with_retry_delay(Duration::ZERO);
+        assert_eq!(Status::read_from(&trailers), Some(Err(expected)));
     }
 
     #[test]

@@ -164,7 +164,7 @@ async fn handshake(
     };
     let shaken = timeout(HANDSHAKE_TIMEOUT, tls.acceptor().accept(socket)).await;
     let reason = match shaken {
-        Ok(Ok(stream)) => return Some((Stream::Tls(Box::new(stream.into())), true)),
+        Ok(Ok(stream)) => return Some((Stream::tls(stream), true)),
         Ok(Err(error)) => error.to_string(),
         Err(_) => "timed out".to_owned(),
     };

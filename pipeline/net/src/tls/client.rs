@@ -69,8 +69,7 @@ fn build(settings: &ClientTls, protocols: &[&[u8]]) -> Result<ClientConfig, TlsE
     let protocol = settings.protocol();
     let provider = load::provider(&protocol)?;
     let builder = ClientConfig::builder_with_provider(provider.clone())
-        .with_protocol_versions(&load::versions(&protocol)?)
-        .map_err(|error| TlsError::Settings(error.to_string()))?;
+        .with_protocol_versions(&load::versions(&protocol)?)?;
     let builder = if settings.insecure_skip_verify {
         let verifier = Arc::new(AcceptAnyCertificate(provider.clone()));
         builder

@@ -89,7 +89,7 @@ pub(super) fn certified_key(
         },
         error => TlsError::Invalid {
             source_name: pair.key.name(),
-            error: error.to_string(),
+            error: error.into(),
         },
     })?;
     if let Some(ended) = validity::expired(&first, std::time::SystemTime::now()) {
@@ -115,7 +115,7 @@ pub(super) fn roots(ca: Option<&Source>, with_system: bool) -> Result<RootCertSt
         for certificate in certificates(ca)? {
             store.add(certificate).map_err(|error| TlsError::Invalid {
                 source_name: ca.name(),
-                error: error.to_string(),
+                error: error.into(),
             })?;
         }
     }
@@ -127,7 +127,7 @@ fn certificates(source: &Source) -> Result<Vec<CertificateDer<'static>>, TlsErro
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let chain = chain.map_err(|error| TlsError::Invalid {
         source_name: source.name(),
-        error: error.to_string(),
+        error: error.into(),
     })?;
     if chain.is_empty() {
         let what = "certificate";
@@ -146,7 +146,7 @@ fn read(source: &Source, what: &'static str) -> Result<Vec<u8>, TlsError> {
         PemLocation::File(path) => std::fs::read(path).map_err(|error| TlsError::Read {
             what,
             path: path.clone(),
-            error: error.to_string(),
+            error,
             key: source.key,
         }),
     }

@@ -10,6 +10,8 @@ mod server;
 mod settings;
 mod validity;
 
+use std::io;
+
 pub(crate) use client::ClientSide;
 pub(crate) use server::ServerSide;
 pub use settings::{ClientTls, ServerTls, TlsVersion};
@@ -19,13 +21,16 @@ pub use settings::{ClientTls, ServerTls, TlsVersion};
 pub enum TlsError {
     #[error("{0}")]
     Settings(String),
+    #[error(transparent)]
+    Unsupported(#[from] rustls::Error),
     #[error(
         "failed to read {what} `{path}`: {error}; check `{key}` and that this process may read it"
     )]
     Read {
         what: &'static str,
         path: String,
-        error: String,
+        #[source]
+        error: io::Error,
         key: &'static str,
     },
     #[error("{source_name} contains no PEM-encoded {what}{hint}")]
@@ -35,7 +40,11 @@ pub enum TlsError {
         hint: &'static str,
     },
     #[error("{source_name}: {error}")]
-    Invalid { source_name: String, error: String },
+    Invalid {
+        source_name: String,
+        #[source]
+        error: InvalidPem,
+    },
     #[error("the certificate in {cert} does not match the key in {key}")]
     Mismatch { cert: String, key: String },
     #[error(
@@ -44,23 +53,13 @@ pub enum TlsError {
     NoSystemRoots,
 }
 
-/// What a client should check after this alert.
-pub(crate) fn alert_hint(alert: rustls::AlertDescription) -> &'static str {
-    use rustls::AlertDescription as Alert;
-    match alert {
-        Alert::CertificateRequired | Alert::HandshakeFailure => {
-            "; the server may require a client certificate: set `tls::cert_file` and `tls::key_file`"
-        }
-        Alert::UnknownCA
-        | Alert::BadCertificate
-        | Alert::CertificateUnknown
-        | Alert::CertificateExpired
-        | Alert::CertificateRevoked
-        | Alert::DecryptError
-        | Alert::AccessDenied => {
-            "; the server rejected the client certificate: check `tls::cert_file`"
-        }
-        Alert::NoApplicationProtocol => "; the endpoint does not support HTTP/2",
-        _ => "",
-    }
+/// Why a certificate or key cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidPem {
+    #[error(transparent)]
+    Pem(#[from] rustls_pki_types::pem::Error),
+    #[error(transparent)]
+    Content(#[from] rustls::Error),
+    #[error(transparent)]
+    Verifier(#[from] rustls::server::VerifierBuilderError),
 }

@@ -55,8 +55,7 @@ fn build(settings: &ServerTls, protocols: &[&[u8]]) -> Result<ServerConfig, TlsE
     let provider = load::provider(&protocol)?;
     let certified = load::certified_key(&settings.pair()?, &provider)?;
     let builder = ServerConfig::builder_with_provider(provider.clone())
-        .with_protocol_versions(&load::versions(&protocol)?)
-        .map_err(|error| TlsError::Settings(error.to_string()))?;
+        .with_protocol_versions(&load::versions(&protocol)?)?;
     let builder = match settings.client_ca() {
         None => builder.with_no_client_auth(),
         Some(ca) => {
@@ -65,7 +64,7 @@ fn build(settings: &ServerTls, protocols: &[&[u8]]) -> Result<ServerConfig, TlsE
                 .build()
                 .map_err(|error| TlsError::Invalid {
                     source_name: ca.name(),
-                    error: error.to_string(),
+                    error: error.into(),
                 })?;
             builder.with_client_cert_verifier(verifier)
         }
