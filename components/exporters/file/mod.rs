@@ -198,7 +198,7 @@ impl Shared {
                         }
                     }
                     drop(files);
-                    return Err(self.fail(&error));
+                    return Err(self.fail(error));
                 }
             }
         }

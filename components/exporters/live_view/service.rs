@@ -76,6 +76,7 @@ impl From<Status> for ComponentState {
             Status::Stopping => ("stopping", None),
             Status::Stopped => ("stopped", None),
         };
+        let error = error.map(|error| error.to_string());
         Self { status, error }
     }
 }

@@ -15,13 +15,13 @@ use profcol_component::{
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
 use profcol_net::grpc::Status;
-use profcol_net::{Encoding, GrpcCall, GrpcClient, retry};
+use profcol_net::{ClientError, Encoding, ErrorAt, GrpcCall, GrpcClient, retry};
 use profcol_otlp::service::{GRPC_PATH, PartialSuccess};
 
 pub use self::config::OtlpGrpcConfig;
 use crate::shared::handshake;
 use crate::shared::otlp::{
-    Protobuf, SizeLimit, USER_AGENT, client_auth, delivered, not_started, refusal,
+    Protobuf, SizeLimit, USER_AGENT, client_auth, delivered, not_created, refusal,
 };
 
 /// The fix if a destination has no profiles service.
@@ -72,18 +72,13 @@ impl Exporter for OtlpGrpc {
     }
 
     async fn start(&self) -> Result<(), StartError> {
-        let client = GrpcClient::new(&self.config.client, self.auth.clone(), USER_AGENT)
-            .map_err(|error| not_started(&self.id, error))?;
-        self.client.get_or_init(|| client);
-        Ok(())
+        self.create_client().map(drop).map_err(StartError::new)
     }
 
     async fn check(&self) -> Vec<Check> {
-        if let Err(error) = self.start().await {
-            return vec![handshake::of_settings(&error)];
-        }
-        let Some(client) = self.client.get() else {
-            return Vec::new();
+        let client = match self.create_client() {
+            Ok(client) => client,
+            Err(error) => return vec![handshake::of_settings(&error)],
         };
         let call = GrpcCall {
             path: GRPC_PATH,
@@ -113,17 +108,22 @@ impl Exporter for OtlpGrpc {
             Ok(reply) => Ok(delivered(
                 PartialSuccess::decode(&reply.message).unwrap_or_default(),
             )),
-            Err(status) => Err(self.refused(bytes, &status)),
+            Err(status) => Err(self.refused(bytes, status)),
         }
     }
 }
 
 impl OtlpGrpc {
-    fn refused(&self, bytes: usize, status: &Status) -> Refusal {
-        let reason = status.to_string();
+    fn create_client(&self) -> Result<&GrpcClient, ErrorAt<ClientError>> {
+        let client = GrpcClient::new(&self.config.client, self.auth.clone(), USER_AGENT)
+            .map_err(|error| not_created(&self.id, error))?;
+        Ok(self.client.get_or_init(|| client))
+    }
+
+    fn refused(&self, bytes: usize, status: Status) -> Refusal {
         if let Some(too_large) = status.message_too_large() {
-            return self.limit.learn(bytes, too_large.limit, reason);
+            return self.limit.learn(bytes, too_large.limit, status);
         }
-        refusal(retry::of_grpc(status), reason)
+        refusal(retry::of_grpc(&status), status)
     }
 }

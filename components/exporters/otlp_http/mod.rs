@@ -18,7 +18,10 @@ use profcol_component::{
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
 use profcol_net::grpc::Status;
-use profcol_net::{Content, Encoding, HttpCall, HttpClient, HttpReply, Message, retry};
+use profcol_net::{
+    ClientError, Content, Encoding, ErrorAt, HttpCall, HttpClient, HttpError, HttpReply, Message,
+    retry,
+};
 use profcol_otlp::json::{self, ResourceAttrEncoding};
 use profcol_otlp::service::PartialSuccess;
 
@@ -26,7 +29,7 @@ pub use self::config::OtlpHttpConfig;
 use self::config::{AttributeEncoding, HttpEncoding};
 use crate::shared::handshake;
 use crate::shared::otlp::{
-    Protobuf, SizeLimit, USER_AGENT, client_auth, delivered, not_started, refusal, truncated,
+    Protobuf, SizeLimit, USER_AGENT, client_auth, delivered, not_created, refusal, truncated,
 };
 
 pub struct OtlpHttp {
@@ -79,19 +82,13 @@ impl Exporter for OtlpHttp {
     }
 
     async fn start(&self) -> Result<(), StartError> {
-        let config = &self.config;
-        let client = HttpClient::new(&config.client, &config.url(), self.auth.clone(), USER_AGENT)
-            .map_err(|error| not_started(&self.id, error))?;
-        self.client.get_or_init(|| client);
-        Ok(())
+        self.create_client().map(drop).map_err(StartError::new)
     }
 
     async fn check(&self) -> Vec<Check> {
-        if let Err(error) = self.start().await {
-            return vec![handshake::of_settings(&error)];
-        }
-        let Some(client) = self.client.get() else {
-            return Vec::new();
+        let client = match self.create_client() {
+            Ok(client) => client,
+            Err(error) => return vec![handshake::of_settings(&error)],
         };
         let empty = match self.config.encoding {
             HttpEncoding::Proto => handshake::empty_message(),
@@ -134,14 +131,24 @@ impl Exporter for OtlpHttp {
         };
         match client.send(call).await {
             Ok(reply) => self.answered(bytes, &reply),
-            Err(error) => Err(Refusal::retry(format!(
-                "failed to make an HTTP request: {error}"
-            ))),
+            Err(error) => Err(Refusal::retry(NoReply(error))),
         }
     }
 }
 
+/// The Collector's words for a request without a response.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to make an HTTP request: {0}")]
+struct NoReply(#[source] HttpError);
+
 impl OtlpHttp {
+    fn create_client(&self) -> Result<&HttpClient, ErrorAt<ClientError>> {
+        let config = &self.config;
+        let client = HttpClient::new(&config.client, &config.url(), self.auth.clone(), USER_AGENT)
+            .map_err(|error| not_created(&self.id, error))?;
+        Ok(self.client.get_or_init(|| client))
+    }
+
     fn json(&self, batch: &Batch) -> Bytes {
         let attributes = match self.config.resource_attr_encoding {
             AttributeEncoding::Plain => ResourceAttrEncoding::Plain,

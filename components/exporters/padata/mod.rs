@@ -194,7 +194,7 @@ impl Recorder {
         if self.recording.is_none() {
             match self.begin()? {
                 Ok(recording) => self.recording = Some(recording),
-                Err(error) => return self.after(&error),
+                Err(error) => return self.after(error),
             }
         }
         let Some(recording) = &self.recording else {
@@ -218,7 +218,7 @@ impl Recorder {
             if !error.is_of_full_disk() || recording.cut().is_err() {
                 self.rotate();
             }
-            return self.after(&error);
+            return self.after(error);
         }
         self.telemetry.written_bytes.inc_by(bytes);
         self.report_bytes();
@@ -236,7 +236,7 @@ impl Recorder {
     }
 
     /// A disk that is full below the quota is handled like a reached quota.
-    fn after(&mut self, error: &WriteError) -> Result<Attempt, Refusal> {
+    fn after(&mut self, error: WriteError) -> Result<Attempt, Refusal> {
         self.telemetry.failed_writes.inc();
         if !error.is_of_full_disk() || self.config.when_full == WhenFull::Stop {
             return Err(refusal(error));

@@ -29,7 +29,9 @@ use profcol_component::{
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
 use profcol_net::grpc::{Code, Status};
-use profcol_net::{Compression, GrpcCall, GrpcClient, GrpcClientSettings, retry};
+use profcol_net::{
+    ClientError, Compression, ErrorAt, GrpcCall, GrpcClient, GrpcClientSettings, retry,
+};
 use profcol_parca::LabelRules;
 use profcol_parca::service::{WRITE_ARROW, WRITE_RAW};
 use profcol_profile::Profiles;
@@ -42,7 +44,7 @@ use self::schema_negotiation::SchemaNegotiation;
 use self::token::Token;
 use self::write_stream::{SendError, send};
 use crate::shared::handshake;
-use crate::shared::otlp::{SizeLimit, USER_AGENT, client_auth, not_started, refusal};
+use crate::shared::otlp::{SizeLimit, USER_AGENT, client_auth, not_created, refusal};
 
 pub struct Parca {
     id: ComponentId,
@@ -137,18 +139,13 @@ impl Exporter for Parca {
     }
 
     async fn start(&self) -> Result<(), StartError> {
-        let client = GrpcClient::new(&self.config.client, self.auth.clone(), USER_AGENT)
-            .map_err(|error| not_started(&self.id, error))?;
-        self.client.get_or_init(|| client);
-        Ok(())
+        self.create_client().map(drop).map_err(StartError::new)
     }
 
     async fn check(&self) -> Vec<Check> {
-        if let Err(error) = self.start().await {
-            return vec![handshake::of_settings(&error)];
-        }
-        let Some(client) = self.client.get() else {
-            return Vec::new();
+        let client = match self.create_client() {
+            Ok(client) => client,
+            Err(error) => return vec![handshake::of_settings(&error)],
         };
         let call = |path| async move {
             let call = GrpcCall {
@@ -198,6 +195,12 @@ impl Exporter for Parca {
 }
 
 impl Parca {
+    fn create_client(&self) -> Result<&GrpcClient, ErrorAt<ClientError>> {
+        let client = GrpcClient::new(&self.config.client, self.auth.clone(), USER_AGENT)
+            .map_err(|error| not_created(&self.id, error))?;
+        Ok(self.client.get_or_init(|| client))
+    }
+
     async fn deliver(&self, profiles: &Profiles) -> Result<(), Refusal> {
         let client = self
             .client
@@ -239,7 +242,7 @@ impl Parca {
             ..self.config.client.clone()
         };
         GrpcClient::new(&settings, self.auth.clone(), USER_AGENT)
-            .map_err(|error| RunError::new(not_started(&self.id, error)))
+            .map_err(|error| RunError::new(not_created(&self.id, error)))
     }
 
     async fn deliver_in(
@@ -307,14 +310,13 @@ impl Parca {
                      crashed: {status}"
                 ))
             }
-            SendError::Refused { status, bytes } => self.refused_by(&status, bytes, profiles),
+            SendError::Refused { status, bytes } => self.refused_by(status, bytes, profiles),
         }
     }
 
-    fn refused_by(&self, status: &Status, bytes: usize, profiles: &Profiles) -> Refusal {
-        let reason = status.to_string();
+    fn refused_by(&self, status: Status, bytes: usize, profiles: &Profiles) -> Refusal {
         if status.message_too_large().is_some() {
-            let refusal = self.limit.learn(bytes, None, reason);
+            let refusal = self.limit.learn(bytes, None, status);
             return in_pieces(refusal, bytes, profiles);
         }
         // The server reads for at most five seconds.
@@ -322,12 +324,12 @@ impl Parca {
         {
             let limit_bytes = bytes / 2;
             let refusal = Refusal::TooLarge {
-                reason,
+                reason: status.into(),
                 limit_bytes,
             };
             return in_pieces(refusal, bytes, profiles);
         }
-        refusal(retry::of_grpc(status), reason)
+        refusal(retry::of_grpc(&status), status)
     }
 }
 

@@ -1,12 +1,13 @@
 //! Checks a destination with an empty message: it has no samples, but needs everything from name resolution
 //! to authentication for an answer.
 
+use std::error::Error;
 use std::time::Duration;
 
 use http::StatusCode;
-use profcol_component::{Check, StartError};
+use profcol_component::Check;
 use profcol_net::grpc::{Code, Status};
-use profcol_net::{HttpError, HttpReply, Message};
+use profcol_net::{ClientError, ConnectError, ErrorAt, Hint, HttpError, HttpReply, Message};
 
 /// Below the time limit of a check, so that the error names the slow step.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(4);
@@ -26,11 +27,14 @@ pub(crate) fn empty_message() -> Message {
 }
 
 /// The check of a client that cannot be created.
-pub(crate) fn of_settings(error: &StartError) -> Check {
-    let error = error.to_string();
-    let fix = "fix the endpoint, or the certificate, key or token file that the message names";
-    let (found, fix) = error.rsplit_once("; ").unwrap_or((&error, fix));
-    Check::new(CLIENT, found).fail("profcol does not start with this configuration", fix)
+pub(crate) fn of_settings(error: &ErrorAt<ClientError>) -> Check {
+    let fix = match error.error() {
+        ClientError::Endpoint(_) | ClientError::Url(_) => "correct `endpoint`",
+        ClientError::Tls(_) => "correct the settings of `tls`, or the file that the message names",
+        ClientError::Settings(_) => "correct the setting that the message names",
+    };
+    Check::new(CLIENT, error.to_string())
+        .fail("profcol does not start with this configuration", fix)
 }
 
 /// The check of `endpoint` by its response to an empty call. `unknown` is the fix if it does not implement the call.
@@ -46,8 +50,11 @@ pub(crate) fn of_grpc<T>(endpoint: &str, answer: Result<T, Status>, unknown: &st
     };
     match status.code {
         Code::Unavailable | Code::DeadlineExceeded => {
-            let (found, fix) = with_fix(endpoint, status.message);
-            Check::new(HANDSHAKE, found).fail(NOT_DELIVERED, fix)
+            let found = match status.source() {
+                Some(source) if source.is::<ConnectError>() => status.message,
+                _ => format!("{endpoint}: {}", status.message),
+            };
+            undelivered(found, status.hint)
         }
         Code::Unauthenticated | Code::PermissionDenied => {
             Check::new(HANDSHAKE, format!("{endpoint} answers: {status}"))
@@ -72,8 +79,12 @@ pub(crate) fn of_http(url: &str, answer: Result<HttpReply, HttpError>) -> Check 
     let reply = match answer {
         Ok(reply) => reply,
         Err(error) => {
-            let (found, fix) = with_fix(url, error.to_string());
-            return Check::new(HANDSHAKE, found).fail(NOT_DELIVERED, fix);
+            let problem = error.problem();
+            let found = match &error {
+                HttpError::Timeout { .. } | HttpError::Broken { .. } => problem,
+                HttpError::Auth(_) | HttpError::Connect(_) => format!("{url}: {problem}"),
+            };
+            return undelivered(found, error.hint());
         }
     };
     let found = format!("{url} answers with HTTP status {}", reply.status.as_u16());
@@ -99,17 +110,13 @@ pub(crate) fn of_http(url: &str, answer: Result<HttpReply, HttpError>) -> Check 
     }
 }
 
-/// Errors of profcol end with their fix.
-fn with_fix(place: &str, message: String) -> (String, String) {
-    let message = match message.contains(place) {
-        true => message,
-        false => format!("{place}: {message}"),
-    };
-    match message.rsplit_once("; ") {
-        Some((found, fix)) => (found.to_owned(), fix.to_owned()),
-        None => (
-            message,
-            "check the endpoint, the server's log, and firewalls between".to_owned(),
+fn undelivered(found: String, hint: Option<Hint>) -> Check {
+    let check = Check::new(HANDSHAKE, found);
+    match hint {
+        Some(hint) => check.fail(NOT_DELIVERED, hint.to_string()),
+        None => check.fail(
+            NOT_DELIVERED,
+            "check the endpoint, the server's log, and firewalls between",
         ),
     }
 }
@@ -168,11 +175,15 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_an_error_is_the_fix() {
-        let refused = "failed to connect to a:1: connection refused; check that the server runs";
-        let check = of_grpc("a:1", status(Code::Unavailable, refused), "");
-        assert_eq!(check.found, "failed to connect to a:1: connection refused");
-        assert_eq!(check.problem.unwrap().fix, "check that the server runs");
+    fn the_hint_of_an_error_is_the_fix() {
+        let refused = Status::new(
+            Code::Unavailable,
+            "failed to connect to a:1: refused; closed",
+        )
+        .with_hint(Hint::StartServer);
+        let check = of_grpc("a:1", Err::<(), _>(refused), "");
+        assert_eq!(check.found, "a:1: refused; closed");
+        assert_eq!(check.problem.unwrap().fix, Hint::StartServer.to_string());
         let check = of_grpc("a:1", status(Code::Unavailable, "odd"), "");
         assert_eq!(check.found, "a:1: odd");
         assert!(!check.problem.unwrap().fix.is_empty());

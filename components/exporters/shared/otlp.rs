@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use profcol_component::{BuildContext, BuildError, Delivered, Reason, Refusal, StartError};
+use profcol_component::{BuildContext, BuildError, Delivered, Reason, Refusal};
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
 use profcol_net::retry::RetryDecision;
-use profcol_net::{AuthSettings, Chunks, ClientError, Content, Encoding};
+use profcol_net::{AuthSettings, Chunks, ClientError, Content, Encoding, ErrorAt};
 use profcol_otlp::service::PartialSuccess;
 use profcol_profile::Profiles;
 
@@ -31,8 +31,8 @@ pub(crate) fn client_auth(
 }
 
 /// Why a client could not be created, with the path of the setting.
-pub(crate) fn not_started(id: &ComponentId, error: ClientError) -> StartError {
-    StartError::new(error.at(format!("exporters::{id}")))
+pub(crate) fn not_created(id: &ComponentId, error: ClientError) -> ErrorAt<ClientError> {
+    error.at(format!("exporters::{id}"))
 }
 
 /// Profiles in protobuf; unchanged ones keep the compressed bytes in which they were received.

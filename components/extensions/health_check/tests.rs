@@ -71,12 +71,8 @@ async fn is_unhealthy_while_a_component_starts_stops_or_failed() {
     running.set("receiver otlp", ComponentState::Ok);
     check(ComponentState::Starting, 503).await;
     check(ComponentState::Ok, 200).await;
-    check(
-        ComponentState::RecoverableError("queue full".to_owned()),
-        200,
-    )
-    .await;
-    check(ComponentState::PermanentError("disk gone".to_owned()), 503).await;
+    check(ComponentState::RecoverableError("queue full".into()), 200).await;
+    check(ComponentState::PermanentError("disk gone".into()), 503).await;
     check(ComponentState::Stopping, 503).await;
     check(ComponentState::Stopped, 503).await;
 }

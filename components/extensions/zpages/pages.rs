@@ -165,7 +165,10 @@ fn text_of(status: &Status) -> String {
         Status::Stopped => ("stopped", None),
     };
     match error {
-        Some(error) => format!("<span class=\"error\">{name}: {}</span>", escaped(error)),
+        Some(error) => format!(
+            "<span class=\"error\">{name}: {}</span>",
+            escaped(&error.to_string())
+        ),
         None => name.to_owned(),
     }
 }

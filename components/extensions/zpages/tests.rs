@@ -46,7 +46,7 @@ impl Running {
 async fn pages_show_components_and_their_metrics_as_text() {
     let running = Running::start().await;
     let board = running.context.shared.get::<StatusBoard>();
-    let error = ComponentState::RecoverableError("<script>refused".to_owned());
+    let error = ComponentState::RecoverableError("<script>refused".into());
     board.component("exporter otlp".to_owned()).set(error);
     let labels = [("exporter", "otlp"), ("reason", "<b>")];
     let counter = running.context.meter.counter("sent", "Sent.", &labels);

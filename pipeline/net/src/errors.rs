@@ -88,6 +88,12 @@ pub struct ErrorAt<E: Error> {
     error: E,
 }
 
+impl<E: Error> ErrorAt<E> {
+    pub fn error(&self) -> &E {
+        &self.error
+    }
+}
+
 impl ClientError {
     pub fn at(self, path: impl Into<String>) -> ErrorAt<Self> {
         let separator = match self {

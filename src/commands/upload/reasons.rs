@@ -5,7 +5,8 @@ use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use profcol_component::{Status, StatusBoard};
+use profcol_component::{Reason, Status, StatusBoard};
+use profcol_net::{Hint, grpc};
 
 use super::progress::{Progress, print_line};
 
@@ -17,16 +18,6 @@ const MAX_REASONS: usize = 16;
 const QUIET_PERIOD: Duration = Duration::from_secs(3);
 /// How often to check whether a reason persists.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Translates advice on configuration options to command-line flags.
-const OPTIONS: &[(&str, &str)] = &[
-    ("set `tls::insecure: true`", "use grpc:// or --insecure"),
-    ("set `tls::ca_file` to", "pass it with --ca-file"),
-    (
-        ", or set `tls::server_name_override`",
-        ", or trust any certificate with --insecure-skip-verify",
-    ),
-];
 
 pub struct Reasons {
     address: String,
@@ -41,9 +32,10 @@ impl Reasons {
         }
     }
 
-    pub fn report(&self, reason: &str) {
-        if self.is_due(reason, Instant::now()) {
-            print_line(&format!("Upload failing: {}", on_command_line(reason)));
+    pub fn report(&self, reason: &Reason) {
+        let reason = on_command_line(reason);
+        if self.is_due(&reason, Instant::now()) {
+            print_line(&format!("Upload failing: {reason}"));
         }
     }
 
@@ -82,11 +74,44 @@ impl Reasons {
     }
 }
 
-fn on_command_line(reason: &str) -> String {
-    let options = OPTIONS.iter();
-    options.fold(reason.to_owned(), |reason, (option, flag)| {
-        reason.replace(option, flag)
-    })
+/// The reason, with flags in place of configuration options.
+fn on_command_line(reason: &Reason) -> String {
+    let status = reason.downcast_ref::<grpc::Status>();
+    match status.and_then(|status| Some((status, advice(status.hint?)?))) {
+        Some((status, advice)) => format!("{}; {advice}", status.clone().with_hint(None)),
+        None => reason.to_string(),
+    }
+}
+
+/// `None` if the hint names no option that is a flag here.
+fn advice(hint: Hint) -> Option<&'static str> {
+    match hint {
+        Hint::DisableTls => Some("if the server does not use TLS, use grpc:// or --insecure"),
+        Hint::SetCaFile => {
+            Some("pass the CA certificate that signed the server's certificate with --ca-file")
+        }
+        Hint::OverrideServerName => Some(
+            "use a name from the certificate as server, or trust any certificate with --insecure-skip-verify",
+        ),
+        Hint::SetClientCertificate => Some(
+            "the server may require a client certificate: set exporters.parca.tls.cert_file and key_file with --set",
+        ),
+        Hint::CheckClientCertificate => {
+            Some("the server rejected the client certificate: check exporters.parca.tls.cert_file")
+        }
+        Hint::CheckCredentials => Some("check the file of --bearer-token-file"),
+        Hint::CheckEndpointAndDns
+        | Hint::CheckEndpointAndFirewalls
+        | Hint::CheckRoutesAndFirewalls
+        | Hint::StartServer
+        | Hint::CheckSocketPath
+        | Hint::CheckSocketPermissions
+        | Hint::CheckGrpc
+        | Hint::CheckGrpcAndTls
+        | Hint::RenewCertificate
+        | Hint::IssueCertificate
+        | Hint::NoHttp2 => None,
+    }
 }
 
 #[cfg(test)]
@@ -112,6 +137,22 @@ mod tests {
         check("no route", 61, false);
         check("refused", 119, false);
         check("refused", 120, true);
+    }
+
+    #[test]
+    fn advice_names_flags() {
+        let refused = grpc::Status::new(grpc::Code::Unavailable, "EOF");
+        let text = |status: grpc::Status| on_command_line(&Reason::new(status));
+        assert_eq!(
+            text(refused.clone().with_hint(Hint::DisableTls)),
+            "rpc error: code = Unavailable desc = EOF; if the server does not use TLS, use grpc:// or --insecure"
+        );
+        assert_eq!(
+            text(refused.clone().with_hint(Hint::NoHttp2)),
+            "rpc error: code = Unavailable desc = EOF; the endpoint does not support HTTP/2"
+        );
+        assert_eq!(text(refused.clone()), refused.to_string());
+        assert_eq!(on_command_line(&Reason::new("disk full")), "disk full");
     }
 
     #[test]
