@@ -22,7 +22,7 @@ use profcol_component::{
     Batch, BuildContext, BuildError, Delivered, Delivery, DeliverySettings, Exporter, Factory,
     Meter, Output, Receiver, Refusal, Registry, RunError, SelfTelemetry, Stop, entry,
 };
-use profcol_config::{Config, ConfigProviders, Input, Problems, resolve};
+use profcol_config::{Config, ConfigProviders, Input, Problems, ProviderError, resolve};
 use profcol_engine::{Document, Graph, Service};
 use profcol_profile::{Profiles, Validation};
 use schemars::JsonSchema;
@@ -392,15 +392,18 @@ const REGISTRY: Registry = Registry {
 struct Nothing;
 
 impl ConfigProviders for Nothing {
-    fn env(&self, _: &str) -> Result<Option<String>, String> {
+    fn env(&self, _: &str) -> Result<Option<String>, ProviderError> {
         Ok(None)
     }
 
-    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
-        Err(format!("no file {path}"))
+    fn read(&self, path: &str) -> Result<Vec<u8>, ProviderError> {
+        Err(ProviderError::Open {
+            path: path.to_owned(),
+            error: std::io::ErrorKind::NotFound.into(),
+        })
     }
 
-    fn fetch(&self, url: &str) -> Result<Vec<u8>, String> {
-        Err(format!("no network for {url}"))
+    fn fetch(&self, _: &str) -> Result<Vec<u8>, ProviderError> {
+        Err(ProviderError::NoClient)
     }
 }

@@ -24,8 +24,8 @@ pub use node::{Entry, Location, Map, Node, Value};
 pub use problem::{MAX_PROBLEMS, Problem, Problems};
 pub use report::Report;
 pub use resolve::{
-    ConfigProviders, Input, Note, NoteLevel, Resolved, SCHEMES, SystemProviders, Unresolved,
-    content_hash, parse_untrusted, resolve,
+    ConfigProviders, Input, Note, NoteLevel, ProviderError, Resolved, SCHEMES, SystemProviders,
+    Unresolved, content_hash, parse_untrusted, resolve,
 };
 pub use sources::{SourceId, SourceLimitError, Sources};
 pub use suggest::did_you_mean;

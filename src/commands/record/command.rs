@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
 use std::sync::Arc;
@@ -50,6 +50,25 @@ pub struct Ended(Option<oneshot::Receiver<()>>);
 struct Cgroup {
     path: PathBuf,
     name: String,
+}
+
+/// Why the command has no cgroup of its own.
+#[derive(Debug, thiserror::Error)]
+enum CgroupError {
+    #[error("failed to read {path}: {error}")]
+    Read {
+        path: &'static str,
+        #[source]
+        error: io::Error,
+    },
+    #[error("no cgroup hierarchy mounted")]
+    NoHierarchy,
+    #[error("failed to create {}: {error}", path.display())]
+    Create {
+        path: PathBuf,
+        #[source]
+        error: io::Error,
+    },
 }
 
 impl Started {
@@ -188,17 +207,18 @@ impl Ended {
 impl Cgroup {
     /// Moves a process into a new child of this process's cgroup. With several hierarchies, uses the one with the
     /// deepest path, by which the `cgroup` rule matches processes.
-    fn with(pid: u32) -> Result<Self, String> {
-        let mounts = read("/proc/self/mounts")?;
-        let own = read("/proc/self/cgroup")?;
+    fn with(pid: u32) -> Result<Self, CgroupError> {
+        let (mounts, own) = (read("/proc/self/mounts")?, read("/proc/self/cgroup")?);
         let name = format!("profcol-record-{pid}");
         let parent = deepest(&own).and_then(|(controllers, path)| {
             let mount = mount_of(&mounts, controllers)?;
             Some(mount.join(path.trim_start_matches('/')))
         });
-        let path = parent.ok_or("no cgroup hierarchy mounted")?.join(&name);
-        let failed =
-            |error: std::io::Error| format!("failed to create {}: {error}", path.display());
+        let path = parent.ok_or(CgroupError::NoHierarchy)?.join(&name);
+        let failed = |error| CgroupError::Create {
+            path: path.clone(),
+            error,
+        };
         fs::create_dir(&path).map_err(failed)?;
         let cgroup = Self {
             path: path.clone(),
@@ -217,8 +237,8 @@ impl Drop for Cgroup {
     }
 }
 
-fn read(path: &str) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|error| format!("failed to read {path}: {error}"))
+fn read(path: &'static str) -> Result<String, CgroupError> {
+    fs::read_to_string(path).map_err(|error| CgroupError::Read { path, error })
 }
 
 /// The controllers (empty for cgroup v2) and path of the deepest entry.

@@ -15,7 +15,7 @@ use crate::node::{Location, Map, Node, Value};
 use crate::problem::{Problem, Problems};
 use crate::sources::Sources;
 
-pub use providers::{ConfigProviders, SystemProviders, content_hash};
+pub use providers::{ConfigProviders, ProviderError, SystemProviders, content_hash};
 pub use retrieve::SCHEMES;
 
 /// The configuration flags of the command line.
@@ -120,18 +120,21 @@ pub fn resolve(input: &Input, providers: &dyn ConfigProviders) -> Result<Resolve
 pub fn parse_untrusted(bytes: &[u8]) -> Result<Resolved, Unresolved> {
     struct Nothing<'a>(&'a [u8]);
     impl ConfigProviders for Nothing<'_> {
-        fn env(&self, name: &str) -> Result<Option<String>, String> {
+        fn env(&self, name: &str) -> Result<Option<String>, ProviderError> {
             // A self-reference, so that fuzzing reaches nested and recursive expansion.
             Ok((name == "SELF").then(|| String::from_utf8_lossy(self.0).into_owned()))
         }
-        fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        fn read(&self, path: &str) -> Result<Vec<u8>, ProviderError> {
             match path {
                 "input" => Ok(self.0.to_vec()),
-                _ => Err("no such file or directory".to_owned()),
+                _ => Err(ProviderError::Open {
+                    path: path.to_owned(),
+                    error: std::io::ErrorKind::NotFound.into(),
+                }),
             }
         }
-        fn fetch(&self, _: &str) -> Result<Vec<u8>, String> {
-            Err("no network".to_owned())
+        fn fetch(&self, _: &str) -> Result<Vec<u8>, ProviderError> {
+            Err(ProviderError::NoClient)
         }
     }
     let input = Input {

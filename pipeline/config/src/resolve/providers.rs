@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
+use std::error::Error;
 use std::hash::{Hash, Hasher};
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
@@ -12,14 +13,37 @@ use crate::sources::MAX_TEXT_BYTES;
 /// Access to the sources of `${…}` and `--config`. Tests and fuzzers provide their own.
 pub trait ConfigProviders {
     /// The value of an environment variable, if it is set.
-    fn env(&self, name: &str) -> Result<Option<String>, String>;
+    fn env(&self, name: &str) -> Result<Option<String>, ProviderError>;
     /// The contents of a file. May stop reading beyond [`MAX_TEXT_BYTES`].
-    fn read(&self, path: &str) -> Result<Vec<u8>, String>;
+    fn read(&self, path: &str) -> Result<Vec<u8>, ProviderError>;
     /// The body at an `http:` or `https:` URL.
-    fn fetch(&self, url: &str) -> Result<Vec<u8>, String>;
+    fn fetch(&self, url: &str) -> Result<Vec<u8>, ProviderError>;
 }
 
-type Fetch = dyn Fn(&str) -> Result<Vec<u8>, String> + Send + Sync;
+/// Why a source has no text.
+#[derive(Debug, thiserror::Error)]
+pub enum ProviderError {
+    #[error("environment variable {0:?} is not valid UTF-8")]
+    Encoding(String),
+    #[error("open {path}: {}", plain(.error))]
+    Open {
+        path: String,
+        #[source]
+        error: io::Error,
+    },
+    #[error("read {path}: {}", plain(.error))]
+    Read {
+        path: String,
+        #[source]
+        error: io::Error,
+    },
+    #[error("no HTTP client available")]
+    NoClient,
+    #[error(transparent)]
+    Fetch(Box<dyn Error + Send + Sync>),
+}
+
+type Fetch = dyn Fn(&str) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> + Send + Sync;
 
 /// This process's environment and files. The caller provides the download client.
 #[derive(Default)]
@@ -30,11 +54,11 @@ pub struct SystemProviders {
 
 impl SystemProviders {
     #[must_use]
-    pub fn with_fetch(
+    pub fn with_fetch<E: Error + Send + Sync + 'static>(
         mut self,
-        fetch: impl Fn(&str) -> Result<Vec<u8>, String> + Send + Sync + 'static,
+        fetch: impl Fn(&str) -> Result<Vec<u8>, E> + Send + Sync + 'static,
     ) -> Self {
-        self.fetch = Some(Box::new(fetch));
+        self.fetch = Some(Box::new(move |url| Ok(fetch(url)?)));
         self
     }
 
@@ -48,15 +72,15 @@ impl SystemProviders {
 }
 
 impl ConfigProviders for SystemProviders {
-    fn env(&self, name: &str) -> Result<Option<String>, String> {
+    fn env(&self, name: &str) -> Result<Option<String>, ProviderError> {
         match std::env::var_os(name).map(|value| value.into_string()) {
             None => Ok(None),
             Some(Ok(value)) => Ok(Some(value)),
-            Some(Err(_)) => Err(format!("environment variable {name:?} is not valid UTF-8")),
+            Some(Err(_)) => Err(ProviderError::Encoding(name.to_owned())),
         }
     }
 
-    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+    fn read(&self, path: &str) -> Result<Vec<u8>, ProviderError> {
         let content = read(path);
         let hash = content.as_ref().ok().map(|content| content_hash(content));
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,10 +88,10 @@ impl ConfigProviders for SystemProviders {
         content
     }
 
-    fn fetch(&self, url: &str) -> Result<Vec<u8>, String> {
+    fn fetch(&self, url: &str) -> Result<Vec<u8>, ProviderError> {
         match &self.fetch {
-            Some(fetch) => fetch(url),
-            None => Err("no HTTP client available".to_owned()),
+            Some(fetch) => fetch(url).map_err(ProviderError::Fetch),
+            None => Err(ProviderError::NoClient),
         }
     }
 }
@@ -79,20 +103,25 @@ pub fn content_hash(content: &[u8]) -> u64 {
     hasher.finish()
 }
 
-fn read(path: &str) -> Result<Vec<u8>, String> {
-    let open = |error| format!("open {path}: {}", plain(&error));
-    let file = std::fs::File::open(path).map_err(open)?;
+fn read(path: &str) -> Result<Vec<u8>, ProviderError> {
+    let file = std::fs::File::open(path).map_err(|error| ProviderError::Open {
+        path: path.to_owned(),
+        error,
+    })?;
     let mut bytes = Vec::new();
     // One byte beyond the limit signals the caller that the file is too large.
     let limit = MAX_TEXT_BYTES as u64 + 1;
     match file.take(limit).read_to_end(&mut bytes) {
         Ok(_) => Ok(bytes),
-        Err(error) => Err(format!("read {path}: {}", plain(&error))),
+        Err(error) => Err(ProviderError::Read {
+            path: path.to_owned(),
+            error,
+        }),
     }
 }
 
 /// The operating system's message without Rust's `(os error 2)`.
-fn plain(error: &std::io::Error) -> String {
+fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);
     let mut chars = text.chars();

@@ -152,18 +152,18 @@ impl<'w> Reader<'w> {
             }
             "file" => {
                 let text = self.once("file", body, |providers| {
-                    providers
-                        .read(body)
-                        .map_err(|error| format!("unable to read the file file:{body}: {error}"))
+                    providers.read(body).map_err(|error| {
+                        Problem::new(format!("unable to read the file file:{body}: {error}"))
+                    })
                 })?;
                 self.keep(body, text, used_at)
             }
             _ => {
                 let url = format!("{scheme}:{body}");
                 let text = self.once(scheme, body, |providers| {
-                    providers
-                        .fetch(&url)
-                        .map_err(|error| format!("unable to download {url:?}: {error}"))
+                    providers.fetch(&url).map_err(|error| {
+                        Problem::new(format!("unable to download {url:?}: {error}"))
+                    })
                 })?;
                 self.keep(url, text, used_at)
             }
@@ -187,7 +187,8 @@ impl<'w> Reader<'w> {
             };
             return Err(problem);
         }
-        let value = self.providers.env(name).map_err(Problem::new)?;
+        let value = self.providers.env(name);
+        let value = value.map_err(|error| Problem::new(error.to_string()))?;
         let text = match (value, default) {
             (Some(value), _) => {
                 if value.is_empty() {
@@ -225,13 +226,13 @@ impl<'w> Reader<'w> {
         &mut self,
         scheme: &str,
         body: &str,
-        read: impl FnOnce(&dyn ConfigProviders) -> Result<Vec<u8>, String>,
+        read: impl FnOnce(&dyn ConfigProviders) -> Result<Vec<u8>, Problem>,
     ) -> Result<Arc<str>, Problem> {
         let key = format!("{scheme}:{body}");
         if let Some(text) = self.read.get(&key) {
             return Ok(text.clone());
         }
-        let bytes = read(self.providers).map_err(Problem::new)?;
+        let bytes = read(self.providers)?;
         let text: Arc<str> = match String::from_utf8(bytes) {
             Ok(text) => Arc::from(text),
             Err(error) => {

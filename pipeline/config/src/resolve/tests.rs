@@ -15,22 +15,25 @@ struct FakeProviders {
 }
 
 impl ConfigProviders for FakeProviders {
-    fn env(&self, name: &str) -> Result<Option<String>, String> {
+    fn env(&self, name: &str) -> Result<Option<String>, ProviderError> {
         Ok(self.env.get(name).cloned())
     }
 
-    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
-        let missing = || format!("open {path}: no such file or directory");
+    fn read(&self, path: &str) -> Result<Vec<u8>, ProviderError> {
+        let missing = || ProviderError::Open {
+            path: path.to_owned(),
+            error: std::io::Error::from_raw_os_error(2),
+        };
         self.files
             .get(path)
             .map(|text| text.as_bytes().to_vec())
             .ok_or_else(missing)
     }
 
-    fn fetch(&self, url: &str) -> Result<Vec<u8>, String> {
+    fn fetch(&self, url: &str) -> Result<Vec<u8>, ProviderError> {
         match url {
             "https://host/x.yaml" => Ok(b"a: fetched".to_vec()),
-            _ => Err("status 404".to_owned()),
+            _ => Err(ProviderError::Fetch("status 404".into())),
         }
     }
 }

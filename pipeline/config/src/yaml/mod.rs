@@ -5,6 +5,7 @@
 //! fuzzer): depth, size and alias expansion are limited, and recursion does not follow the depth of the input.
 
 pub mod scalar;
+mod syntax;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,8 @@ use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 use crate::node::{Entry, Location, MAX_DEPTH, Map, Node, Value};
 use crate::problem::Problem;
 use crate::sources::{SourceId, Sources};
+
+use self::syntax::{Mistake, Place};
 
 /// Maximum number of values in a configuration; aliases and expansions count per use.
 pub const MAX_NODES: usize = 1 << 18;
@@ -65,7 +68,7 @@ pub fn parse_within(
     };
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
-        let (event, span) = event.map_err(|error| composer.syntax_error(&error))?;
+        let (event, span) = event.map_err(|error| composer.syntax_error(text, &error))?;
         composer.event(event, span)?;
     }
     let start = composer.location(Span::default());
@@ -299,37 +302,34 @@ impl Composer<'_> {
         }
     }
 
-    fn syntax_error(&self, error: &ScanError) -> Problem {
+    fn syntax_error(&self, text: &str, error: &ScanError) -> Problem {
         let marker = *error.marker();
         let at = self.location(Span::new(marker, marker));
-        let info = error.info();
-        if info == "recursion limit exceeded" {
-            return too_deep(at);
-        }
-        let is_tab = |word: &str| matches!(word, "tab" | "tabs" | "tabulation" | "whitespace");
-        if info.split(|c: char| !c.is_alphanumeric()).any(is_tab) {
-            return Problem::new("found a tab where YAML requires spaces")
-                .at(at)
-                .help(
-                    "use spaces for indentation and after `:`; a tab is only allowed inside text",
-                );
-        }
-        let mut problem = Problem::new(format!("not valid YAML: {info}")).at(at);
-        if info.contains("mapping values are not allowed") {
-            problem = problem.help("check the indentation, and put text that holds `: ` in quotes");
-        } else if info.contains("unexpected character") {
-            problem = problem.help("put text that starts with a special character in quotes");
-        } else if info.contains("flow") && self.open.iter().any(|open| open.bracket.is_some()) {
-            problem = problem.help(
+        let place = Place::of(text, marker);
+        let problem = Problem::new(format!("not valid YAML: {}", error.info())).at(at);
+        let mut open = self.open.iter().rev();
+        let bracket = open.find_map(|open| Some((open.bracket?, open.at)));
+        let problem = match place.mistake(bracket.is_some()) {
+            Mistake::TooDeep => return too_deep(at),
+            Mistake::Tab => {
+                return Problem::new("found a tab where YAML requires spaces")
+                    .at(at)
+                    .help(
+                        "use spaces for indentation and after `:`; a tab is only allowed inside text",
+                    );
+            }
+            Mistake::Colon => {
+                problem.help("check the indentation, and put text that holds `: ` in quotes")
+            }
+            Mistake::Special => {
+                problem.help("put text that starts with a special character in quotes")
+            }
+            Mistake::Bracket => problem.help(
                 "close the bracket; inside brackets, text that holds one (`${…}` too) needs quotes",
-            );
-        }
-        match self
-            .open
-            .iter()
-            .rev()
-            .find_map(|open| Some((open.bracket?, open.at)))
-        {
+            ),
+            Mistake::Other => problem,
+        };
+        match bracket {
             Some((bracket, opened)) => problem.related(
                 Location { width: 1, ..opened },
                 format!("this `{bracket}` is still open"),

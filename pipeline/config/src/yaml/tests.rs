@@ -82,6 +82,13 @@ fn reports_syntax_errors() {
     for (text, expected) in [
         ("exporters:\n\tdebug:\n", format!("2:2 {tab}")),
         ("a:\tb", format!("1:4 {tab}")),
+        ("a: b\n\tc", format!("1:4 {tab}")),
+        ("a: b\n c\n\td", format!("1:4 {tab}")),
+        (
+            "a: !<tag:x>y\t",
+            "1:4 not valid YAML: while scanning a tag, did not find expected whitespace or line break".to_owned(),
+        ),
+        ("a: [*b]", "1:5 not valid YAML: while parsing node, found unknown anchor".to_owned()),
         (
             "receivers: {otlp: {protocols: {grpc: }}\nexporters:\n  debug:\n",
             "2:1 not valid YAML: invalid indentation in flow construct (close the bracket; inside brackets, text that holds one (`${…}` too) needs quotes)".to_owned(),
@@ -112,6 +119,7 @@ fn reports_syntax_errors() {
     }
     for deep in [
         "[".repeat(129),
+        "[".repeat(300),
         "- ".repeat(129),
         format!("a: &a {}1{}\nb: [*a]", "[".repeat(127), "]".repeat(127)),
     ] {

@@ -8,7 +8,7 @@ use profcol_component::{
     Batch, BuildContext, BuildError, Delivered, Delivery, DeliverySettings, DropFeedback, Entry,
     Exporter, Extension, Factory, Processor, Refusal, Registry, SelfTelemetry, entry,
 };
-use profcol_config::{Config, ConfigProviders, Input, resolve};
+use profcol_config::{Config, ConfigProviders, Input, ProviderError, resolve};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -208,16 +208,19 @@ const REGISTRY: Registry = Registry {
 struct NoProviders;
 
 impl ConfigProviders for NoProviders {
-    fn env(&self, _: &str) -> Result<Option<String>, String> {
+    fn env(&self, _: &str) -> Result<Option<String>, ProviderError> {
         Ok(None)
     }
 
-    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
-        Err(format!("no file {path}"))
+    fn read(&self, path: &str) -> Result<Vec<u8>, ProviderError> {
+        Err(ProviderError::Open {
+            path: path.to_owned(),
+            error: std::io::ErrorKind::NotFound.into(),
+        })
     }
 
-    fn fetch(&self, url: &str) -> Result<Vec<u8>, String> {
-        Err(format!("no network for {url}"))
+    fn fetch(&self, _: &str) -> Result<Vec<u8>, ProviderError> {
+        Err(ProviderError::NoClient)
     }
 }
 
