@@ -176,11 +176,8 @@ mod tests {
 
     #[test]
     fn the_hint_of_an_error_is_the_fix() {
-        let refused = Status::new(
-            Code::Unavailable,
-            "failed to connect to a:1: refused; closed",
-        )
-        .with_hint(Hint::StartServer);
+        let refused =
+            Status::new(Code::Unavailable, "refused; closed").with_hint(Hint::StartServer);
         let check = of_grpc("a:1", Err::<(), _>(refused), "");
         assert_eq!(check.found, "a:1: refused; closed");
         assert_eq!(check.problem.unwrap().fix, Hint::StartServer.to_string());

@@ -11,14 +11,24 @@ const PATH: &str = "/sys/kernel/btf/vmlinux";
 
 #[derive(Debug, thiserror::Error)]
 pub enum BtfError {
-    #[error(
-        "failed to read the kernel's BTF at {PATH}: {0}; requires a kernel built with CONFIG_DEBUG_INFO_BTF, and /sys mounted"
-    )]
+    #[error("failed to read the kernel's BTF at {PATH}: {0}")]
     Unreadable(#[from] std::io::Error),
     #[error("invalid BTF at {PATH}: {0}")]
     Damaged(&'static str),
     #[error("this kernel has no `{0}`: unsupported kernel version")]
     NoMember(String),
+}
+
+impl BtfError {
+    pub(crate) fn fix(&self) -> Option<String> {
+        match self {
+            Self::Unreadable(_) => Some(
+                "run a kernel that was built with CONFIG_DEBUG_INFO_BTF=y, and mount /sys"
+                    .to_owned(),
+            ),
+            Self::Damaged(_) | Self::NoMember(_) => None,
+        }
+    }
 }
 
 /// The offsets in the running kernel's structures that the programs need.

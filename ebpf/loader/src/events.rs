@@ -27,8 +27,7 @@ pub enum EventsError {
     #[error("failed to list the online CPUs: {0}")]
     Cpus(io::Error),
     #[error(
-        "no permission to open perf events on all CPUs: `kernel.perf_event_paranoid` is {level}; \
-         set it to {MAX_PARANOID_LEVEL} or lower, or add CAP_SYS_ADMIN"
+        "no permission to open perf events on all CPUs: `kernel.perf_event_paranoid` is {level}"
     )]
     Paranoid { level: i32 },
     #[error(
@@ -36,20 +35,31 @@ pub enum EventsError {
          seccomp or a security module blocks `perf_event_open`"
     )]
     Forbidden(io::Error),
-    #[error(
-        "too many open files ({error}): profiling needs one for each of {cpus} CPUs; \
-         raise the limit (`ulimit -n`, systemd: `LimitNOFILE=`)"
-    )]
+    #[error("too many open files ({error}): profiling needs one for each of {cpus} CPUs")]
     TooManyFiles { error: io::Error, cpus: usize },
     #[error("failed to open a perf event on CPU {cpu}: {error}")]
     Cpu { cpu: u32, error: io::Error },
-    #[error(
-        "CPU {cpu} does not count cycles, as in most virtual machines ({error}); \
-         set `event` to `cpu_clock`, or to `auto` to use cycles where available"
-    )]
+    #[error("CPU {cpu} does not count cycles, as in most virtual machines ({error})")]
     NoCycles { cpu: u32, error: io::Error },
     #[error("failed to open perf events on any of {0} CPUs")]
     None(usize),
+}
+
+impl EventsError {
+    pub(crate) fn fix(&self) -> Option<String> {
+        match self {
+            Self::Paranoid { .. } => Some(format!(
+                "set it to {MAX_PARANOID_LEVEL} or lower, or add CAP_SYS_ADMIN"
+            )),
+            Self::TooManyFiles { .. } => {
+                Some("raise the limit (`ulimit -n`, systemd: `LimitNOFILE=`)".to_owned())
+            }
+            Self::NoCycles { .. } => Some(
+                "set `event` to `cpu_clock`, or to `auto` to use cycles where available".to_owned(),
+            ),
+            Self::Cpus(_) | Self::Forbidden(_) | Self::Cpu { .. } | Self::None(_) => None,
+        }
+    }
 }
 
 pub struct Events {

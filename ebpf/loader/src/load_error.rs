@@ -9,6 +9,7 @@ use aya::programs::ProgramError;
 /// An error with its causes and the decisive line of the verifier log.
 ///
 /// More of the log, for bug reports, is logged at debug level.
+/// As text only: nothing is decided by the causes.
 #[derive(Debug)]
 pub struct ProgramLoadError(String);
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 use profcol_ebpf_common::layout::Layout;
 
-use crate::profiler::StartError;
+use crate::profiler::StartFailure;
 use crate::programs::{Mappings, Programs, Sizes};
 use crate::self_test::{self, SelfTestError};
 
@@ -41,17 +41,18 @@ impl fmt::Display for MappingSource {
 }
 
 /// Loads the programs with the best source on this kernel.
-pub fn load(layout: Layout, sizes: &Sizes) -> Result<(Programs, MappingSource), StartError> {
+pub fn load(layout: Layout, sizes: &Sizes) -> Result<(Programs, MappingSource), StartFailure> {
     let forced = std::env::var_os(SOURCE_VARIABLE);
     let why = match (forced, layout.missing_for_tree()) {
         (Some(source), _) if source == EVENTS => format!("requested by {SOURCE_VARIABLE}"),
         (_, Some(member)) => format!("the kernel's BTF has no `{member}`"),
         (forced, None) => match load_with_tree(layout, sizes) {
-            Err(StartError::SelfTest(error)) if forced.is_none_or(|way| way != TREE) => match error
-            {
-                SelfTestError::Maps(_) => return Err(error.into()),
-                error => error.to_string(),
-            },
+            Err(StartFailure::SelfTest(error)) if forced.is_none_or(|way| way != TREE) => {
+                match error {
+                    SelfTestError::Maps(_) => return Err(error.into()),
+                    error => error.to_string(),
+                }
+            }
             loaded => return loaded,
         },
     };
@@ -66,7 +67,10 @@ pub fn load(layout: Layout, sizes: &Sizes) -> Result<(Programs, MappingSource), 
     Ok((programs, MappingSource::Events { why }))
 }
 
-fn load_with_tree(layout: Layout, sizes: &Sizes) -> Result<(Programs, MappingSource), StartError> {
+fn load_with_tree(
+    layout: Layout,
+    sizes: &Sizes,
+) -> Result<(Programs, MappingSource), StartFailure> {
     let mut programs = Programs::load(layout, Mappings::Tree, sizes)?;
     let proved = self_test::verify_mappings(&mut programs.identifier)?;
     let mapping_source = if layout.has_maple_tree() {

@@ -23,18 +23,26 @@ pub(crate) mod capability {
 
 #[derive(Debug, thiserror::Error)]
 pub enum PreflightError {
-    #[error("cannot read /proc/self/status: {0}; mount /proc")]
+    #[error("cannot read /proc/self/status: {0}")]
     Status(#[from] io::Error),
-    #[error(
-        "profiling requires {missing}, which this process does not have; run it as root, or give it the capabilities \
-         ({CHANGE_CAPABILITIES})"
-    )]
+    #[error("profiling requires {missing}, which this process does not have")]
     Capabilities { missing: String },
     #[error(
-        "the kernel is locked down for confidentiality, so BPF programs may not read kernel memory; \
-         boot with `lockdown=integrity` or without lockdown"
+        "the kernel is locked down for confidentiality, so BPF programs may not read kernel memory"
     )]
     LockedDown,
+}
+
+impl PreflightError {
+    pub(crate) fn fix(&self) -> String {
+        match self {
+            Self::Status(_) => "mount /proc".to_owned(),
+            Self::Capabilities { .. } => {
+                format!("run it as root, or give it the capabilities ({CHANGE_CAPABILITIES})")
+            }
+            Self::LockedDown => "boot with `lockdown=integrity` or without lockdown".to_owned(),
+        }
+    }
 }
 
 /// Where a process gets its capabilities from.

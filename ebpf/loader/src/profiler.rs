@@ -59,8 +59,17 @@ pub struct Settings {
     pub context_parts: u32,
 }
 
+/// The text ends with the fix, if it is known.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+#[error("{failure}{}", fix_of(.failure))]
+pub struct StartError {
+    #[source]
+    pub failure: StartFailure,
+}
+
+/// Why profiling cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartFailure {
     #[error(transparent)]
     Preflight(#[from] PreflightError),
     #[error(transparent)]
@@ -73,10 +82,39 @@ pub enum StartError {
     SideBand(#[from] SideBandError),
     #[error(transparent)]
     Events(#[from] EventsError),
-    #[error("failed to read the PID namespace of this process: {0}; mount /proc")]
-    Namespace(std::io::Error),
+    #[error("failed to read the PID namespace of this process: {0}")]
+    Namespace(#[source] std::io::Error),
     #[error("failed to start the unwind table thread: {0}")]
-    Thread(std::io::Error),
+    Thread(#[source] std::io::Error),
+}
+
+impl StartFailure {
+    pub fn fix(&self) -> Option<String> {
+        match self {
+            Self::Preflight(error) => Some(error.fix()),
+            Self::Btf(error) => error.fix(),
+            Self::Load(error) => error.fix(),
+            Self::SelfTest(error) => error.fix(),
+            Self::SideBand(error) => error.fix(),
+            Self::Events(error) => error.fix(),
+            Self::Namespace(_) => Some("mount /proc".to_owned()),
+            Self::Thread(_) => None,
+        }
+    }
+}
+
+fn fix_of(failure: &StartFailure) -> String {
+    failure
+        .fix()
+        .map_or_else(String::new, |fix| format!("; {fix}"))
+}
+
+impl<E: Into<StartFailure>> From<E> for StartError {
+    fn from(error: E) -> Self {
+        Self {
+            failure: error.into(),
+        }
+    }
 }
 
 /// Everything except the perf events: it does not sample yet.
@@ -177,7 +215,7 @@ impl Loaded {
     pub fn new(settings: &Settings, on_opened: Option<OnOpened>) -> Result<Self, StartError> {
         preflight::check(settings.is_sidecar)?;
         let namespace = settings.is_sidecar.then(Namespace::own).transpose();
-        let namespace = namespace.map_err(StartError::Namespace)?;
+        let namespace = namespace.map_err(StartFailure::Namespace)?;
         let layout = btf::kernel_layout()?;
         let sizes = Sizes {
             table_bytes: settings.table_bytes,
@@ -227,7 +265,7 @@ impl Loaded {
             interpreters: FileMap::new(programs.interpreters),
             contexts: FileMap::new(programs.executable_contexts),
         };
-        let tables = Tables::start(parts, on_opened, low_priority).map_err(StartError::Thread)?;
+        let tables = Tables::start(parts, on_opened, low_priority).map_err(StartFailure::Thread)?;
         let parts = Parts {
             records: programs.records,
             counters: programs.counters,

@@ -83,7 +83,7 @@ pub enum LoadError {
     Object(ProgramLoadError),
     #[error(
         "failed to create the BPF maps: before Linux 5.11 they count as locked memory, which is limited to {limit} bytes \
-         for this process; raise the limit (`ulimit -l unlimited`, systemd: `LimitMEMLOCK=infinity`)"
+         for this process"
     )]
     LockedMemory { limit: u64 },
     #[error("failed to load the BPF program `{name}`: {error}")]
@@ -99,8 +99,27 @@ pub enum LoadError {
     Cpus(std::io::Error),
     #[error("failed to map the memory shared with the BPF programs: {0}")]
     Memory(std::io::Error),
-    #[error("failed to detect the user address range: {0}; mount /proc")]
+    #[error("failed to detect the user address range: {0}")]
     Addresses(std::io::Error),
+}
+
+impl LoadError {
+    pub(crate) fn fix(&self) -> Option<String> {
+        match self {
+            Self::Btf(error) => error.fix(),
+            Self::LockedMemory { .. } => Some(
+                "raise the limit (`ulimit -l unlimited`, systemd: `LimitMEMLOCK=infinity`)"
+                    .to_owned(),
+            ),
+            Self::Addresses(_) => Some("mount /proc".to_owned()),
+            Self::Object(_)
+            | Self::Program { .. }
+            | Self::Missing(_)
+            | Self::Map { .. }
+            | Self::Cpus(_)
+            | Self::Memory(_) => None,
+        }
+    }
 }
 
 /// The loaded programs and their maps.

@@ -72,6 +72,10 @@ impl Requirement {
     }
 }
 
+/// The fix of errors without their own.
+const UNKNOWN_FIX: &str = "see the other lines; if they are all ok, look for seccomp or a security module that refuses \
+    bpf() or perf_event_open()";
+
 const NOTHING_IS_PROFILED: &str = "nothing on this host can be profiled";
 
 /// The requirements checked in files; `/` is the root except in tests.
@@ -182,22 +186,10 @@ fn of_trial(trial: Result<Trial, StartError>, time: Duration) -> Requirement {
                 time.as_millis()
             ),
         ),
-        Err(error) => {
-            let (found, fix) = with_fix(&error.to_string());
-            Requirement::met(NAME, found).prevents(NOTHING_IS_PROFILED, fix)
+        Err(StartError { failure }) => {
+            let fix = failure.fix().unwrap_or_else(|| UNKNOWN_FIX.to_owned());
+            Requirement::met(NAME, failure.to_string()).prevents(NOTHING_IS_PROFILED, fix)
         }
-    }
-}
-
-/// Splits an error into the problem and its fix, which comes last.
-fn with_fix(error: &str) -> (String, String) {
-    match error.rsplit_once("; ") {
-        Some((found, fix)) => (found.to_owned(), fix.to_owned()),
-        None => (
-            error.to_owned(),
-            "see the other lines; if they are all ok, look for seccomp or a security module that refuses bpf() or perf_event_open()"
-                .to_owned(),
-        ),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::identify::{Identifier, IdentifyError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SelfTestError {
-    #[error("cannot read /proc/self/maps: {0}; mount /proc")]
+    #[error("cannot read /proc/self/maps: {0}")]
     Maps(#[from] std::io::Error),
     #[error(transparent)]
     Identify(#[from] IdentifyError),
@@ -24,6 +24,16 @@ pub enum SelfTestError {
         wrong: usize,
         first: u64,
     },
+}
+
+impl SelfTestError {
+    pub(crate) fn fix(&self) -> Option<String> {
+        match self {
+            Self::Maps(_) => Some("mount /proc".to_owned()),
+            Self::Identify(IdentifyError::Load(error)) => error.fix(),
+            Self::Identify(_) | Self::Differs { .. } => None,
+        }
+    }
 }
 
 struct Line {
