@@ -27,8 +27,8 @@ pub fn violations(workspace: &Workspace) -> Result<Vec<String>> {
         let product = product(package, &files);
         for dependency in &package.dependencies {
             let name = dependency.name.as_str();
-            used.insert(name);
             let written = dependency.rename.as_deref().unwrap_or(name);
+            used.insert(written);
             let written = written.replace('-', "_");
             if NEEDED.iter().any(|(needed, _)| *needed == name) {
                 continue;

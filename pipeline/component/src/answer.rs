@@ -7,7 +7,7 @@ use crate::{Outcome, Reason};
 /// Accepted, or the refusal.
 pub type Answer = Result<(), Refusal>;
 
-/// Why a batch was refused, and how the sender must react.
+/// Why a batch was refused, and how the sender must react. Senders in other processes get the text of the reason only.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The same batch may be accepted later, not before `after` if given.
