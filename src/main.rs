@@ -5,6 +5,7 @@ mod commands;
 mod notify;
 mod panics;
 mod privileges;
+mod sandbox;
 mod signals;
 mod stderr;
 mod watch;

@@ -230,6 +230,54 @@ fn a_wrong_configuration_changes_nothing() {
 }
 
 #[test]
+fn the_sandbox_outlasts_reloads() {
+    let destination = Destination::new(Mode::Take);
+    let (open, closed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let sent = ("otlp_grpc", to(&destination, ""));
+    let with_file = |id, folder: &TempDir| {
+        let file = folder.path().join(id).join("profiles.jsonl");
+        let settings = format!("{{path: {}, create_directory: true}}", path(&file));
+        (file, settings)
+    };
+    let (first, first_settings) = with_file("first", &open);
+    let (second, second_settings) = with_file("second", &open);
+    let (_, foreign_settings) = with_file("foreign", &closed);
+    let files = |settings| config(&[sent.clone(), ("file", settings)], "");
+
+    let rig = Rig::start(&files(first_settings.clone()));
+    let status = fs::read_to_string(format!("/proc/{}/status", rig.child.id())).unwrap();
+    assert!(status.contains("Seccomp:\t2"), "{status}");
+    let lifted = config(
+        &[sent.clone(), ("file", first_settings)],
+        "sandbox: {landlock: false}",
+    );
+    let mut refused = vec![(lifted, "`service::sandbox` has changed")];
+    if rig.count("Landlock: no programs are started") == 1 {
+        refused.push((files(foreign_settings), "which Landlock denies"));
+    } else {
+        skip("no Landlock in this kernel");
+    }
+    for (number, (text, expected)) in refused.iter().enumerate() {
+        rig.write(&format!("refused-{number}"), text);
+        rig.signal("-HUP");
+        rig.wait_for(REFUSED, number + 1);
+        let output = rig.output();
+        assert!(output.contains(expected), "{expected}: {output}");
+    }
+    // Below the directory that was there at the start.
+    rig.client().send(&profiles(2)).unwrap();
+    rig.write("moved", &files(second_settings));
+    rig.signal("-HUP");
+    rig.wait_for(RELOADED, 1);
+    rig.client().send(&profiles(3)).unwrap();
+    rig.stop();
+    assert_eq!(destination.samples(), 5);
+    for file in [first, second] {
+        assert_ne!(fs::metadata(file).unwrap().len(), 0);
+    }
+}
+
+#[test]
 fn a_config_map_that_is_swapped_is_noticed() {
     let [first, second] = [(), ()].map(|()| Destination::new(Mode::Take));
     let watched = |destination| {

@@ -15,7 +15,7 @@ use super::print::{print_text, print_value};
 use super::run::{in_runtime, load_or_built_in};
 use super::{CommandError, load};
 use crate::cli::{Configuration, Doctor, Format};
-use crate::privileges;
+use crate::{privileges, sandbox};
 
 /// For all checks of one component. Network checks time out after four seconds; the rest is local work on a host that
 /// may be busy.
@@ -37,6 +37,10 @@ pub fn doctor(doctor: Doctor, configuration: &Configuration) -> Result<ExitCode,
         };
         let mut found = graph.check(LIMIT).await;
         found.push(metrics);
+        found.push(ComponentChecks {
+            component: "service::sandbox".to_owned(),
+            checks: sandbox::check(&loaded.document),
+        });
         Ok(found)
     })?;
     match doctor.json {

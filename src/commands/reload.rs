@@ -10,11 +10,13 @@ use super::load::Loaded;
 use super::run::load_or_built_in;
 use crate::cli::Configuration;
 use crate::privileges::Dropped;
+use crate::sandbox::Sandbox;
 use crate::watch::Watcher;
 
 pub struct Reloader {
     configuration: Configuration,
     dropped: Dropped,
+    sandbox: Sandbox,
     metrics: Metrics,
     /// With `service::reload::watch`.
     watcher: Option<Watcher>,
@@ -39,12 +41,18 @@ pub enum Outcome {
 // === impl Reloader ===
 
 impl Reloader {
-    pub fn new(configuration: &Configuration, dropped: Dropped, meter: &Meter) -> Self {
+    pub fn new(
+        configuration: &Configuration,
+        dropped: Dropped,
+        sandbox: Sandbox,
+        meter: &Meter,
+    ) -> Self {
         let metrics = Metrics::new(meter);
         metrics.succeeded();
         Self {
             configuration: configuration.clone(),
             dropped,
+            sandbox,
             metrics,
             watcher: None,
         }
@@ -101,12 +109,14 @@ impl Reloader {
             .await
             .map_err(|error| CommandError::Runtime(format!("failed to load: {error}")))??;
         let missing = self.dropped.missing(loaded.document.capabilities());
-        match missing.bits() {
-            0 => Ok(loaded),
-            _ => Err(CommandError::Configuration(format!(
+        if !missing.is_empty() {
+            return Err(CommandError::Configuration(format!(
                 "the new configuration needs {missing}, which profcol dropped when it started, as its configuration did not need it then: restart profcol"
-            ))),
+            )));
         }
+        let admitted = self.sandbox.admits(&loaded.document);
+        admitted.map_err(|missing| CommandError::Configuration(missing.to_string()))?;
+        Ok(loaded)
     }
 
     fn refused(&self, report: &str) -> Outcome {

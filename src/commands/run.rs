@@ -12,9 +12,9 @@ use super::load::{self, Loaded};
 use super::reload::{Outcome, Reloader};
 use crate::cli::Configuration;
 use crate::notify::Notifier;
-use crate::privileges;
 use crate::signals::{Request, Signals};
 use crate::stderr::print;
+use crate::{privileges, sandbox};
 
 /// The default configuration.
 const BUILT_IN: &str = include_str!("../../config-examples/laptop.yaml");
@@ -43,9 +43,15 @@ pub fn run(configuration: &Configuration) -> Result<(), CommandError> {
         .map_err(|error| CommandError::Configuration(error.to_string()))?;
     loaded.log_notes();
     let dropped = privileges::keep(loaded.document.capabilities());
+    let sandbox = sandbox::enter(&loaded.document);
     let mut session = Session {
         notifier: Notifier::from_environment(),
-        reloader: Some(Reloader::new(configuration, dropped, &telemetry.meter)),
+        reloader: Some(Reloader::new(
+            configuration,
+            dropped,
+            sandbox,
+            &telemetry.meter,
+        )),
         ..Session::default()
     };
     if is_built_in {

@@ -66,9 +66,10 @@ impl Config for DebugConfig {
 }
 
 impl DebugConfig {
-    pub(super) fn writes_files(&self) -> bool {
-        let is_file = |path: &String| !matches!(path.as_str(), "stdout" | "stderr");
-        self.output_paths.iter().any(is_file)
+    /// The files among `output_paths`.
+    pub(super) fn files(&self) -> impl Iterator<Item = &String> {
+        let paths = self.output_paths.iter();
+        paths.filter(|path| !matches!(path.as_str(), "stdout" | "stderr"))
     }
 
     pub(super) fn delivery(&self) -> Delivery {

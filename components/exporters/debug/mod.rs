@@ -8,13 +8,14 @@ mod sampling;
 mod tests;
 mod text;
 
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use async_trait::async_trait;
 use profcol_component::{
     Batch, BuildContext, BuildError, Capabilities, Delivered, Delivery, Exporter, Factory, Refusal,
-    Stability, StartError,
+    Stability, StartError, files,
 };
 use profcol_config::ComponentId;
 use profcol_profile::Profiles;
@@ -39,10 +40,17 @@ impl Factory for Debug {
     type Component = dyn Exporter;
 
     fn capabilities(config: &DebugConfig) -> Capabilities {
-        match config.writes_files() {
-            true => Capabilities::DAC_OVERRIDE,
-            false => Capabilities::NONE,
+        match config.files().next() {
+            Some(_) => Capabilities::DAC_OVERRIDE,
+            None => Capabilities::NONE,
         }
+    }
+
+    fn writes(config: &DebugConfig) -> Vec<PathBuf> {
+        config
+            .files()
+            .map(|path| files::directory_of(path))
+            .collect()
     }
 
     fn build(

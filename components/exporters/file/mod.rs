@@ -12,6 +12,7 @@ mod record_file;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -57,6 +58,10 @@ impl Factory for File {
 
     fn capabilities(_: &FileConfig) -> Capabilities {
         Capabilities::DAC_OVERRIDE
+    }
+
+    fn writes(config: &FileConfig) -> Vec<PathBuf> {
+        vec![profcol_component::files::directory_of(&config.path)]
     }
 
     fn build(config: &FileConfig, context: &BuildContext) -> Result<Box<dyn Exporter>, BuildError> {

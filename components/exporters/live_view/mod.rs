@@ -9,6 +9,7 @@ mod questions;
 mod reply;
 mod service;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,7 +18,8 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use profcol_component::{
     Batch, BuildContext, BuildError, Capabilities, Check, Delivered, Delivery, Exporter, Factory,
-    Gauge, Handles, Listening, RecentLog, Refusal, RunError, Stability, StartError, Stop, place,
+    Gauge, Handles, Listening, RecentLog, Refusal, RunError, Stability, StartError, Stop, files,
+    place,
 };
 use profcol_history::{Extent, Flush, History, Limits, Recent};
 use profcol_net::auth::ServerAuth;
@@ -77,6 +79,14 @@ impl Factory for LiveView {
             needed |= Capabilities::DAC_OVERRIDE;
         }
         needed
+    }
+
+    fn writes(config: &LiveViewConfig) -> Vec<PathBuf> {
+        let archive = config.archive().map(|archive| archive.directory);
+        let socket = config
+            .page
+            .then(|| files::socket_directory(&config.endpoint));
+        archive.into_iter().chain(socket.flatten()).collect()
     }
 
     fn build(

@@ -81,6 +81,10 @@ impl Factory for Padata {
         Capabilities::DAC_OVERRIDE
     }
 
+    fn writes(config: &PadataConfig) -> Vec<PathBuf> {
+        vec![PathBuf::from(&config.storage_path)]
+    }
+
     fn build(
         config: &PadataConfig,
         context: &BuildContext,

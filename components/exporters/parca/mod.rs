@@ -16,7 +16,7 @@ mod tests;
 mod token;
 mod write_stream;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -88,6 +88,14 @@ impl Factory for Parca {
             needed |= Capabilities::DAC_OVERRIDE;
         }
         needed
+    }
+
+    fn writes(config: &ParcaConfig) -> Vec<PathBuf> {
+        let directory = &config.debuginfo.state_directory;
+        match directory.is_empty() {
+            true => Vec::new(),
+            false => vec![PathBuf::from(directory)],
+        }
     }
 
     fn build(

@@ -23,7 +23,7 @@ mod tests;
 mod write_queue;
 
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,6 +107,10 @@ impl Factory for PprofFile {
 
     fn capabilities(_: &PprofFileConfig) -> Capabilities {
         Capabilities::DAC_OVERRIDE
+    }
+
+    fn writes(config: &PprofFileConfig) -> Vec<PathBuf> {
+        vec![PathBuf::from(&config.directory)]
     }
 
     fn build(

@@ -4,7 +4,7 @@ mod config;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -53,6 +53,10 @@ impl Factory for ProfileFile {
     const IS_EXCLUSIVE: bool = true;
     type Config = ProfileFileConfig;
     type Component = dyn Exporter;
+
+    fn writes(config: &ProfileFileConfig) -> Vec<PathBuf> {
+        vec![files::directory_of(&config.path)]
+    }
 
     fn build(
         config: &ProfileFileConfig,

@@ -4,6 +4,7 @@ mod config;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -29,6 +30,10 @@ impl Factory for FileStorage {
 
     fn capabilities(_: &FileStorageConfig) -> Capabilities {
         Capabilities::DAC_OVERRIDE
+    }
+
+    fn writes(config: &FileStorageConfig) -> Vec<PathBuf> {
+        vec![PathBuf::from(&config.directory)]
     }
 
     fn build(

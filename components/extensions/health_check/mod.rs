@@ -5,6 +5,7 @@ mod health;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use parking_lot::Mutex;
 use profcol_component::{
     BuildContext, BuildError, Capabilities, Check, Extension, Factory, Listening, RunError,
-    Stability, StartError, Stop,
+    Stability, StartError, Stop, files,
 };
 use profcol_net::grpc::Status;
 use profcol_net::{HttpRequest, HttpServer, HttpService, Transport, response};
@@ -46,6 +47,12 @@ impl Factory for HealthCheck {
 
     fn capabilities(config: &HealthCheckConfig) -> Capabilities {
         Capabilities::to_listen(&config.endpoint)
+    }
+
+    fn writes(config: &HealthCheckConfig) -> Vec<PathBuf> {
+        files::socket_directory(&config.endpoint)
+            .into_iter()
+            .collect()
     }
 
     fn build(

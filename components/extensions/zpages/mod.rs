@@ -5,6 +5,7 @@ mod pages;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use parking_lot::Mutex;
 use profcol_component::{
     BuildContext, BuildError, Capabilities, Check, Extension, Factory, Listening, RunError,
-    Stability, StartError, Stop,
+    Stability, StartError, Stop, files,
 };
 use profcol_net::grpc::Status;
 use profcol_net::{AllowedHosts, HttpRequest, HttpServer, HttpService, guarded, response};
@@ -46,6 +47,12 @@ impl Factory for ZPages {
 
     fn capabilities(config: &ZPagesConfig) -> Capabilities {
         Capabilities::to_listen(&config.endpoint)
+    }
+
+    fn writes(config: &ZPagesConfig) -> Vec<PathBuf> {
+        files::socket_directory(&config.endpoint)
+            .into_iter()
+            .collect()
     }
 
     fn build(

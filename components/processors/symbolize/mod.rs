@@ -96,6 +96,12 @@ impl Factory for SymbolizeProcessor {
         Capabilities::SYS_PTRACE | Capabilities::SYSLOG | cache
     }
 
+    fn writes(config: &SymbolizeConfig) -> Vec<PathBuf> {
+        let debuginfod = config.debuginfod.as_ref();
+        let directory = debuginfod.map(|it| PathBuf::from(&it.cache_directory));
+        directory.into_iter().collect()
+    }
+
     fn build(
         config: &SymbolizeConfig,
         context: &BuildContext,

@@ -50,6 +50,14 @@ pub enum AnswerWhen {
     Delivered,
 }
 
+impl Protocols {
+    pub(super) fn endpoints(&self) -> impl Iterator<Item = &str> {
+        let grpc = self.grpc.as_ref().map(|grpc| grpc.endpoint.as_str());
+        let http = self.http.as_ref().map(|http| http.endpoint.as_str());
+        grpc.into_iter().chain(http)
+    }
+}
+
 impl Config for OtlpConfig {
     fn validate(&self, problems: &mut Problems) {
         if self.protocols.grpc.is_none() && self.protocols.http.is_none() {

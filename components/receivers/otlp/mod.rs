@@ -10,13 +10,14 @@ mod http;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use profcol_admission::Admission;
 use profcol_component::{
     BuildContext, BuildError, Capabilities, Check, Factory, Listening, Output, Receiver, RunError,
-    Stability, StartError, Stop,
+    Stability, StartError, Stop, files,
 };
 use profcol_net::auth::ServerAuth;
 use profcol_net::{BoundAddr, GrpcServer, HttpServer, ServerError, Transport};
@@ -47,15 +48,15 @@ impl Factory for Otlp {
     type Component = dyn Receiver;
 
     fn capabilities(config: &OtlpConfig) -> Capabilities {
-        let config::Protocols { grpc, http } = &config.protocols;
-        let endpoints = [
-            grpc.as_ref().map(|grpc| &grpc.endpoint),
-            http.as_ref().map(|http| &http.endpoint),
-        ];
-        let needed = endpoints.into_iter().flatten();
-        needed.fold(Capabilities::NONE, |needed, endpoint| {
+        let endpoints = config.protocols.endpoints();
+        endpoints.fold(Capabilities::NONE, |needed, endpoint| {
             needed | Capabilities::to_listen(endpoint)
         })
+    }
+
+    fn writes(config: &OtlpConfig) -> Vec<PathBuf> {
+        let endpoints = config.protocols.endpoints();
+        endpoints.filter_map(files::socket_directory).collect()
     }
 
     fn build(config: &OtlpConfig, context: &BuildContext) -> Result<Box<dyn Receiver>, BuildError> {

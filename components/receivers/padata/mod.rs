@@ -83,6 +83,13 @@ impl Factory for Padata {
         Capabilities::DAC_OVERRIDE | Capabilities::SYS_PTRACE
     }
 
+    fn writes(config: &PadataConfig) -> Vec<PathBuf> {
+        let moved = (!config.move_to.is_empty()).then(|| PathBuf::from(&config.move_to));
+        std::iter::once(PathBuf::from(&config.storage_path))
+            .chain(moved)
+            .collect()
+    }
+
     fn build(
         config: &PadataConfig,
         context: &BuildContext,

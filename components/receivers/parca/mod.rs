@@ -4,13 +4,14 @@ mod config;
 mod debuginfo;
 mod service;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use profcol_admission::Admission;
 use profcol_component::{
     BuildContext, BuildError, Capabilities, Check, Factory, Output, Receiver, RunError, Stability,
-    StartError, Stop,
+    StartError, Stop, files,
 };
 use profcol_net::auth::{ClientAuth, ServerAuth};
 use profcol_net::{ClientError, GrpcClient, GrpcServer};
@@ -48,6 +49,12 @@ impl Factory for Parca {
             Capabilities::to_connect(&upstream.endpoint)
         });
         Capabilities::to_listen(&config.server.endpoint) | upstream
+    }
+
+    fn writes(config: &ParcaConfig) -> Vec<PathBuf> {
+        files::socket_directory(&config.server.endpoint)
+            .into_iter()
+            .collect()
     }
 
     fn build(

@@ -5,6 +5,8 @@
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
 
+use crate::files;
+
 /// A set of capabilities, with the kernel's bit numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities(u64);
@@ -45,8 +47,8 @@ impl Capabilities {
         let port = endpoint.rsplit_once(':').map(|(_, port)| port.parse());
         match port {
             Some(Ok(1..1024u16)) => Self::NET_BIND_SERVICE,
-            Some(Ok(_)) => Self::NONE,
-            Some(Err(_)) | None => Self::DAC_OVERRIDE,
+            _ if files::is_unix_socket(endpoint) => Self::DAC_OVERRIDE,
+            _ => Self::NONE,
         }
     }
 

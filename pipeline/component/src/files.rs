@@ -6,7 +6,7 @@
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub const FILE_MODE: u32 = 0o640;
 pub const DIRECTORY_MODE: u32 = 0o750;
@@ -29,6 +29,27 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     let mut options = options();
     let opened = options.write(true).create(true).truncate(true).open(path);
     opened?.write_all(content.as_ref())
+}
+
+/// The directory in which a file with this path is created; of several, if `path` has a `*`.
+pub fn directory_of(path: &str) -> PathBuf {
+    let fixed = path.split('*').next().unwrap_or_default();
+    match fixed.rfind('/') {
+        Some(end) => PathBuf::from(&fixed[..=end]),
+        None => PathBuf::from("."),
+    }
+}
+
+/// The directory in which a listener on `endpoint` creates its Unix socket.
+pub fn socket_directory(endpoint: &str) -> Option<PathBuf> {
+    let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
+    is_unix_socket(endpoint).then(|| directory_of(path))
+}
+
+/// Whether `endpoint` is the path of a Unix socket, not `host:port`.
+pub(crate) fn is_unix_socket(endpoint: &str) -> bool {
+    let port = endpoint.rsplit_once(':').map(|(_, port)| port);
+    port.is_none_or(|port| port.parse::<u16>().is_err())
 }
 
 #[cfg(test)]
@@ -57,6 +78,30 @@ mod tests {
             // The umask may clear more bits.
             assert_eq!(found & 0o7777 & !mode, 0, "{}: {found:o}", path.display());
             assert_eq!(found & 0o700, mode & 0o700, "{}: {found:o}", path.display());
+        }
+    }
+
+    #[test]
+    fn knows_the_directory_of_a_path() {
+        for (path, expected) in [
+            ("/var/lib/a.json", "/var/lib/"),
+            ("/var/lib/*/a.json", "/var/lib/"),
+            ("/var/lib/host-*.json", "/var/lib/"),
+            ("a.json", "."),
+        ] {
+            assert_eq!(directory_of(path), Path::new(expected), "{path}");
+        }
+        for (endpoint, expected) in [
+            ("localhost:4317", None),
+            ("[::1]:4317", None),
+            ("unix:///run/profcol/otlp.sock", Some("/run/profcol/")),
+            ("/run/profcol/otlp.sock", Some("/run/profcol/")),
+        ] {
+            assert_eq!(
+                socket_directory(endpoint).as_deref(),
+                expected.map(Path::new),
+                "{endpoint}"
+            );
         }
     }
 }

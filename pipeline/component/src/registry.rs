@@ -11,6 +11,7 @@ use std::any::{Any, TypeId};
 use std::collections::{BTreeSet, HashMap};
 use std::error::Error;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -41,6 +42,11 @@ pub trait Factory: 'static {
         Capabilities::NONE
     }
 
+    /// Directories below which the component creates, changes or deletes files. With Landlock, all others are read-only.
+    fn writes(_: &Self::Config) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
     /// Creates the component without opening or starting anything: `profcol validate` builds too.
     fn build(
         config: &Self::Config,
@@ -57,6 +63,7 @@ pub struct Entry<C: ?Sized> {
     /// The JSON Schema of its configuration.
     pub schema: fn() -> serde_json::Value,
     pub capabilities: fn(&dyn AnyConfig) -> Capabilities,
+    pub writes: fn(&dyn AnyConfig) -> Vec<PathBuf>,
     /// Checks, decodes and validates a configuration; `None` on problems.
     pub load: fn(&Node, &mut Problems) -> Option<Box<dyn AnyConfig>>,
     pub build: fn(&dyn AnyConfig, &BuildContext) -> Result<Box<C>, BuildError>,
@@ -159,6 +166,10 @@ pub const fn entry<F: Factory>() -> Entry<F::Component> {
         capabilities: |config| {
             let config = config.as_any().downcast_ref::<F::Config>();
             config.map_or(Capabilities::NONE, F::capabilities)
+        },
+        writes: |config| {
+            let config = config.as_any().downcast_ref::<F::Config>();
+            config.map_or_else(Vec::new, F::writes)
         },
         load: |node, problems| {
             let config: F::Config = profcol_config::load(node, problems)?;

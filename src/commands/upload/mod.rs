@@ -18,7 +18,7 @@ use self::reasons::Reasons;
 use super::run::{Session, in_runtime, serve};
 use super::{CommandError, load};
 use crate::cli::{Configuration, Server, Upload};
-use crate::privileges;
+use crate::{privileges, sandbox};
 
 /// Their log targets are silenced: `Reasons` reports failures instead, knowing that files are kept.
 const SILENT: &[&str] = &["profcol_engine::sender", "profcol::commands::run"];
@@ -51,6 +51,7 @@ pub fn upload(command: &Upload, configuration: &Configuration) -> Result<(), Com
     )
     .map_err(|error| CommandError::Configuration(error.to_string()))?;
     privileges::keep(loaded.document.capabilities());
+    sandbox::enter(&loaded.document);
     let progress = Progress::new(&telemetry.meter, &before);
     let served = in_runtime(async {
         tokio::select! {

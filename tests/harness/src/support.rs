@@ -72,7 +72,7 @@ pub fn is_root() -> bool {
     status.is_ok_and(|status| status.lines().any(|line| line.starts_with("Uid:\t0\t0")))
 }
 
-/// Checks that each thread of a process has exactly these capabilities and cannot gain others.
+/// Checks that each thread of a process has exactly these capabilities, cannot gain others, and has a seccomp filter.
 #[track_caller]
 pub fn check_privileges(pid: u32, expected: u64) {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it starts");
@@ -93,9 +93,10 @@ pub fn check_privileges(pid: u32, expected: u64) {
             "CapInh",
             "CapAmb",
             "NoNewPrivs",
+            "Seccomp",
         ]
         .map(field);
-        let wanted = [expected, expected, expected, 0, 0, 1];
+        let wanted = [expected, expected, expected, 0, 0, 1, 2];
         assert_eq!(found, wanted, "{status}");
     }
 }

@@ -12,6 +12,7 @@ mod tests;
 
 use std::collections::HashSet;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use profcol_component::{
@@ -52,6 +53,7 @@ pub struct Service {
     pub telemetry: TelemetrySettings,
     pub shutdown_timeout: Duration,
     pub reload: ReloadSettings,
+    pub sandbox: SandboxSettings,
 }
 
 #[derive(Clone, Debug)]
@@ -74,6 +76,8 @@ struct ServiceSettings {
     shutdown_timeout: Duration,
     /// Reload of the configuration while running.
     reload: ReloadSettings,
+    /// Restrictions of this process.
+    sandbox: SandboxSettings,
 }
 
 /// Reload of the configuration while running. `SIGHUP` always reloads it.
@@ -84,6 +88,17 @@ pub struct ReloadSettings {
     pub watch: bool,
     /// Maximum time in which replaced and removed components deliver what they hold; what is left is dropped and counted.
     pub drain_timeout: Duration,
+}
+
+/// Restrictions of this process, so that an exploited bug can do little. A kernel without them is no error.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize, PartialEq, Eq)]
+#[serde(default)]
+pub struct SandboxSettings {
+    /// Deny system calls that profcol does not need: it starts no programs, and changes no namespaces, users or other processes.
+    pub seccomp: bool,
+    /// Deny changes of files outside of the directories that the configuration names. Not used with components that read other
+    /// processes, as profiling this host does: the kernel would deny that, too.
+    pub landlock: bool,
 }
 
 /// A pipeline: batches go from the receivers through the processors, in this order, to every exporter.
@@ -171,22 +186,44 @@ impl Document {
 
     /// The capabilities needed by the components in use and by the process itself.
     pub fn capabilities(&self) -> Capabilities {
+        let mut needed = Capabilities::DAC_READ_SEARCH | self.service.telemetry.capabilities();
+        self.for_each_used(|component| needed |= component.capabilities());
+        needed
+    }
+
+    /// Directories below which the components in use and the log change files.
+    pub fn writes(&self) -> Vec<PathBuf> {
+        let mut directories = self.service.telemetry.logs.directories();
+        self.for_each_used(|component| directories.extend(component.writes()));
+        directories
+    }
+
+    fn for_each_used(&self, mut visit: impl FnMut(&dyn Needs)) {
         let Service {
             extensions,
             pipelines,
-            telemetry,
             ..
         } = &self.service;
         let in_pipelines = |of: fn(&Pipeline) -> &[ComponentId]| {
             let ids = pipelines.iter().flat_map(of);
             ids.collect::<HashSet<_>>()
         };
-        Capabilities::DAC_READ_SEARCH
-            | telemetry.capabilities()
-            | used(&self.extensions, &extensions.iter().collect())
-            | used(&self.receivers, &in_pipelines(|it| &it.receivers))
-            | used(&self.processors, &in_pipelines(|it| &it.processors))
-            | used(&self.exporters, &in_pipelines(|it| &it.exporters))
+        used(&self.extensions, &extensions.iter().collect(), &mut visit);
+        used(
+            &self.receivers,
+            &in_pipelines(|it| &it.receivers),
+            &mut visit,
+        );
+        used(
+            &self.processors,
+            &in_pipelines(|it| &it.processors),
+            &mut visit,
+        );
+        used(
+            &self.exporters,
+            &in_pipelines(|it| &it.exporters),
+            &mut visit,
+        );
     }
 
     /// Deprecated names in use, for the log.
@@ -200,12 +237,31 @@ impl Document {
     }
 }
 
-/// The capabilities of the components with these ids.
-fn used<C: ?Sized>(declared: &[Declared<C>], ids: &HashSet<&ComponentId>) -> Capabilities {
-    let used = declared.iter().filter(|it| ids.contains(&it.id));
-    used.fold(Capabilities::NONE, |all, Declared { entry, config, .. }| {
-        all | (entry.capabilities)(&**config)
-    })
+/// What a component of any kind needs from the system.
+trait Needs {
+    fn capabilities(&self) -> Capabilities;
+    fn writes(&self) -> Vec<PathBuf>;
+}
+
+impl<C: ?Sized> Needs for Declared<C> {
+    fn capabilities(&self) -> Capabilities {
+        (self.entry.capabilities)(&*self.config)
+    }
+
+    fn writes(&self) -> Vec<PathBuf> {
+        (self.entry.writes)(&*self.config)
+    }
+}
+
+/// Visits the components with these ids.
+fn used<C: ?Sized>(
+    declared: &[Declared<C>],
+    ids: &HashSet<&ComponentId>,
+    visit: &mut impl FnMut(&dyn Needs),
+) {
+    for component in declared.iter().filter(|it| ids.contains(&it.id)) {
+        visit(component);
+    }
 }
 
 fn deprecated<C: ?Sized>(kind: Kind, declared: &[Declared<C>], found: &mut Vec<String>) {
@@ -331,6 +387,7 @@ fn service(node: Option<&Node>, problems: &mut Problems) -> Service {
         telemetry,
         shutdown_timeout,
         reload,
+        sandbox,
     } = settings.unwrap_or_default();
     Service {
         extensions,
@@ -338,6 +395,7 @@ fn service(node: Option<&Node>, problems: &mut Problems) -> Service {
         telemetry,
         shutdown_timeout,
         reload,
+        sandbox,
     }
 }
 
@@ -434,6 +492,7 @@ impl Default for ServiceSettings {
             telemetry: TelemetrySettings::default(),
             shutdown_timeout: Duration::from_secs(30),
             reload: ReloadSettings::default(),
+            sandbox: SandboxSettings::default(),
         }
     }
 }
@@ -443,6 +502,15 @@ impl Default for ReloadSettings {
         Self {
             watch: false,
             drain_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Default for SandboxSettings {
+    fn default() -> Self {
+        Self {
+            seccomp: true,
+            landlock: true,
         }
     }
 }

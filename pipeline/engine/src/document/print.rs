@@ -52,6 +52,7 @@ impl Document {
             telemetry: service.telemetry.clone(),
             shutdown_timeout: service.shutdown_timeout,
             reload: service.reload.clone(),
+            sandbox: service.sandbox.clone(),
         };
         let mut resolved = serde_json::to_value(settings)?;
         let mut pipelines = Map::new();

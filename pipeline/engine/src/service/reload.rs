@@ -111,10 +111,14 @@ impl Service {
     fn check_reloadable(&self, document: &Document) -> Result<(), ReloadFailure> {
         let telemetry =
             |document: &Document| serde_json::to_value(&document.service.telemetry).ok();
-        match telemetry(&self.graph.document) == telemetry(document) {
-            true => Ok(()),
-            false => Err(ReloadFailure::NeedsRestart("service::telemetry")),
+        let running = &self.graph.document;
+        if telemetry(running) != telemetry(document) {
+            return Err(ReloadFailure::NeedsRestart("service::telemetry"));
         }
+        if running.service.sandbox != document.service.sandbox {
+            return Err(ReloadFailure::NeedsRestart("service::sandbox"));
+        }
+        Ok(())
     }
 
     async fn start_new(

@@ -3,8 +3,9 @@
 //! Collector keys that profcol does not support are refused with a hint (`x-refused`).
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
-use profcol_component::Capabilities;
+use profcol_component::{Capabilities, files};
 use profcol_config::{Config, Duration, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -212,6 +213,15 @@ impl Default for PrometheusReader {
             without_units: true,
             is_default_port: false,
         }
+    }
+}
+
+impl LogSettings {
+    /// The directories of the log files.
+    pub(crate) fn directories(&self) -> Vec<PathBuf> {
+        let paths = self.output_paths.iter();
+        let log_files = paths.filter(|path| !matches!(path.as_str(), "stdout" | "stderr"));
+        log_files.map(|path| files::directory_of(path)).collect()
     }
 }
 

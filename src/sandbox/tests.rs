@@ -1,0 +1,154 @@
+//! Each restriction applies to the calling thread, so each test tries what is forbidden on a thread of its own.
+
+use std::fs;
+use std::io::ErrorKind::PermissionDenied;
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use memmap2::MmapMut;
+use profcol_component::Capabilities;
+use profcol_test_skip::skip;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType, socket};
+use rustix::process::{chroot, getpid, getppid, getuid, test_kill_process};
+use rustix::system::sethostname;
+use rustix::thread::{capabilities, set_capabilities, set_thread_uid};
+
+use super::paths::Landlock;
+use super::seccomp::{self, Profile};
+
+const FORWARDER: Capabilities = Capabilities::NONE;
+
+/// Runs `attempt` on a thread that the filter for `needed` restricts.
+fn under_seccomp<T: Send + 'static>(
+    needed: Capabilities,
+    attempt: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let restricted = thread::spawn(move || {
+        seccomp::restrict(Profile::of(needed)).unwrap();
+        attempt()
+    });
+    restricted.join().unwrap()
+}
+
+/// Runs `attempt` on a thread that may change files only below `directories`.
+fn under_landlock(directories: &[&Path], attempt: impl FnOnce() + Send + 'static) {
+    if !Landlock::is_available() {
+        return skip("no Landlock in this kernel");
+    }
+    let directories = directories.iter().map(PathBuf::from).collect();
+    let restricted = thread::spawn(move || {
+        Landlock::restrict(directories).unwrap();
+        attempt();
+    });
+    restricted.join().unwrap();
+}
+
+fn is_denied<T>(attempt: Result<T, Errno>) -> bool {
+    matches!(attempt, Err(Errno::NOSYS))
+}
+
+#[test]
+fn the_filter_denies_what_profcol_never_does() {
+    let attempts = under_seccomp(FORWARDER, || {
+        let socket = |family| is_denied(socket(family, SocketType::DGRAM, None));
+        let signal = |to| is_denied(test_kill_process(to));
+        let code = MmapMut::map_anon(4096).unwrap().make_exec();
+        let own = capabilities(None).unwrap();
+        [
+            ("a program", Command::new("/bin/true").status().is_err()),
+            ("a packet socket", socket(AddressFamily::PACKET)),
+            ("a socket of another family", socket(AddressFamily::VSOCK)),
+            ("written code", code.is_err()),
+            ("another root", is_denied(chroot("/"))),
+            ("another user", is_denied(set_thread_uid(getuid()))),
+            ("another host name", is_denied(sethostname(b"other"))),
+            ("other capabilities", is_denied(set_capabilities(None, own))),
+            ("a signal to another process", signal(getppid().unwrap())),
+            ("a signal to itself", !signal(getpid())),
+        ]
+    });
+    for (attempt, holds) in attempts {
+        assert!(holds, "{attempt}");
+    }
+}
+
+#[test]
+fn the_filter_lets_profcol_work() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    under_seccomp(FORWARDER, move || {
+        fs::write(&path, "content").unwrap();
+        fs::rename(&path, path.with_extension("new")).unwrap();
+        UnixListener::bind(path.with_extension("sock")).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.set_nodelay(true).unwrap();
+        let names = "localhost:1".to_socket_addrs().unwrap();
+        assert_ne!(names.count(), 0);
+        thread::spawn(|| ()).join().unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async { tokio::time::sleep(Duration::from_millis(1)).await });
+    });
+}
+
+#[test]
+fn a_filter_without_bpf_does_not_include_one_with_it() {
+    let profiler = Capabilities::BPF | Capabilities::PERFMON | Capabilities::SYS_PTRACE;
+    let (profiler, forwarder) = (Profile::of(profiler), Profile::of(FORWARDER));
+    assert!(profiler.includes(forwarder) && profiler.includes(profiler));
+    assert!(!forwarder.includes(profiler));
+    assert!(!forwarder.includes(Profile::of(Capabilities::SYS_PTRACE)));
+}
+
+#[test]
+fn files_change_only_in_the_directories_of_the_configuration() {
+    let (open, closed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let foreign = closed.path().join("file");
+    fs::write(&foreign, "content").unwrap();
+    let own = open.path().join("missing/yet/file");
+    under_landlock(&[&open.path().join("missing")], move || {
+        fs::create_dir_all(own.parent().unwrap()).unwrap();
+        fs::write(&own, "content").unwrap();
+        fs::rename(&own, own.with_extension("new")).unwrap();
+        fs::write("/dev/null", "content").unwrap();
+        assert_eq!(fs::read(&foreign).unwrap(), b"content");
+
+        let beside = foreign.with_extension("new");
+        let program = Command::new("/bin/true").status();
+        for (attempt, result) in [
+            ("a change", fs::write(&foreign, "changed")),
+            ("a new file", fs::write(&beside, "new")),
+            ("a directory", fs::create_dir(&beside)),
+            ("a link", std::os::unix::fs::symlink("/", &beside)),
+            ("a rename", fs::rename(&foreign, &beside)),
+            ("a removal", fs::remove_file(&foreign)),
+            ("a socket", UnixListener::bind(&beside).map(drop)),
+            ("a program", program.map(drop)),
+        ] {
+            let error = result.expect_err(attempt);
+            assert_eq!(error.kind(), PermissionDenied, "{attempt}: {error}");
+        }
+    });
+}
+
+#[test]
+fn landlock_admits_what_is_below_its_directories() {
+    let directory = tempfile::tempdir().unwrap();
+    let inside = directory.path().join("inside");
+    under_landlock(&[&inside], || ());
+    let landlock = thread::spawn({
+        let inside = inside.clone();
+        move || Landlock::restrict(vec![inside])
+    });
+    // A kernel without it was reported above.
+    let Ok(landlock) = landlock.join().unwrap() else {
+        return;
+    };
+    assert!(landlock.admits(&inside) && landlock.admits(&inside.join("deeper")));
+    assert!(!landlock.admits(Path::new("/")) && !landlock.admits(Path::new("/nowhere")));
+}
