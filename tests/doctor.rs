@@ -44,6 +44,9 @@ fn run_doctor(file: &File) -> (Option<i32>, Vec<[String; 3]>, Vec<Value>) {
     (*code, all.iter().map(short).collect(), all)
 }
 
+/// Its checks pass or warn.
+const SANDBOX: &str = "service::sandbox";
+
 #[test]
 fn all_checks_pass_with_reachable_destinations_and_writable_folders() {
     let there = Destination::new(Mode::Take);
@@ -96,10 +99,11 @@ fn reports_each_missing_requirement_with_its_fix() {
             format!("{{directory: '{}'}}", in_the_way.display()),
         ),
     ]);
-    let (code, checks, all) = run_doctor(&config);
+    let (code, _, all) = run_doctor(&config);
     assert_eq!(code, Some(1), "{all:#?}");
-    assert_eq!(checks.len(), 5, "{all:#?}");
-    for check in &all {
+    let of_exporters = all.iter().filter(|it| it["component"] != SANDBOX);
+    assert_eq!(of_exporters.clone().count(), 5, "{all:#?}");
+    for check in of_exporters {
         assert_eq!(check["status"], "fail", "{check}");
         assert!(
             !check["consequence"].as_str().unwrap().is_empty(),
@@ -185,7 +189,7 @@ fn gives_up_on_silent_destinations_and_checks_all_concurrently() {
         .collect();
     let config = forwarder(&exporters);
     let began = Instant::now();
-    let (code, checks, all) = run_doctor(&config);
+    let (code, _, all) = run_doctor(&config);
     // Sequential checks would take 24 seconds.
     assert!(
         began.elapsed() < Duration::from_secs(15),
@@ -193,7 +197,8 @@ fn gives_up_on_silent_destinations_and_checks_all_concurrently() {
         began.elapsed()
     );
     assert_eq!(code, Some(1), "{all:#?}");
-    assert_eq!(checks.len(), 6, "{all:#?}");
+    let failed = all.iter().filter(|it| it["status"] == "fail");
+    assert_eq!(failed.count(), 6, "{all:#?}");
 }
 
 #[test]
