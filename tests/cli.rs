@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::Stdio;
 
+use profcol_test_harness::backend::wait_until;
 use profcol_test_harness::support::{
     Ended, NOBODY, check_privileges, ended, file, is_root, path, profcol, root, run, skip,
 };
@@ -514,16 +515,6 @@ fn kill(signal: &str, pid: u32) {
     assert!(killed.is_ok_and(|status| status.success()), "{signal}");
 }
 
-/// Waits until `condition` holds.
-#[track_caller]
-fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    let give_up = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while !condition() {
-        assert!(std::time::Instant::now() < give_up, "waited for {what}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-}
-
 /// A configuration whose log is a file.
 fn logging_to(log: &std::path::Path) -> String {
     format!(
@@ -546,7 +537,7 @@ fn other_signals_do_not_stop_it() {
     let logged = |text: &str| std::fs::read_to_string(&log).is_ok_and(|log| log.contains(text));
     let child = profcol(&["--config", path(&config.path)]).spawn();
     let mut running = Running(child.expect("the binary was built for this test"));
-    wait_for("it to be ready", || logged("Everything is ready"));
+    wait_until("it to be ready", || logged("Everything is ready"));
     for (signal, expected) in [
         ("-USR1", "Ignored signal. signal=\"SIGUSR1\""),
         ("-USR2", "Ignored signal. signal=\"SIGUSR2\""),
@@ -554,7 +545,7 @@ fn other_signals_do_not_stop_it() {
         ("-HUP", "Reloaded the configuration."),
     ] {
         kill(signal, running.0.id());
-        wait_for(expected, || logged(expected));
+        wait_until(expected, || logged(expected));
     }
     kill("-TERM", running.0.id());
     let status = running.0.wait().expect("the test owns the file");
@@ -595,16 +586,16 @@ fn closing_the_terminal_stops_it_except_under_nohup() {
             .stdout(Stdio::null())
             .spawn();
         let terminal = Running(script.expect("it is installed"));
-        wait_for("it to be ready", || logged("Everything is ready"));
+        wait_until("it to be ready", || logged("Everything is ready"));
         let pid = std::fs::read_to_string(&pid).expect("the shell wrote it");
         let pid: u32 = pid.trim().parse().expect("a number");
         drop(terminal);
-        wait_for(logs, || logged(logs));
+        wait_until(logs, || logged(logs));
         if wrapper == "nohup " {
             kill("-TERM", pid);
         }
-        wait_for("it to end", || logged("Shutdown complete."));
-        wait_for("its end", || {
+        wait_until("it to end", || logged("Shutdown complete."));
+        wait_until("its end", || {
             !std::path::Path::new(&format!("/proc/{pid}/fd/0")).exists()
         });
     }

@@ -8,10 +8,9 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use profcol_config::{Sources, yaml};
+use profcol_test_harness::backend::wait_until;
 use profcol_test_harness::support::{file, path, profcol, root};
 use serde_json::Value;
 
@@ -102,18 +101,17 @@ service:
 
 /// The response of `/metrics`, once it is listening.
 fn scraped(address: &str) -> String {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        assert!(Instant::now() < deadline, "nothing listens on {address}");
-        if let Ok(mut stream) = TcpStream::connect(address) {
-            let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-            stream.write_all(request.as_bytes()).unwrap();
-            let mut text = String::new();
-            stream.read_to_string(&mut text).unwrap();
-            return text;
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
+    let mut connected = None;
+    wait_until("profcol to listen", || {
+        connected = TcpStream::connect(address).ok();
+        connected.is_some()
+    });
+    let mut stream = connected.unwrap();
+    let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
 }
 
 fn free_address() -> String {

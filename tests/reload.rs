@@ -357,6 +357,7 @@ service:
         rig.write(&number.to_string(), &with(exporters));
         rig.signal("-HUP");
         rig.wait_for(RELOADED, number);
+        // Time to take samples.
         thread::sleep(Duration::from_millis(50));
     }
     let output = rig.stop();

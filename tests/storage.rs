@@ -379,6 +379,7 @@ fn a_waiting_sender_continues_when_there_is_room() {
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| send(&rig.client, 60, 1000));
         destination.wait_until_asked(10);
+        // It gets no answer while the queue is full.
         std::thread::sleep(std::time::Duration::from_millis(500));
         assert!(!sending.is_finished(), "it does not wait");
         destination.set(Mode::Take);

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use profcol_test_harness::backend::wait_until;
 use profcol_test_harness::profile::{Profile, Sample};
 use profcol_test_harness::support::skip;
 use profcol_test_harness::toolchain::Workshop;
@@ -97,11 +97,7 @@ fn check(java: &Path, options: &[&str], classes: &Path) {
     let arguments = [options, &["-cp", classes.to_str().unwrap()], &program].concat();
     let running = Running::start(java, &arguments);
     let pid = running.pid();
-    let started = Instant::now();
-    while !is_up.exists() {
-        assert!(started.elapsed() < TIMEOUT, "{java:?} does not start");
-        thread::sleep(Duration::from_millis(20));
-    }
+    wait_until(&format!("{java:?} to start"), || is_up.exists());
     let profile = Profiler::start(199).until(TIMEOUT, |profile| {
         count(profile, |sample| {
             sample.pid == pid && names(sample).contains(&"Calls.main")

@@ -78,6 +78,7 @@ fn a_client_waiting_for_a_dead_destination_is_answered_at_shutdown() {
     // Other clients are served meanwhile: this one is refused for its content.
     let refused = Client::new(grpc).send_message(&bytes::Bytes::from_static(b"bad").into());
     assert_eq!(refused.unwrap_err().code, Code::InvalidArgument);
+    // It gets no answer before the stop.
     thread::sleep(Duration::from_millis(100));
     assert!(!waiting.is_finished(), "the queue is full");
     let (status, output) = rig.process.stop();

@@ -10,19 +10,19 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use profcol_profile::{
     Function, Interner, KeyValue, Line, Location, LocationIdx, LocationRef, Mapping, MappingRef,
     Model, Profile, Profiles, Resource, ResourceProfiles, SampleRef, Samples, ScopeProfiles,
     ValueType,
 };
+use profcol_test_harness::backend::wait_until;
 use profcol_test_harness::support::{file, path, profcol, root, skip};
 
 const CHROMIUM: &str = "/usr/bin/chromium";
 /// A function name with HTML.
 const HOSTILE: &str = "<img src=x onerror=alert(1)>";
-const START: Duration = Duration::from_secs(30);
 
 struct Running(Child);
 
@@ -47,14 +47,7 @@ fn people_can_use_the_page() {
     let config = file("page.yaml", configuration(&page, &otlp));
     let mut profcol = profcol(&["--config", path(&config.path)]);
     let _profcol = Running(profcol.stdout(Stdio::null()).spawn().unwrap());
-    let deadline = Instant::now() + START;
-    while TcpStream::connect(&otlp).is_err() {
-        assert!(
-            Instant::now() < deadline,
-            "profcol does not listen on {otlp}"
-        );
-        thread::sleep(Duration::from_millis(50));
-    }
+    wait_until("profcol to listen", || TcpStream::connect(&otlp).is_ok());
     // Profiles keep arriving while the page is in use.
     let (sender, sent) = mpsc::channel();
     thread::spawn(move || {

@@ -109,6 +109,7 @@ fn a_record_that_crashes_the_server_is_dropped_and_all_others_arrive() {
         let name = format!("good {number}");
         client.send(&batch(&name)).unwrap();
         expected.insert(name);
+        // Slow enough to revive the server between batches.
         std::thread::sleep(std::time::Duration::from_millis(20));
         if server.is_dead() {
             deaths += 1;

@@ -13,8 +13,8 @@ use ::http::StatusCode;
 use async_trait::async_trait;
 use profcol::REGISTRY;
 use profcol_component::{
-    Batch, BuildContext, BuildError, BuildId, Entry, Executable, Executables, Factory, Meter,
-    Output, Receiver, Registry, RunError, SelfTelemetry, Stop, entry,
+    Batch, BuildContext, BuildError, BuildId, Entry, Executable, Executables, Factory, IntCounter,
+    Meter, Output, Receiver, Registry, RunError, SelfTelemetry, Stop, entry,
 };
 use profcol_config::{Config, Input, SystemProviders, resolve};
 use profcol_debuginfo::{Dwarf, Plan};
@@ -41,6 +41,11 @@ const HASH: &str = "00112233445566778899aabbccddeeff";
 struct Met {
     config: MetConfig,
     executables: Executables,
+    pushed: IntCounter,
+}
+
+fn pushed(meter: &Meter) -> IntCounter {
+    meter.counter("test_pushed_batches", "Batches pushed so far.", &[])
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -69,6 +74,7 @@ impl Factory for Met {
         Ok(Box::new(Self {
             config: config.clone(),
             executables: context.shared.get(),
+            pushed: pushed(&context.meter),
         }))
     }
 }
@@ -93,7 +99,8 @@ impl Receiver for Met {
         while !stop.is_cancelled() {
             let batch = Batch::new(profiles(&self.config.files));
             output.push(batch).await.unwrap();
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            self.pushed.inc();
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Ok(())
     }
@@ -312,6 +319,13 @@ impl Rig {
     fn wait_for(&self, name: &str, label: &str) {
         wait_until(&format!("{name} {label}"), || self.count(name, label) > 0);
     }
+
+    /// Waits for batches that could cause requests which must not happen.
+    fn wait_for_more_batches(&self) {
+        let pushed = pushed(&self.meter);
+        let enough = pushed.get() + 10;
+        wait_until("more batches", || pushed.get() >= enough);
+    }
 }
 
 #[test]
@@ -327,7 +341,7 @@ fn a_deleted_file_is_uploaded_once_and_in_order() {
     assert!(entry.content.len() < original.len());
     let bytes = rig.count("uploaded_bytes", "");
     assert_eq!(bytes, entry.size);
-    std::thread::sleep(Duration::from_millis(200));
+    rig.wait_for_more_batches();
     let expected = [
         "ShouldInitiateUpload",
         "InitiateUpload",
@@ -401,7 +415,7 @@ fn skips_a_file_that_another_client_is_uploading() {
     let mut rig = Rig::usual();
     rig.start(&server, "");
     rig.wait_for("uploads", "in_progress");
-    std::thread::sleep(Duration::from_millis(200));
+    rig.wait_for_more_batches();
     assert_eq!(server.calls(), ["ShouldInitiateUpload"]);
     assert_eq!(rig.count("waiting", ""), 1);
     rig.stop();
@@ -448,7 +462,7 @@ fn asks_a_server_without_the_service_once() {
     let mut rig = Rig::usual();
     rig.start(&server, "");
     wait_until("a request", || !server.calls().is_empty());
-    std::thread::sleep(Duration::from_millis(300));
+    rig.wait_for_more_batches();
     assert_eq!(server.calls(), ["ShouldInitiateUpload"]);
     rig.stop();
 }
@@ -545,7 +559,7 @@ fn abandons_the_upload_of_a_changing_file() {
         });
         // Renaming and removing the file does not stop the upload.
         fs::rename(&link, rig.path("renamed")).unwrap();
-        std::thread::sleep(Duration::from_millis(200));
+        rig.wait_for_more_batches();
         assert_eq!(rig.count("skipped", "changed"), 0);
         let mut renamed = File::options()
             .append(true)
@@ -558,7 +572,7 @@ fn abandons_the_upload_of_a_changing_file() {
             1,
             "it is planned anew when the server allows it"
         );
-        std::thread::sleep(Duration::from_millis(100));
+        rig.wait_for_more_batches();
         assert!(!server.calls().contains(&"MarkUploadFinished".to_owned()));
         assert_eq!(server.state().ended_well, 0);
         rig.stop();

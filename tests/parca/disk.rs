@@ -300,6 +300,7 @@ fn a_file_open_for_writing_is_left_alone() {
     let destination = Destination::new(Mode::Take);
     let _uploader = uploader(folder.path(), &destination, "");
     wait_until("the other to be gone", || names(folder.path()).len() == 1);
+    // Three times the interval of reading the folder.
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(total(&destination), 40 + 61);
     drop(writer);
@@ -336,6 +337,7 @@ fn a_delivered_file_that_cannot_be_removed_is_not_delivered_again() {
     {
         let _uploader = uploader(folder.path(), &destination, "");
         wait_until("all to arrive", || total(&destination) >= rows);
+        // Five times the interval of reading the folder.
         std::thread::sleep(Duration::from_millis(500));
     }
     drop(read_only);

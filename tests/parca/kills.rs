@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use profcol_component::testkit::profiles;
 use profcol_test_harness::backend::{Client, Destination, Mode, endpoint_in, wait_until};
@@ -17,9 +16,6 @@ use crate::files::{names, recorder, uploader_config};
 
 /// Far more than there are; reaching it is a bug.
 const MAX_STEPS: usize = 200;
-
-/// Far longer than delivery takes.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The sizes of the batches; the distinct sizes identify them.
 const BATCHES: [usize; 3] = [1, 2, 3];
@@ -74,11 +70,7 @@ fn delivered(destination: &Destination) -> BTreeMap<usize, usize> {
 fn deliver(folder: &Path, destination: &Destination) {
     let config = uploader_config(folder, destination, "");
     let _uploader = profcol(&config);
-    let give_up = Instant::now() + PATIENCE;
-    while !is_empty(folder) {
-        assert!(Instant::now() < give_up, "still there: {:?}", names(folder));
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("the folder to be empty", || is_empty(folder));
 }
 
 /// Whether no recordings and no progress files are left; ignores unfinished files.

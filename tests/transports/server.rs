@@ -175,6 +175,7 @@ fn a_restarted_server_gets_each_batch_once() {
     let sending = thread::spawn(move || {
         for _ in 0..300 {
             client.send(&profiles(10)).unwrap();
+            // The server is restarted meanwhile.
             thread::sleep(Duration::from_millis(2));
         }
     });

@@ -1,13 +1,14 @@
 //! Runs the commands of the guides, in page order, each page in its own folder.
 
 use std::fs;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use profcol_test_harness::backend::wait_until;
 use profcol_test_harness::support::{root, run, skip};
 
 use crate::page::{Page, guides_and_readme};
@@ -181,18 +182,11 @@ impl<'a> Stage<'a> {
             .spawn()
             .unwrap();
         self.agents.push((command.to_owned(), child));
-        let until = Instant::now() + PATIENCE;
-        if has_page {
-            while std::net::TcpStream::connect(&self.address).is_err() {
-                assert!(
-                    Instant::now() < until,
-                    "{command} serves no page: {}",
-                    self.log()
-                );
-                thread::sleep(Duration::from_millis(50));
-            }
-        }
-        // Long enough for some samples to be written.
+        wait_until(&format!("{command} to be ready"), || {
+            let is_listening = || TcpStream::connect(&self.address).is_ok();
+            self.log().contains("Everything is ready") && (!has_page || is_listening())
+        });
+        // Time to take samples.
         thread::sleep(Duration::from_secs(2));
     }
 

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use parking_lot::Mutex;
 use profcol_component::Meter;
-use profcol_component::testkit::{context, load};
+use profcol_component::testkit::{context, load, wait_until};
 use profcol_net::grpc::Status;
 use profcol_net::{
     GrpcRequest, GrpcServer, GrpcServerSettings, GrpcServerStream, GrpcService, Transport,
@@ -49,9 +49,11 @@ impl Fixture {
 
     /// Retries until the attribute has this value: runtimes are queried in the background.
     async fn wait_for(&self, cgroup: &str, key: &str, expected: &str) {
-        while !has(&self.filled(cgroup).await, key, expected) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let what = format!("{key}={expected}");
+        wait_until(&what, async || {
+            has(&self.filled(cgroup).await, key, expected)
+        })
+        .await;
     }
 
     async fn stop(self) {
@@ -290,15 +292,13 @@ async fn reconnects_to_a_runtime() {
     docker.start();
     // New containers trigger another query.
     let mut number = 0;
-    let mut others = async || {
+    let mut is_named = async |id: &str| {
         number += 1;
         let other = format!("{number:064x}");
         running.filled(&docker_path(&other)).await;
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        running.filled(&docker_path(id)).await.len() > 2
     };
-    while running.filled(&docker_path(ID)).await.len() == 2 {
-        others().await;
-    }
+    wait_until("the first name", async || is_named(ID).await).await;
     docker.goes_away();
     let found = running.filled(&docker_path(ID)).await;
     assert!(
@@ -307,9 +307,7 @@ async fn reconnects_to_a_runtime() {
     );
     docker.set_containers(&[(OTHER, "db")]);
     docker.start();
-    while running.filled(&docker_path(OTHER)).await.len() == 2 {
-        others().await;
-    }
+    wait_until("the other name", async || is_named(OTHER).await).await;
     let found = running.filled(&docker_path(ID)).await;
     assert!(has(&found, "container.name", "web"), "it ended: {found:?}");
     running.stop().await;
@@ -346,9 +344,8 @@ async fn a_runtime_that_hangs_or_sends_garbage_delays_no_batch() {
             let query = async {
                 let found = running.filled(&docker_path(ID)).await;
                 assert_eq!(found.len(), 2, "{kind}, {rubbish:?}: {found:?}");
-                while running.0.processor.failed.get() == 0 {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
+                let failed = &running.0.processor.failed;
+                wait_until("a failure", async || failed.get() > 0).await;
             };
             tokio::select! { () = talk => {}, () = query => {} }
             running.stop().await;

@@ -3,13 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use profcol_component::{Gauge, IntCounter};
 use profcol_profile::{Attributes, Value};
 use regex::Regex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::association::{Associations, Key, container_of};
 use super::objects::{self, Meta, MetaOnly, Object};

@@ -50,7 +50,7 @@ async fn refuses_with_a_retry_delay_from_the_soft_limit_on() {
     ));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn accepts_batches_again_once_memory_is_free() {
     static READINGS: AtomicU64 = AtomicU64::new(0);
     let read = || {
@@ -63,7 +63,7 @@ async fn accepts_batches_again_once_memory_is_free() {
     let (limiter, context) = limiter(read);
     let sink = Sink::default();
     limiter.process(batch(1), &sink).await.unwrap_err();
-    std::thread::sleep(Duration::from_millis(2));
+    tokio::time::advance(Duration::from_millis(2)).await;
     limiter.process(batch(1), &sink).await.unwrap();
     assert_eq!(
         context.shared.get::<StatusBoard>().snapshot()["memory_limiter"],

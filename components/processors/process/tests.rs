@@ -195,19 +195,30 @@ async fn a_reused_pid_is_another_process() {
     let found = filled(&processor, &[pid.clone(), host()]).await;
     assert_eq!(shown(&found, "process.comm"), "cat");
     let number = first.0.id();
+    let created = || {
+        let described = ProcessDescription::read(number, &Default::default())?;
+        described.created(&Host::read())
+    };
+    let before = created().unwrap();
     first.end();
     // Processes created in the same second are indistinguishable.
-    std::thread::sleep(Duration::from_millis(1100));
-    let Some(mut second) = another(number) else {
-        skip("/proc/sys/kernel/ns_last_pid is not writable");
-        return;
+    let (mut second, created) = loop {
+        let Some(mut second) = another(number) else {
+            skip("/proc/sys/kernel/ns_last_pid is not writable");
+            return;
+        };
+        let created = created().unwrap();
+        if created - before > 1000 {
+            break (second, created);
+        }
+        second.kill().unwrap();
+        second.wait().unwrap();
+        std::thread::sleep(Duration::from_millis(50));
     };
     let variables = Default::default();
     while ProcessDescription::read(number, &variables).is_none_or(|it| it.comm != "sleep") {
         std::thread::yield_now();
     }
-    let created = ProcessDescription::read(number, &variables).unwrap();
-    let created = created.created(&Host::read()).unwrap();
     let created = profcol_processes::timestamp(created).unwrap();
     let created = ("process.creation.time", created.as_str().into());
     let found = filled(&processor, &[pid.clone(), host(), created]).await;

@@ -1,4 +1,4 @@
-use profcol_component::testkit::{context, load};
+use profcol_component::testkit::{context, load, wait_until};
 use profcol_profile::KeyValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -410,15 +410,11 @@ async fn retries_failed_detectors_and_keeps_previous_results() {
         body.len()
     );
     socket.write_all(answer.as_bytes()).await.unwrap();
-    while processor.merged().is_empty() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    wait_until("attributes", async || !processor.merged().is_empty()).await;
     // The next connection is closed at once.
     drop(listener.accept().await.unwrap());
     let failed = processor.failed.get();
-    while processor.failed.get() == failed {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    wait_until("a failure", async || processor.failed.get() > failed).await;
     assert!(!processor.merged().is_empty());
     stop.cancel();
     running.join_next().await.unwrap().unwrap().unwrap();

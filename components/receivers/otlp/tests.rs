@@ -21,7 +21,7 @@ use profcol_profile::{Profiles, SampleRef, Samples, StackIdx, Validation};
 use tokio::task::JoinSet;
 
 use super::*;
-use profcol_component::testkit::load;
+use profcol_component::testkit::{load, wait_for};
 
 const PROTOBUF: &str = "application/x-protobuf";
 const JSON: &str = "application/json";
@@ -646,12 +646,7 @@ async fn answers_wait_for_the_delivery_if_configured() {
 }
 
 async fn next_batch(probe: &Probe) -> Batch {
-    loop {
-        if let Some(batch) = probe.taken().pop() {
-            return batch;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    wait_for("a batch", async || probe.taken().pop()).await
 }
 
 #[tokio::test]

@@ -24,12 +24,13 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread::available_parallelism;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use prometheus::IntCounter;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, spawn_blocking};
+use tokio::time::Instant;
 
 pub use self::heap::keep_large_memory_apart;
 pub use self::memory::{available as available_memory, in_use as resident_memory};

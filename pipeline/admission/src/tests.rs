@@ -87,15 +87,15 @@ fn reads_memory_rarely_while_there_is_plenty() {
     assert!((1..=most).contains(&(READINGS.load(SeqCst) as u128)));
 }
 
-#[test]
-fn reports_memory_in_use() {
+#[tokio::test(start_paused = true)]
+async fn reports_memory_in_use() {
     static READINGS: AtomicUsize = AtomicUsize::new(0);
     let read = || Some(READINGS.fetch_add(1, SeqCst) as u64);
     let admission = Admission::with_memory_reader(read, LIMIT);
     let hour = Duration::from_secs(3600);
     assert_eq!(admission.memory_in_use(hour), Some(0));
     assert_eq!(admission.memory_in_use(hour), Some(0));
-    std::thread::sleep(Duration::from_millis(2));
+    tokio::time::advance(Duration::from_millis(2)).await;
     assert_eq!(
         admission.memory_in_use(Duration::from_millis(1)),
         Some(1),
@@ -179,6 +179,7 @@ async fn long_work_is_limited_to_the_number_of_cpus() {
         works.spawn(async move {
             let work = move || {
                 most.fetch_max(running.fetch_add(1, SeqCst) + 1, SeqCst);
+                // Long enough for others to start meanwhile.
                 std::thread::sleep(Duration::from_millis(20));
                 running.fetch_sub(1, SeqCst);
             };

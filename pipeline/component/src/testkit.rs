@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -19,6 +19,27 @@ use crate::{
     Exporter, Extensions, Finalizer, InstanceId, Meter, Outcome, Refusal, Shared, StatusBoard,
     SymbolFrame, SymbolLookup, SymbolSource,
 };
+
+/// Far longer than a test waits for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Polls until `condition` holds; `what` describes it.
+pub async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    wait_for(what, async || condition().await.then_some(())).await;
+}
+
+/// Polls until there is a value; `what` describes it.
+pub async fn wait_for<T>(what: &str, mut value: impl AsyncFnMut() -> Option<T>) -> T {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = value().await {
+            return value;
+        }
+        assert!(Instant::now() < give_up, "waited for {what}");
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
 
 /// Valid profiles with `samples` samples, one stack each.
 pub fn profiles(samples: usize) -> Profiles {

@@ -19,7 +19,6 @@ use profcol_net::auth::{ClientAuth, ClientAuthError};
 use profcol_net::compress::{Encoding, Level};
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{Compression, GrpcCall, GrpcClient, GrpcClientSettings, Hint, Transport};
-use tokio::time::Instant;
 
 use support::*;
 
@@ -382,7 +381,9 @@ async fn a_client_may_wait_for_its_server() {
     let mut settings = plain_client(&later.endpoint);
     settings.wait_for_ready = true;
     let waiting = tokio::spawn(async move { answer(&settings, ECHO, b"x").await });
+    // For so long the server is down.
     tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!waiting.is_finished());
     let _server = grpc_server(&later);
     assert_eq!(waiting.await.unwrap().unwrap(), "x");
 }
@@ -394,11 +395,11 @@ async fn an_old_connection_is_renewed_without_losing_a_call() {
         profcol_config::Duration::from_millis(50);
     let server = grpc_server(&settings);
     let client = grpc_client(&plain_client(&server.endpoint()));
-    for _ in 0..60 {
+    wait_until("five connections", async || {
         assert_eq!(call(&client, ECHO, &message("x")).await.unwrap(), "x");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert!(server.stats.accepted.load(Relaxed) > 1);
+        server.stats.accepted.load(Relaxed) >= 5
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -428,10 +429,11 @@ async fn a_client_that_pings_too_often_gets_goaway() {
 
 /// Makes successful calls until the first connection is gone.
 async fn needs_a_second_connection(server: &Running, client: &GrpcClient) {
-    let give_up = Instant::now() + Duration::from_secs(60);
-    while server.stats.accepted.load(Relaxed) < 2 {
-        assert!(Instant::now() < give_up, "the connection stays");
+    wait_until("a second connection", async || {
         call(client, ECHO, &message("")).await.unwrap();
+        // It is idle for longer than the limits in these tests.
         tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+        server.stats.accepted.load(Relaxed) >= 2
+    })
+    .await;
 }

@@ -248,6 +248,7 @@ async fn an_idle_connection_is_closed_and_a_request_in_time_keeps_it() {
     for _ in 0..4 {
         stream.write_all(request).await.unwrap();
         stream.read_exact(&mut answer).await.unwrap();
+        // Half of the timeout.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let mut rest = Vec::new();
@@ -409,6 +410,7 @@ async fn a_client_that_does_not_read_its_response_is_disconnected() {
         .write_all(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
         .await
         .unwrap();
+    // Longer than the timeout: reading would restart it.
     tokio::time::sleep(Duration::from_millis(500)).await;
     let mut answer = Vec::new();
     // Closed with or without a reset; either way most of it was never sent.

@@ -10,7 +10,7 @@ mod support;
 
 use std::error::Error;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderValue, Method};
 use profcol_config::Present;
@@ -188,20 +188,26 @@ async fn reloads_renewed_files_and_ignores_broken_ones() {
     let (first, second) = (Authority::new(), Authority::new());
     let (cert, key) = first.issue("server", "localhost");
     let mut tls = server_tls((cert.clone(), key.clone()));
+    let interval = Duration::from_millis(1);
     tls.reload_interval = profcol_config::Duration::from_millis(1);
     let server = server(tls);
     let with = |authority| client(&server, trusting(authority));
     assert_eq!(outcome(&with(&first)).await, Ok(()));
 
     std::fs::write(&cert, "not a certificate").unwrap();
-    tokio::time::sleep(Duration::from_millis(10)).await;
-    assert_eq!(outcome(&with(&first)).await, Ok(()));
+    // Each handshake is a check, after the interval.
+    let broken = Instant::now();
+    while broken.elapsed() < 10 * interval {
+        assert_eq!(outcome(&with(&first)).await, Ok(()));
+    }
 
     let renewed = second.issue("server", "localhost");
     std::fs::copy(renewed.0, &cert).unwrap();
     std::fs::copy(renewed.1, &key).unwrap();
-    tokio::time::sleep(Duration::from_millis(10)).await;
-    assert_eq!(outcome(&with(&second)).await, Ok(()));
+    wait_until("the renewed certificate", async || {
+        outcome(&with(&second)).await.is_ok()
+    })
+    .await;
     assert!(outcome(&with(&first)).await.is_err());
 }
 

@@ -22,6 +22,14 @@ fn lists(server: &Server, kind: &str) -> usize {
         .count()
 }
 
+/// The time between successive requests for pods, lists or watches.
+fn pauses(server: &Server, is_watch: bool) -> Vec<Duration> {
+    let requests = server.requests().into_iter();
+    let requests = requests.filter(|it| it.is_watch() == is_watch && it.kind() == "pods");
+    let times: Vec<Instant> = requests.map(|it| it.at).collect();
+    times.windows(2).map(|pair| pair[1] - pair[0]).collect()
+}
+
 /// The server is down at first and comes up later.
 #[tokio::test]
 async fn without_a_server_only_names_are_missing() {
@@ -71,11 +79,7 @@ async fn an_expired_resource_version_causes_a_new_list() {
         })
         .await;
         let running = Running::start(&server.options("")).await;
-        let end = Instant::now() + TIMEOUT;
-        while lists(&server, "pods") < 3 {
-            assert!(Instant::now() < end);
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        wait_until("new lists", async || lists(&server, "pods") >= 3).await;
         let id = container("st-0", "main");
         let found = running.filled(&[("container.id", &id)]).await;
         assert_eq!(shown(&found, "k8s.pod.name"), "st-0");
@@ -99,15 +103,16 @@ async fn honors_retry_after_of_a_busy_server() {
     let server = Server::start(|request| match request.kind() {
         "pods" => Answer::Json(
             429,
-            r#"{"kind": "Status", "status": "Failure", "message": "too many", "reason": "TooManyRequests", "details": {"retryAfterSeconds": 30}, "code": 429}"#.into(),
+            r#"{"kind": "Status", "status": "Failure", "message": "too many", "reason": "TooManyRequests", "details": {"retryAfterSeconds": 3}, "code": 429}"#.into(),
         ),
         _ => recorded::answer(request),
     })
     .await;
     let running = Running::start(&server.options("")).await;
     running.reports("too many").await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(lists(&server, "pods"), 1);
+    wait_until("the next attempt", async || lists(&server, "pods") == 2).await;
+    let pauses = pauses(&server, false);
+    assert!(pauses[0] >= Duration::from_secs(3), "{pauses:?}");
 }
 
 #[tokio::test]
@@ -121,9 +126,11 @@ async fn ended_watches_resume_with_a_pause() {
     let running = Running::start(&server.options("")).await;
     let id = container("st-0", "main");
     running.learns(("container.id", &id), "k8s.pod.name").await;
-    tokio::time::sleep(Duration::from_millis(3500)).await;
-    let count = watches(&server, "pods");
-    assert!((2..=5).contains(&count), "{count} watches");
+    wait_until("watches", async || watches(&server, "pods") >= 3).await;
+    let pauses = pauses(&server, true);
+    // A pause starts with the previous request's call, slightly before the server reads it.
+    let is_paced = pauses.iter().all(|it| *it >= Duration::from_millis(800));
+    assert!(is_paced, "{pauses:?}");
     assert_eq!(lists(&server, "pods"), 1);
     let requests = server.requests();
     let last = requests

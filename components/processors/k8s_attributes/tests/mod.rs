@@ -8,7 +8,7 @@ mod waiting;
 use std::time::{Duration, Instant};
 
 use profcol_component::StatusBoard;
-use profcol_component::testkit::{context, load};
+use profcol_component::testkit::{context, load, wait_until};
 use profcol_profile::{Attributes, KeyValue};
 use tokio::task::JoinSet;
 
@@ -274,11 +274,10 @@ async fn finds_pods_by_container_pod_and_address() {
         .await;
     assert_eq!(found, "none");
     let pair = [("k8s.namespace.name", "shop"), ("k8s.pod.name", "st-0")];
-    let end = Instant::now() + TIMEOUT;
-    while shown(&running.filled(&pair).await, "k8s.pod.uid").is_empty() {
-        assert!(Instant::now() < end);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait_until("the pod", async || {
+        !shown(&running.filled(&pair).await, "k8s.pod.uid").is_empty()
+    })
+    .await;
     let check = async |attributes: &[(&str, &str)], expected: &str| {
         let found = running.filled(attributes).await;
         assert_eq!(shown(&found, "k8s.pod.uid"), expected, "{attributes:?}");
@@ -349,8 +348,9 @@ async fn queries_the_kubelet_for_unknown_pods() {
     })
     .await;
     served.lock().push(pod("web-5d4f8c7b9-abcde").to_string());
+    let interval = Duration::from_millis(300);
     let options = format!(
-        "{{source: kubelet, kubelet: {{endpoint: 'http://127.0.0.1:{}', poll_interval: 300ms}}, auth_type: none}}",
+        "{{source: kubelet, kubelet: {{endpoint: 'http://127.0.0.1:{}', poll_interval: {interval:?}}}, auth_type: none}}",
         server.port
     );
     let running = Running::start(&options).await;
@@ -361,11 +361,12 @@ async fn queries_the_kubelet_for_unknown_pods() {
             .await,
         "web"
     );
-    // Known pods cause no further request.
+    // Known pods cause no further request, also after the interval.
     let before = server.requests().len();
-    tokio::time::sleep(Duration::from_millis(700)).await;
-    running.filled(&[("container.id", &web)]).await;
-    tokio::time::sleep(Duration::from_millis(700)).await;
+    for _ in 0..2 {
+        tokio::time::sleep(2 * interval).await;
+        running.filled(&[("container.id", &web)]).await;
+    }
     assert!(server.requests().len() <= before + 1);
     served.lock().push(pod("st-0").to_string());
     let id = container("st-0", "main");
@@ -494,7 +495,7 @@ async fn follows_added_changed_and_deleted_pods() {
         _ => recorded::answer(request),
     })
     .await;
-    let options = "keep_deleted_for: 300ms, extract: {metadata: [k8s.pod.name, k8s.container.name, k8s.container.restart_count]}";
+    let options = "keep_deleted_for: 1h, extract: {metadata: [k8s.pod.name, k8s.container.name, k8s.container.restart_count]}";
     let running = Running::start(&server.options(options)).await;
     assert_eq!(
         running
@@ -511,7 +512,8 @@ async fn follows_added_changed_and_deleted_pods() {
     let gone = container("da-0", "main");
     let found = running.filled(&[("container.id", &gone)]).await;
     assert_eq!(shown(&found, "k8s.pod.name"), "da-0");
-    tokio::time::sleep(Duration::from_millis(400)).await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(3601)).await;
     let change = directory::Change::Put(serde_json::from_value(young).unwrap());
     running.processor.directory.change_pods(change);
     let found = running.filled(&[("container.id", &gone)]).await;
@@ -531,17 +533,12 @@ async fn ignores_excluded_and_annotated_pods() {
     let running = Running::start(&server.options("exclude: {pods: [{name: '^da'}]}")).await;
     let web = container("web-5d4f8c7b9-abcde", "main");
     running.learns(("container.id", &web), "k8s.pod.name").await;
-    let end = Instant::now() + TIMEOUT;
     let id = container("st-0", "main");
-    while !shown(
-        &running.filled(&[("container.id", &id)]).await,
-        "k8s.pod.name",
-    )
-    .is_empty()
-    {
-        assert!(Instant::now() < end);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait_until("the annotated pod to be removed", async || {
+        let found = running.filled(&[("container.id", &id)]).await;
+        shown(&found, "k8s.pod.name").is_empty()
+    })
+    .await;
     let found = running
         .filled(&[("container.id", &container("da-0", "main"))])
         .await;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -21,6 +22,7 @@ pub struct Request {
     pub path: String,
     pub query: BTreeMap<String, String>,
     pub headers: BTreeMap<String, String>,
+    pub at: Instant,
 }
 
 pub enum Answer {
@@ -141,6 +143,7 @@ async fn read(stream: &mut BufReader<TcpStream>) -> Option<Request> {
         path: path.to_owned(),
         query: query.collect(),
         headers,
+        at: Instant::now(),
     })
 }
 

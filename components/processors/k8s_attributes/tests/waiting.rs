@@ -38,12 +38,18 @@ async fn a_batch_waits_for_a_new_container_of_a_known_pod() {
     let expected = restarted["status"]["containerStatuses"][1]["name"].clone();
     let cgroup = format!("/kubepods/pod{}/{id}", uid("web-5d4f8c7b9-abcde"));
     let attributes = [(CGROUP, &*cgroup)];
-    let (found, ()) = tokio::join!(running.filled(&attributes), async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+    // The batch comes first and waits: both run in one task.
+    let (found, ()) = tokio::join!(biased; running.filled(&attributes), async {
         let change = directory::Change::Put(pod_object(&restarted));
         running.processor.directory.change_pods(change);
     });
     assert_eq!(shown(&found, "k8s.container.name"), expected);
+    let waited = running.processor.context.meter.counter(
+        "profcol_metadata_waited",
+        "",
+        &[("processor", "k8s_attributes")],
+    );
+    assert_eq!(waited.get(), 1);
 }
 
 #[tokio::test]
@@ -76,7 +82,8 @@ async fn a_waiting_batch_queries_the_kubelet() {
     let id = container("st-0", "main");
     let attributes = [("container.id", &*id)];
     let (found, ()) = tokio::join!(running.filled(&attributes), async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        let before = server.requests().len();
+        wait_until("another request", async || server.requests().len() > before).await;
         served.lock().push(pod("st-0").to_string());
     });
     assert_eq!(shown(&found, "k8s.pod.name"), "st-0");

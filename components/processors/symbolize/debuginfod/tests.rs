@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 
-use profcol_component::testkit::{context, load};
+use profcol_component::testkit::{context, load, wait_for};
 use profcol_debuginfo::build_id;
 use tempfile::TempDir;
 
@@ -84,13 +84,14 @@ impl Fixture {
             build_id: build_id.into(),
             what: FileKind::DebugInfo,
         };
-        loop {
+        wait_for("the download", async || {
             match self.debuginfod.find(&request) {
-                Fetched::Here(file) => return Some(file),
-                Fetched::Nowhere => return None,
-                Fetched::Downloading => tokio::time::sleep(Duration::from_millis(2)).await,
+                Fetched::Here(file) => Some(Some(file)),
+                Fetched::Nowhere => Some(None),
+                Fetched::Downloading => None,
             }
-        }
+        })
+        .await
     }
 
     fn count(&self, result: &str) -> u64 {

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
-use profcol_component::testkit::{context, load};
+use profcol_component::testkit::{context, load, wait_for};
 use profcol_component::{BuildId, DeferredSymbols, Executable, Executables, SymbolLookup};
 use profcol_elf::Source;
 use profcol_profile::{
@@ -406,6 +406,7 @@ async fn after_a_timeout_no_batch_waits_until_the_workers_catch_up() {
     }
     rig.start();
     while !rig.processor.backlog.is_empty() {
+        // A blocking thread keeps the paused clock from advancing.
         spawn_blocking(|| std::thread::sleep(Duration::from_millis(2)))
             .await
             .unwrap();
@@ -434,13 +435,12 @@ async fn deferred_symbols_are_resolved_later() {
         .unwrap();
     assert!(matches!(late.lookup(), SymbolLookup::Pending));
     rig.start();
-    let frames = loop {
-        match late.lookup() {
-            SymbolLookup::Resolved(frames) => break frames,
-            SymbolLookup::Pending => tokio::time::sleep(Duration::from_millis(2)).await,
-            SymbolLookup::NotFound => panic!("it was resolved"),
-        }
-    };
+    let frames = wait_for("the symbols", async || match late.lookup() {
+        SymbolLookup::Resolved(frames) => Some(frames),
+        SymbolLookup::Pending => None,
+        SymbolLookup::NotFound => panic!("it was resolved"),
+    })
+    .await;
     let outermost = frames.last().unwrap();
     assert!(outermost.name.ends_with("tests::landmark"), "{outermost:?}");
     // Also after the processor has ended: files are written last.
@@ -575,16 +575,12 @@ async fn symbolizes_with_a_downloaded_executable() {
         folder.path().display()
     ));
     let gone = library.profile(Path::new("/gone"), &library.build_id, "native");
-    loop {
-        // No batch waits for the server.
-        match named(&rig.pass(gone.clone()).await) {
-            None => tokio::time::sleep(Duration::from_millis(2)).await,
-            Some((_, system_name, ..)) => {
-                assert!(system_name.contains("getpid"), "{system_name}");
-                break;
-            }
-        }
-    }
+    // No batch waits for the server.
+    let (_, system_name, ..) = wait_for("the download", async || {
+        named(&rig.pass(gone.clone()).await)
+    })
+    .await;
+    assert!(system_name.contains("getpid"), "{system_name}");
     rig.finish().await;
 }
 
@@ -657,14 +653,12 @@ async fn lines_are_added_once_the_debug_file_is_downloaded() {
         .shared
         .get::<Executables>()
         .offer(&code.offered());
-    loop {
+    let (file, line) = wait_for("the download", async || {
         let (name, _, file, line) = named(&rig.pass(code.native()).await).expect("resolved");
         assert_eq!(name, "landmark");
-        if line > 0 {
-            assert!(file.ends_with("code.c") && line <= 2, "{file}:{line}");
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+        (line > 0).then_some((file, line))
+    })
+    .await;
+    assert!(file.ends_with("code.c") && line <= 2, "{file}:{line}");
     rig.finish().await;
 }

@@ -22,6 +22,15 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+/// Polls until `condition` holds; `what` describes it.
+pub async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while !condition().await {
+        assert!(Instant::now() < give_up, "waited for {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// A gRPC service with a method per behaviour.
 #[derive(Clone, Default)]
 pub struct Behaviour {
@@ -31,15 +40,7 @@ pub struct Behaviour {
 impl Behaviour {
     /// Waits for the first call.
     pub async fn is_called(&self) {
-        let called = async {
-            while self.calls.load(Relaxed) == 0 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        let patience = Duration::from_secs(60);
-        tokio::time::timeout(patience, called)
-            .await
-            .expect("a call")
+        wait_until("a call", async || self.calls.load(Relaxed) > 0).await;
     }
 }
 

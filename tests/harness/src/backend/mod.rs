@@ -23,6 +23,7 @@ use tokio::runtime::Runtime;
 use crate::PATIENCE;
 
 /// Polls until `condition` holds; `what` describes it.
+#[track_caller]
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let give_up = Instant::now() + PATIENCE;
     while !condition() {

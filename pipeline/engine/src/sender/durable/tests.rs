@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use profcol_component::testkit::{Sink, batch, batch_with_outcomes};
+use profcol_component::testkit::{Sink, batch, batch_with_outcomes, wait_until};
 use profcol_component::{
     Consumer, Delivery, DeliverySettings, Exporter, Metadata, Meter, RetrySettings,
 };
@@ -42,9 +42,7 @@ impl Fixture {
     }
 
     async fn until_accepted(&self, batches: usize) {
-        while self.sink.accepted().len() < batches {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        wait_until("deliveries", async || self.sink.accepted().len() >= batches).await;
     }
 
     async fn stop(mut self) -> (Arc<Sink>, ExporterBalance) {
@@ -164,9 +162,8 @@ async fn refused_batches_and_exhausted_retries_are_dropped() {
     ] {
         let rig = Fixture::start(folder.path(), sink.with_delivery(delivery(|_| {}))).await;
         rig.sender.consume(batch(7)).await.unwrap();
-        while rig.sender.durable().unwrap().stored_batches() > 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let durable = rig.sender.durable().unwrap();
+        wait_until("the drop", async || durable.stored_batches() == 0).await;
         let (_, balance) = rig.stop().await;
         assert_eq!((balance.dropped, balance.stored), (vec![(reason, 7)], 0));
     }
@@ -205,9 +202,8 @@ async fn a_batch_too_large_for_the_destination_is_split() {
     };
     let sink = Sink::refusing([too_large]).with_delivery(delivery(|_| {}));
     let rig = Fixture::start(folder.path(), sink).await;
-    while rig.sink.accepted().iter().sum::<usize>() < 40 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let accepted = || rig.sink.accepted().iter().sum::<usize>();
+    wait_until("all samples", async || accepted() >= 40).await;
     let (sink, balance) = rig.stop().await;
     assert!(sink.accepted().len() > 1);
     assert_eq!((balance.delivered, balance.stored), (40, 0));
