@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use profcol_labels::{Action, Rows, Rule, RuleSpec};
+use profcol_labels::{Action, LabelRows, Rule, RuleSpec};
 use serde_json::{Value, json};
 
 /// Rounds per measurement; the fastest measurement counts, because the others were disturbed. `oracle/prometheus` does
@@ -192,7 +192,7 @@ fn cases() -> Vec<Case> {
 fn measure(case: &Case, labels: &BTreeMap<String, String>) -> Result<f64> {
     let rules: Result<Vec<Rule>, _> = case.rules.iter().map(Rule::new).collect();
     let rules = rules?;
-    let rows = Rows::of_labels(labels.iter().map(|(name, value)| (&**name, &**value)));
+    let rows = LabelRows::of_labels(labels.iter().map(|(name, value)| (&**name, &**value)));
     let mut fastest = f64::INFINITY;
     for _ in 0..TIMES {
         let start = Instant::now();

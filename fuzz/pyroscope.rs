@@ -7,7 +7,7 @@ use profcol_pyroscope::messages::{
     DiffRequest, LabelNamesRequest, LabelValuesRequest, ProfileTypesRequest,
     SelectMergeProfileRequest, SelectMergeStacktracesRequest, SelectSeriesRequest, SeriesRequest,
 };
-use profcol_pyroscope::{Codec, Method, parse};
+use profcol_pyroscope::{Codec, ConnectMethod, parse};
 use prost::Message;
 use serde::de::DeserializeOwned;
 
@@ -21,7 +21,7 @@ fuzz_target!(|data: &[u8]| {
     check::<SelectSeriesRequest>(data);
     check::<SeriesRequest>(data);
     if let Ok(text) = std::str::from_utf8(data) {
-        let _ = Method::of_path(text);
+        let _ = ConnectMethod::of_path(text);
         let _ = Codec::of_content_type(text);
         let _ = parse(text);
     }

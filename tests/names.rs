@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use profcol_labels::Action::{LabelDrop, LabelKeep, LabelMap};
-use profcol_labels::{Leftovers, Rows, Rule, RuleSpec};
+use profcol_labels::{LabelRows, Leftovers, Rule, RuleSpec};
 use profcol_parca::{LabelRules, Pattern};
 use profcol_profile::{Attributes, KeyValue, Value};
 use profcol_test_harness::support::{Ended, file, path, run, skip};
@@ -210,7 +210,7 @@ fn parca_gets_the_same_labels_as_from_its_agent() {
             .collect();
 
         // Like the agent: labels, rules, and removal of `__` labels.
-        let known = Rows::of_labels(KNOWN.iter().map(|(_, label, text)| (*label, *text)));
+        let known = LabelRows::of_labels(KNOWN.iter().map(|(_, label, text)| (*label, *text)));
         let mut labels = known.labels();
         assert!(rules.iter().all(|rule| rule.apply(&mut labels)));
         let sent = labels.sorted().into_iter();
@@ -223,7 +223,7 @@ fn parca_gets_the_same_labels_as_from_its_agent() {
             .iter()
             .map(|(key, _, text)| KeyValue::new(key, Value::from(*text)))
             .collect();
-        let rows = Rows::of_resource(&attributes);
+        let rows = LabelRows::of_resource(&attributes);
         let mut labels = rows.labels();
         assert!(rules.iter().all(|rule| rule.apply(&mut labels)));
         rows.changes(&labels, Leftovers::Parca)

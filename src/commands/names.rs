@@ -2,7 +2,7 @@
 
 use profcol_component::AnyConfig;
 use profcol_engine::Document;
-use profcol_labels::{Labels, RelabelConfig, Rows};
+use profcol_labels::{LabelRows, Labels, RelabelConfig};
 use profcol_metadata::container::{ContainerSettings, add_containers};
 use profcol_metadata::process::{ProcessOptions, attributes_of};
 use profcol_metadata::systemd::add_units_to_all;
@@ -110,7 +110,7 @@ fn report(
     let rules = config
         .rules()
         .map_err(|error| CommandError::Configuration(error.to_string()))?;
-    let rows = Rows::of_resource(&attributes);
+    let rows = LabelRows::of_resource(&attributes);
     let mut labels = rows.labels();
     let mut text = format!("{id}\n\nbefore:\n");
     for row in rows.iter() {
@@ -135,7 +135,7 @@ fn report(
     rows.changes(&labels, config.leftovers())
         .apply(&mut attributes);
     text.push_str("\nattributes after:\n");
-    for row in Rows::of_resource(&attributes)
+    for row in LabelRows::of_resource(&attributes)
         .iter()
         .filter(|row| row.is_attribute())
     {

@@ -10,7 +10,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use profcol_net::grpc::{self, Status};
 use profcol_net::{AllowedHosts, HttpRequest, HttpService, guarded, response};
-use profcol_pyroscope::{Code, ConnectError, Method as Connect};
+use profcol_pyroscope::{ConnectCode, ConnectError, ConnectMethod};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -86,7 +86,7 @@ impl Api {
         });
         answer.await.unwrap_or_else(|error| {
             failed(&ConnectError {
-                code: Code::Internal,
+                code: ConnectCode::Internal,
                 message: error.to_string(),
             })
         })
@@ -155,7 +155,7 @@ impl HttpService for Api {
             )));
         }
         let path = head.uri.path();
-        if let Some(method) = Connect::of_path(path) {
+        if let Some(method) = ConnectMethod::of_path(path) {
             return match Call::of(method, &head.headers) {
                 _ if head.method != Method::POST => Err(only("POST")),
                 Ok(_) => Ok(()),
@@ -180,7 +180,7 @@ impl HttpService for Api {
     }
 
     async fn call(&self, request: HttpRequest) -> Response<Bytes> {
-        let call = Connect::of_path(&request.path).map(|it| Call::of(it, &request.headers));
+        let call = ConnectMethod::of_path(&request.path).map(|it| Call::of(it, &request.headers));
         guarded(match (call, self.asset(&request.path)) {
             (Some(Ok(call)), _) => self.answer_call(call, request).await,
             (Some(Err(unreadable)), _) => unread(&unreadable),
@@ -192,13 +192,13 @@ impl HttpService for Api {
     /// Readable for users of the page and for Connect clients.
     fn refusal(&self, _: &HeaderMap, http: StatusCode, status: &Status) -> Response<Bytes> {
         let code = match status.code {
-            grpc::Code::InvalidArgument => Code::InvalidArgument,
-            grpc::Code::Unauthenticated => Code::Unauthenticated,
-            grpc::Code::PermissionDenied => Code::PermissionDenied,
-            grpc::Code::ResourceExhausted => Code::ResourceExhausted,
-            grpc::Code::DeadlineExceeded => Code::DeadlineExceeded,
-            grpc::Code::Unavailable => Code::Unavailable,
-            _ => Code::Internal,
+            grpc::Code::InvalidArgument => ConnectCode::InvalidArgument,
+            grpc::Code::Unauthenticated => ConnectCode::Unauthenticated,
+            grpc::Code::PermissionDenied => ConnectCode::PermissionDenied,
+            grpc::Code::ResourceExhausted => ConnectCode::ResourceExhausted,
+            grpc::Code::DeadlineExceeded => ConnectCode::DeadlineExceeded,
+            grpc::Code::Unavailable => ConnectCode::Unavailable,
+            _ => ConnectCode::Internal,
         };
         let message = &status.message;
         let body = json!({"error": message, "code": code.name(), "message": message});
@@ -217,7 +217,7 @@ async fn within(
     let answer = tokio::time::timeout(timeout, answer).await;
     answer.unwrap_or_else(|_| {
         failed(&ConnectError {
-            code: Code::DeadlineExceeded,
+            code: ConnectCode::DeadlineExceeded,
             message: format!("no answer within {timeout:?}; use a shorter time range"),
         })
     })

@@ -16,7 +16,7 @@ use profcol_net::{
     GrpcRequest, GrpcServer, GrpcServerSettings, GrpcService, HttpRequest, HttpServer,
     HttpServerSettings, HttpService, Message,
 };
-use profcol_profile::{Compressed, Profiles, Validation};
+use profcol_profile::{CompressedWire, Profiles, Validation};
 use tokio::task::JoinSet;
 
 /// A running destination that answers with scripted `A`s, else with success.
@@ -160,7 +160,7 @@ pub(crate) fn received(samples: usize, encoding: Encoding) -> (Batch, Bytes) {
     let wire = testkit::profiles(samples).to_wire();
     let compressed = compress::compress(encoding, Level(1), &wire);
     let received = Profiles::from_wire(wire, Validation::Reject).unwrap();
-    let profiles = received.profiles.with_compressed(Compressed {
+    let profiles = received.profiles.with_compressed(CompressedWire {
         encoding: encoding.name(),
         bytes: compressed.clone(),
         decompress: |encoding, bytes, len| {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::association::{Associations, Key, container_of};
 use super::objects::{self, Meta, MetaOnly, Object};
-use super::records::{Kind, Other, Pod};
+use super::records::{Kind, Other, PodRecord};
 use super::rules::Rules;
 use super::texts::Texts;
 use profcol_metadata::attributes::add_missing;
@@ -58,7 +58,7 @@ pub(super) struct PodIndex {
 }
 
 struct Entry {
-    pod: Pod,
+    pod: PodRecord,
     keys: Box<[Key]>,
     /// The last list that contained it.
     list: u32,
@@ -259,7 +259,7 @@ impl PodIndex {
         Some(other)
     }
 
-    fn pod(&self, key: &Key) -> Option<&Pod> {
+    fn pod(&self, key: &Key) -> Option<&PodRecord> {
         let uid = self.by_key.get(key)?;
         self.pods.get(uid).map(|entry| &entry.pod)
     }

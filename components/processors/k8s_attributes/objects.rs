@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 /// Labels or annotations.
-pub(super) type Texts = BTreeMap<String, String>;
+pub(super) type StringMap = BTreeMap<String, String>;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -17,9 +17,9 @@ pub(super) struct Meta {
     pub uid: String,
     pub resource_version: String,
     #[serde(deserialize_with = "or_default")]
-    pub labels: Texts,
+    pub labels: StringMap,
     #[serde(deserialize_with = "or_default")]
-    pub annotations: Texts,
+    pub annotations: StringMap,
     #[serde(deserialize_with = "or_default")]
     pub owner_references: Vec<Owner>,
 }

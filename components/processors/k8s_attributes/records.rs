@@ -18,7 +18,7 @@ pub(super) enum Kind {
 }
 
 #[derive(Debug)]
-pub(super) struct Pod {
+pub(super) struct PodRecord {
     pub uid: Arc<str>,
     pub namespace: Arc<str>,
     pub node: Option<Arc<str>>,
@@ -27,11 +27,11 @@ pub(super) struct Pod {
     pub service: Option<Arc<str>>,
     /// Attributes taken from the pod itself.
     pub attributes: Box<[KeyValue]>,
-    pub containers: Box<[Container]>,
+    pub containers: Box<[ContainerRecord]>,
 }
 
 #[derive(Debug)]
-pub(super) struct Container {
+pub(super) struct ContainerRecord {
     pub name: Arc<str>,
     pub is_init: bool,
     /// As written in the pod.
@@ -69,7 +69,7 @@ pub(super) struct Other {
     pub attributes: Box<[KeyValue]>,
 }
 
-impl Pod {
+impl PodRecord {
     /// Whether this is the ID of one of its containers, as reported by its kubelet.
     pub fn has_run(&self, id: &str) -> bool {
         let mut runs = self.containers.iter().flat_map(|it| &it.runs);

@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 
-use profcol_labels::{Leftovers, Rows, Rule, drop_is_final};
+use profcol_labels::{LabelRows, Leftovers, Rule, drop_is_final};
 use profcol_profile::{Resource, SharedResource};
 
 use profcol_metadata::BoundedCache;
@@ -80,7 +80,7 @@ impl DecisionCache {
     }
 
     fn decide(&self, rules: &[Rule], resource: &SharedResource) -> CachedDecision {
-        let rows = Rows::of_resource(&resource.attributes);
+        let rows = LabelRows::of_resource(&resource.attributes);
         let mut labels = rows.labels();
         if !rules.iter().all(|rule| rule.apply(&mut labels)) {
             return CachedDecision::Drop {

@@ -19,7 +19,7 @@ use profcol_labels::{RelabelConfig, Rule};
 use profcol_profile::{Attributes, Profiles, Resource, ResourceProfiles, SharedResource};
 
 use self::decision_cache::{CachedDecision, DecisionCache};
-use self::samples::SampleFilter;
+use self::samples::SampleRelabeler;
 use crate::shared::remainder::{push_remainder, remainder_of};
 use crate::shared::sampled_processes::sampled_processes;
 
@@ -100,7 +100,7 @@ impl RelabelProcessor {
     async fn process_samples(&self, batch: Batch, next: &dyn Consumer) -> Answer {
         let model = batch.profiles.model();
         let mut filter =
-            SampleFilter::new(&self.config.sample_labels, &model.dictionary, |labels| {
+            SampleRelabeler::new(&self.config.sample_labels, &model.dictionary, |labels| {
                 self.verdict(labels)
             });
         for row in &model.resources {

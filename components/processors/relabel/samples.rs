@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use profcol_labels::{LabelSource, Rows as Labelled, attribute_of};
+use profcol_labels::{LabelRows, LabelSource, attribute_of};
 use profcol_profile::{
     AttributeIdx, Attributes, Dictionary, KeyValue, Model, Profile, Resource, ResourceProfiles,
     Samples,
@@ -23,7 +23,7 @@ struct SampleLabels<'a> {
 }
 
 /// Applies the rules to each sample of a batch.
-pub(super) struct SampleFilter<'a, F> {
+pub(super) struct SampleRelabeler<'a, F> {
     labels: SampleLabels<'a>,
     verdict: F,
     rows: Rows<'a>,
@@ -46,7 +46,7 @@ impl SampleLabels<'_> {
             return known;
         }
         let attributes = vec![KeyValue::new(key, "x")];
-        let rows = Labelled::of_resource(&attributes);
+        let rows = LabelRows::of_resource(&attributes);
         let mut names = rows
             .iter()
             .flat_map(|row| row.aliases().chain([row.name()]));
@@ -56,9 +56,9 @@ impl SampleLabels<'_> {
     }
 }
 
-// === impl SampleFilter ===
+// === impl SampleRelabeler ===
 
-impl<'a, F: FnMut(&Attributes) -> CachedDecision> SampleFilter<'a, F> {
+impl<'a, F: FnMut(&Attributes) -> CachedDecision> SampleRelabeler<'a, F> {
     pub fn new(names: &'a [String], dictionary: &'a Dictionary, verdict: F) -> Self {
         let mut labels = SampleLabels {
             names,

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use profcol_component::{Code, CodeAddress};
+use profcol_component::{CodeAddress, ExecutableAddress};
 use tokio::sync::Notify;
 
 use super::unresolved::Module;
@@ -137,7 +137,7 @@ impl Backlog {
     }
 
     /// Batches that wait for the place find the answer in `Names`.
-    pub fn answered(&self, code: &Code) {
+    pub fn answered(&self, code: &ExecutableAddress) {
         let mut state = self.state.lock();
         let State {
             modules, places, ..
@@ -166,7 +166,7 @@ impl Backlog {
         }
     }
 
-    pub fn contains(&self, code: &Code) -> bool {
+    pub fn contains(&self, code: &ExecutableAddress) -> bool {
         let state = self.state.lock();
         let waiting = state.modules.get(&code.build_id);
         waiting.is_some_and(|waiting| waiting.places.contains_key(&code.place))
@@ -259,8 +259,8 @@ mod tests {
         }
     }
 
-    fn code(build_id: &str, at: u64) -> Code {
-        Code {
+    fn code(build_id: &str, at: u64) -> ExecutableAddress {
+        ExecutableAddress {
             build_id: build_id.into(),
             place: CodeAddress::Virtual(at),
         }
@@ -283,7 +283,7 @@ mod tests {
             order.push((build_id.to_string(), job.places.len()));
             backlog.spend(build_id, each_takes);
             for place in job.places {
-                backlog.answered(&Code {
+                backlog.answered(&ExecutableAddress {
                     build_id: Arc::clone(build_id),
                     place,
                 });

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use profcol_component::{Code, SymbolLookup, SymbolSource};
+use profcol_component::{ExecutableAddress, SymbolLookup, SymbolSource};
 use profcol_profile::{Dictionary, LocationIdx};
 
 use super::backlog::Backlog;
@@ -16,7 +16,11 @@ pub(super) struct DeferredLookup {
 }
 
 impl SymbolSource for DeferredLookup {
-    fn code_location(&self, dictionary: &Dictionary, location: LocationIdx) -> Option<Code> {
+    fn code_location(
+        &self,
+        dictionary: &Dictionary,
+        location: LocationIdx,
+    ) -> Option<ExecutableAddress> {
         let code = code_location(dictionary, location)?;
         match self.lookup(&code) {
             SymbolLookup::Resolved(_) | SymbolLookup::Pending => Some(code),
@@ -24,7 +28,7 @@ impl SymbolSource for DeferredLookup {
         }
     }
 
-    fn lookup(&self, code: &Code) -> SymbolLookup {
+    fn lookup(&self, code: &ExecutableAddress) -> SymbolLookup {
         // In this order: an answer in between is then found in `names`.
         let is_pending = self.backlog.contains(code);
         match self.names.latest(code) {

@@ -57,7 +57,7 @@ use self::host::HostNames;
 use self::names::Names;
 use self::pace::Stopping;
 use self::telemetry::{Reason, Telemetry};
-use self::unresolved::{Unknown, Unresolved};
+use self::unresolved::{Unknown, UnresolvedLocations};
 use self::worker::Worker;
 use crate::shared::threads::join_within;
 
@@ -187,7 +187,7 @@ impl SymbolizeProcessor {
     /// Resolves each location without symbols, as far as possible in time.
     async fn find(&self, profiles: &Profiles) -> Symbols {
         let model = profiles.model();
-        let mut unresolved = Unresolved::of(&model.dictionary, self.config.targets);
+        let mut unresolved = UnresolvedLocations::of(&model.dictionary, self.config.targets);
         self.telemetry
             .count_unresolved(Reason::NoBuildId, unresolved.anonymous);
         let mut found = self.resolve_on_host(model, &mut unresolved).await;
@@ -224,7 +224,7 @@ impl SymbolizeProcessor {
     }
 
     /// Requests unknown symbols, and waits for the answers or the timeout.
-    async fn wait_for(&self, unresolved: &Unresolved, unknown: &Unknown) {
+    async fn wait_for(&self, unresolved: &UnresolvedLocations, unknown: &Unknown) {
         // If batches arrive faster than symbols are resolved, waiting would take longer and longer.
         let is_behind = self.is_late.load(Ordering::Relaxed) && !self.backlog.is_empty();
         let wait = Arc::<Wait>::default();
@@ -250,7 +250,11 @@ impl SymbolizeProcessor {
         }
     }
 
-    async fn resolve_on_host(&self, model: &Model, unresolved: &mut Unresolved) -> Symbols {
+    async fn resolve_on_host(
+        &self,
+        model: &Model,
+        unresolved: &mut UnresolvedLocations,
+    ) -> Symbols {
         let places = std::mem::take(&mut unresolved.on_host);
         if places.is_empty() {
             return Symbols::default();

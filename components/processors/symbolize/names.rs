@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use profcol_component::{Code, IntCounter, SymbolFrame};
+use profcol_component::{ExecutableAddress, IntCounter, SymbolFrame};
 
 use super::telemetry::Reason;
 use profcol_metadata::BoundedCache;
@@ -13,7 +13,7 @@ pub(super) type SymbolResult = Result<Arc<[SymbolFrame]>, Reason>;
 
 /// Shared by all batches and filled by the workers.
 pub(super) struct Names {
-    known: Mutex<BoundedCache<Code, CachedSymbol>>,
+    known: Mutex<BoundedCache<ExecutableAddress, CachedSymbol>>,
     evicted: IntCounter,
 }
 
@@ -33,19 +33,19 @@ impl Names {
     }
 
     /// The final answer for a place.
-    pub fn get(&self, code: &Code) -> Option<SymbolResult> {
+    pub fn get(&self, code: &ExecutableAddress) -> Option<SymbolResult> {
         final_answer(self.known.lock().get(code))
     }
 
     /// The latest answer for a place, which may not be final.
-    pub fn latest(&self, code: &Code) -> Option<SymbolResult> {
+    pub fn latest(&self, code: &ExecutableAddress) -> Option<SymbolResult> {
         Some(self.known.lock().get(code)?.answer)
     }
 
     /// Reports the final answer for each place, with the lock taken once.
     pub fn each<T>(
         &self,
-        places: impl Iterator<Item = (T, Code)>,
+        places: impl Iterator<Item = (T, ExecutableAddress)>,
         mut report: impl FnMut(T, Option<SymbolResult>),
     ) {
         let mut known = self.known.lock();
@@ -54,12 +54,12 @@ impl Names {
         }
     }
 
-    pub fn insert(&self, code: Code, answer: SymbolResult, is_final: bool) {
+    pub fn insert(&self, code: ExecutableAddress, answer: SymbolResult, is_final: bool) {
         let frames = answer.as_ref().map_or(&[][..], |frames| frames);
         let text = |it: &SymbolFrame| it.name.len() + it.system_name.len() + it.file.len();
         let texts: usize = frames.iter().map(text).sum();
         // Strings are shared, so this overestimates.
-        let weight = size_of::<(Code, CachedSymbol)>() + size_of_val(frames) + texts;
+        let weight = size_of::<(ExecutableAddress, CachedSymbol)>() + size_of_val(frames) + texts;
         let known = CachedSymbol { answer, is_final };
         let forgotten = self.known.lock().insert(code, known, weight);
         self.evicted.inc_by(forgotten as u64);

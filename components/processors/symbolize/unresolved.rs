@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use profcol_component::{Code, CodeAddress};
+use profcol_component::{CodeAddress, ExecutableAddress};
 use profcol_profile::{
     AttributeIdx, Dictionary, LocationIdx, LocationRef, MappingIdx, MappingRef, Model, StackIdx,
 };
@@ -39,7 +39,7 @@ pub(super) type Unknown = HashMap<LocationIdx, u64, RandomState>;
 
 /// The locations without symbols, by where they are.
 #[derive(Debug, Default)]
-pub(super) struct Unresolved {
+pub(super) struct UnresolvedLocations {
     pub modules: Vec<Module>,
     pub locations: HashMap<LocationIdx, (usize, CodeAddress), RandomState>,
     /// Locations in the kernel or in generated code.
@@ -48,7 +48,7 @@ pub(super) struct Unresolved {
     pub anonymous: usize,
 }
 
-impl Unresolved {
+impl UnresolvedLocations {
     pub fn of(dictionary: &Dictionary, targets: Targets) -> Self {
         let mut unresolved = Self::default();
         let mut known: HashMap<MappingIdx, Option<usize>> = HashMap::new();
@@ -99,10 +99,10 @@ impl Unresolved {
         unresolved
     }
 
-    pub fn code(&self, location: LocationIdx) -> Option<Code> {
+    pub fn code(&self, location: LocationIdx) -> Option<ExecutableAddress> {
         let &(module, place) = self.locations.get(&location)?;
         let build_id = Arc::clone(&self.modules.get(module)?.build_id);
-        Some(Code { build_id, place })
+        Some(ExecutableAddress { build_id, place })
     }
 
     /// Weighs these locations, and finds the processes of their modules.
@@ -140,13 +140,16 @@ impl Unresolved {
 }
 
 /// The code of a location that has no lines and is in an executable.
-pub(super) fn code_location(dictionary: &Dictionary, location: LocationIdx) -> Option<Code> {
+pub(super) fn code_location(
+    dictionary: &Dictionary,
+    location: LocationIdx,
+) -> Option<ExecutableAddress> {
     let row = dictionary.locations.get(location);
     if !row.lines.is_empty() || Kind::of(dictionary, &row) != Kind::Native {
         return None;
     }
     let mapping = dictionary.mappings.get(row.location.mapping);
-    Some(Code {
+    Some(ExecutableAddress {
         build_id: build_id(dictionary, &mapping)?,
         place: place_of(row.location.address, &mapping),
     })

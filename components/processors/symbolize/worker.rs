@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use profcol_component::{Code, CodeAddress, SymbolFrame};
+use profcol_component::{CodeAddress, ExecutableAddress, SymbolFrame};
 use profcol_debuginfo::ExtractError;
 use profcol_symbols::{Companions, Style, Symbols, Unresolved, demangle};
 
@@ -107,7 +107,7 @@ impl Library {
         let Job { module, places } = job;
         for place in places {
             let build_id = Arc::clone(&module.build_id);
-            let code = Code { build_id, place };
+            let code = ExecutableAddress { build_id, place };
             // It may have been requested again just before it was answered.
             if self.worker.names.get(&code).is_none() {
                 let answer = self.find(&module, place);

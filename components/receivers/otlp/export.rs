@@ -11,7 +11,7 @@ use profcol_net::Encoding;
 use profcol_net::compress::decompress;
 use profcol_net::grpc::Status;
 use profcol_otlp::service::PartialSuccess;
-use profcol_profile::{Compressed, Reason, Received, Validation};
+use profcol_profile::{CompressedWire, Reason, Received, Validation};
 use tokio::sync::oneshot;
 
 use crate::shared::status;
@@ -87,8 +87,8 @@ impl Export {
 }
 
 /// The body as the profiles keep it.
-pub(super) fn keep_compressed(body: profcol_net::Compressed) -> Compressed {
-    Compressed {
+pub(super) fn keep_compressed(body: profcol_net::Compressed) -> CompressedWire {
+    CompressedWire {
         encoding: body.encoding.name(),
         bytes: body.bytes,
         decompress: |encoding, bytes, len| {

@@ -37,7 +37,7 @@ pub struct ElfCode {
 
 /// A function symbol; a size of 0 means unknown.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Function {
+pub(crate) struct FunctionSymbol {
     pub start: u64,
     pub size: u64,
 }
@@ -156,7 +156,7 @@ impl ElfCode {
     }
 
     /// The functions with symbols.
-    pub(crate) fn functions(&self, source: &(impl Source + ?Sized)) -> Vec<Function> {
+    pub(crate) fn functions(&self, source: &(impl Source + ?Sized)) -> Vec<FunctionSymbol> {
         let mut functions = Vec::new();
         for name in [".symtab", ".dynsym"] {
             let Some(section) = self.section(name) else {
@@ -172,7 +172,7 @@ impl ElfCode {
                         matches!(symbol.st_info & 0xf, STT_FUNC | STT_GNU_IFUNC)
                             && symbol.st_shndx.get(LE) != SHN_UNDEF
                     })
-                    .map(|symbol| Function {
+                    .map(|symbol| FunctionSymbol {
                         start: symbol.st_value.get(LE),
                         size: symbol.st_size.get(LE),
                     }),

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, SavedFp};
 
 use crate::ElfCode;
-use crate::code::Function;
+use crate::code::FunctionSymbol;
 use crate::gaps::Gaps;
 use crate::span::Spans;
 
@@ -31,7 +31,7 @@ pub(crate) fn rules(
     }
     // Starts, with ends if known.
     let mut functions: BTreeMap<u64, Option<u64>> = BTreeMap::new();
-    for Function { start, size } in elf.functions(source) {
+    for FunctionSymbol { start, size } in elf.functions(source) {
         let end = (size > 0).then(|| start.saturating_add(size));
         let known = functions.entry(start).or_default();
         *known = known.or(end);

@@ -5,11 +5,11 @@
 //! metadata.
 
 use crate::labels::Labels;
-use crate::rows::Rows;
+use crate::rows::LabelRows;
 use crate::rule::{Action, Rule};
 
 /// Also `false` if the rules do not drop the rows.
-pub fn drop_is_final(rules: &[Rule], rows: &Rows) -> bool {
+pub fn drop_is_final(rules: &[Rule], rows: &LabelRows) -> bool {
     let mut labels = rows.labels();
     let mut unsure: Vec<&str> = Vec::new();
     for rule in rules {

@@ -8,12 +8,12 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use crate::{Row, Rows};
+use crate::{LabelRows, Row};
 
 /// Labels by name.
 #[derive(Clone, Debug)]
 pub struct Labels<'a> {
-    rows: &'a Rows,
+    rows: &'a LabelRows,
     /// The state of each row; empty while nothing has changed.
     states: Vec<State>,
     /// Inline while there are few, the usual case.
@@ -55,7 +55,7 @@ pub(crate) struct Label<'l> {
 }
 
 impl<'a> Labels<'a> {
-    pub(crate) fn new(rows: &'a Rows) -> Self {
+    pub(crate) fn new(rows: &'a LabelRows) -> Self {
         Self {
             rows,
             states: Vec::new(),

@@ -1,7 +1,7 @@
 //! Attributes as Prometheus-style labels, and relabel rules.
 //!
 //! ```text
-//! attributes ── Rows ── Labels ── Rule, Rule, … ── Labels ── Changes ── attributes
+//! attributes ── LabelRows ── Labels ── Rule, Rule, … ── Labels ── Changes ── attributes
 //!               (every name that an attribute has)
 //! ```
 //!
@@ -23,5 +23,5 @@ pub use config::{RelabelConfig, RulesError};
 pub use finality::drop_is_final;
 pub use labels::Labels;
 pub use names::{ALIASES, Alias, LabelSource, attribute_of, label_sent_for, sanitized, text};
-pub use rows::{Changes, Leftovers, Row, Rows};
+pub use rows::{Changes, LabelRows, Leftovers, Row};
 pub use rule::{Action, Invalid, Rule, RuleSpec};

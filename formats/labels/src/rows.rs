@@ -38,7 +38,7 @@ enum Origin {
 
 /// The labels made from attributes, sorted by name; no two share a name.
 #[derive(Clone, Debug, Default)]
-pub struct Rows {
+pub struct LabelRows {
     rows: Vec<Row>,
     /// All names.
     names: HashTable<Name>,
@@ -106,9 +106,9 @@ impl Row {
     }
 }
 
-// === impl Rows ===
+// === impl LabelRows ===
 
-impl Rows {
+impl LabelRows {
     /// From labels with one name each.
     pub fn of_labels<'a>(labels: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let labels = labels.into_iter().filter(|(_, text)| !text.is_empty());

@@ -45,7 +45,7 @@ fn process() -> Attributes {
 #[test]
 fn shows_each_attribute_under_all_of_its_names() {
     let check = |name: &str, expected: Option<&str>| {
-        let rows = Rows::of_resource(&process());
+        let rows = LabelRows::of_resource(&process());
         assert_eq!(rows.labels().get(name), expected, "{name}");
     };
     for name in ["host.name", "host_name", "node"] {
@@ -71,10 +71,10 @@ fn shows_each_attribute_under_all_of_its_names() {
 #[test]
 fn a_taken_label_name_keeps_its_attribute() {
     let both = attributes(&[("host.name", "a".into()), ("node", "b".into())]);
-    let rows = Rows::of_resource(&both);
+    let rows = LabelRows::of_resource(&both);
     assert_eq!(rows.labels().get("node"), Some("b"));
     let both = attributes(&[("a.b", "1".into()), ("a-b", "2".into())]);
-    let rows = Rows::of_resource(&both);
+    let rows = LabelRows::of_resource(&both);
     assert_eq!(rows.labels().get("a_b"), Some("1"));
 }
 
@@ -84,7 +84,7 @@ fn container_labels_are_those_of_the_runtime() {
         ("container.id", "c0".into()),
         ("container.runtime.name", "docker".into()),
     ]);
-    let rows = Rows::of_resource(&container);
+    let rows = LabelRows::of_resource(&container);
     assert_eq!(rows.labels().get("__meta_docker_container_id"), Some("c0"));
     assert_eq!(rows.labels().get("__meta_containerd_container_id"), None);
 }
@@ -92,7 +92,7 @@ fn container_labels_are_those_of_the_runtime() {
 /// The difference that the rules make to the attributes of [`process`], one line each.
 fn changed(rules: &[Rule], leftovers: Leftovers) -> Vec<String> {
     let before = process();
-    let rows = Rows::of_resource(&before);
+    let rows = LabelRows::of_resource(&before);
     let mut labels = rows.labels();
     assert!(rules.iter().all(|rule| rule.apply(&mut labels)));
     let mut after = before.clone();
@@ -158,7 +158,7 @@ fn temporary_labels_are_removed_after_the_last_rule() {
 #[test]
 fn a_drop_is_final_if_late_attributes_cannot_change_it() {
     let check = |rules: &[Rule], expected: bool| {
-        let rows = Rows::of_resource(&process());
+        let rows = LabelRows::of_resource(&process());
         assert_eq!(drop_is_final(rules, &rows), expected, "{rules:?}");
     };
     let drop = |source, regex| rule(Action::Drop, source, regex, "", "$1");
@@ -192,7 +192,7 @@ fn pathological_patterns_match_in_linear_time() {
         "(a*)*b|(a|a?)+c",
         "([a-z]+)*[0-9]",
     ] {
-        let rows = Rows::of_labels([("x", &*text)]);
+        let rows = LabelRows::of_labels([("x", &*text)]);
         let rule = rule(Action::Replace, "x", regex, "y", "$1");
         let mut labels = rows.labels();
         assert!(rule.apply(&mut labels));

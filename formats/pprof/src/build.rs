@@ -14,7 +14,7 @@ use profcol_profile::{Function, Interner, StringIdx, StringTable, ValueType};
 pub struct Builder {
     pub(super) options: Options,
     pub(super) executables: Executables,
-    pub(super) header: Header,
+    pub(super) header: MergedHeader,
     /// Only its string table is used.
     pub(super) strings: Interner,
     pub(super) functions: Rows<Function>,
@@ -66,7 +66,7 @@ pub enum AddProfilesError {
 pub(super) type Id = u32;
 
 #[derive(Default)]
-pub(super) struct Header {
+pub(super) struct MergedHeader {
     pub sample_types: Vec<ValueType>,
     pub period_type: Option<ValueType>,
     pub period: i64,

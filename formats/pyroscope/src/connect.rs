@@ -17,7 +17,7 @@ pub enum Codec {
 
 /// A supported service method, by its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
+pub enum ConnectMethod {
     ProfileTypes,
     LabelNames,
     LabelValues,
@@ -36,12 +36,12 @@ pub enum Method {
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectError {
-    pub code: Code,
+    pub code: ConnectCode,
     pub message: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Code {
+pub enum ConnectCode {
     InvalidArgument,
     DeadlineExceeded,
     PermissionDenied,
@@ -55,7 +55,7 @@ pub enum Code {
 const QUERIER: &str = "/querier.v1.QuerierService/";
 const SETTINGS: &str = "/settings.v1.SettingsService/";
 
-impl Method {
+impl ConnectMethod {
     /// `None` for paths of other services.
     pub fn of_path(path: &str) -> Option<Self> {
         if let Some(method) = path.strip_prefix(SETTINGS) {
@@ -114,7 +114,7 @@ impl Codec {
         match self {
             Self::Proto => Ok(response.encode_to_vec()),
             Self::Json => serde_json::to_vec(response).map_err(|error| ConnectError {
-                code: Code::Internal,
+                code: ConnectCode::Internal,
                 message: format!("failed to encode the response as JSON: {error}"),
             }),
         }
@@ -124,20 +124,20 @@ impl Codec {
 impl ConnectError {
     pub fn invalid(message: impl Into<String>) -> Self {
         Self {
-            code: Code::InvalidArgument,
+            code: ConnectCode::InvalidArgument,
             message: message.into(),
         }
     }
 
     pub fn unimplemented(message: impl Into<String>) -> Self {
         Self {
-            code: Code::Unimplemented,
+            code: ConnectCode::Unimplemented,
             message: message.into(),
         }
     }
 }
 
-impl Code {
+impl ConnectCode {
     pub fn name(self) -> &'static str {
         match self {
             Self::InvalidArgument => "invalid_argument",

@@ -18,5 +18,5 @@ mod profile_type;
 #[cfg(test)]
 mod tests;
 
-pub use connect::{Code, Codec, ConnectError, Method};
+pub use connect::{Codec, ConnectCode, ConnectError, ConnectMethod};
 pub use profile_type::{MalformedProfileType, ProfileTypeId, parse};

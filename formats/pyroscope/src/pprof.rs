@@ -4,7 +4,7 @@ use profcol_flamegraph::{CallTree, Source, to_model};
 use profcol_pprof::{Builder, Options, sets};
 use prost::Message;
 
-use crate::connect::{Code, ConnectError};
+use crate::connect::{ConnectCode, ConnectError};
 use crate::messages::Profile;
 
 impl Profile {
@@ -20,12 +20,12 @@ impl Profile {
         let mut builder = Builder::new(Options::default());
         for set in sets(&model) {
             builder.add(&set).map_err(|error| ConnectError {
-                code: Code::ResourceExhausted,
+                code: ConnectCode::ResourceExhausted,
                 message: format!("failed to encode the profile: {error}"),
             })?;
         }
         Self::decode(&*builder.finish()).map_err(|error| ConnectError {
-            code: Code::Internal,
+            code: ConnectCode::Internal,
             message: format!("failed to decode the encoded profile: {error}"),
         })
     }

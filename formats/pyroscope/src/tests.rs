@@ -202,7 +202,7 @@ fn invalid_requests_are_rejected_with_a_reason() {
     let error = |text: &str| {
         let read = Codec::Json.decode::<SelectMergeStacktracesRequest>(text.as_bytes());
         let failure = read.unwrap_err();
-        assert_eq!(failure.code, Code::InvalidArgument);
+        assert_eq!(failure.code, ConnectCode::InvalidArgument);
         failure.message
     };
     for (text, expected) in [
@@ -224,7 +224,7 @@ fn invalid_requests_are_rejected_with_a_reason() {
         assert!(message.contains(expected), "{message}");
     }
     let proto = Codec::Proto.decode::<DiffRequest>(b"\x0a\xff");
-    assert_eq!(proto.unwrap_err().code, Code::InvalidArgument);
+    assert_eq!(proto.unwrap_err().code, ConnectCode::InvalidArgument);
 }
 
 #[test]
@@ -270,15 +270,18 @@ fn json_is_encoded_as_protobuf_requires() {
 
 #[test]
 fn methods_are_found_by_their_path() {
-    let of = Method::of_path;
-    assert_eq!(of("/querier.v1.QuerierService/Diff"), Some(Method::Diff));
+    let of = ConnectMethod::of_path;
+    assert_eq!(
+        of("/querier.v1.QuerierService/Diff"),
+        Some(ConnectMethod::Diff)
+    );
     assert_eq!(
         of("/settings.v1.SettingsService/Get"),
-        Some(Method::GetSettings)
+        Some(ConnectMethod::GetSettings)
     );
     assert_eq!(
         of("/querier.v1.QuerierService/SelectHeatmap"),
-        Some(Method::Unknown)
+        Some(ConnectMethod::Unknown)
     );
     assert_eq!(of("/querier.v1.Querier/Diff"), None);
 }

@@ -17,14 +17,18 @@ pub struct DeferredSymbols(Vec<Arc<dyn SymbolSource>>);
 /// Resolves symbols after batches were passed on.
 pub trait SymbolSource: Send + Sync {
     /// The code at a location; `None` if no symbol is expected for it.
-    fn code_location(&self, dictionary: &Dictionary, location: LocationIdx) -> Option<Code>;
+    fn code_location(
+        &self,
+        dictionary: &Dictionary,
+        location: LocationIdx,
+    ) -> Option<ExecutableAddress>;
 
-    fn lookup(&self, code: &Code) -> SymbolLookup;
+    fn lookup(&self, code: &ExecutableAddress) -> SymbolLookup;
 }
 
 /// An address in an executable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Code {
+pub struct ExecutableAddress {
     pub build_id: Arc<str>,
     pub place: CodeAddress,
 }
@@ -63,7 +67,7 @@ pub struct SymbolFrame {
 #[derive(Clone)]
 pub struct DeferredSymbol {
     source: Arc<dyn SymbolSource>,
-    code: Code,
+    code: ExecutableAddress,
 }
 
 // === impl DeferredSymbols ===

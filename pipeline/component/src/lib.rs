@@ -41,7 +41,8 @@ pub use batch::{Batch, BatchId, Metadata, Source};
 pub use capabilities::Capabilities;
 pub use check::{Check, Listening, Problem, Severity, place};
 pub use deferred_symbols::{
-    Code, CodeAddress, DeferredSymbol, DeferredSymbols, SymbolFrame, SymbolLookup, SymbolSource,
+    CodeAddress, DeferredSymbol, DeferredSymbols, ExecutableAddress, SymbolFrame, SymbolLookup,
+    SymbolSource,
 };
 pub use delivery::{
     Delivery, DeliverySettings, PartitionSettings, QueueBatchSettings, QueueSettings, RetrySettings,

@@ -15,9 +15,9 @@ use profcol_profile::{
 };
 
 use crate::{
-    Answer, Batch, BuildContext, Code, CodeAddress, Consumer, DeferredSymbols, Delivered, Delivery,
-    Exporter, Extensions, Finalizer, InstanceId, Meter, Outcome, Refusal, Shared, StatusBoard,
-    SymbolFrame, SymbolLookup, SymbolSource,
+    Answer, Batch, BuildContext, CodeAddress, Consumer, DeferredSymbols, Delivered, Delivery,
+    ExecutableAddress, Exporter, Extensions, Finalizer, InstanceId, Meter, Outcome, Refusal,
+    Shared, StatusBoard, SymbolFrame, SymbolLookup, SymbolSource,
 };
 
 /// Far longer than a test waits for anything.
@@ -144,16 +144,20 @@ impl FakeSymbolizer {
 }
 
 impl SymbolSource for FakeSymbolizer {
-    fn code_location(&self, dictionary: &Dictionary, location: LocationIdx) -> Option<Code> {
+    fn code_location(
+        &self,
+        dictionary: &Dictionary,
+        location: LocationIdx,
+    ) -> Option<ExecutableAddress> {
         let row = dictionary.locations.get(location);
         let mapping = dictionary.mappings.get(row.location.mapping).mapping;
-        row.lines.is_empty().then(|| Code {
+        row.lines.is_empty().then(|| ExecutableAddress {
             build_id: dictionary.strings.get(mapping.filename).into(),
             place: CodeAddress::Virtual(row.location.address),
         })
     }
 
-    fn lookup(&self, code: &Code) -> SymbolLookup {
+    fn lookup(&self, code: &ExecutableAddress) -> SymbolLookup {
         if !self.is_ready.load(Ordering::Relaxed) {
             return SymbolLookup::Pending;
         }

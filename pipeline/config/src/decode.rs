@@ -148,7 +148,7 @@ impl<'de> SeqAccess<'de> for Items<'de> {
 }
 
 struct Entries<'a> {
-    entries: indexmap::map::Iter<'a, String, crate::node::Entry>,
+    entries: indexmap::map::Iter<'a, String, crate::node::MapEntry>,
     value: Option<(&'a str, &'a Node)>,
 }
 

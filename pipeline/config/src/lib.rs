@@ -20,7 +20,7 @@ pub mod yaml;
 
 pub use config::{Config, load};
 pub use decode::decode;
-pub use node::{Entry, Location, Map, Node, Value};
+pub use node::{Location, Map, MapEntry, Node, Value};
 pub use problem::{MAX_PROBLEMS, Problem, Problems};
 pub use report::Report;
 pub use resolve::{

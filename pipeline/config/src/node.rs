@@ -47,10 +47,10 @@ pub enum Value {
 }
 
 /// The entries of a map in source order.
-pub type Map = IndexMap<String, Entry>;
+pub type Map = IndexMap<String, MapEntry>;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct MapEntry {
     pub key_at: Location,
     pub node: Node,
 }

@@ -58,7 +58,7 @@ pub use model::{
     EntityRef, Model, OriginalPayload, Profile, Resource, ResourceProfiles, Scope, ScopeProfiles,
     ValueType,
 };
-pub use profiles::{Compressed, Decompress, Profiles, Received, Validation};
+pub use profiles::{CompressedWire, Decompress, Profiles, Received, Validation};
 pub use proto::WireError;
 pub use read_failures::read_failures;
 pub use samples::{SampleRef, Samples};

@@ -78,7 +78,7 @@ struct Plain {
 
 /// Compressed wire bytes as received, in an encoding this crate knows only by name.
 #[derive(Clone, Debug)]
-pub struct Compressed {
+pub struct CompressedWire {
     pub encoding: &'static str,
     pub bytes: Bytes,
     pub decompress: Decompress,
@@ -90,7 +90,7 @@ pub type Decompress = fn(&'static str, &[u8], usize) -> Option<Bytes>;
 /// Compressed bytes and their decompressed length.
 #[derive(Clone)]
 struct Packed {
-    compressed: Compressed,
+    compressed: CompressedWire,
     plain_len: usize,
 }
 
@@ -199,7 +199,7 @@ impl Profiles {
 
     /// Keeps the compressed body along with the wire bytes, so that an exporter with the same compression need not
     /// compress again. Only for unchanged batches.
-    pub fn with_compressed(self, compressed: Compressed) -> Self {
+    pub fn with_compressed(self, compressed: CompressedWire) -> Self {
         let Content::Encoded(encoded) = &*self.content else {
             return self;
         };
@@ -442,7 +442,7 @@ impl Profiles {
     }
 
     /// The compressed body as received, if unchanged.
-    pub fn compressed(&self) -> Option<&Compressed> {
+    pub fn compressed(&self) -> Option<&CompressedWire> {
         self.packed().map(|packed| &packed.compressed)
     }
 
@@ -623,7 +623,7 @@ impl Form {
 
 impl Packed {
     fn decompress(&self) -> Decoded<Bytes> {
-        let Compressed {
+        let CompressedWire {
             encoding,
             bytes,
             decompress,
@@ -709,8 +709,8 @@ mod tests {
         assert!(read_failures() > before);
     }
 
-    fn damaged() -> Compressed {
-        Compressed {
+    fn damaged() -> CompressedWire {
+        CompressedWire {
             encoding: "gzip",
             bytes: Bytes::from_static(b"damaged"),
             decompress: |_, _, _| None,

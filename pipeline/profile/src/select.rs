@@ -17,18 +17,18 @@ use crate::{
 /// The used rows of each table of a dictionary, and after copying their new places.
 #[derive(Default)]
 pub(crate) struct Selection {
-    pub strings: Rows<str>,
-    pub functions: Rows<Function>,
-    pub mappings: Rows<Mapping>,
-    pub locations: Rows<Location>,
-    pub stacks: Rows<Stack>,
-    pub attributes: Rows<Attribute>,
-    pub links: Rows<Link>,
+    pub strings: UsedRows<str>,
+    pub functions: UsedRows<Function>,
+    pub mappings: UsedRows<Mapping>,
+    pub locations: UsedRows<Location>,
+    pub stacks: UsedRows<Stack>,
+    pub attributes: UsedRows<Attribute>,
+    pub links: UsedRows<Link>,
 }
 
 /// The used rows of one table. Out-of-range indices are never selected and translate to "not set".
-pub(crate) struct Rows<T: ?Sized> {
-    /// For each row, [`UNUSED`](Rows::UNUSED) or, once copied, its new place.
+pub(crate) struct UsedRows<T: ?Sized> {
+    /// For each row, [`UNUSED`](UsedRows::UNUSED) or, once copied, its new place.
     places: Vec<u32>,
     /// The used rows, in the order of first use.
     used: Vec<Idx<T>>,
@@ -264,9 +264,9 @@ impl Translate for Selection {
     }
 }
 
-// === impl Rows ===
+// === impl UsedRows ===
 
-impl<T: ?Sized> Default for Rows<T> {
+impl<T: ?Sized> Default for UsedRows<T> {
     fn default() -> Self {
         Self {
             places: Vec::new(),
@@ -275,7 +275,7 @@ impl<T: ?Sized> Default for Rows<T> {
     }
 }
 
-impl<T: ?Sized> Rows<T> {
+impl<T: ?Sized> UsedRows<T> {
     const UNUSED: u32 = u32::MAX;
 
     fn resize(&mut self, rows: usize) {

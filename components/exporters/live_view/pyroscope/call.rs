@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue};
-use profcol_pyroscope::{Codec, ConnectError, Method};
+use profcol_pyroscope::{Codec, ConnectError, ConnectMethod};
 
 /// A call without its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::live_view) struct Call {
-    pub method: Method,
+    pub method: ConnectMethod,
     pub codec: Codec,
     /// The client's timeout.
     pub timeout: Option<Duration>,
@@ -31,7 +31,7 @@ const VERSION: HeaderName = HeaderName::from_static("connect-protocol-version");
 const TIMEOUT: HeaderName = HeaderName::from_static("connect-timeout-ms");
 
 impl Call {
-    pub fn of(method: Method, headers: &HeaderMap) -> Result<Self, Unreadable> {
+    pub fn of(method: ConnectMethod, headers: &HeaderMap) -> Result<Self, Unreadable> {
         let text = |name| headers.get(name).map(|it| it.to_str().unwrap_or("?"));
         let content_type = text(CONTENT_TYPE).unwrap_or("");
         let codec = Codec::of_content_type(content_type).ok_or(Unreadable::ContentType)?;
@@ -77,7 +77,7 @@ mod tests {
                 HeaderValue::from_static(value),
             )
         });
-        Call::of(Method::Diff, &headers.collect())
+        Call::of(ConnectMethod::Diff, &headers.collect())
     }
 
     #[test]
@@ -88,7 +88,7 @@ mod tests {
             ("connect-timeout-ms", "1500"),
         ]);
         let expected = Call {
-            method: Method::Diff,
+            method: ConnectMethod::Diff,
             codec: Codec::Json,
             timeout: Some(Duration::from_millis(1500)),
         };

@@ -17,7 +17,7 @@ use profcol_pyroscope::messages::{
     SelectMergeStacktracesRequest, SelectMergeStacktracesResponse, SelectSeriesRequest,
     SelectSeriesResponse, Series, SeriesRequest, SeriesResponse,
 };
-use profcol_pyroscope::{Code, Codec, ConnectError, Method, ProfileTypeId};
+use profcol_pyroscope::{Codec, ConnectCode, ConnectError, ConnectMethod, ProfileTypeId};
 
 use self::request::{MAX_SERIES, Question, Range, labels, max_nodes, selectors};
 use profcol_history::{History, Query, QueryResult, SERVICE_NAME, Selector};
@@ -40,21 +40,28 @@ impl Querier {
     }
 
     /// The encoded response to a call.
-    pub fn call(&self, method: Method, codec: Codec, body: &[u8]) -> Result<Vec<u8>, ConnectError> {
+    pub fn call(
+        &self,
+        method: ConnectMethod,
+        codec: Codec,
+        body: &[u8],
+    ) -> Result<Vec<u8>, ConnectError> {
         match method {
-            Method::ProfileTypes => codec.encode(&self.profile_types(&codec.decode(body)?)?),
-            Method::LabelNames => codec.encode(&self.label_names(&codec.decode(body)?)?),
-            Method::LabelValues => codec.encode(&self.label_values(&codec.decode(body)?)?),
-            Method::Series => codec.encode(&self.series(&codec.decode(body)?)?),
-            Method::SelectSeries => codec.encode(&self.select_series(&codec.decode(body)?)?),
-            Method::SelectMergeStacktraces => {
+            ConnectMethod::ProfileTypes => codec.encode(&self.profile_types(&codec.decode(body)?)?),
+            ConnectMethod::LabelNames => codec.encode(&self.label_names(&codec.decode(body)?)?),
+            ConnectMethod::LabelValues => codec.encode(&self.label_values(&codec.decode(body)?)?),
+            ConnectMethod::Series => codec.encode(&self.series(&codec.decode(body)?)?),
+            ConnectMethod::SelectSeries => codec.encode(&self.select_series(&codec.decode(body)?)?),
+            ConnectMethod::SelectMergeStacktraces => {
                 codec.encode(&self.merge_stacktraces(&codec.decode(body)?)?)
             }
-            Method::SelectMergeProfile => codec.encode(&self.merge_profile(codec.decode(body)?)?),
-            Method::Diff => codec.encode(&self.diff(codec.decode(body)?)?),
-            Method::GetProfileStats => codec.encode(&self.stats()),
-            Method::GetSettings => codec.encode(&Empty {}),
-            Method::Unknown => Err(ConnectError::unimplemented(
+            ConnectMethod::SelectMergeProfile => {
+                codec.encode(&self.merge_profile(codec.decode(body)?)?)
+            }
+            ConnectMethod::Diff => codec.encode(&self.diff(codec.decode(body)?)?),
+            ConnectMethod::GetProfileStats => codec.encode(&self.stats()),
+            ConnectMethod::GetSettings => codec.encode(&Empty {}),
+            ConnectMethod::Unknown => Err(ConnectError::unimplemented(
                 "profcol does not implement this method; the README of live_view lists the supported ones",
             )),
         }
@@ -167,7 +174,7 @@ impl Querier {
         let points: usize = groups.iter().map(|(_, points)| points.len()).sum();
         if points > MAX_POINTS {
             return Err(ConnectError {
-                code: Code::ResourceExhausted,
+                code: ConnectCode::ResourceExhausted,
                 message: format!(
                     "the answer has {points} points, more than {MAX_POINTS}; group by fewer labels, set a `limit`, or use a longer `step`"
                 ),

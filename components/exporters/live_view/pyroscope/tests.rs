@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use profcol_component::DeferredSymbols;
 use profcol_component::testkit::profiles;
-use profcol_pyroscope::{Code, Codec, Method};
+use profcol_pyroscope::{Codec, ConnectCode, ConnectMethod};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -13,17 +13,17 @@ use super::super::parameters::Parameters;
 use super::*;
 use profcol_history::Limits;
 
-const METHODS: [Method; 10] = [
-    Method::ProfileTypes,
-    Method::LabelNames,
-    Method::LabelValues,
-    Method::Series,
-    Method::SelectSeries,
-    Method::SelectMergeStacktraces,
-    Method::SelectMergeProfile,
-    Method::Diff,
-    Method::GetProfileStats,
-    Method::Unknown,
+const METHODS: [ConnectMethod; 10] = [
+    ConnectMethod::ProfileTypes,
+    ConnectMethod::LabelNames,
+    ConnectMethod::LabelValues,
+    ConnectMethod::Series,
+    ConnectMethod::SelectSeries,
+    ConnectMethod::SelectMergeStacktraces,
+    ConnectMethod::SelectMergeProfile,
+    ConnectMethod::Diff,
+    ConnectMethod::GetProfileStats,
+    ConnectMethod::Unknown,
 ];
 
 fn querier() -> Querier {
@@ -99,7 +99,7 @@ proptest! {
         codec in prop::sample::select(vec![Codec::Proto, Codec::Json]),
     ) {
         if let Err(failure) = querier().call(method, codec, &body) {
-            prop_assert!(failure.code != Code::Internal, "{failure:?}");
+            prop_assert!(failure.code != ConnectCode::Internal, "{failure:?}");
         }
     }
 
@@ -136,12 +136,12 @@ proptest! {
             right: Some(stacks.clone()),
         };
         for (method, body) in [
-            (Method::SelectSeries, series.encode_to_vec()),
-            (Method::SelectMergeStacktraces, stacks.encode_to_vec()),
-            (Method::Diff, diff.encode_to_vec()),
+            (ConnectMethod::SelectSeries, series.encode_to_vec()),
+            (ConnectMethod::SelectMergeStacktraces, stacks.encode_to_vec()),
+            (ConnectMethod::Diff, diff.encode_to_vec()),
         ] {
             if let Err(failure) = querier.call(method, Codec::Proto, &body) {
-                prop_assert!(failure.code != Code::Internal, "{failure:?}");
+                prop_assert!(failure.code != ConnectCode::Internal, "{failure:?}");
             }
         }
     }
@@ -158,7 +158,7 @@ proptest! {
         let parameters = Parameters::parse(Some(&url));
         for path in RENDER_PATHS {
             if let Err(failure) = querier.render(path, &parameters) {
-                prop_assert!(failure.code != Code::Internal, "{failure:?}");
+                prop_assert!(failure.code != ConnectCode::Internal, "{failure:?}");
             }
         }
     }

@@ -8,7 +8,7 @@ use super::Rules;
 use crate::k8s_attributes::field::Field;
 use crate::k8s_attributes::keys::KeySource;
 use crate::k8s_attributes::objects::{self, Meta};
-use crate::k8s_attributes::records::{Container, Controller, Kind, Other, Pod, Run};
+use crate::k8s_attributes::records::{ContainerRecord, Controller, Kind, Other, PodRecord, Run};
 use crate::k8s_attributes::service;
 use crate::k8s_attributes::texts::Texts;
 use profcol_metadata::Image;
@@ -32,10 +32,10 @@ const CONTROLLERS: [(Kind, Field, Field); 4] = [
 ];
 
 impl Rules {
-    pub fn pod(&self, pod: &objects::Pod, texts: &mut Texts) -> Pod {
+    pub fn pod(&self, pod: &objects::Pod, texts: &mut Texts) -> PodRecord {
         let (meta, spec) = (&pod.metadata, &pod.spec);
         let controller = controller(meta, texts);
-        Pod {
+        PodRecord {
             uid: meta.uid.as_str().into(),
             namespace: texts.share(&meta.namespace),
             node: (!spec.node_name.is_empty()).then(|| texts.share(&spec.node_name)),
@@ -181,12 +181,12 @@ impl Rules {
         status: Option<&objects::ContainerStatus>,
         is_init: bool,
         texts: &mut Texts,
-    ) -> Container {
+    ) -> ContainerRecord {
         let image = Image::of(&container.image);
         let digest = status
             .filter(|_| self.wants(Field::ContainerImageRepoDigests))
             .and_then(|status| repo_digest(&status.image_id));
-        Container {
+        ContainerRecord {
             name: texts.share(&container.name),
             is_init,
             image: self
@@ -208,11 +208,11 @@ impl Rules {
 
     fn with_service(
         &self,
-        mut record: Container,
+        mut record: ContainerRecord,
         container: &objects::Container,
         pod: &Meta,
         texts: &mut Texts,
-    ) -> Container {
+    ) -> ContainerRecord {
         if self.wants(Field::ServiceVersion) {
             let version = service::version_by_image(&Image::of(&container.image));
             record.service_version = version.map(|it| texts.share(&it));

@@ -7,7 +7,7 @@ use profcol_profile::{Attributes, KeyValue, Value};
 use super::{OF_THE_CLUSTER, Rules};
 use crate::k8s_attributes::directory::PodIndex;
 use crate::k8s_attributes::field::Field;
-use crate::k8s_attributes::records::{Container, Kind, Pod, Run};
+use crate::k8s_attributes::records::{ContainerRecord, Kind, PodRecord, Run};
 use profcol_metadata::attributes::{add_missing, text_of};
 
 impl Rules {
@@ -15,7 +15,7 @@ impl Rules {
     pub fn fill(
         &self,
         known: &PodIndex,
-        pod: &Pod,
+        pod: &PodRecord,
         container: Option<&Arc<str>>,
         attributes: &mut Attributes,
     ) -> bool {
@@ -47,7 +47,12 @@ impl Rules {
     }
 
     /// From the pod's controller, and from that controller's controller.
-    fn fill_from_controllers(&self, known: &PodIndex, pod: &Pod, attributes: &mut Attributes) {
+    fn fill_from_controllers(
+        &self,
+        known: &PodIndex,
+        pod: &PodRecord,
+        attributes: &mut Attributes,
+    ) {
         let Some(controller) = &pod.controller else {
             return;
         };
@@ -94,7 +99,12 @@ impl Rules {
         }
     }
 
-    fn fill_from_container(&self, pod: &Pod, id: Option<&Arc<str>>, attributes: &mut Attributes) {
+    fn fill_from_container(
+        &self,
+        pod: &PodRecord,
+        id: Option<&Arc<str>>,
+        attributes: &mut Attributes,
+    ) {
         let Some((container, run)) = choose(pod, id, attributes) else {
             return;
         };
@@ -132,10 +142,10 @@ impl Rules {
 /// Finds a container by its ID or its name, else the only one. An unreported ID may also be
 /// that of the pod's sandbox.
 fn choose<'a>(
-    pod: &'a Pod,
+    pod: &'a PodRecord,
     id: Option<&Arc<str>>,
     attributes: &Attributes,
-) -> Option<(&'a Container, Option<&'a Run>)> {
+) -> Option<(&'a ContainerRecord, Option<&'a Run>)> {
     if let Some(id) = id {
         let found = pod.containers.iter().find_map(|container| {
             let run = container.runs.iter().find(|run| run.id == *id)?;

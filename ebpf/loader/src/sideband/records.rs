@@ -8,7 +8,7 @@ use profcol_ebpf_common::file::FileId;
 
 /// One event, with its time in nanoseconds since boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct ProcessEvent {
     pub time: u64,
     pub pid: u32,
     pub kind: Kind,
@@ -61,8 +61,8 @@ impl FileOrigin {
 
 /// A record in the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
-    Event(Event),
+pub enum RingRecord {
+    Event(ProcessEvent),
     /// The number of lost records.
     Lost(u64),
     /// Irrelevant here.
@@ -84,11 +84,11 @@ const HEADER: usize = 8;
 const TRAILER: usize = 16;
 
 /// Parses one complete record. None if it is too short.
-pub fn parse(bytes: &[u8]) -> Option<Record> {
+pub fn parse(bytes: &[u8]) -> Option<RingRecord> {
     let kind = word(bytes, 0)?;
     let misc = u16::from_le_bytes(bytes.get(4..6)?.try_into().ok()?);
     if kind == kind::LOST {
-        return Some(Record::Lost(long(bytes, HEADER + 8)?));
+        return Some(RingRecord::Lost(long(bytes, HEADER + 8)?));
     }
     let time = long(bytes, bytes.len().checked_sub(8)?)?;
     let (pid, second) = (word(bytes, HEADER)?, word(bytes, HEADER + 4)?);
@@ -99,13 +99,13 @@ pub fn parse(bytes: &[u8]) -> Option<Record> {
         kind::FORK if pid != second => Kind::Forked { parent: second },
         kind::EXIT if thread? == pid => Kind::Left,
         kind::MMAP2 => Kind::Mapped(mapped(bytes)?),
-        _ => return Some(Record::Other),
+        _ => return Some(RingRecord::Other),
     };
     // In another PID namespace, or already gone.
     if pid == 0 || pid == u32::MAX {
-        return Some(Record::Other);
+        return Some(RingRecord::Other);
     }
-    Some(Record::Event(Event { time, pid, kind }))
+    Some(RingRecord::Event(ProcessEvent { time, pid, kind }))
 }
 
 fn mapped(bytes: &[u8]) -> Option<Mapped> {
@@ -163,12 +163,12 @@ mod tests {
     fn reads_each_kind_of_record_but_no_truncated_one() {
         let check = |bytes: Vec<u8>, expected: Option<(u32, Kind)>| {
             let expected = match expected {
-                Some((pid, kind)) => Record::Event(Event {
+                Some((pid, kind)) => RingRecord::Event(ProcessEvent {
                     time: 77,
                     pid,
                     kind,
                 }),
-                None => Record::Other,
+                None => RingRecord::Other,
             };
             assert_eq!(parse(&bytes), Some(expected));
             for length in 0..bytes.len() {
@@ -230,7 +230,7 @@ mod tests {
         );
         assert_eq!(
             parse(&record(2, 0, &[1, 0, 12, 0], b"")),
-            Some(Record::Lost(12))
+            Some(RingRecord::Lost(12))
         );
     }
 }

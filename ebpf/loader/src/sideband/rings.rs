@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
 
 use super::SideBandError;
-use super::records::{self, Event, FileOrigin, Kind, Record};
+use super::records::{self, FileOrigin, Kind, ProcessEvent, RingRecord};
 use crate::events;
 use crate::sys::{self, EventScope, Mapped};
 
@@ -39,7 +39,7 @@ pub struct Rings {
 /// The drained contents of the rings.
 #[derive(Default)]
 pub struct Drained {
-    pub events: Vec<Event>,
+    pub events: Vec<ProcessEvent>,
     pub lost: u64,
 }
 
@@ -148,9 +148,9 @@ impl Ring {
             }
             tail += size;
             match records::parse(&bytes) {
-                Some(Record::Event(event)) => drained.events.push(event),
-                Some(Record::Lost(count)) => drained.lost += count,
-                Some(Record::Other) => {}
+                Some(RingRecord::Event(event)) => drained.events.push(event),
+                Some(RingRecord::Lost(count)) => drained.lost += count,
+                Some(RingRecord::Other) => {}
                 None => drained.lost += 1,
             }
         }

@@ -14,7 +14,7 @@ use profcol_ebpf_common::record::Sample;
 use super::origins::{self, Origins};
 use super::processes::{Processes, UnmappedSample};
 use super::publisher::Publisher;
-use super::records::{Event, Kind, Mapped};
+use super::records::{Kind, Mapped, ProcessEvent};
 use super::rings::{self, Drained, Rings};
 use super::{MAX_EVENT_DELAY, MappingCounts, scan};
 use crate::events;
@@ -32,7 +32,7 @@ fn nanoseconds(duration: Duration) -> u64 {
 pub struct Tracker {
     rings: Rings,
     /// Not processed yet.
-    waiting: Vec<Event>,
+    waiting: Vec<ProcessEvent>,
     processes: Processes,
     origins: Origins,
     publisher: Publisher,
@@ -140,7 +140,7 @@ impl Tracker {
         self.drain();
         self.waiting.sort_by_key(|event| event.time);
         let count = self.waiting.partition_point(|event| event.time <= until);
-        let ready: Vec<Event> = self.waiting.drain(..count).collect();
+        let ready: Vec<ProcessEvent> = self.waiting.drain(..count).collect();
         self.origins.begin();
         if let Some(since) = self.uncertain_since.take() {
             self.rescan_all(since);
@@ -159,8 +159,8 @@ impl Tracker {
         self.publish();
     }
 
-    fn apply(&mut self, event: Event) {
-        let Event { time, pid, kind } = event;
+    fn apply(&mut self, event: ProcessEvent) {
+        let ProcessEvent { time, pid, kind } = event;
         match kind {
             Kind::Mapped(mapped) => {
                 if self.processes.get(pid).is_none() {

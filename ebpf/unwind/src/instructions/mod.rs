@@ -26,7 +26,7 @@ use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, Mnemonic, OpKind
 use profcol_ebpf_common::rule::Rule;
 
 use crate::ElfCode;
-use crate::code::Function as Symbol;
+use crate::code::FunctionSymbol;
 use crate::gaps::Gaps;
 use crate::span::Spans;
 use profcol_elf::{Extent, Machine, Source};
@@ -75,7 +75,7 @@ pub(crate) fn rules(
         call_outcomes: HashMap::default(),
         entry: elf.entry,
     };
-    for Symbol { start, size } in elf.functions(source) {
+    for FunctionSymbol { start, size } in elf.functions(source) {
         reader.add_function(start, size);
     }
     reader.start_of_program(elf);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use profcol_labels::{Rows, Rule, RuleSpec};
+use profcol_labels::{LabelRows, Rule, RuleSpec};
 use profcol_test_skip::skip;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ fn outcome(case: &Case) -> Outcome {
             };
         }
     };
-    let rows = Rows::of_labels(case.labels.iter().map(|(name, text)| (&**name, &**text)));
+    let rows = LabelRows::of_labels(case.labels.iter().map(|(name, text)| (&**name, &**text)));
     let mut labels = rows.labels();
     let keep = rules.iter().all(|rule| rule.apply(&mut labels));
     let left = match keep {

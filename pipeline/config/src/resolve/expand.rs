@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::retrieve::{Reader, Retrieved};
-use crate::node::{Entry, Location, MAX_DEPTH, Node, Value};
+use crate::node::{Location, MAX_DEPTH, MapEntry, Node, Value};
 use crate::problem::{Problem, Problems};
 use crate::sources::MAX_TOTAL_BYTES;
 use crate::yaml;
@@ -85,9 +85,9 @@ impl Expander<'_, '_> {
                 Node::new(Value::Seq(items.map(expand).collect()), at)
             }
             Value::Map(entries) => {
-                let expand = |(key, Entry { key_at, node }): (String, Entry)| {
+                let expand = |(key, MapEntry { key_at, node }): (String, MapEntry)| {
                     let node = problems.nested_key(&key, |p| self.node(node, inner, p));
-                    (key, Entry { key_at, node })
+                    (key, MapEntry { key_at, node })
                 };
                 Node::new(Value::Map(entries.into_iter().map(expand).collect()), at)
             }

@@ -1,7 +1,7 @@
 //! Merges configurations: maps are merged key by key, everything else is replaced. An explicit null replaces too, so
 //! that `processors:` in a later file clears the section, and `processors: {}` does not.
 
-use crate::node::{Entry, Location, MAX_DEPTH, Map, Node, Value};
+use crate::node::{Location, MAX_DEPTH, Map, MapEntry, Node, Value};
 use crate::problem::Problem;
 
 /// Merges `over` into `base`.
@@ -17,11 +17,11 @@ pub(super) fn merge(base: Node, over: Node) -> Node {
     }
 }
 
-fn lay(entries: &mut Map, key: String, newer: Entry) {
+fn lay(entries: &mut Map, key: String, newer: MapEntry) {
     match entries.get_mut(&key) {
         Some(entry) => {
             let base = std::mem::replace(&mut entry.node, Node::new(Value::Null, newer.key_at));
-            *entry = Entry {
+            *entry = MapEntry {
                 key_at: newer.key_at,
                 node: merge(base, newer.node),
             };
@@ -42,7 +42,7 @@ fn nest_within(node: Node, depth: usize) -> Result<Node, Problem> {
         return Ok(node);
     };
     let mut nested = Map::with_capacity(entries.len());
-    for (key, Entry { key_at, node }) in entries {
+    for (key, MapEntry { key_at, node }) in entries {
         let parts: Vec<&str> = key.split("::").collect();
         // An IPv6 address is not a path.
         let parts = if parts.iter().any(|part| part.is_empty()) {
@@ -61,7 +61,7 @@ fn nest_within(node: Node, depth: usize) -> Result<Node, Problem> {
         for part in inner.iter().rev() {
             node = wrap(part, key_at, node);
         }
-        lay(&mut nested, first.to_owned(), Entry { key_at, node });
+        lay(&mut nested, first.to_owned(), MapEntry { key_at, node });
     }
     Ok(Node {
         value: Value::Map(nested),
@@ -70,7 +70,7 @@ fn nest_within(node: Node, depth: usize) -> Result<Node, Problem> {
 }
 
 fn wrap(key: &str, key_at: Location, node: Node) -> Node {
-    let entry = Entry { key_at, node };
+    let entry = MapEntry { key_at, node };
     Node::new(
         Value::Map(Map::from_iter([(key.to_owned(), entry)])),
         key_at,

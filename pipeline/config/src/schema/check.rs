@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use super::types::{Expected, Types, integer_range};
 use super::{ALIASES, IGNORE_CASE, NULL_IS_PRESENT, REFUSED, UNKNOWN, alternatives, follow};
-use crate::node::{Entry, Map, Node, Value};
+use crate::node::{Map, MapEntry, Node, Value};
 use crate::problem::{Problem, Problems};
 use crate::suggest::did_you_mean;
 use crate::values::{ComponentId, Duration, IdError, PipelineId};
@@ -140,7 +140,7 @@ impl<'s> Checker<'s, '_> {
         let mut checked = Map::with_capacity(map.len());
         for (key, entry) in map {
             let name = aliases.and_then(|a| a.get(key)?.as_str()).unwrap_or(key);
-            let Entry { key_at, node } = entry;
+            let MapEntry { key_at, node } = entry;
             if let Some(advice) = refused.and_then(|keys| keys.get(key)?.as_str()) {
                 let problem = Problem::new("is not supported").help(advice).at(*key_at);
                 self.nested(key, |this| this.problems.push(problem));
@@ -161,7 +161,7 @@ impl<'s> Checker<'s, '_> {
                 }
             };
             let Some(value) = value else { continue };
-            let entry = Entry {
+            let entry = MapEntry {
                 key_at: *key_at,
                 node: value,
             };

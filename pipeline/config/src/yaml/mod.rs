@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 
-use crate::node::{Entry, Location, MAX_DEPTH, Map, Node, Value};
+use crate::node::{Location, MAX_DEPTH, Map, MapEntry, Node, Value};
 use crate::problem::Problem;
 use crate::sources::{SourceId, Sources};
 
@@ -268,7 +268,7 @@ impl Composer<'_> {
                 None => *key = Some(as_key(entries, built)?),
                 Some((Key::Merge, _)) => add_merge(merges, built.node)?,
                 Some((Key::Name(name), key_at)) => {
-                    let entry = Entry {
+                    let entry = MapEntry {
                         key_at,
                         node: built.node,
                     };

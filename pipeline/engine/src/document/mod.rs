@@ -35,7 +35,7 @@ pub struct Document {
     pub processors: Vec<Declared<dyn Processor>>,
     pub exporters: Vec<Declared<dyn Exporter>>,
     pub extensions: Vec<Declared<dyn Extension>>,
-    pub service: Service,
+    pub service: ServiceSection,
 }
 
 /// A declared component.
@@ -47,7 +47,7 @@ pub struct Declared<C: ?Sized + 'static> {
 
 /// Which components run, and how they are connected.
 #[derive(Clone, Debug)]
-pub struct Service {
+pub struct ServiceSection {
     pub extensions: Vec<ComponentId>,
     pub pipelines: Vec<Pipeline>,
     pub telemetry: TelemetrySettings,
@@ -199,7 +199,7 @@ impl Document {
     }
 
     fn for_each_used(&self, mut visit: impl FnMut(&dyn Needs)) {
-        let Service {
+        let ServiceSection {
             extensions,
             pipelines,
             ..
@@ -348,7 +348,7 @@ fn section<C: ?Sized>(
 
 fn declare<C: ?Sized>(
     key: &str,
-    written: &profcol_config::Entry,
+    written: &profcol_config::MapEntry,
     entries: &'static [Entry<C>],
     suggestion_for: impl Fn(&str) -> Option<String>,
     problems: &mut Problems,
@@ -378,7 +378,7 @@ fn declare<C: ?Sized>(
     })
 }
 
-fn service(node: Option<&Node>, problems: &mut Problems) -> Service {
+fn service(node: Option<&Node>, problems: &mut Problems) -> ServiceSection {
     let pipelines = problems.nested("pipelines", |problems| pipelines(node, problems));
     let rest = node.cloned().map(|node| without(node, "pipelines"));
     let settings: Option<ServiceSettings> = rest.and_then(|node| load(&node, problems));
@@ -389,7 +389,7 @@ fn service(node: Option<&Node>, problems: &mut Problems) -> Service {
         reload,
         sandbox,
     } = settings.unwrap_or_default();
-    Service {
+    ServiceSection {
         extensions,
         pipelines,
         telemetry,

@@ -4,7 +4,7 @@ use profcol_component::{
     DeliverySettings, PartitionSettings, QueueBatchSettings, QueueSettings, RetrySettings, Sizer,
 };
 use profcol_config::Duration as ConfigDuration;
-use profcol_profile::{Compressed, Profiles, Validation};
+use profcol_profile::{CompressedWire, Profiles, Validation};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -114,7 +114,7 @@ async fn samples_that_fail_to_decode_count_as_dropped() {
     let rig = Fixture::new(Sink::default().with_delivery(queued(|_| {})));
     let wire = batch(3).profiles.to_wire();
     let received = Profiles::from_wire(wire, Validation::Reject).unwrap();
-    let mut profiles = received.profiles.with_compressed(Compressed {
+    let mut profiles = received.profiles.with_compressed(CompressedWire {
         encoding: "gzip",
         bytes: Bytes::from_static(b"damaged"),
         decompress: |_, _, _| None,

@@ -103,7 +103,7 @@ impl Service {
     }
 
     /// The settings of the running configuration.
-    pub fn settings(&self) -> &crate::document::Service {
+    pub fn settings(&self) -> &crate::document::ServiceSection {
         &self.graph.document.service
     }
 

@@ -65,7 +65,7 @@ impl RowQuality {
 }
 
 /// Resolves string indices of resources, scopes and values.
-pub(super) trait Texts {
+pub(super) trait StringLookup {
     fn text(&self, index: StringIdx) -> &str;
 
     fn rows(&self) -> RowQuality {
@@ -79,7 +79,7 @@ struct Strings<'a> {
     rows: RowQuality,
 }
 
-impl Texts for Strings<'_> {
+impl StringLookup for Strings<'_> {
     fn text(&self, index: StringIdx) -> &str {
         self.table.get(index)
     }
@@ -89,7 +89,7 @@ impl Texts for Strings<'_> {
     }
 }
 
-impl Texts for StringTable {
+impl StringLookup for StringTable {
     fn text(&self, index: StringIdx) -> &str {
         self.get(index)
     }
@@ -323,7 +323,7 @@ pub(super) fn profile(
     Ok(())
 }
 
-pub(super) fn scope(message: &[u8], strings: &impl Texts) -> Result<Scope, WireError> {
+pub(super) fn scope(message: &[u8], strings: &impl StringLookup) -> Result<Scope, WireError> {
     let mut row = Scope::default();
     let mut reader = Reader::new(message);
     while let Some(tag) = reader.tag()? {
@@ -338,7 +338,7 @@ pub(super) fn scope(message: &[u8], strings: &impl Texts) -> Result<Scope, WireE
     Ok(row)
 }
 
-pub(super) fn resource(message: &[u8], strings: &impl Texts) -> Result<Resource, WireError> {
+pub(super) fn resource(message: &[u8], strings: &impl StringLookup) -> Result<Resource, WireError> {
     let mut row = Resource::default();
     let mut reader = Reader::new(message);
     while let Some(tag) = reader.tag()? {
@@ -372,7 +372,7 @@ fn entity(mut reader: Reader<'_>, rows: RowQuality) -> Result<EntityRef, WireErr
 }
 
 /// Reads an attribute and resolves its string indices.
-fn pair(message: &[u8], strings: &impl Texts) -> Result<KeyValue, WireError> {
+fn pair(message: &[u8], strings: &impl StringLookup) -> Result<KeyValue, WireError> {
     let pair = key_value(message)?;
     let key = if pair.key.is_empty() {
         strings.text(pair.key_index)
@@ -388,7 +388,7 @@ fn pair(message: &[u8], strings: &impl Texts) -> Result<KeyValue, WireError> {
     })
 }
 
-pub(super) fn value(message: &[u8], strings: &impl Texts) -> Result<Value, WireError> {
+pub(super) fn value(message: &[u8], strings: &impl StringLookup) -> Result<Value, WireError> {
     Ok(match any_value(message)? {
         AnyValue::Empty => Value::Empty,
         AnyValue::String(text) => Value::Str(strings.rows().utf8(text)?.into()),

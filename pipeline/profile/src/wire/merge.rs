@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::decode::{self, RowQuality, Texts};
+use super::decode::{self, RowQuality, StringLookup};
 use super::rows::{self, RowLists};
-use super::tables::{Request, Rows as Table, Tables, collect_strings, fields};
+use super::tables::{Request, Rows, Tables, collect_strings, fields};
 use super::tags::{dictionary, resource, resource_profiles, scope, scope_profiles};
 use super::value::{AnyValue, any_value};
 use crate::proto::WireError;
-use crate::select::{Rows, Selection};
+use crate::select::{Selection, UsedRows};
 use crate::{
     AttributeRef, Function, Interner, Link, Location, LocationRef, Mapping, MappingRef, Merger,
     Profile, StringIdx, StringTable,
@@ -70,7 +70,7 @@ impl Source<'_> {
     // === tables; row 0 of each already exists. Not inlined: each gets its own loop ===
 
     #[inline(never)]
-    fn strings(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
+    fn strings(&mut self, table: Rows<'_>, to: &mut Interner) -> Result<(), WireError> {
         for text in table.skip(1) {
             self.places.strings.append(to.valid_string(text?)?);
         }
@@ -78,7 +78,7 @@ impl Source<'_> {
     }
 
     #[inline(never)]
-    fn attributes(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
+    fn attributes(&mut self, table: Rows<'_>, to: &mut Interner) -> Result<(), WireError> {
         let places = &mut self.places;
         for message in table.skip(1) {
             let row = rows::attribute(message?)?;
@@ -99,7 +99,7 @@ impl Source<'_> {
     }
 
     #[inline(never)]
-    fn functions(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
+    fn functions(&mut self, table: Rows<'_>, to: &mut Interner) -> Result<(), WireError> {
         let Selection {
             strings, functions, ..
         } = &mut self.places;
@@ -116,7 +116,7 @@ impl Source<'_> {
     }
 
     #[inline(never)]
-    fn links(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
+    fn links(&mut self, table: Rows<'_>, to: &mut Interner) -> Result<(), WireError> {
         for message in table.skip(1) {
             let row = rows::link(message?)?;
             self.places.links.append(to.link(Link {
@@ -128,7 +128,7 @@ impl Source<'_> {
     }
 
     #[inline(never)]
-    fn mappings(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
+    fn mappings(&mut self, table: Rows<'_>, to: &mut Interner) -> Result<(), WireError> {
         let Self { places, lists, .. } = self;
         for message in table.skip(1) {
             let row = rows::mapping(message?, lists)?;
@@ -145,7 +145,7 @@ impl Source<'_> {
     }
 
     #[inline(never)]
-    fn locations(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
+    fn locations(&mut self, table: Rows<'_>, to: &mut Interner) -> Result<(), WireError> {
         let Self { places, lists, .. } = self;
         for message in table.skip(1) {
             let row = rows::location(message?, lists)?;
@@ -166,7 +166,7 @@ impl Source<'_> {
     }
 
     #[inline(never)]
-    fn stacks(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
+    fn stacks(&mut self, table: Rows<'_>, to: &mut Interner) -> Result<(), WireError> {
         let Self { places, lists, .. } = self;
         for message in table.skip(1) {
             rows::stack(message?, lists)?;
@@ -261,18 +261,18 @@ fn last(message: &[u8], tag: u32) -> Result<Option<&[u8]>, WireError> {
 
 /// The translated strings of a request.
 struct Translated<'a> {
-    places: &'a Rows<str>,
+    places: &'a UsedRows<str>,
     table: &'a StringTable,
 }
 
 impl<'a> Translated<'a> {
-    fn new(places: &'a Rows<str>, interner: &'a Interner) -> Self {
+    fn new(places: &'a UsedRows<str>, interner: &'a Interner) -> Self {
         let table = &interner.dictionary().strings;
         Self { places, table }
     }
 }
 
-impl Texts for Translated<'_> {
+impl StringLookup for Translated<'_> {
     fn text(&self, index: StringIdx) -> &str {
         self.table.get(self.places.place(index))
     }

@@ -9,8 +9,8 @@ use super::tags::{
 use super::{RowQuality, Skip};
 use crate::proto::{Writer, tag};
 use crate::{
-    Compressed, KeyValue, Merger, Model, Profiles, Reason, Resource, SharedResource, Validation,
-    Value,
+    CompressedWire, KeyValue, Merger, Model, Profiles, Reason, Resource, SharedResource,
+    Validation, Value,
 };
 
 fn written(write: impl FnOnce(&mut Writer)) -> Bytes {
@@ -228,7 +228,7 @@ fn changes_only_resources() {
     let decoded = Profiles::from_model(received.model().clone());
     for (mut profiles, is_as_it_came) in [(received.clone(), true), (decoded, false)] {
         let compressed = Bytes::from_static(b"compressed");
-        profiles = profiles.with_compressed(Compressed {
+        profiles = profiles.with_compressed(CompressedWire {
             encoding: "gzip",
             bytes: compressed.clone(),
             decompress: |_, _, _| None,
@@ -416,7 +416,7 @@ fn keep_for_keeps_one_form_and_restores_others_on_demand() {
         out.bytes_always(tag::len(50), &[b' '; 1000]);
     });
     let received_bytes = || {
-        receive(&wire).unwrap().with_compressed(Compressed {
+        receive(&wire).unwrap().with_compressed(CompressedWire {
             encoding: "cut",
             bytes: wire.slice(..wire.len() - 1000),
             decompress: |encoding, bytes, len| {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use profcol_component::{Batch, BatchId, Metadata, Sizer, Source};
 use profcol_net::Encoding;
 use profcol_net::compress::decompress;
-use profcol_profile::{Compressed, Profiles, Validation};
+use profcol_profile::{CompressedWire, Profiles, Validation};
 use profcol_storage::{Counts, Head};
 
 /// The record of a batch.
@@ -74,7 +74,7 @@ pub fn batch_of(head: &[u8], body: Vec<u8>, counts: &Counts) -> Result<Batch, In
             let limit = usize::try_from(counts.plain_bytes).unwrap_or(usize::MAX);
             let plain =
                 decompress(encoding, &body, limit).map_err(|_| InvalidRecord::Compression)?;
-            read(plain)?.with_compressed(Compressed {
+            read(plain)?.with_compressed(CompressedWire {
                 encoding: encoding.name(),
                 bytes: body,
                 decompress: |encoding, bytes, len| {
