@@ -31,6 +31,7 @@ mod service_info;
 mod shared;
 mod status;
 mod stop;
+mod tap;
 #[cfg(any(test, feature = "testkit"))]
 pub mod testkit;
 mod traits;
@@ -64,6 +65,7 @@ pub use service_info::{CurrentService, PipelineInfo, SelfTelemetry, ServiceInfo}
 pub use shared::Shared;
 pub use status::{ComponentStatus, Status, StatusBoard};
 pub use stop::Stop;
+pub use tap::{Look, LookError, MAX_LOOKS, Passed, Side, Tap, TapPoint, Taps};
 pub use traits::{
     Consumer, Exporter, Extension, Output, Processor, Receiver, ReceiverTotals, RunError,
     SourceCounts, StartError,

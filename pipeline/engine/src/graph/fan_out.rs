@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 use profcol_component::{
-    Answer, Attempt, Batch, BatchId, Consumer, Finalizers, IntCounter, Meter, Outcome, Refusal,
+    Answer, Attempt, Batch, BatchId, Consumer, Finalizers, IntCounter, Meter, Outcome, Refusal, Tap,
 };
 use tokio::time::Instant;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -21,6 +21,8 @@ use super::link::Target;
 /// final answer are remembered by name and skipped, also when a reload has replaced them meanwhile.
 pub(crate) struct FanOut {
     name: String,
+    /// Of a receiver's output.
+    tap: Option<Arc<Tap>>,
     branches: RwLock<Vec<Branch>>,
     partial: Mutex<VecDeque<Partial>>,
     meter: Meter,
@@ -73,9 +75,10 @@ const MAX_PARTIAL: usize = 1024;
 
 impl FanOut {
     /// `name` is the fan-out's owner.
-    pub(crate) fn new(name: &str, meter: &Meter) -> Arc<Self> {
+    pub(crate) fn new(name: &str, meter: &Meter, tap: Option<Arc<Tap>>) -> Arc<Self> {
         Arc::new(Self {
             name: name.to_owned(),
+            tap,
             branches: RwLock::default(),
             partial: Mutex::default(),
             meter: meter.clone(),
@@ -154,6 +157,9 @@ impl FanOut {
 #[async_trait]
 impl Consumer for FanOut {
     async fn consume(&self, mut batch: Batch) -> Answer {
+        if let Some(tap) = &self.tap {
+            tap.pass(&batch);
+        }
         let consumers = self.call();
         let Some(id) = batch.id else {
             return match &consumers[..] {
@@ -264,7 +270,7 @@ mod tests {
     }
 
     fn fan_out(sinks: &[&Arc<Sink>; 2]) -> Arc<FanOut> {
-        let fan_out = FanOut::new("test", &Meter::default());
+        let fan_out = FanOut::new("test", &Meter::default(), None);
         fan_out.set(branches([("a", sinks[0]), ("b", sinks[1])]));
         fan_out
     }

@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use profcol_admission::Admission;
 use profcol_component::{
     BuildContext, BuildError, ComponentStatus, Consumer, CurrentService, Entry, Exporter,
-    Extension, Extensions, Handles, InstanceId, Kind, Receiver, SelfTelemetry, Shared, Status,
+    Extension, Extensions, Handles, InstanceId, Kind, Receiver, SelfTelemetry, Shared, Side,
+    Status, TapPoint, Taps,
 };
 use profcol_config::{ComponentId, PipelineId};
 use profcol_storage::Storage;
@@ -47,6 +48,7 @@ pub struct Graph {
 pub(crate) struct GraphContext {
     pub(crate) telemetry: SelfTelemetry,
     pub(crate) shared: Shared,
+    taps: Taps,
     admission: Admission,
     instances: Arc<AtomicU64>,
 }
@@ -124,6 +126,7 @@ impl Graph {
         shared.get::<CurrentService>().set(document.info());
         let context = GraphContext {
             telemetry: telemetry.clone(),
+            taps: shared.get(),
             shared,
             admission: Admission::for_available_memory(),
             instances: Arc::default(),
@@ -300,7 +303,8 @@ impl<'a> Builder<'a> {
         named.is_exclusive |= storage.is_some();
         let storage = storage.as_deref().map(Arc::clone);
         let (id, meter) = (named.id.clone(), &self.context.telemetry.meter);
-        Ok(named.map(|exporter| Sender::new(Arc::from(exporter), &id, meter, storage)))
+        let taps = &self.context.taps;
+        Ok(named.map(|exporter| Sender::new(Arc::from(exporter), &id, meter, storage, taps)))
     }
 
     fn pipelines(&self) -> Result<Vec<Route>, BuildFailure> {
@@ -320,13 +324,18 @@ impl<'a> Builder<'a> {
                     continue;
                 }
                 let named = self.build(Kind::Processor, declared, &[&pipeline.id])?;
-                stages.push(named.map(|built| Stage::new(Arc::from(built), &name, meter)));
+                let taps = &self.context.taps;
+                stages.push(
+                    named.map(|built| {
+                        Stage::new(Arc::from(built), &name, &pipeline.id, meter, taps)
+                    }),
+                );
             }
             let (exit, exit_calls) = match running {
                 Some(route) => (Arc::clone(&route.exit), route.exit_calls.clone()),
                 None => {
                     let name = format!("pipeline {}", pipeline.id);
-                    (FanOut::new(&name, meter), Calls::default())
+                    (FanOut::new(&name, meter, None), Calls::default())
                 }
             };
             routes.push(Route {
@@ -396,8 +405,14 @@ impl<'a> Builder<'a> {
             let mut component = None;
             let receiver = self.build(Kind::Receiver, declared, &fed)?;
             let receiver = receiver.map(|built| component = Some(built));
+            let tap = self.context.taps.tap(TapPoint {
+                kind: Kind::Receiver,
+                id: receiver.id.clone(),
+                pipeline: None,
+                side: Side::Output,
+            });
             receivers.push(Feed {
-                next: FanOut::new(&receiver.label, &self.context.telemetry.meter),
+                next: FanOut::new(&receiver.label, &self.context.telemetry.meter, Some(tap)),
                 receiver,
                 component,
                 pipelines,
@@ -448,6 +463,7 @@ impl<'a> Builder<'a> {
         let GraphContext {
             telemetry,
             shared,
+            taps: _,
             admission,
             instances,
         } = self.context;

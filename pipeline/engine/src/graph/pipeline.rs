@@ -5,7 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use profcol_component::{Answer, Batch, Consumer, Histogram, IntCounter, Meter, Processor};
+use profcol_component::{
+    Answer, Batch, Consumer, Histogram, IntCounter, Kind, Meter, Processor, Side, Tap, TapPoint,
+    Taps,
+};
+use profcol_config::PipelineId;
 
 use super::link::{Link, Target};
 use crate::telemetry::DURATIONS;
@@ -13,6 +17,7 @@ use crate::telemetry::DURATIONS;
 /// Connects a processor to the next consumer and counts samples.
 pub(crate) struct Stage {
     processor: Arc<dyn Processor>,
+    tap: Arc<Tap>,
     incoming: IntCounter,
     duration: Histogram,
     next: Arc<Outgoing>,
@@ -37,6 +42,7 @@ struct TimedConsumer<'a> {
 
 /// Counts samples a processor passes on.
 struct Outgoing {
+    tap: Arc<Tap>,
     items: IntCounter,
     /// Samples of accepted batches, as their source counts them.
     taken: AtomicU64,
@@ -44,7 +50,21 @@ struct Outgoing {
 }
 
 impl Stage {
-    pub(crate) fn new(processor: Arc<dyn Processor>, id: &str, meter: &Meter) -> Arc<Self> {
+    pub(crate) fn new(
+        processor: Arc<dyn Processor>,
+        id: &str,
+        pipeline: &PipelineId,
+        meter: &Meter,
+        taps: &Taps,
+    ) -> Arc<Self> {
+        let tap = |side| {
+            taps.tap(TapPoint {
+                kind: Kind::Processor,
+                id: id.to_owned(),
+                pipeline: Some(pipeline.to_string()),
+                side,
+            })
+        };
         let labels: &[(&str, &str)] = &[("processor", id), ("otel_signal", "profiles")];
         let incoming = meter.counter(
             "otelcol_processor_incoming_items",
@@ -63,12 +83,14 @@ impl Stage {
             labels,
         );
         let next = Arc::new(Outgoing {
+            tap: tap(Side::Output),
             items,
             taken: AtomicU64::new(0),
             next: Link::default(),
         });
         Arc::new(Self {
             processor,
+            tap: tap(Side::Input),
             incoming,
             duration,
             next,
@@ -105,6 +127,7 @@ impl Stage {
 #[async_trait]
 impl Consumer for Stage {
     async fn consume(&self, batch: Batch) -> Answer {
+        self.tap.pass(&batch);
         self.incoming.inc_by(batch.profiles.sample_count() as u64);
         let timed = TimedConsumer {
             next: &*self.next,
@@ -137,6 +160,7 @@ impl Consumer for TimedConsumer<'_> {
 #[async_trait]
 impl Consumer for Outgoing {
     async fn consume(&self, batch: Batch) -> Answer {
+        self.tap.pass(&batch);
         self.items.inc_by(batch.profiles.sample_count() as u64);
         let samples = batch.source_samples();
         let answer = self.next.consume(batch).await;

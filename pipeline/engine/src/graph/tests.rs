@@ -8,7 +8,7 @@ use super::*;
 
 fn consumers<const N: usize>(sinks: [Sink; N]) -> ([Arc<Sink>; N], Arc<FanOut>) {
     let sinks = sinks.map(Arc::new);
-    let fan_out = FanOut::new("test", &Meter::default());
+    let fan_out = FanOut::new("test", &Meter::default(), None);
     let branch = |(number, sink): (usize, &Arc<Sink>)| Branch {
         name: number.to_string().into(),
         target: Target::new(Arc::clone(sink) as Arc<dyn Consumer>, &Calls::default()),

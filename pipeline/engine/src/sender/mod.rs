@@ -24,8 +24,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Answer, Batch, Consumer, Delivered, Delivery, Exporter, Meter, Outcome, QueueSettings, Refusal,
-    RetrySettings, Source, StartError, Stop,
+    Answer, Batch, Consumer, Delivered, Delivery, Exporter, Kind, Meter, Outcome, QueueSettings,
+    Refusal, RetrySettings, Side, Source, StartError, Stop, Tap, TapPoint, Taps,
 };
 use profcol_profile::Bound;
 use profcol_storage::Storage;
@@ -60,6 +60,7 @@ pub(crate) struct Sender {
     storage: Option<StoredQueue>,
     account: Arc<Account>,
     overflow: Arc<OverflowLog>,
+    tap: Arc<Tap>,
     stopping: Stopping,
 }
 
@@ -103,6 +104,7 @@ impl Sender {
         name: &str,
         meter: &Meter,
         storage: Option<Arc<Storage>>,
+        taps: &Taps,
     ) -> Arc<Self> {
         let delivery = exporter.delivery();
         let settings = delivery.queue.clone();
@@ -125,6 +127,12 @@ impl Sender {
             storage,
             account: Arc::new(Account::new(name, meter)),
             overflow: Arc::new(OverflowLog::new(name)),
+            tap: taps.tap(TapPoint {
+                kind: Kind::Exporter,
+                id: name.to_owned(),
+                pipeline: None,
+                side: Side::Input,
+            }),
             stopping: Stopping::default(),
         })
     }
@@ -483,6 +491,7 @@ impl Sender {
 #[async_trait]
 impl Consumer for Sender {
     async fn consume(&self, mut batch: Batch) -> Answer {
+        self.tap.pass(&batch);
         batch.profiles.keep_for(self.delivery.passthrough_encoding);
         if let Some(durable) = self.durable() {
             if batch.source == Source::Live {

@@ -30,7 +30,13 @@ struct Fixture {
 impl Fixture {
     fn new(sink: Sink) -> Self {
         let (sink, meter) = (Arc::new(sink), Meter::default());
-        let sender = Sender::new(Arc::clone(&sink) as Arc<dyn Exporter>, "sink", &meter, None);
+        let sender = Sender::new(
+            Arc::clone(&sink) as Arc<dyn Exporter>,
+            "sink",
+            &meter,
+            None,
+            &Taps::default(),
+        );
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&sender).run());
         Self {
@@ -464,7 +470,7 @@ async fn rejected_profiles_of_a_batch_are_not_counted_as_sent() {
         }
     }
     let meter = Meter::default();
-    let sender = Sender::new(Arc::new(Partial), "partial", &meter, None);
+    let sender = Sender::new(Arc::new(Partial), "partial", &meter, None, &Taps::default());
     sender.consume(batch(4)).await.unwrap();
     sender.close(closing(SHUTDOWN));
     Arc::clone(&sender).run().await;

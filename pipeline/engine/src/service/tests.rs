@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use profcol_component::testkit::batch;
 use profcol_component::{
     Batch, BuildContext, BuildError, Delivered, Delivery, DeliverySettings, DropFeedback, Entry,
-    Exporter, Extension, Factory, Processor, Refusal, Registry, SelfTelemetry, entry,
+    Exporter, Extension, Factory, Processor, Refusal, Registry, SelfTelemetry, Side, Taps, entry,
 };
 use profcol_config::{Config, ConfigProviders, Input, ProviderError, resolve};
 use schemars::JsonSchema;
@@ -512,6 +512,71 @@ async fn a_reload_touches_only_what_has_changed() {
     let (_, entries) = reload(&mut service, &yaml).await;
     assert_eq!(entries.len(), 4, "{entries:?}");
     service.stop(Duration::from_secs(5)).await;
+}
+
+/// The components that a batch passes, as somebody who looks at all of them sees it.
+async fn passed(service: &Service, taps: &Taps) -> Vec<String> {
+    let look = taps.look(|_| true).unwrap();
+    seen(service, &look).await
+}
+
+async fn seen(service: &Service, look: &profcol_component::Look) -> Vec<String> {
+    let [feed] = &service.graph.receivers[..] else {
+        panic!("one receiver");
+    };
+    profcol_component::Consumer::consume(&*feed.next, batch(7))
+        .await
+        .unwrap();
+    let mut seen = Vec::new();
+    loop {
+        let passed = look.next().await;
+        let side = match passed.point.side {
+            Side::Input => "into",
+            Side::Output => "out of",
+        };
+        // Not the batch that the receiver sends at its start.
+        if passed.batch.profiles.sample_count() == 7 {
+            seen.push(format!("{side} {}", passed.point.id));
+        }
+        if passed.point.kind == profcol_component::Kind::Exporter && !seen.is_empty() {
+            return seen;
+        }
+    }
+}
+
+#[tokio::test]
+async fn looks_survive_a_reload() {
+    let _turn = TURN.lock().await;
+    let mut service = start(&with("pass/a", "target/2", "")).await.unwrap();
+    let taps = service.graph.context.shared.get::<Taps>();
+    let look = taps.look(|_| true).unwrap();
+    let before = [
+        "out of source",
+        "into pass/a",
+        "out of pass/a",
+        "into target/2",
+    ];
+    assert_eq!(seen(&service, &look).await, before);
+    // A processor is added, and the exporter replaced.
+    let (reloaded, _) = reload(
+        &mut service,
+        &with("pass/a, pass/b", "target/2", "{queued: true}"),
+    )
+    .await;
+    assert_eq!(reloaded.unwrap().kept, 2);
+    assert_eq!(seen(&service, &look).await, before);
+    let after = [
+        &before[..3],
+        &["into pass/b", "out of pass/b"],
+        &before[3..],
+    ]
+    .concat();
+    assert_eq!(passed(&service, &taps).await, after);
+    // The processor leaves again.
+    let (reloaded, _) = reload(&mut service, &with("pass/a", "target/2", "{queued: true}")).await;
+    assert_eq!(reloaded.unwrap().removed.len(), 1);
+    assert!(taps.look(|point| point.id == "pass/b").is_err());
+    service.stop(Duration::from_secs(1)).await;
 }
 
 #[tokio::test]

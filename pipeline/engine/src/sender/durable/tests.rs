@@ -2,7 +2,7 @@ use std::path::Path;
 
 use profcol_component::testkit::{Sink, batch, batch_with_outcomes, wait_until};
 use profcol_component::{
-    Consumer, Delivery, DeliverySettings, Exporter, Metadata, Meter, RetrySettings,
+    Consumer, Delivery, DeliverySettings, Exporter, Metadata, Meter, RetrySettings, Taps,
 };
 use profcol_storage::{Fsync, StorageOptions, WhenFull};
 use tokio::task::JoinSet;
@@ -30,7 +30,13 @@ impl Fixture {
         storage.lock().unwrap();
         let sink = Arc::new(sink);
         let exporter = Arc::clone(&sink) as Arc<dyn Exporter>;
-        let sender = Sender::new(exporter, "sink", &Meter::default(), Some(Arc::new(storage)));
+        let sender = Sender::new(
+            exporter,
+            "sink",
+            &Meter::default(),
+            Some(Arc::new(storage)),
+            &Taps::default(),
+        );
         sender.open().await.unwrap();
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&sender).run());
