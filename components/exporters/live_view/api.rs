@@ -15,7 +15,8 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use super::assets::{self, Asset};
-use super::parameters::Parameters;
+use super::looks;
+use super::parameters::{BadRequest, Parameters};
 use super::pyroscope::{Call, Querier, RENDER_PATHS};
 use super::questions::{PATHS, Questions};
 use super::reply::{JSON, Reply, TEXT, encoded, failed, only, takes_gzip, unread};
@@ -122,20 +123,17 @@ impl Api {
                 })
                 .await;
         }
+        if request.path == looks::PATH {
+            // It waits for batches, and takes its turn only to render them.
+            let looking = looks::answer(&self.service.taps, &parameters, &self.queries);
+            return answered(looking.await, takes_gzip);
+        }
         let (questions, service) = (Arc::clone(&self.questions), Arc::clone(&self.service));
         let answer = move || match service::PATHS.contains(&request.path.as_str()) {
             true => service.answer(&request.path, &parameters),
             false => questions.answer(&request.path, &parameters),
         };
-        self.in_turn(move || match answer() {
-            Ok(reply) => reply.response(takes_gzip),
-            Err(error) => response(
-                StatusCode::BAD_REQUEST,
-                JSON,
-                json!({"error": error.to_string()}).to_string(),
-            ),
-        })
-        .await
+        self.in_turn(move || answered(answer(), takes_gzip)).await
     }
 }
 
@@ -163,7 +161,7 @@ impl HttpService for Api {
             };
         }
         let is_known = self.asset(path).is_some()
-            || [&PATHS[..], &service::PATHS, &RENDER_PATHS]
+            || [&PATHS[..], &service::PATHS, &[looks::PATH], &RENDER_PATHS]
                 .iter()
                 .any(|paths| paths.contains(&path));
         if !is_known {
@@ -204,6 +202,16 @@ impl HttpService for Api {
         let body = json!({"error": message, "code": code.name(), "message": message});
         guarded(response(http, JSON, body.to_string()))
     }
+}
+
+fn answered(answer: Result<Reply, BadRequest>, takes_gzip: bool) -> Response<Bytes> {
+    answer.map_or_else(
+        |error| {
+            let body = json!({"error": error.to_string()});
+            response(error.status(), JSON, body.to_string())
+        },
+        |reply| reply.response(takes_gzip),
+    )
 }
 
 /// Answers with an error after the client's timeout; the query itself runs on.

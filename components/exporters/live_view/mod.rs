@@ -3,7 +3,9 @@
 mod api;
 mod assets;
 mod config;
+mod looks;
 mod parameters;
+mod passing;
 mod pyroscope;
 mod questions;
 mod reply;

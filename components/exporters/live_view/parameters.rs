@@ -1,7 +1,9 @@
 //! The parameters of a URL.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use http::StatusCode;
+use profcol_component::{Kind, LookError, Side};
 use profcol_history::{Query, Selector};
 
 /// The time range without `from`.
@@ -32,6 +34,29 @@ pub(super) enum BadRequest {
     Write(#[from] profcol_files::WriteError),
     #[error("unknown format {0:?}: use pprof, folded, svg, html, speedscope or firefox")]
     Format(String),
+    #[error("`{name}`: {error}; write it like 5s")]
+    Duration {
+        name: &'static str,
+        error: profcol_config::DurationError,
+    },
+    #[error(
+        "{0:?} is not a component: write receiver/ID, processor/ID or exporter/ID, such as processor/relabel"
+    )]
+    Component(String),
+    #[error("{0:?} is not a side of a component: use input or output")]
+    Side(String),
+    #[error(transparent)]
+    Look(#[from] LookError),
+}
+
+impl BadRequest {
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Look(LookError::NoTap) => StatusCode::NOT_FOUND,
+            Self::Look(LookError::TooMany) => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::BAD_REQUEST,
+        }
+    }
 }
 
 impl Parameters {
@@ -67,6 +92,53 @@ impl Parameters {
             .filter(|it| !it.is_empty())
             .map(parse)
             .transpose()
+    }
+
+    /// A number that is at least 0 and at most `max`.
+    pub fn bounded(
+        &self,
+        name: &'static str,
+        default: usize,
+        max: usize,
+    ) -> Result<usize, BadRequest> {
+        let requested = self.number(name)?;
+        let requested = requested.map(|it| usize::try_from(it).unwrap_or(max));
+        Ok(requested.unwrap_or(default).min(max))
+    }
+
+    pub fn duration(
+        &self,
+        name: &'static str,
+        default: Duration,
+        max: Duration,
+    ) -> Result<Duration, BadRequest> {
+        let Some(text) = self.text(name).filter(|it| !it.is_empty()) else {
+            return Ok(default);
+        };
+        let parsed = text.parse::<profcol_config::Duration>();
+        let parsed = parsed.map_err(|error| BadRequest::Duration { name, error })?;
+        Ok(parsed.to_std().min(max))
+    }
+
+    /// The kind and id of a component, as in `processor/relabel`.
+    pub fn component(&self) -> Result<(Kind, &str), BadRequest> {
+        let text = self.required("component")?;
+        let kinds = [Kind::Receiver, Kind::Processor, Kind::Exporter];
+        let found = kinds.into_iter().find_map(|kind| {
+            let id = text.strip_prefix(&kind.to_string())?.strip_prefix('/')?;
+            Some((kind, id))
+        });
+        found.ok_or_else(|| BadRequest::Component(text.to_owned()))
+    }
+
+    /// `None` selects both.
+    pub fn side(&self) -> Result<Option<Side>, BadRequest> {
+        match self.text("side").unwrap_or_default() {
+            "" => Ok(None),
+            "input" => Ok(Some(Side::Input)),
+            "output" => Ok(Some(Side::Output)),
+            other => Err(BadRequest::Side(other.to_owned())),
+        }
     }
 
     pub fn max_nodes(&self) -> Result<usize, BadRequest> {

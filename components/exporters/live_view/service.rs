@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use profcol_component::{
-    BuildContext, CurrentService, Meter, PipelineInfo, RecentLog, Series, Status, StatusBoard,
+    BuildContext, CurrentService, Meter, PipelineInfo, RecentLog, Series, Status, StatusBoard, Taps,
 };
 use serde::Serialize;
 
@@ -17,6 +17,7 @@ pub(super) struct Service {
     board: StatusBoard,
     meter: Meter,
     log: RecentLog,
+    pub taps: Taps,
 }
 
 #[derive(Serialize)]
@@ -41,6 +42,7 @@ impl Service {
             board: context.shared.get(),
             meter: context.meter.clone(),
             log: context.shared.get(),
+            taps: context.shared.get(),
         }
     }
 
