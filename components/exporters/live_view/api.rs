@@ -15,6 +15,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use super::assets::{self, Asset};
+use super::label_changes;
 use super::looks;
 use super::parameters::{BadRequest, Parameters};
 use super::pyroscope::{Call, Querier, RENDER_PATHS};
@@ -128,6 +129,10 @@ impl Api {
             let looking = looks::answer(&self.service.taps, &parameters, &self.queries);
             return answered(looking.await, takes_gzip);
         }
+        if request.path == label_changes::PATH {
+            let looking = label_changes::answer(&self.service, &parameters);
+            return answered(looking.await, takes_gzip);
+        }
         let (questions, service) = (Arc::clone(&self.questions), Arc::clone(&self.service));
         let answer = move || match service::PATHS.contains(&request.path.as_str()) {
             true => service.answer(&request.path, &parameters),
@@ -161,9 +166,14 @@ impl HttpService for Api {
             };
         }
         let is_known = self.asset(path).is_some()
-            || [&PATHS[..], &service::PATHS, &[looks::PATH], &RENDER_PATHS]
-                .iter()
-                .any(|paths| paths.contains(&path));
+            || [
+                &PATHS[..],
+                &service::PATHS,
+                &[looks::PATH, label_changes::PATH],
+                &RENDER_PATHS,
+            ]
+            .iter()
+            .any(|paths| paths.contains(&path));
         if !is_known {
             return Err(guarded(response(
                 StatusCode::NOT_FOUND,

@@ -3,6 +3,8 @@
 mod api;
 mod assets;
 mod config;
+mod excerpt;
+mod label_changes;
 mod looks;
 mod parameters;
 mod passing;

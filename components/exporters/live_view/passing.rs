@@ -5,23 +5,18 @@ use std::time::UNIX_EPOCH;
 use profcol_component::{DeferredSymbols, Passed, Side, SymbolLookup};
 use profcol_flamegraph::{FrameTable, ModelFrames};
 use profcol_profile::{
-    AttributeIdx, Attributes, Dictionary, KeyValue, LocationIdx, Profile, ResourceProfiles,
-    SampleRef, StackIdx, Value,
+    AttributeIdx, Attributes, Dictionary, LocationIdx, Profile, ResourceProfiles, SampleRef,
+    StackIdx,
 };
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
-/// Longer texts are truncated.
-const MAX_TEXT: usize = 1024;
+use super::excerpt::{Excerpt, MAX_ATTRIBUTES, OVERHEAD};
+
 /// Text per batch; what comes after it is omitted.
 const MAX_BATCH_TEXT: usize = 256 << 10;
-const MAX_ATTRIBUTES: usize = 128;
 const MAX_VALUES: usize = 16;
 const MAX_FRAMES: usize = 128;
-/// What a profile, sample or value takes besides its texts.
-const OVERHEAD: usize = 16;
-/// Nested attribute values.
-const MAX_DEPTH: usize = 4;
 
 /// How much of a batch is shown.
 #[derive(Clone, Copy, Debug)]
@@ -91,8 +86,7 @@ struct Renderer<'a> {
     dictionary: &'a Dictionary,
     symbols: &'a DeferredSymbols,
     extract: Extract,
-    /// Text that may still be added.
-    budget: usize,
+    text: Excerpt,
     omitted: Omitted,
 }
 
@@ -108,13 +102,13 @@ pub(super) fn shown(passed: &Passed, extract: Extract) -> Option<ShownBatch> {
         dictionary: &model.dictionary,
         symbols: &batch.deferred_symbols,
         extract,
-        budget: MAX_BATCH_TEXT,
+        text: Excerpt::new(MAX_BATCH_TEXT),
         omitted: Omitted::default(),
     };
     let is_wanted = |row: &&ResourceProfiles| extract.pid.is_none() || pid_of(row) == extract.pid;
     let mut resources = Vec::new();
     for row in model.resources.iter().filter(is_wanted) {
-        if resources.len() == extract.resources || renderer.budget == 0 {
+        if resources.len() == extract.resources || renderer.text.is_full() {
             renderer.omitted.resources += 1;
         } else {
             resources.push(renderer.resource(row));
@@ -154,12 +148,12 @@ pub(super) fn pid(attributes: &Attributes) -> Option<i64> {
 impl Renderer<'_> {
     fn resource(&mut self, row: &ResourceProfiles) -> ShownResource {
         let attributes = row.resource.as_ref().map(|it| &it.attributes[..]);
-        let attributes = self.entries(attributes.unwrap_or_default(), MAX_DEPTH);
+        let attributes = self.text.attributes(attributes.unwrap_or_default());
         let mut profiles = Vec::new();
         for profile in row.scopes.iter().flat_map(|it| &it.profiles) {
-            match self.budget {
-                0 => self.omitted.profiles += 1,
-                _ => profiles.push(self.profile(profile)),
+            match self.text.is_full() {
+                true => self.omitted.profiles += 1,
+                false => profiles.push(self.profile(profile)),
             }
         }
         ShownResource {
@@ -169,20 +163,20 @@ impl Renderer<'_> {
     }
 
     fn profile(&mut self, profile: &Profile) -> ShownProfile {
-        self.charge(OVERHEAD);
+        self.text.charge(OVERHEAD);
         let kind = profile.sample_type.unwrap_or_default();
         let (dictionary, sample_count) = (self.dictionary, profile.samples.len());
         let mut samples = Vec::new();
         for sample in profile.samples.iter().take(self.extract.samples) {
-            if self.budget == 0 {
+            if self.text.is_full() {
                 break;
             }
             samples.push(self.sample(&sample));
         }
         self.omitted.samples += sample_count - samples.len();
         ShownProfile {
-            r#type: self.text(dictionary.strings.get(kind.kind)),
-            unit: self.text(dictionary.strings.get(kind.unit)),
+            r#type: self.text.text(dictionary.strings.get(kind.kind)),
+            unit: self.text.text(dictionary.strings.get(kind.unit)),
             time_unix_nano: profile.time_unix_nano,
             duration_nano: profile.duration_nano,
             sample_count,
@@ -191,7 +185,8 @@ impl Renderer<'_> {
     }
 
     fn sample(&mut self, sample: &SampleRef<'_>) -> ShownSample {
-        self.charge(OVERHEAD + OVERHEAD * sample.values.len().min(MAX_VALUES));
+        self.text
+            .charge(OVERHEAD + OVERHEAD * sample.values.len().min(MAX_VALUES));
         let attributes = sample.attributes.iter().take(MAX_ATTRIBUTES);
         let attributes = attributes.filter_map(|&row| self.attribute(row)).collect();
         let (stack, omitted_frames) = self.stack(sample.stack);
@@ -207,8 +202,8 @@ impl Renderer<'_> {
     fn attribute(&mut self, row: AttributeIdx) -> Option<(String, Json)> {
         let dictionary = self.dictionary;
         let attribute = dictionary.attributes.get(row)?;
-        let name = self.text(dictionary.strings.get(attribute.key));
-        Some((name, self.value(&attribute.value, MAX_DEPTH)))
+        let name = self.text.text(dictionary.strings.get(attribute.key));
+        Some((name, self.text.attribute(&attribute.value)))
     }
 
     /// The innermost functions, and the number of omitted locations.
@@ -216,11 +211,11 @@ impl Renderer<'_> {
         let locations = self.dictionary.stacks.get(stack);
         let (mut functions, mut rendered) = (Vec::new(), 0);
         for &location in locations {
-            if functions.len() >= MAX_FRAMES || self.budget == 0 {
+            if functions.len() >= MAX_FRAMES || self.text.is_full() {
                 break;
             }
             for name in self.functions(location) {
-                functions.push(self.text(&name));
+                functions.push(self.text.text(&name));
             }
             rendered += 1;
         }
@@ -241,54 +236,6 @@ impl Renderer<'_> {
         let added = frames.add_to(&mut table, location);
         added.into_iter().rev().map(|id| table.label(id)).collect()
     }
-
-    fn value(&mut self, value: &Value, depth: usize) -> Json {
-        self.charge(OVERHEAD);
-        match value {
-            Value::Empty => Json::Null,
-            Value::Str(text) => self.text(text).into(),
-            Value::Bool(flag) => (*flag).into(),
-            Value::Int(number) => (*number).into(),
-            Value::Double(number) => (*number).into(),
-            Value::Bytes(bytes) => format!("[{} bytes]", bytes.len()).into(),
-            Value::Array(_) | Value::Map(_) if depth == 0 => "[…]".into(),
-            Value::Array(items) => {
-                let mut shown = Vec::new();
-                for item in items.iter().take(MAX_ATTRIBUTES) {
-                    if self.budget > 0 {
-                        shown.push(self.value(item, depth - 1));
-                    }
-                }
-                Json::Array(shown)
-            }
-            Value::Map(entries) => Json::Object(self.entries(entries, depth - 1)),
-        }
-    }
-
-    fn entries(&mut self, entries: &[KeyValue], depth: usize) -> Map<String, Json> {
-        let mut shown = Map::new();
-        for entry in entries.iter().take(MAX_ATTRIBUTES) {
-            if self.budget > 0 {
-                let name = self.text(&entry.key);
-                shown.insert(name, self.value(&entry.value, depth));
-            }
-        }
-        shown
-    }
-
-    fn charge(&mut self, bytes: usize) {
-        self.budget = self.budget.saturating_sub(bytes);
-    }
-
-    fn text(&mut self, text: &str) -> String {
-        let limit = MAX_TEXT.min(self.budget);
-        let kept = &text[..text.floor_char_boundary(limit)];
-        self.charge(kept.len().max(1));
-        match kept.len() < text.len() {
-            true => format!("{kept}…"),
-            false => kept.to_owned(),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -297,7 +244,9 @@ mod tests {
 
     use profcol_component::testkit::{FakeSymbolizer, profiles};
     use profcol_component::{Batch, Kind, TapPoint};
-    use profcol_profile::{LocationRef, Profiles, Resource, Samples, SharedResource};
+    use profcol_profile::{
+        KeyValue, LocationRef, Profiles, Resource, Samples, SharedResource, Value,
+    };
     use serde_json::json;
 
     use super::*;
@@ -412,7 +361,7 @@ mod tests {
 
     #[test]
     fn large_batches_are_cut() {
-        let long = "ä".repeat(MAX_TEXT);
+        let long = "ä".repeat(1024);
         let attributes = (0..1000).map(|number| KeyValue::new(&format!("{number}{long}"), &*long));
         let mut profiles = with_attributes(attributes.collect());
         profiles.edit(|model| {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use profcol_component::{
-    BuildContext, CurrentService, Meter, PipelineInfo, RecentLog, Series, Status, StatusBoard, Taps,
+    BuildContext, CurrentService, DropFeedback, Meter, PipelineInfo, RecentLog, Series, Status,
+    StatusBoard, Taps,
 };
 use serde::Serialize;
 
@@ -13,11 +14,12 @@ use super::reply::Reply;
 pub(super) const PATHS: [&str; 3] = ["/api/v1/pipelines", "/api/v1/configuration", "/api/v1/log"];
 
 pub(super) struct Service {
-    info: CurrentService,
+    pub info: CurrentService,
     board: StatusBoard,
     meter: Meter,
     log: RecentLog,
     pub taps: Taps,
+    pub drops: DropFeedback,
 }
 
 #[derive(Serialize)]
@@ -43,6 +45,7 @@ impl Service {
             meter: context.meter.clone(),
             log: context.shared.get(),
             taps: context.shared.get(),
+            drops: context.shared.get(),
         }
     }
 

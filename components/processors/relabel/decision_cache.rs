@@ -20,6 +20,8 @@ pub(super) enum CachedDecision {
     /// With the changed resource, or `None` if it does not change.
     Keep(Option<SharedResource>),
     Drop {
+        /// The position of the rule.
+        rule: usize,
         /// Whether attributes added later cannot change it.
         is_final: bool,
     },
@@ -82,8 +84,9 @@ impl DecisionCache {
     fn decide(&self, rules: &[Rule], resource: &SharedResource) -> CachedDecision {
         let rows = LabelRows::of_resource(&resource.attributes);
         let mut labels = rows.labels();
-        if !rules.iter().all(|rule| rule.apply(&mut labels)) {
+        if let Some(rule) = rules.iter().position(|rule| !rule.apply(&mut labels)) {
             return CachedDecision::Drop {
+                rule,
                 is_final: drop_is_final(rules, &rows),
             };
         }

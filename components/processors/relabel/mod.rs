@@ -16,6 +16,7 @@ use profcol_component::{
     IntCounter, Processor, SampledProcess, Stability, StartError,
 };
 use profcol_labels::{RelabelConfig, Rule};
+use profcol_metadata::attributes::{PID, find};
 use profcol_profile::{Attributes, Profiles, Resource, ResourceProfiles, SharedResource};
 
 use self::decision_cache::{CachedDecision, DecisionCache};
@@ -41,6 +42,8 @@ struct Filtered {
     dropped_samples: usize,
     /// Processes that are dropped whatever attributes are added later.
     processes: Vec<SampledProcess>,
+    /// The dropped resources, with the position of the rule.
+    dropped: Vec<(Option<Arc<Resource>>, usize)>,
 }
 
 impl Factory for RelabelProcessor {
@@ -85,6 +88,19 @@ impl RelabelProcessor {
             .verdicts(rules, resources, || self.applied.inc())
     }
 
+    /// Tells people which rule drops the process.
+    fn explain(&self, reporter: &DropReporter, resource: Option<&Arc<Resource>>, rule: usize) {
+        let Some(resource) = resource else {
+            return;
+        };
+        let pid = find(&resource.attributes, PID).and_then(|pid| pid.as_int());
+        let rules = self.rules.get().map_or(&[][..], |rules| rules);
+        if let (Some(pid), Some(written)) = (pid, rules.get(rule)) {
+            let reason = || format!("rule {}: {written}", rule + 1);
+            reporter.explain_drop(pid, resource, reason);
+        }
+    }
+
     fn verdict(&self, attributes: &Attributes) -> CachedDecision {
         let resource = SharedResource::new(Resource {
             attributes: attributes.clone(),
@@ -108,8 +124,12 @@ impl RelabelProcessor {
             let attributes = row.resource.as_ref().map(|it| &it.attributes);
             if let Some(drop_reporter) = &self.drop_reporter
                 && let Some(attributes) = attributes
-                && let CachedDecision::Drop { is_final: true } = self.verdict(attributes)
+                && let CachedDecision::Drop {
+                    is_final: true,
+                    rule,
+                } = self.verdict(attributes)
             {
+                self.explain(drop_reporter, row.resource.as_ref(), rule);
                 sampled_processes(row).for_each(|process| drop_reporter.report_drop(process));
             }
         }
@@ -137,7 +157,8 @@ impl Filtered {
                     }
                     filtered.resources.push(row);
                 }
-                CachedDecision::Drop { is_final } => {
+                CachedDecision::Drop { rule, is_final } => {
+                    filtered.dropped.push((row.resource.clone(), rule));
                     let profiles = row.scopes.iter().flat_map(|scope| &scope.profiles);
                     filtered.dropped_samples += profiles.map(|it| it.samples.len()).sum::<usize>();
                     if is_final {
@@ -172,6 +193,9 @@ impl Processor for RelabelProcessor {
         if let Some(drop_reporter) = &self.drop_reporter {
             for &process in &filtered.processes {
                 drop_reporter.report_drop(process);
+            }
+            for (resource, rule) in &filtered.dropped {
+                self.explain(drop_reporter, resource.as_ref(), *rule);
             }
         }
         let remaining = remainder_of(&batch.profiles, filtered.resources);

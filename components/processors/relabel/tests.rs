@@ -189,6 +189,27 @@ async fn reports_processes_that_are_always_dropped() {
 }
 
 #[tokio::test]
+async fn says_which_rule_drops_a_process() {
+    let context = in_pipeline();
+    let options = "configs: [{target_label: env, replacement: a}, {source_labels: [comm], regex: web, action: drop}]";
+    let processor = started(options, &context).await;
+    for _ in 0..2 {
+        let batch = batch(0).with_profiles(received(&[&process(1, "web"), &process(2, "db")]));
+        processor.process(batch, &Keep::default()).await.unwrap();
+    }
+    let reasons = DropFeedback::of(&context).reasons();
+    let [reason] = &reasons[..] else {
+        panic!("{reasons:?}");
+    };
+    assert_eq!((reason.pid, &*reason.processor), (1, "relabel"));
+    assert_eq!(
+        reason.reason,
+        "rule 2: drop, source_labels [comm], regex \"web\""
+    );
+    assert_eq!(reason.resource.attributes.len(), 2);
+}
+
+#[tokio::test]
 async fn rules_without_drops_report_nothing() {
     let context = in_pipeline();
     let _processor = started("configs: [{source_labels: [a], target_label: b}]", &context).await;

@@ -8,10 +8,13 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use profcol_config::PipelineId;
+use profcol_profile::Resource;
 
+use crate::drop_reasons::{DropReason, DropReasons};
 use crate::{BuildContext, InstanceId};
 
 /// Entries per receiver. The oldest are evicted; their processes are sampled once more.
@@ -48,6 +51,8 @@ pub struct DropFeedback {
     state: Arc<Mutex<FeedbackState>>,
     pipelines: Arc<[PipelineId]>,
     instance: InstanceId,
+    /// The component's id.
+    id: Arc<str>,
 }
 
 /// Reports the processes that a processor drops.
@@ -66,6 +71,7 @@ struct FeedbackState {
     /// Processors that may drop processes, with their pipelines.
     reporters: BTreeMap<InstanceId, Arc<[PipelineId]>>,
     receivers: BTreeMap<InstanceId, ReceiverFeedback>,
+    reasons: DropReasons,
 }
 
 #[derive(Debug)]
@@ -84,7 +90,10 @@ impl DropFeedback {
     /// The handle of a component.
     pub fn of(context: &BuildContext) -> Self {
         let feedback = context.shared.get::<Self>();
-        feedback.within(context.pipelines.iter().cloned(), context.instance)
+        Self {
+            id: context.id.to_string().into(),
+            ..feedback.within(context.pipelines.iter().cloned(), context.instance)
+        }
     }
 
     /// A handle for a component in these pipelines.
@@ -97,6 +106,7 @@ impl DropFeedback {
             state: Arc::clone(&self.state),
             pipelines: pipelines.into_iter().collect(),
             instance,
+            id: Arc::default(),
         }
     }
 
@@ -128,7 +138,14 @@ impl DropFeedback {
 
     /// For reloads: ignores the reports of a processor that left its pipeline.
     pub fn retire(&self, reporter: InstanceId) {
-        self.state.lock().reporters.remove(&reporter);
+        let mut state = self.state.lock();
+        state.reporters.remove(&reporter);
+        state.reasons.forget(reporter);
+    }
+
+    /// Why processors dropped processes lately.
+    pub fn reasons(&self) -> Vec<DropReason> {
+        self.state.lock().reasons.all()
     }
 
     /// For reloads: the pipelines of a receiver, or their processors, have changed.
@@ -160,6 +177,40 @@ impl DropReporter {
                 receiver.record_drop(pipeline, process, until);
             }
         }
+    }
+}
+
+impl DropReporter {
+    /// Remembers why a process is dropped, for people who miss it. Nobody else reads the reason.
+    pub fn explain_drop(
+        &self,
+        pid: i64,
+        resource: &Arc<Resource>,
+        reason: impl FnOnce() -> String,
+    ) {
+        let DropFeedback {
+            state,
+            pipelines,
+            instance,
+            id,
+        } = &self.0;
+        let mut state = state.lock();
+        let is_retired = !state.reporters.contains_key(instance);
+        let Some(pipeline) = pipelines.first() else {
+            return;
+        };
+        if is_retired || state.reasons.is_known(*instance, pid, resource) {
+            return;
+        }
+        let reason = DropReason {
+            pid,
+            processor: Arc::clone(id),
+            pipeline: pipeline.clone(),
+            reason: reason(),
+            time: SystemTime::now(),
+            resource: Arc::clone(resource),
+        };
+        state.reasons.add(*instance, reason);
     }
 }
 
@@ -275,6 +326,26 @@ mod tests {
         assert_eq!((taken(&both), taken(&one)), (vec![process(1)], vec![]));
         of_b.report_drop(process(1));
         assert_eq!(taken(&both), [], "reported once");
+    }
+
+    #[test]
+    fn reasons_are_kept_until_the_processor_leaves() {
+        let state = DropFeedback::default();
+        let reporter = state
+            .within([pipeline("profiles/a")], InstanceId(1))
+            .reporter();
+        let resource = Arc::new(Resource::default());
+        reporter.explain_drop(7, &resource, || "rule 1".to_owned());
+        // The reason of a known process is not even written again.
+        reporter.explain_drop(7, &resource, || unreachable!());
+        let reasons = state.reasons();
+        let [reason] = &reasons[..] else {
+            panic!("{reasons:?}");
+        };
+        assert_eq!((reason.pid, &*reason.reason), (7, "rule 1"));
+        state.retire(InstanceId(1));
+        reporter.explain_drop(8, &resource, || "rule 1".to_owned());
+        assert!(state.reasons().is_empty());
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod check;
 mod deferred_symbols;
 mod delivery;
 mod drop_feedback;
+mod drop_reasons;
 mod executables;
 pub mod files;
 mod finalizer;
@@ -51,6 +52,7 @@ pub use delivery::{
 pub use drop_feedback::{
     DropExpiry, DropFeedback, DropReporter, DropSubscription, DroppedProcess, SampledProcess,
 };
+pub use drop_reasons::DropReason;
 pub use executables::{BuildId, Executable, Executables, Subscription};
 pub use finalizer::{Attempt, Finalizer, Finalizers, Outcome};
 pub use meter::{Meter, MeterError, Series};
