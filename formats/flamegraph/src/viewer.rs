@@ -38,6 +38,7 @@ const LIVE: &[&str] = modules!(
     "labelfilter.js",
     "timeline.js",
     "processes.js",
+    "tap.js",
     "pipelines.js",
     "page.js"
 );

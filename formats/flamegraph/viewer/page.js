@@ -74,7 +74,7 @@ class Page {
       this.viewer.change({ view: 'flame' });
       this.viewer.showView();
       this.setQuery(addMatcher(this.state.query, 'pid', pid));
-    });
+    }, () => this.isLive);
     this.pipelines = new PipelineView((error) => this.showError(error));
     this.viewer = new Viewer({
       state: this.state,
@@ -82,8 +82,8 @@ class Page {
       onError: (error) => this.showError(error),
       loadSandwich: (name, binary) => request('sandwich', { ...this.profileParameters(this.shownRange), name, binary }, this.abort?.signal),
       extraViews: [
-        { id: 'processes', label: 'Processes', element: this.processes.element, isIndependent: true, shown: () => this.loadProcesses() },
-        { id: 'pipelines', label: 'Pipelines', element: this.pipelines.element, isIndependent: true, shown: () => this.pipelines.follow() },
+        { id: 'processes', label: 'Processes', element: this.processes.element, isIndependent: true, shown: () => this.showProcesses() },
+        { id: 'pipelines', label: 'Pipelines', element: this.pipelines.element, isIndependent: true, shown: () => this.pipelines.start() },
       ],
     });
     main.append(
@@ -298,11 +298,16 @@ class Page {
     }, wait);
   }
 
+  async showProcesses() {
+    await this.loadProcesses();
+    this.processes.follow();
+  }
+
   async loadProcesses() {
     if (!this.shownRange) return;
     try {
       const processes = await request('processes', { from: this.shownRange.from, until: this.shownRange.until, query: this.queryOrNone }, this.abort?.signal);
-      this.processes.show(processes, this.total, this.type.unit);
+      this.processes.show(processes, this.total, this.type.unit, this.state.query !== '');
     } catch (error) {
       if (error.name !== 'AbortError') this.showError(error);
     }

@@ -2,6 +2,7 @@
 import { abbreviate, formatDuration, printable } from './format.js';
 import { button, element, setPressed, setText } from './dom.js';
 import { request } from './api.js';
+import { TapPanel } from './tap.js';
 
 const PIPELINES_POLL_MILLISECONDS = 2000;
 const MOST_LOG_LINES = 1000;
@@ -81,6 +82,7 @@ export class PipelineView {
     this.selected = null;
     this.cards = [];
     this.graph = element('div', { class: 'pipelines' });
+    this.tap = new TapPanel();
     this.metricsTitle = element('h3', {});
     this.metricsBody = element('tbody');
     this.configuration = element('pre', { class: 'text-block' });
@@ -88,12 +90,18 @@ export class PipelineView {
     this.configurationBox = element('details', {}, element('summary', {}, 'Configuration, with all defaults'), this.configuration);
     this.configurationBox.addEventListener('toggle', () => this.loadConfiguration());
     this.element = element(
-      'div', { class: 'table-scroll service', tabindex: '-1' }, this.graph, this.metricsTitle,
+      'div', { class: 'table-scroll service', tabindex: '-1' }, this.graph, this.tap.element, this.metricsTitle,
       element('table', { class: 'metrics' }, element('caption', { class: 'hidden-text' }, 'Metrics of the selected component'), element('thead', {}, element(
         'tr', {}, element('th', { scope: 'col', class: 'text' }, 'Metric'), element('th', { scope: 'col', class: 'number' }, 'Value'), element('th', { scope: 'col', class: 'number' }, 'Per second'),
       )), this.metricsBody),
       element('h3', {}, 'Log'), this.log, this.configurationBox,
     );
+  }
+
+  // Starts when the view is shown.
+  start() {
+    this.follow();
+    this.tap.follow();
   }
 
   // Polls while this view is shown.
@@ -158,7 +166,7 @@ export class PipelineView {
     };
     card.queue = element('span', { class: 'queue', 'aria-hidden': 'true', hidden: true }, card.fill);
     const name = abbreviate(printable(id), 60);
-    card.button = button('', () => this.select(this.isSelected(card) ? null : card), { class: 'card', 'aria-pressed': 'false', title: `Metrics of the ${kind} ${name}` });
+    card.button = button('', () => this.select(this.isSelected(card) ? null : card), { class: 'card', 'aria-pressed': 'false', title: `What passes the ${kind} ${name}, and its metrics` });
     card.button.append(element('span', { class: 'card-kind' }, kind), element('span', { class: 'name' }, name), card.rate, card.facts, card.queue, card.status, card.error);
     this.cards.push(card);
     return card.button;
@@ -201,12 +209,17 @@ export class PipelineView {
     facts.push(`${formatNumber(size)} of ${formatNumber(capacity)} queued`);
   }
 
-  isSelected({ kind, id }) {
-    return this.selected !== null && this.selected.kind === kind && this.selected.id === id;
+  // A processor has one instance per pipeline.
+  isSelected({ kind, id, pipeline }) {
+    const { selected } = this;
+    return selected !== null && selected.kind === kind && selected.id === id && (kind !== 'processor' || selected.pipeline === pipeline);
   }
 
   select(card) {
-    this.selected = card ? { kind: card.kind, id: card.id } : null;
+    const known = JSON.stringify(this.selected);
+    this.selected = card ? { kind: card.kind, id: card.id, pipeline: card.pipeline } : null;
+    // A reload that keeps the component does not interrupt the look.
+    if (JSON.stringify(this.selected) !== known) this.tap.look(this.selected);
     for (const other of this.cards) setPressed(other.button, this.isSelected(other));
     if (this.state) this.showMetrics();
   }

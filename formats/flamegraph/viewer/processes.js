@@ -1,12 +1,24 @@
-// The sampled processes with their labels, languages and stack end reasons.
+// The sampled processes with their labels, languages and stack end reasons, and what the processors did to their labels.
 import { abbreviate, formatShare, formatValue, printable } from './format.js';
-import { button, element } from './dom.js';
+import { button, element, setText } from './dom.js';
+import { request } from './api.js';
 
 const MOST_PROCESSES = 500;
+const LABELS_LOOK = '6s';
+const LABELS_PAUSE_MILLISECONDS = 10000;
 const HEADS = [
-  ['PID', 'number pid'], ['Process', 'text'], ['Total', 'number'], ['Samples', 'number count wide-only'], ['Languages', 'text wide-only'],
-  ['Stacks end', 'text wide-only'], ['Labels', 'text labels-head'],
+  { id: 'pid', label: 'PID', class: 'number pid', ascending: true },
+  { id: 'name', label: 'Process', class: 'text', ascending: true },
+  { id: 'total', label: 'Total', class: 'number total' },
+  { id: 'samples', label: 'Samples', class: 'number count wide-only' },
+  { id: 'unit', label: 'Unit', class: 'text wide-only', ascending: true },
+  { id: 'languages', label: 'Languages', class: 'text wide-only', ascending: true },
+  { id: 'ends', label: 'Stacks end', class: 'text wide-only' },
+  { id: 'labels', label: 'Labels', class: 'text labels-head' },
 ];
+const UNIT_LABELS = ['systemd_unit', 'k8s_pod_name', 'container_name'];
+const UNIT_ATTRIBUTES = ['systemd.unit', 'k8s.pod.name', 'container.name'];
+const NAME_ATTRIBUTES = ['process.executable.name', 'process.comm'];
 
 // "whole 98 %, cut 2 %", most frequent first.
 export function describeEnds(ends) {
@@ -15,55 +27,197 @@ export function describeEnds(ends) {
   return counts.map(([reason, count]) => `${abbreviate(printable(reason), 40)} ${formatShare(count, all)}`).join(', ');
 }
 
+function firstOf(values, names) {
+  const name = names.find((known) => values?.[known]);
+  return name === undefined ? '' : String(values[name]);
+}
+
+export function unitOf({ labels, attributes }) {
+  return firstOf(labels, UNIT_LABELS) || firstOf(attributes, UNIT_ATTRIBUTES);
+}
+
+function cellOf(process, id) {
+  if (id === 'unit') return unitOf(process).toLowerCase();
+  if (id === 'languages') return (process.languages ?? []).join(', ').toLowerCase();
+  if (id === 'name') return (process.name ?? '').toLowerCase();
+  return process[id] ?? 0;
+}
+
+// Equal ones by total, highest first.
+export function sortProcesses(processes, { id, ascending }) {
+  const direction = ascending ? 1 : -1;
+  const compare = (left, right) => (left < right ? -1 : left > right ? 1 : 0);
+  return [...processes].sort((left, right) => direction * compare(cellOf(left, id), cellOf(right, id)) || right.total - left.total || left.pid - right.pid);
+}
+
+// Whether each word occurs in the PID, name, unit, languages or labels.
+export function matchesProcess(process, text) {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const labels = Object.entries(process.labels ?? process.attributes ?? {}).map(([name, value]) => `${name}=${value}`);
+  const all = [String(process.pid), process.name ?? '', unitOf(process), ...(process.languages ?? []), process.fate ?? '', ...labels].join('\n').toLowerCase();
+  return words.every((word) => all.includes(word));
+}
+
+// Processes that are not in the history: a processor dropped them.
+export function droppedProcesses(processes, { dropped, processes: seen }) {
+  const known = new Set(processes.map(({ pid }) => pid));
+  const found = new Map();
+  for (const { pid, processor, pipeline, reason, attributes } of dropped) {
+    if (!known.has(pid)) found.set(pid, { pid, attributes, fate: `Dropped by ${processor} in ${pipeline}: ${reason}` });
+  }
+  for (const { pid, pipeline, received, not_passed_on_by: processor } of seen) {
+    if (processor && !known.has(pid) && !found.has(pid)) found.set(pid, { pid, attributes: received, fate: `Not passed on by ${processor} in ${pipeline}` });
+  }
+  return [...found.values()].map((process) => ({ ...process, name: firstOf(process.attributes, NAME_ATTRIBUTES), total: 0, samples: 0 }));
+}
+
 export class ProcessList {
-  // `onFilter(pid)` is called with the process to show alone.
-  constructor(onFilter) {
+  // `onFilter(pid)` is called with the process to show alone; `isLive()` is whether new data is wanted.
+  constructor(onFilter, isLive) {
     this.onFilter = onFilter;
+    this.isLive = isLive;
+    this.sort = { id: 'total', ascending: false };
+    this.processes = [];
+    this.changes = { processes: [], dropped: [] };
+    this.head = element('tr');
     this.body = element('tbody');
     this.note = element('p', { class: 'note' });
+    this.find = element('input', {
+      type: 'search', class: 'search', placeholder: 'Find name, PID, unit, language, label', 'aria-label': 'Find processes', spellcheck: 'false', autocomplete: 'off', maxlength: '200', oninput: () => this.render(),
+    });
+    this.count = element('output', { class: 'dim', 'aria-live': 'polite' });
     this.element = element(
       'div', { class: 'table-scroll', tabindex: '-1' },
-      element('table', { class: 'processes' }, element('caption', { class: 'hidden-text' }, 'Processes, highest total first'),
-        element('thead', {}, element('tr', {}, ...HEADS.map(([label, kind]) => element('th', { scope: 'col', class: kind }, label)))), this.body),
+      element('div', { class: 'view-tools' }, this.find, this.count),
+      element('table', { class: 'processes' }, element('caption', { class: 'hidden-text' }, 'Processes'), element('thead', {}, this.head), this.body),
       this.note,
     );
   }
 
-  show(processes, total, unit) {
-    const open = new Set([...this.body.querySelectorAll('details[open]')].map((details) => details.dataset.pid));
-    const focused = this.body.contains(document.activeElement) ? document.activeElement.dataset.pid : null;
-    const sorted = [...processes].sort((left, right) => right.total - left.total || left.pid - right.pid);
-    this.body.replaceChildren(...sorted.slice(0, MOST_PROCESSES).map((process) => this.renderRow(process, total, unit, open)));
-    if (focused) this.body.querySelector(`button[data-pid="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
-    this.note.textContent = sorted.length === 0 ? 'No processes sampled in this range.'
-      : sorted.length > MOST_PROCESSES ? `${sorted.length - MOST_PROCESSES} more processes are not listed; narrow the filter to see them.` : '';
+  show(processes, total, unit, isFiltered) {
+    Object.assign(this, { processes, total, unit, isFiltered });
+    this.render();
   }
 
-  renderRow(process, total, unit, open) {
+  // Looks at the labels in the pipelines from time to time while this view is shown.
+  async follow() {
+    clearTimeout(this.timer);
+    if (this.isLooking || !this.element.isConnected) return;
+    if (!document.hidden && this.isLive()) {
+      this.isLooking = true;
+      try {
+        this.take(await request('process_labels', { timeout: LABELS_LOOK }));
+      } catch {
+        // Another viewer may be in the way; the labels in the history are still there.
+      }
+      this.isLooking = false;
+    }
+    this.timer = setTimeout(() => this.follow(), LABELS_PAUSE_MILLISECONDS);
+  }
+
+  // Keeps what earlier looks saw of other processes.
+  take({ processes, dropped }) {
+    const key = ({ pid, pipeline }) => `${pid} ${pipeline}`;
+    const seen = new Map(this.changes.processes.map((process) => [key(process), process]));
+    for (const process of processes) {
+      seen.delete(key(process));
+      seen.set(key(process), process);
+    }
+    this.changes = { processes: [...seen.values()].slice(-2 * MOST_PROCESSES), dropped };
+    this.render();
+  }
+
+  render() {
+    const open = new Set([...this.body.querySelectorAll('details[open]')].map((details) => details.dataset.pid));
+    const focused = this.body.contains(document.activeElement) ? document.activeElement.dataset.pid : null;
+    const all = this.isFiltered ? this.processes : [...this.processes, ...droppedProcesses(this.processes, this.changes)];
+    const found = sortProcesses(all.filter((process) => matchesProcess(process, this.find.value)), this.sort);
+    this.renderHead();
+    this.body.replaceChildren(...found.slice(0, MOST_PROCESSES).map((process) => this.renderRow(process, open)));
+    if (focused) this.body.querySelector(`button[data-pid="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+    setText(this.count, all.length === found.length ? `${all.length.toLocaleString('en-US')} processes` : `${found.length.toLocaleString('en-US')} of ${all.length.toLocaleString('en-US')} processes`);
+    setText(this.note, all.length === 0 ? 'No processes sampled in this range.'
+      : found.length === 0 ? 'No process matches the search.'
+        : found.length > MOST_PROCESSES ? `${found.length - MOST_PROCESSES} more processes are not listed; search for them.` : '');
+  }
+
+  renderHead() {
+    const focused = this.head.contains(document.activeElement) ? document.activeElement.dataset.sort : null;
+    this.head.replaceChildren(...HEADS.map(({ id, label, class: kind, ascending = false }) => {
+      if (id === 'ends' || id === 'labels') return element('th', { scope: 'col', class: kind }, label);
+      const isActive = id === this.sort.id;
+      const sort = { id, ascending: isActive ? !this.sort.ascending : ascending };
+      return element('th', { scope: 'col', class: kind, 'aria-sort': isActive ? (this.sort.ascending ? 'ascending' : 'descending') : 'none' },
+        button(label + (isActive ? (this.sort.ascending ? ' ▲' : ' ▼') : ''), () => this.setSort(sort), { 'data-sort': id }));
+    }));
+    if (focused) this.head.querySelector(`[data-sort="${focused}"]`)?.focus();
+  }
+
+  setSort(sort) {
+    this.sort = sort;
+    this.render();
+  }
+
+  renderRow(process, open) {
     const pid = String(process.pid);
     const name = abbreviate(printable(process.name ?? ''), 120) || '(no name)';
     const languages = (process.languages ?? []).map(printable).join(', ');
+    const unit = abbreviate(printable(unitOf(process)), 120);
     const ends = describeEnds(process.ends);
-    const labels = Object.entries(process.labels ?? {});
     const bar = element('span', { class: 'bar', 'aria-hidden': 'true' });
-    bar.style.width = `${Math.min(100, total > 0 ? (100 * process.total) / total : 0)}%`;
+    bar.style.width = `${Math.min(100, this.total > 0 ? (100 * process.total) / this.total : 0)}%`;
+    const amounts = process.fate ? [element('span', { class: 'share dim' }, '–')] : [
+      bar, element('span', { class: 'share' }, formatShare(process.total, this.total)), element('span', { class: 'value' }, formatValue(process.total, this.unit)),
+    ];
     return element(
       'tr', {},
       element('td', { class: 'number' }, pid),
       element('th', { scope: 'row', class: 'text name' },
-        button(name, () => this.onFilter(pid), { class: 'plain', 'data-pid': pid, title: 'Show this process only' })),
-      element('td', { class: 'number' }, bar,
-        element('span', { class: 'share' }, formatShare(process.total, total)),
-        element('span', { class: 'value' }, formatValue(process.total, unit))),
-      element('td', { class: 'number wide-only' }, formatValue(process.samples ?? 0, 'count')),
+        process.fate ? name : button(name, () => this.onFilter(pid), { class: 'plain', 'data-pid': pid, title: 'Show this process only' })),
+      element('td', { class: 'number' }, ...amounts),
+      element('td', { class: 'number wide-only' }, process.fate ? '–' : formatValue(process.samples ?? 0, 'count')),
+      element('td', { class: 'text wide-only', title: unit }, unit),
       element('td', { class: 'text wide-only', title: languages }, languages),
       element('td', { class: 'text wide-only', title: ends }, ends),
-      element('td', { class: 'text' }, labels.length === 0 ? '' : element(
-        'details', { 'data-pid': pid, open: open.has(pid) },
-        element('summary', {}, `${labels.length} labels`),
-        element('dl', { class: 'labels' }, ...labels.flatMap(([name, value]) => [
-          element('dt', {}, abbreviate(printable(name), 80)), element('dd', {}, abbreviate(printable(String(value)), 300)),
-        ])))),
+      element('td', { class: 'text' }, this.renderLabels(process, pid, open.has(pid))),
     );
   }
+
+  renderLabels(process, pid, isOpen) {
+    const labels = process.labels ?? process.attributes ?? {};
+    const trails = this.changes.processes.filter((trail) => trail.pid === process.pid);
+    const count = Object.keys(labels).length;
+    const changed = trails.reduce((sum, { changes }) => sum + changes.length, 0);
+    const details = element('details', { 'data-pid': pid, open: isOpen }, element('summary', {},
+      process.fate ? element('span', { class: 'fate' }, abbreviate(printable(process.fate), 200)) : `${count} labels${changed > 0 ? `, changed by ${changed} ${changed === 1 ? 'processor' : 'processors'}` : ''}`));
+    const fill = () => {
+      if (details.open && details.childElementCount === 1) details.append(...describeLabels(process, labels, trails));
+    };
+    details.addEventListener('toggle', fill);
+    fill();
+    return details;
+  }
+}
+
+function describeLabels(process, labels, trails) {
+  const head = (text) => element('h4', {}, abbreviate(printable(text), 200));
+  const described = process.fate && trails.length > 0 ? [] : [...(trails.length > 0 ? [head('After all processors')] : []), labelList(Object.entries(labels))];
+  for (const { pipeline, receiver, received, changes, not_passed_on_by: processor } of trails) {
+    described.push(head(`Received by ${receiver}, for pipeline ${pipeline}`), labelList(Object.entries(received)));
+    for (const change of changes) {
+      described.push(head(`Changed by ${change.processor}`), labelList([
+        ...Object.entries(change.set).map(([name, value]) => [`+ ${name}`, value]), ...change.removed.map((name) => [`− ${name}`, '']),
+      ]));
+    }
+    if (processor) described.push(element('p', { class: 'fate' }, abbreviate(printable(`Not passed on by ${processor}`), 200)));
+  }
+  return described;
+}
+
+// Values as text; what is not text as JSON.
+export function labelList(entries) {
+  const text = (value) => (typeof value === 'string' ? value : JSON.stringify(value));
+  return element('dl', { class: 'labels' }, ...entries.flatMap(([name, value]) => [
+    element('dt', {}, abbreviate(printable(name), 80)), element('dd', {}, abbreviate(printable(text(value)), 300)),
+  ]));
 }
