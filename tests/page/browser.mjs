@@ -3,7 +3,7 @@
 //   node browser.mjs URL SCREENSHOT_FOLDER [--puppeteer FOLDER] [--chromium PROGRAM] [--hostile NAME]
 //
 // puppeteer-core comes from NODE_PATH or from --puppeteer (the folder of the package). With --hostile, a function of that name
-// must be in the profile and must stay text. Exits with 1 and a reason at the first failed check.
+// and a label of that value must be in the profile and must stay text (see main.rs). Exits with 1 and a reason at the first failed check.
 import { existsSync, mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -254,10 +254,63 @@ const STEPS = {
     await visit.screenshot('sandwich');
   },
 
-  async 'the processes are listed'(visit) {
+  async 'the processes can be found and sorted, and have their labels before and after'(visit) {
     await visit.open('view=processes');
-    await visit.waitFor('processes', () => document.querySelectorAll('.processes tbody tr').length > 0);
+    const names = () => visit.page.$$eval('.processes tbody tr:not(.expanded) .name', (cells) => cells.map((cell) => cell.textContent));
+    await visit.waitFor('processes', () => document.querySelectorAll('.processes tbody tr').length > 1);
+    const sorted = () => visit.page.$eval('.processes [aria-sort]:not([aria-sort="none"])', (head) => `${head.textContent} ${head.getAttribute('aria-sort')}`);
+    check((await sorted()).endsWith('descending'), `the processes are not in the order of their totals: ${await sorted()}`);
+    await visit.page.click('.processes [data-sort="name"]');
+    const inOrder = await names();
+    check(inOrder.length > 1 && inOrder.every((name, index) => index === 0 || inOrder[index - 1] <= name), `the processes are not in the order of their names: ${inOrder}`);
+    await visit.page.click('.processes [data-sort="name"]');
+    check((await names()).join() === inOrder.reverse().join(), 'a second click does not reverse the order');
+    if (!visit.options.hostile) {
+      await visit.screenshot('processes');
+      return;
+    }
+    await visit.waitFor('the work of a processor', () => /changed by 1 processor/.test(document.querySelector('.processes').textContent));
+    await visit.waitFor('the dropped process', () => [...document.querySelectorAll('.processes .fate')].some((cell) => /Dropped by relabel in profiles: rule 1: drop, source_labels \[comm\], regex "unwanted"/.test(cell.textContent)));
+    await visit.page.type('.view-tools .search', 'team=team-web');
+    check((await names()).join() === 'webserver', `found ${await names()} by a label of the web server`);
+    await visit.page.click('.processes [data-role="labels"]');
+    const steps = await visit.page.$$eval('.label-steps section', (sections) => sections.map((section) => section.textContent));
+    check(steps.length === 3 && steps[0].startsWith('Received by otlp') && !steps[0].includes('team'), `the labels before are ${steps[0]}`);
+    check(/^Changed by relabel.*team.*team-webserver/.test(steps[1]), `the change is ${steps[1]}`);
+    check(steps[2].includes('team-webserver'), `the labels after are ${steps[2]}`);
+    await checkStaysText(visit, '.label-steps dd');
     await visit.screenshot('processes');
+    await visit.page.$eval('.view-tools .search', (box) => { box.value = ''; });
+    await visit.page.type('.view-tools .search', 'nothing like that');
+    check((await names()).length === 0, 'the search finds what is not there');
+  },
+
+  async 'a look shows what passes a component, and can be paused'(visit) {
+    await visit.open('view=pipelines');
+    await visit.waitFor('the components', () => document.querySelectorAll('.card').length > 1);
+    const click = (kind) => visit.page.evaluate((wanted) => [...document.querySelectorAll('.card')].find((card) => card.textContent.startsWith(wanted)).click(), kind);
+    await click('exporter');
+    await visit.waitFor('samples that enter the exporter', () => document.querySelectorAll('.passing tbody tr').length > 1);
+    if (visit.options.hostile) {
+      await click('processor');
+      const passing = (side, pattern) => visit.waitFor(`what is ${side} the processor`, (expected) => new RegExp(expected).test([...document.querySelectorAll('.passing .group')].map((row) => row.textContent).join()), pattern);
+      await passing('after', 'webserver \\(1\\).*database \\(2\\)');
+      const after = await visit.page.$eval('.passing', (table) => table.textContent);
+      check(!after.includes('unwanted'), 'what the processor drops is shown behind it');
+      check(after.includes('webserver::module_'), `no function in ${after}`);
+      await visit.page.select('.tap select', 'input');
+      await passing('before', 'unwanted \\(3\\)');
+      await visit.page.$eval('.passing details', (details) => { details.open = true; });
+      await checkStaysText(visit, '.passing dd');
+    }
+    await visit.screenshot('tap');
+    await visit.page.click('.tap .live');
+    const asked = [];
+    visit.page.on('request', (request) => asked.push(request.url()));
+    await new Promise((done) => { setTimeout(done, 4000); });
+    check(!asked.some((address) => address.includes('/api/v1/tap')), 'a paused look goes on');
+    await visit.page.click('.tap .live');
+    await visit.page.waitForRequest((request) => request.url().includes('/api/v1/tap'), { timeout: PATIENCE_MILLISECONDS });
   },
 
   async 'the pipelines show what flows, the configuration and the log'(visit) {
@@ -356,6 +409,13 @@ const STEPS = {
     }
   },
 };
+
+// A label value with HTML is shown as it is.
+async function checkStaysText(visit, selector) {
+  const shown = await visit.page.$$eval(selector, (cells) => cells.map((cell) => cell.textContent));
+  check(shown.includes(visit.options.hostile), `the hostile label is shown as ${shown}`);
+  check(await visit.page.evaluate(() => document.images.length) === 0, 'a label became an element');
+}
 
 async function heaviestName(visit) {
   const profile = await visit.get('profile', { type: 'cpu', ...await visit.lastMinutes(), max_nodes: 1000 });

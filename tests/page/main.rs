@@ -21,7 +21,7 @@ use profcol_test_harness::backend::wait_until;
 use profcol_test_harness::support::{file, path, profcol, root, skip};
 
 const CHROMIUM: &str = "/usr/bin/chromium";
-/// A function name with HTML.
+/// A function name and a label with HTML.
 const HOSTILE: &str = "<img src=x onerror=alert(1)>";
 
 struct Running(Child);
@@ -99,13 +99,18 @@ fn configuration(page: &str, otlp: &str) -> String {
     format!(
         "
 receivers: {{otlp: {{protocols: {{http: {{endpoint: '{otlp}'}}}}}}}}
+processors:
+  relabel:
+    configs:
+      - {{source_labels: [comm], regex: unwanted, action: drop}}
+      - {{source_labels: [comm], target_label: team, replacement: team-$1}}
 exporters:
   live_view: {{endpoint: '{page}', resolution: 1s}}
   # Nothing listens there: the page shows its errors, and not what is secret.
   otlp_grpc/away: {{endpoint: '127.0.0.1:1', tls: {{insecure: true}}, headers: {{authorization: planted-secret}}}}
 service:
   telemetry: {{metrics: {{level: none}}, logs: {{level: info}}}}
-  pipelines: {{profiles: {{receivers: [otlp], exporters: [live_view, otlp_grpc/away]}}}}
+  pipelines: {{profiles: {{receivers: [otlp], processors: [relabel], exporters: [live_view, otlp_grpc/away]}}}}
 "
     )
 }
@@ -127,13 +132,13 @@ fn send(address: &str, profiles: &Profiles) -> bool {
         && answer.starts_with("HTTP/1.1 200")
 }
 
-/// One second of two programs with stacks of many depths; some functions come and go.
+/// One second of three programs, one of which is dropped, with stacks of many depths; some functions come and go.
 fn profile(second: u64) -> Profiles {
     let mut rows = Interner::new();
     let (cpu, nanoseconds) = (rows.string("cpu"), rows.string("nanoseconds"));
     let mut model = Model::default();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    for (pid, name) in [(1, "webserver"), (2, "database")] {
+    for (pid, name) in [(1, "webserver"), (2, "database"), (3, "unwanted")] {
         let mut samples = Samples::default();
         for branch in 0..40 + second % 5 {
             let depth = 3 + branch % 25;
@@ -169,6 +174,7 @@ fn profile(second: u64) -> Profiles {
                         KeyValue::new("process.pid", pid),
                         KeyValue::new("process.comm", name),
                         KeyValue::new("process.executable.name", name),
+                        KeyValue::new("note", HOSTILE),
                     ],
                     ..Resource::default()
                 }

@@ -272,6 +272,7 @@ class Page {
       this.timeline.show(timeline, this.state.by, this.type.unit, window, currentTheme());
       this.timeline.mark(range, this.baseRange(range));
       this.total = profile.total;
+      this.hasBase = typeof profile.base_total === 'number' ? profile.base_total > 0 : null;
       this.viewer.options.emptyText = this.emptyText();
       this.failures = 0;
       this.error.hidden = true;
@@ -387,7 +388,7 @@ class Page {
     const chosen = dragsBase ? 'range' : this.state.base;
     for (const choice of this.baseButtons) setPressed(choice, choice.dataset.base === chosen);
     const base = compares ? this.baseRange(this.currentRange()) : null;
-    this.baseText.textContent = dragsBase ? 'Drag over the timeline to choose the baseline.' : base ? `${formatClock(base.from)} – ${formatClock(base.until)}` : '';
+    this.baseText.textContent = dragsBase ? 'Drag over the timeline to choose the baseline.' : base ? `${formatClock(base.from)} – ${formatClock(base.until)}${this.hasBase === false ? ', no samples' : ''}` : '';
     if (this.shownRange) this.timeline.mark(this.isFixed ? this.currentRange() : this.shownRange, base);
   }
 

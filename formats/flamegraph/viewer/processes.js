@@ -16,6 +16,8 @@ const HEADS = [
   { id: 'ends', label: 'Stacks end', class: 'text wide-only' },
   { id: 'labels', label: 'Labels', class: 'text labels-head' },
 ];
+// As in style.css.
+const NARROW = '(max-width: 640px)';
 const UNIT_LABELS = ['systemd_unit', 'k8s_pod_name', 'container_name'];
 const UNIT_ATTRIBUTES = ['systemd.unit', 'k8s.pod.name', 'container.name'];
 const NAME_ATTRIBUTES = ['process.executable.name', 'process.comm'];
@@ -78,6 +80,8 @@ export class ProcessList {
     this.isLive = isLive;
     this.sort = { id: 'total', ascending: false };
     this.processes = [];
+    // The PIDs whose labels are shown.
+    this.open = new Set();
     this.changes = { processes: [], dropped: [] };
     this.head = element('tr');
     this.body = element('tbody');
@@ -128,13 +132,12 @@ export class ProcessList {
   }
 
   render() {
-    const open = new Set([...this.body.querySelectorAll('details[open]')].map((details) => details.dataset.pid));
-    const focused = this.body.contains(document.activeElement) ? document.activeElement.dataset.pid : null;
+    const focused = this.body.contains(document.activeElement) ? document.activeElement.dataset : null;
     const all = this.isFiltered ? this.processes : [...this.processes, ...droppedProcesses(this.processes, this.changes)];
     const found = sortProcesses(all.filter((process) => matchesProcess(process, this.find.value)), this.sort);
     this.renderHead();
-    this.body.replaceChildren(...found.slice(0, MOST_PROCESSES).map((process) => this.renderRow(process, open)));
-    if (focused) this.body.querySelector(`button[data-pid="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+    this.body.replaceChildren(...found.slice(0, MOST_PROCESSES).flatMap((process) => this.renderRows(process)));
+    if (focused) [...this.body.querySelectorAll('button')].find(({ dataset }) => dataset.pid === focused.pid && dataset.role === focused.role)?.focus({ preventScroll: true });
     setText(this.count, all.length === found.length ? `${all.length.toLocaleString('en-US')} processes` : `${found.length.toLocaleString('en-US')} of ${all.length.toLocaleString('en-US')} processes`);
     setText(this.note, all.length === 0 ? 'No processes sampled in this range.'
       : found.length === 0 ? 'No process matches the search.'
@@ -158,7 +161,8 @@ export class ProcessList {
     this.render();
   }
 
-  renderRow(process, open) {
+  // One row, and one with the labels if they are open.
+  renderRows(process) {
     const pid = String(process.pid);
     const name = abbreviate(printable(process.name ?? ''), 120) || '(no name)';
     const languages = (process.languages ?? []).map(printable).join(', ');
@@ -169,49 +173,53 @@ export class ProcessList {
     const amounts = process.fate ? [element('span', { class: 'share dim' }, '–')] : [
       bar, element('span', { class: 'share' }, formatShare(process.total, this.total)), element('span', { class: 'value' }, formatValue(process.total, this.unit)),
     ];
-    return element(
+    const labels = process.labels ?? process.attributes ?? {};
+    const trails = this.changes.processes.filter((trail) => trail.pid === process.pid);
+    const row = element(
       'tr', {},
       element('td', { class: 'number' }, pid),
       element('th', { scope: 'row', class: 'text name' },
-        process.fate ? name : button(name, () => this.onFilter(pid), { class: 'plain', 'data-pid': pid, title: 'Show this process only' })),
+        process.fate ? name : button(name, () => this.onFilter(pid), { class: 'plain', 'data-pid': pid, 'data-role': 'filter', title: 'Show this process only' })),
       element('td', { class: 'number' }, ...amounts),
       element('td', { class: 'number wide-only' }, process.fate ? '–' : formatValue(process.samples ?? 0, 'count')),
       element('td', { class: 'text wide-only', title: unit }, unit),
       element('td', { class: 'text wide-only', title: languages }, languages),
       element('td', { class: 'text wide-only', title: ends }, ends),
-      element('td', { class: 'text' }, this.renderLabels(process, pid, open.has(pid))),
+      element('td', { class: 'text' }, this.renderToggle(process, pid, Object.keys(labels).length, trails)),
     );
+    if (!this.open.has(pid)) return [row];
+    // A cell over columns that are not shown would make room for them.
+    const columns = HEADS.filter((head) => !(matchMedia(NARROW).matches && head.class.includes('wide-only'))).length;
+    return [row, element('tr', { class: 'expanded' }, element('td', { colspan: columns }, element('div', { class: 'label-steps' }, ...describeLabels(process, labels, trails))))];
   }
 
-  renderLabels(process, pid, isOpen) {
-    const labels = process.labels ?? process.attributes ?? {};
-    const trails = this.changes.processes.filter((trail) => trail.pid === process.pid);
-    const count = Object.keys(labels).length;
+  renderToggle(process, pid, count, trails) {
     const changed = trails.reduce((sum, { changes }) => sum + changes.length, 0);
-    const details = element('details', { 'data-pid': pid, open: isOpen }, element('summary', {},
-      process.fate ? element('span', { class: 'fate' }, abbreviate(printable(process.fate), 200)) : `${count} labels${changed > 0 ? `, changed by ${changed} ${changed === 1 ? 'processor' : 'processors'}` : ''}`));
-    const fill = () => {
-      if (details.open && details.childElementCount === 1) details.append(...describeLabels(process, labels, trails));
-    };
-    details.addEventListener('toggle', fill);
-    fill();
-    return details;
+    const isOpen = this.open.has(pid);
+    const text = process.fate ? printable(process.fate) : `${count} labels${changed > 0 ? `, changed by ${changed} ${changed === 1 ? 'processor' : 'processors'}` : ''}`;
+    return button(`${isOpen ? '▾' : '▸'} ${abbreviate(text, 200)}`, () => this.toggle(pid), {
+      class: process.fate ? 'plain fate' : 'plain', 'aria-expanded': String(isOpen), 'data-pid': pid, 'data-role': 'labels',
+    });
+  }
+
+  toggle(pid) {
+    if (!this.open.delete(pid)) this.open.add(pid);
+    this.render();
   }
 }
 
+// From the receiver to the history: what was received, what each processor changed, what is left.
 function describeLabels(process, labels, trails) {
-  const head = (text) => element('h4', {}, abbreviate(printable(text), 200));
-  const described = process.fate && trails.length > 0 ? [] : [...(trails.length > 0 ? [head('After all processors')] : []), labelList(Object.entries(labels))];
-  for (const { pipeline, receiver, received, changes, not_passed_on_by: processor } of trails) {
-    described.push(head(`Received by ${receiver}, for pipeline ${pipeline}`), labelList(Object.entries(received)));
-    for (const change of changes) {
-      described.push(head(`Changed by ${change.processor}`), labelList([
-        ...Object.entries(change.set).map(([name, value]) => [`+ ${name}`, value]), ...change.removed.map((name) => [`− ${name}`, '']),
-      ]));
-    }
-    if (processor) described.push(element('p', { class: 'fate' }, abbreviate(printable(`Not passed on by ${processor}`), 200)));
-  }
-  return described;
+  const step = (title, list, kind) => element('section', { class: kind }, element('h4', {}, abbreviate(printable(title), 200)), list);
+  const steps = trails.flatMap(({ pipeline, receiver, received, changes, not_passed_on_by: processor }) => [
+    step(`Received by ${receiver}, for ${pipeline}`, labelList(Object.entries(received))),
+    ...changes.map((change) => step(`Changed by ${change.processor}`, labelList([
+      ...Object.entries(change.set).map(([name, value]) => [`+\u00a0${name}`, value]), ...change.removed.map((name) => [`−\u00a0${name}`, '']),
+    ]))),
+    ...(processor ? [step(`Not passed on by ${processor}`, null, 'fate')] : []),
+  ]);
+  if (process.fate && trails.length > 0) return steps;
+  return [...steps, step(process.fate ? 'Before it was dropped' : 'Labels shown here', labelList(Object.entries(labels)))];
 }
 
 // Values as text; what is not text as JSON.

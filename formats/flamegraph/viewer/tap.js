@@ -8,7 +8,7 @@ const TAP_TIMEOUT = '5s';
 const TAP_PAUSE_MILLISECONDS = 1500;
 const TAP_RESOURCES = 20;
 const TAP_SAMPLES = 3;
-const TAP_COLUMNS = [['Type', 'text type'], ['Value', 'number'], ['Labels', 'text wide-only'], ['Stack, innermost function first', 'text']];
+const TAP_COLUMNS = [['Type', 'text type'], ['Value', 'number'], ['Stack, innermost first', 'text'], ['Labels', 'text wide-only']];
 
 // "3 resources, 40 of 1,200 samples"
 export function describeBatch({ samples, resources, omitted }) {
@@ -116,9 +116,9 @@ function tapResource({ attributes, profiles }, open) {
   const entries = Object.entries(attributes);
   return element(
     'tbody', {},
-    element('tr', { class: 'group' }, element('th', { scope: 'rowgroup', colspan: TAP_COLUMNS.length }, element(
+    element('tr', { class: 'group' }, element('th', { scope: 'rowgroup', colspan: TAP_COLUMNS.length - 1 }, element(
       'details', { 'data-name': name, open: open.has(name) }, element('summary', {}, element('span', { class: 'name' }, name), element('span', { class: 'dim' }, ` ${entries.length} labels`)), labelList(entries),
-    ))),
+    )), element('td', { class: 'wide-only' })),
     ...profiles.flatMap((profile) => profile.samples.map((sample) => tapSample(profile, sample))),
   );
 }
@@ -130,6 +130,6 @@ function tapSample({ type, unit }, { values, timestamps, attributes, stack, omit
   return element(
     'tr', {},
     element('td', { class: 'text' }, abbreviate(printable(type), 40)), element('td', { class: 'number' }, formatValue(value, unit)),
-    element('td', { class: 'text wide-only', title: labels }, labels), element('td', { class: 'text name', title: abbreviate(functions, 2000) }, abbreviate(functions, 400)),
+    element('td', { class: 'text name', title: abbreviate(functions, 2000) }, abbreviate(functions, 400)), element('td', { class: 'text wide-only', title: labels }, labels),
   );
 }

@@ -152,6 +152,7 @@ export class Viewer {
       const isShown = view.id === this.state.view;
       view.tab.setAttribute('aria-selected', String(isShown));
       view.tab.tabIndex = isShown ? 0 : -1;
+      if (isShown) view.tab.scrollIntoView?.({ block: 'nearest', inline: 'nearest' });
     }
     const { element: shown, id } = this.view;
     if (shown.parentNode !== this.panel) this.panel.replaceChildren(shown, this.empty);
@@ -171,6 +172,8 @@ export class Viewer {
     this.differenceBox.hidden = !comparison;
     this.legend.hidden = !isGraph;
     this.searchGroup.hidden = this.view.isIndependent === true;
+    // It describes the selected function.
+    this.footer.hidden = this.view.isIndependent === true;
   }
 
   // --- data

@@ -7,7 +7,8 @@ import { DARK, differenceScale, differenceStep, frameColors, kindColor, LIGHT } 
 import { decodeProfile, ROOT } from '../profile.js';
 import { decodeState, DEFAULT_STATE, encodeState } from '../url.js';
 import { asYaml, formatRate, metricOf, rateOf } from '../pipelines.js';
-import { describeEnds } from '../processes.js';
+import { describeBatch, resourceName } from '../tap.js';
+import { describeEnds, droppedProcesses, matchesProcess, sortProcesses, unitOf } from '../processes.js';
 import { formatDifference, formatPoints, formatShare, formatValue, printable, shortenMiddle } from '../format.js';
 import { highestStep, roundUp, tickStep } from '../timeline.js';
 import { documentOf, namesOf } from './support.js';
@@ -166,4 +167,48 @@ test('a configuration is shown as YAML', () => {
     'exporters:', '  otlp_grpc/b:', '    endpoint: b:4317', '    headers:', '      x-a: "yes: no"', '    tls: {}',
     'list: [a, 1, null]', 'rules:', '  - action: keep', '    regex: "\\""', '  - action: drop', 'version: "1.0"', 'wide: "ends:"',
   ]);
+});
+
+const PROCESSES = [
+  { pid: 3, name: 'Web', total: 5, samples: 1, languages: ['native'], labels: { systemd_unit: 'web.service' } },
+  { pid: 20, name: 'db', total: 50, samples: 2, languages: ['java', 'native'], labels: { k8s_pod_name: 'db-0' } },
+  { pid: 1, name: 'init', total: 5, samples: 9, labels: {} },
+];
+
+test('processes sort by each column', () => {
+  const pids = (id, ascending) => sortProcesses(PROCESSES, { id, ascending }).map(({ pid }) => pid);
+  assert.deepEqual(pids('total', false), [20, 1, 3]);
+  assert.deepEqual(pids('pid', true), [1, 3, 20]);
+  assert.deepEqual(pids('name', true), [20, 1, 3]);
+  assert.deepEqual(pids('unit', false), [3, 20, 1]);
+  assert.deepEqual(pids('languages', true), [1, 20, 3]);
+  assert.deepEqual(PROCESSES.map(unitOf), ['web.service', 'db-0', '']);
+});
+
+test('processes are found by name, PID, unit, language and label', () => {
+  const found = (text) => PROCESSES.filter((process) => matchesProcess(process, text)).map(({ pid }) => pid);
+  assert.deepEqual(found(''), [3, 20, 1]);
+  assert.deepEqual(found('WEB'), [3]);
+  assert.deepEqual(found('20'), [20]);
+  assert.deepEqual(found('native db'), [20]);
+  assert.deepEqual(found('k8s_pod_name=db'), [20]);
+  assert.deepEqual(found('web db'), []);
+});
+
+test('dropped processes are listed beside those in the history', () => {
+  const attributes = { 'process.executable.name': 'spam' };
+  const changes = {
+    dropped: [{ pid: 7, processor: 'relabel', pipeline: 'profiles', reason: 'rule 1: drop', attributes }, { pid: 3, processor: 'relabel', pipeline: 'x', reason: 'r', attributes }],
+    processes: [{ pid: 8, pipeline: 'profiles', received: {}, changes: [], not_passed_on_by: 'filter' }, { pid: 9, pipeline: 'profiles', received: {}, changes: [] }, { pid: 7, pipeline: 'profiles', received: {}, changes: [], not_passed_on_by: 'relabel' }],
+  };
+  const fates = droppedProcesses(PROCESSES, changes).map(({ pid, name, fate }) => [pid, name, fate]);
+  assert.deepEqual(fates, [[7, 'spam', 'Dropped by relabel in profiles: rule 1: drop'], [8, '', 'Not passed on by filter in profiles']]);
+});
+
+test('a batch that passes is described with what is left out', () => {
+  const profiles = [{ samples: [1, 2] }, { samples: [] }];
+  assert.equal(describeBatch({ samples: 1200, resources: [{ profiles }], omitted: { resources: 2 } }), '1 of 3 resources, 2 of 1,200 samples');
+  assert.equal(describeBatch({ samples: 2, resources: [{ profiles }], omitted: { resources: 0 } }), '1 resource, 2 samples');
+  assert.equal(resourceName({ 'process.pid': 4, 'process.comm': 'a' }), 'a (4)');
+  assert.equal(resourceName({}), '(no name)');
 });
