@@ -384,6 +384,7 @@ const REGISTRY: Registry = Registry {
     receivers: &[entry::<Source>()],
     processors: &[],
     exporters: &[entry::<Sink>()],
+    connectors: &[],
     extensions: profcol_extensions::ALL,
     foreign: &[],
 };

@@ -8,6 +8,7 @@ pub const REGISTRY: Registry = Registry {
     receivers: profcol_receivers::ALL,
     processors: profcol_processors::ALL,
     exporters: profcol_exporters::ALL,
+    connectors: profcol_connectors::ALL,
     extensions: profcol_extensions::ALL,
     foreign: ELSEWHERE,
 };

@@ -97,6 +97,7 @@ fn generated_option_tables() {
     tables(Kind::Receiver, REGISTRY.receivers);
     tables(Kind::Processor, REGISTRY.processors);
     tables(Kind::Exporter, REGISTRY.exporters);
+    tables(Kind::Connector, REGISTRY.connectors);
     tables(Kind::Extension, REGISTRY.extensions);
 }
 
@@ -235,6 +236,7 @@ fn generated_catalogues() {
     catalogue(Kind::Receiver, REGISTRY.receivers);
     catalogue(Kind::Processor, REGISTRY.processors);
     catalogue(Kind::Exporter, REGISTRY.exporters);
+    catalogue(Kind::Connector, REGISTRY.connectors);
     catalogue(Kind::Extension, REGISTRY.extensions);
 }
 

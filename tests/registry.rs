@@ -13,7 +13,8 @@ use profcol_component::{
 };
 use profcol_config::schema::options;
 use profcol_config::{
-    Config, Input, Node, Problems, Resolved, Sources, SystemProviders, print, resolve, yaml,
+    ComponentId, Config, Input, Node, Problems, Resolved, Sources, SystemProviders, print, resolve,
+    yaml,
 };
 use profcol_engine::{Document, Graph, Service};
 use profcol_test_harness::support::{is_root, path, root, run};
@@ -74,6 +75,7 @@ fn components() -> Vec<Component> {
     let mut all = of(Kind::Receiver, REGISTRY.receivers);
     all.extend(of(Kind::Processor, REGISTRY.processors));
     all.extend(of(Kind::Exporter, REGISTRY.exporters));
+    all.extend(of(Kind::Connector, REGISTRY.connectors));
     all.extend(of(Kind::Extension, REGISTRY.extensions));
     all
 }
@@ -176,7 +178,14 @@ fn names_are_unique_and_valid() {
     for Component { kind, names, .. } in components() {
         for name in names {
             assert!(seen.insert((kind, name)), "two {kind}s are called {name}");
-            let id = name.parse::<profcol_config::ComponentId>().expect(name);
+            // A pipeline names it among its receivers and exporters.
+            let is_end = |kind: &Kind| matches!(kind, Kind::Receiver | Kind::Exporter);
+            let clash = match kind {
+                Kind::Connector => seen.iter().any(|(other, it)| is_end(other) && *it == name),
+                _ => false,
+            };
+            assert!(!clash, "a receiver or exporter is called {name}, too");
+            let id = name.parse::<ComponentId>().expect(name);
             assert_eq!((id.kind(), id.name()), (name, None));
         }
     }
@@ -262,7 +271,7 @@ fn foreign_components_are_named_once_and_are_not_ours() {
     {
         for name in *names {
             assert!(seen.insert((*kind, name)), "duplicate {kind} {name}");
-            let id = name.parse::<profcol_config::ComponentId>().expect(name);
+            let id = name.parse::<ComponentId>().expect(name);
             assert_eq!((id.kind(), id.name()), (*name, None));
             let ours = components();
             let mut ours = ours.iter().filter(|it| it.kind == *kind);
@@ -507,6 +516,19 @@ async fn shutdown_loses_nothing() {
                     "service: {{pipelines: {{profiles: {{receivers: [source], exporters: [{name}]}}}}}}"
                 ),
             ),
+            Kind::Connector => {
+                let example =
+                    environment.resolve(&[path(&component.folder().join("example.yaml"))]);
+                (
+                    Registry {
+                        receivers: SOURCES,
+                        exporters: SINKS,
+                        ..REGISTRY
+                    },
+                    "{receivers: , processors: , exporters: }",
+                    between_source_and_sink(&document(&example, &REGISTRY)),
+                )
+            }
             Kind::Receiver | Kind::Extension => continue,
         };
         let resolved = environment.resolve(&[
@@ -520,9 +542,41 @@ async fn shutdown_loses_nothing() {
         let report = service.stop(DEADLINE).await;
         assert!(report.failures.is_empty(), "{what}: {:?}", report.failures);
         assert_eq!(report.balance.lost(), 0, "{what}");
-        assert_eq!(sent(&meter), SAMPLES, "{what}:\n{}", text(&meter));
+        let expected = match kind {
+            // It may pass on copies.
+            Kind::Connector => {
+                let consumed = total(&meter, "otelcol_connector_consumed_items");
+                assert_eq!(consumed, SAMPLES, "{what}:\n{}", text(&meter));
+                total(&meter, "otelcol_connector_produced_items")
+            }
+            _ => SAMPLES,
+        };
+        let sent = total(&meter, "otelcol_exporter_sent_profile_samples");
+        assert_eq!(sent, expected, "{what}:\n{}", text(&meter));
+        assert!(sent >= SAMPLES, "{what}:\n{}", text(&meter));
     }
     backend.stop(DEADLINE).await;
+}
+
+/// The pipelines of a configuration with [`Source`] and [`Sink`] at their ends.
+fn between_source_and_sink(document: &Document) -> String {
+    let end = |ids: &[ComponentId], end: &str| {
+        let is_connector = |id: &&ComponentId| document.connectors.iter().any(|it| it.id == **id);
+        let connectors: Vec<String> = (ids.iter().filter(is_connector))
+            .map(ToString::to_string)
+            .collect();
+        match connectors.is_empty() {
+            true => end.to_owned(),
+            false => connectors.join(", "),
+        }
+    };
+    let pipelines = document.service.pipelines.iter().map(|pipeline| {
+        let (id, receivers) = (&pipeline.id, end(&pipeline.receivers, "source"));
+        let exporters = end(&pipeline.exporters, "sink");
+        format!("{id}: {{receivers: [{receivers}], processors: [], exporters: [{exporters}]}}")
+    });
+    let pipelines = pipelines.collect::<Vec<_>>().join(", ");
+    format!("exporters: {{sink: }}, service: {{pipelines: {{{pipelines}}}}}")
 }
 
 /// The destination of network exporters.
@@ -548,11 +602,13 @@ fn text(meter: &Meter) -> String {
     String::from_utf8(meter.render().expect("rendered")).expect("UTF-8")
 }
 
-fn sent(meter: &Meter) -> usize {
+/// The sum of a counter's series.
+fn total(meter: &Meter, name: &str) -> usize {
     let text = text(meter);
-    let counts = text
-        .lines()
-        .filter(|line| line.starts_with("otelcol_exporter_sent_profile_samples{"));
+    let counts = text.lines().filter(|line| {
+        line.strip_prefix(name)
+            .is_some_and(|it| it.starts_with('{'))
+    });
     counts
         .filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok())
         .sum()

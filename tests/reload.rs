@@ -2,23 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use profcol_component::testkit::profiles;
-use profcol_test_harness::backend::{Client, Destination, Mode, endpoint_in, wait_until};
-use profcol_test_harness::support::{is_root, path, profcol, skip};
-use tempfile::TempDir;
-
-/// A running profcol whose configuration changes.
-struct Rig {
-    child: Child,
-    folder: TempDir,
-}
+use profcol_test_harness::backend::{Destination, Mode};
+use profcol_test_harness::rig::{REFUSED, RELOADED, Rig};
+use profcol_test_harness::support::{is_root, skip};
 
 /// Receives on a port of its own and sends to these exporters, given as `id: settings`.
 fn config(exporters: &[(&str, String)], service: &str) -> String {
@@ -46,80 +37,6 @@ fn to(destination: &Destination, more: &str) -> String {
     let address = destination.address;
     format!("{{endpoint: \"{address}\", tls: {{insecure: true}}{more}}}")
 }
-
-impl Rig {
-    fn start(config: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-
-        let file = |name: &str| folder.path().join(name);
-        // As in a mounted ConfigMap.
-        fs::create_dir(file("0")).unwrap();
-        fs::write(file("0").join("config.yaml"), config).unwrap();
-        symlink("0", file("..data")).unwrap();
-        symlink("..data/config.yaml", file("config.yaml")).unwrap();
-        let output = fs::File::create(file("output")).unwrap();
-        let child = profcol(&["--config", path(&file("config.yaml"))])
-            .stdout(Stdio::null())
-            .stderr(output)
-            .spawn()
-            .unwrap();
-        let rig = Self { child, folder };
-        rig.wait_for("Everything is ready", 1);
-        rig
-    }
-
-    /// Replaces the configuration as the kubelet does.
-    fn write(&self, version: &str, config: &str) {
-        let file = |name: &str| self.folder.path().join(name);
-        fs::create_dir(file(version)).unwrap();
-        fs::write(file(version).join("config.yaml"), config).unwrap();
-        symlink(version, file("..data_tmp")).unwrap();
-        fs::rename(file("..data_tmp"), file("..data")).unwrap();
-    }
-
-    fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args([signal, &pid]).status().unwrap();
-        assert!(sent.success());
-    }
-
-    fn output(&self) -> String {
-        fs::read_to_string(self.folder.path().join("output")).unwrap()
-    }
-
-    fn count(&self, text: &str) -> usize {
-        self.output().matches(text).count()
-    }
-
-    fn wait_for(&self, text: &str, times: usize) {
-        wait_until(&format!("{text:?} in the log"), || {
-            self.count(text) >= times
-        });
-    }
-
-    fn client(&self) -> Client {
-        Client::new(endpoint_in(&self.output(), "grpc"))
-    }
-
-    fn stop(mut self) -> String {
-        self.signal("-TERM");
-        let status = self.child.wait().unwrap();
-        let output = self.output();
-        assert!(status.success(), "{status}: {output}");
-        output
-    }
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        // Both fail only if it has already exited.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-const RELOADED: &str = "Reloaded the configuration.";
-const REFUSED: &str = "Failed to reload the configuration.";
 
 #[test]
 fn an_added_exporter_gets_the_next_batch() {

@@ -41,7 +41,7 @@ pub fn components() -> Result<(), CommandError> {
         "processors": list(REGISTRY.processors),
         "exporters": list(REGISTRY.exporters),
         "extensions": list(REGISTRY.extensions),
-        "connectors": [],
+        "connectors": list(REGISTRY.connectors),
         "providers": SCHEMES.map(|scheme| json!({ "scheme": scheme })),
     });
     print_value(&list, Format::Yaml)

@@ -15,6 +15,7 @@ const KINDS: &[&str] = &[
     "profcol_receivers",
     "profcol_processors",
     "profcol_exporters",
+    "profcol_connectors",
     "profcol_extensions",
 ];
 const REGISTRY: &str = "components.rs";

@@ -140,6 +140,12 @@ impl BatchId {
         Self(XxHash3_128::oneshot(content))
     }
 
+    /// The id of the same batch on its way through one of several pipelines that lead to the same place.
+    pub fn within(self, pipeline: &str) -> Self {
+        let text = [&self.0.to_le_bytes(), pipeline.as_bytes()].concat();
+        Self::of_content(&text)
+    }
+
     /// For a batch that its source keeps and resends itself.
     pub fn unique() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);

@@ -69,6 +69,6 @@ pub use status::{ComponentStatus, Status, StatusBoard};
 pub use stop::Stop;
 pub use tap::{Look, LookError, MAX_LOOKS, Passed, Side, Tap, TapPoint, Taps};
 pub use traits::{
-    Consumer, Exporter, Extension, Output, Processor, Receiver, ReceiverTotals, RunError,
-    SourceCounts, StartError,
+    Connector, Consumer, Exporter, Extension, Output, Pipelines, Processor, Receiver,
+    ReceiverTotals, RunError, SourceCounts, StartError,
 };

@@ -19,7 +19,8 @@ use profcol_admission::Admission;
 use profcol_config::{ComponentId, Config, Node, PipelineId, Problems};
 
 use crate::{
-    Capabilities, ComponentStatus, Exporter, Extension, Meter, Processor, Receiver, Shared,
+    Capabilities, ComponentStatus, Connector, Exporter, Extension, Meter, Processor, Receiver,
+    Shared,
 };
 
 /// A component's name, configuration and constructor.
@@ -33,7 +34,7 @@ pub trait Factory: 'static {
     /// then stops the old instance before it starts the new one; all others overlap.
     const IS_EXCLUSIVE: bool = false;
     type Config: Config;
-    /// `dyn Receiver`, `dyn Processor`, `dyn Exporter` or `dyn Extension`.
+    /// `dyn Receiver`, `dyn Processor`, `dyn Exporter`, `dyn Connector` or `dyn Extension`.
     type Component: ?Sized;
 
     /// Capabilities the component needs. All others are dropped before components start, except `DAC_READ_SEARCH`,
@@ -44,6 +45,11 @@ pub trait Factory: 'static {
 
     /// Directories below which the component creates, changes or deletes files. With Landlock, all others are read-only.
     fn writes(_: &Self::Config) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    /// The pipelines that a connector's configuration names, each with the path of the option.
+    fn pipelines(_: &Self::Config) -> Vec<(String, PipelineId)> {
         Vec::new()
     }
 
@@ -64,6 +70,7 @@ pub struct Entry<C: ?Sized> {
     pub schema: fn() -> serde_json::Value,
     pub capabilities: fn(&dyn AnyConfig) -> Capabilities,
     pub writes: fn(&dyn AnyConfig) -> Vec<PathBuf>,
+    pub pipelines: fn(&dyn AnyConfig) -> Vec<(String, PipelineId)>,
     /// Checks, decodes and validates a configuration; `None` on problems.
     pub load: fn(&Node, &mut Problems) -> Option<Box<dyn AnyConfig>>,
     pub build: fn(&dyn AnyConfig, &BuildContext) -> Result<Box<C>, BuildError>,
@@ -80,7 +87,8 @@ pub trait AnyConfig: Any + fmt::Debug + Send + Sync {
 #[derive(Clone, Debug)]
 pub struct BuildContext {
     pub id: ComponentId,
-    /// The pipeline that a processor belongs to (each pipeline has its own instance), or those that a receiver feeds.
+    /// The pipeline that a processor belongs to (each pipeline has its own instance), or those that a receiver or a
+    /// connector feeds.
     pub pipelines: Arc<[PipelineId]>,
     pub meter: Meter,
     pub status: ComponentStatus,
@@ -126,12 +134,13 @@ pub enum Stability {
     Stable,
 }
 
-/// The four kinds of components.
+/// The kinds of components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     Receiver,
     Processor,
     Exporter,
+    Connector,
     Extension,
 }
 
@@ -141,6 +150,7 @@ pub struct Registry {
     pub receivers: &'static [Entry<dyn Receiver>],
     pub processors: &'static [Entry<dyn Processor>],
     pub exporters: &'static [Entry<dyn Exporter>],
+    pub connectors: &'static [Entry<dyn Connector>],
     pub extensions: &'static [Entry<dyn Extension>],
     /// Components of other distributions.
     pub foreign: &'static [ForeignComponent],
@@ -170,6 +180,10 @@ pub const fn entry<F: Factory>() -> Entry<F::Component> {
         writes: |config| {
             let config = config.as_any().downcast_ref::<F::Config>();
             config.map_or_else(Vec::new, F::writes)
+        },
+        pipelines: |config| {
+            let config = config.as_any().downcast_ref::<F::Config>();
+            config.map_or_else(Vec::new, F::pipelines)
         },
         load: |node, problems| {
             let config: F::Config = profcol_config::load(node, problems)?;
@@ -211,7 +225,7 @@ impl Registry {
         let elsewhere = || {
             let other = self.kind_of(name)?;
             let article = match other {
-                Kind::Receiver | Kind::Processor => "a",
+                Kind::Receiver | Kind::Processor | Kind::Connector => "a",
                 Kind::Exporter | Kind::Extension => "an",
             };
             Some(format!(
@@ -229,6 +243,7 @@ impl Registry {
             (Kind::Receiver, has(self.receivers, name)),
             (Kind::Processor, has(self.processors, name)),
             (Kind::Exporter, has(self.exporters, name)),
+            (Kind::Connector, has(self.connectors, name)),
             (Kind::Extension, has(self.extensions, name)),
         ];
         let found = kinds.into_iter().find(|(_, is_there)| *is_there);
@@ -316,6 +331,7 @@ impl fmt::Display for Kind {
             Kind::Receiver => "receiver",
             Kind::Processor => "processor",
             Kind::Exporter => "exporter",
+            Kind::Connector => "connector",
             Kind::Extension => "extension",
         })
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use profcol_admission::Admission;
-use profcol_config::{ComponentId, Config, Problems, Sources, yaml};
+use profcol_config::{ComponentId, Config, PipelineId, Problems, Sources, yaml};
 use profcol_profile::{
     Dictionary, Line, Location, LocationIdx, LocationRef, Model, Profile, Profiles, Resource,
     ResourceProfiles, SampleRef, Samples, Scope, ScopeProfiles, ValueType,
@@ -16,8 +16,8 @@ use profcol_profile::{
 
 use crate::{
     Answer, Batch, BuildContext, CodeAddress, Consumer, DeferredSymbols, Delivered, Delivery,
-    ExecutableAddress, Exporter, Extensions, Finalizer, InstanceId, Meter, Outcome, Refusal,
-    Shared, StatusBoard, SymbolFrame, SymbolLookup, SymbolSource,
+    ExecutableAddress, Exporter, Extensions, Finalizer, InstanceId, Meter, Outcome, Pipelines,
+    Refusal, Shared, StatusBoard, SymbolFrame, SymbolLookup, SymbolSource,
 };
 
 /// Far longer than a test waits for anything.
@@ -205,6 +205,9 @@ pub fn context(id: &str) -> BuildContext {
     }
 }
 
+/// Pipelines of one sink each.
+pub struct SinkPipelines(Vec<(PipelineId, Sink)>);
+
 /// Records batches and answers with the scripted refusals, then accepts.
 #[derive(Debug, Default)]
 pub struct Sink {
@@ -226,6 +229,47 @@ struct SinkState {
 impl Outcomes {
     pub fn seen(&self) -> Vec<Outcome> {
         self.0.lock().clone()
+    }
+}
+
+// === impl SinkPipelines ===
+
+impl SinkPipelines {
+    pub fn new<const N: usize>(sinks: [(&str, Sink); N]) -> Self {
+        let sink = |(id, sink): (&str, Sink)| (id.parse().expect("tests use valid ids"), sink);
+        Self(sinks.into_iter().map(sink).collect())
+    }
+
+    pub fn ids(&self) -> Arc<[PipelineId]> {
+        self.0.iter().map(|(id, _)| id.clone()).collect()
+    }
+
+    pub fn sink(&self, id: &str) -> &Sink {
+        let mut pipelines = self.0.iter();
+        let found = pipelines.find(|(known, _)| known.to_string() == id);
+        &found.expect("tests name their pipelines").1
+    }
+
+    /// Samples per batch that the pipeline has accepted, in order.
+    pub fn accepted(&self, id: &str) -> Vec<usize> {
+        self.sink(id).accepted()
+    }
+}
+
+#[async_trait]
+impl Pipelines for SinkPipelines {
+    async fn push_parts(&self, batch: Batch, parts: Vec<(PipelineId, Profiles)>) -> Answer {
+        let mut worst = Ok(());
+        for (id, profiles) in parts {
+            let part = batch.clone().with_profiles(profiles);
+            let answer = self.sink(&id.to_string()).consume(part).await;
+            worst = match (worst, answer) {
+                (Err(a), Err(b)) => Err(Refusal::prevailing(a, b)),
+                (worst, answer) => worst.and(answer),
+            };
+        }
+        batch.finalizers.settle(Outcome::Delivered);
+        worst
     }
 }
 

@@ -1,6 +1,6 @@
 //! The component traits.
 //!
-//! All four kinds have the same lifecycle: *build* wires (no files, sockets or tasks), *start* opens resources and
+//! All kinds have the same lifecycle: *build* wires (no files, sockets or tasks), *start* opens resources and
 //! reports errors, *run* works until stopped and cleans up. The engine starts exporters first and receivers last, and
 //! stops them in reverse order.
 
@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
+use profcol_config::PipelineId;
+use profcol_profile::Profiles;
 use prometheus::IntCounter;
 
 use crate::registry::Handles;
@@ -114,6 +116,45 @@ pub trait Exporter: Send + Sync + 'static {
     async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
         stop.cancelled().await;
         Ok(())
+    }
+}
+
+/// Passes batches from the pipelines that it ends to those that it begins. It holds none: batches wait in the queues of
+/// exporters.
+#[async_trait]
+pub trait Connector: Send + Sync + 'static {
+    async fn start(&self) -> Result<(), StartError> {
+        Ok(())
+    }
+
+    /// Passes on one batch; called concurrently. A connector that drops a batch on purpose settles its finalizers.
+    async fn process(&self, batch: Batch, next: &dyn Pipelines) -> Answer;
+
+    /// Samples (as their source counts them) removed on purpose.
+    fn removed_samples(&self) -> u64 {
+        0
+    }
+
+    async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
+        stop.cancelled().await;
+        Ok(())
+    }
+}
+
+/// The pipelines that a connector begins: those of [`BuildContext::pipelines`](crate::BuildContext::pipelines).
+#[async_trait]
+pub trait Pipelines: Send + Sync {
+    /// Passes each pipeline its part of the batch, concurrently, and returns the worst answer.
+    ///
+    /// The source of a batch with an [id](BatchId) resends it after a retryable refusal; a pipeline that has given its
+    /// final answer to its part is then skipped.
+    async fn push_parts(&self, batch: Batch, parts: Vec<(PipelineId, Profiles)>) -> Answer;
+
+    /// Passes all of the batch to each of these pipelines.
+    async fn push(&self, batch: Batch, pipelines: &[PipelineId]) -> Answer {
+        let part = |pipeline: &PipelineId| (pipeline.clone(), batch.profiles.clone());
+        let parts = pipelines.iter().map(part).collect();
+        self.push_parts(batch, parts).await
     }
 }
 

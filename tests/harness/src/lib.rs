@@ -9,6 +9,7 @@ pub mod judge;
 pub mod peers;
 pub mod profile;
 pub mod programs;
+pub mod rig;
 pub mod support;
 pub mod systemd;
 pub mod toolchain;

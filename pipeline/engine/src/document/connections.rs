@@ -2,7 +2,8 @@
 //!
 //! Unreadable components already have a problem and count as declared here, so that each mistake is reported once.
 
-use profcol_config::{ComponentId, Map, Node, Problem, Problems, did_you_mean};
+use profcol_component::Connector;
+use profcol_config::{ComponentId, Map, Node, PipelineId, Problem, Problems, did_you_mean};
 
 use super::{Declared, Document, Pipeline, SECTIONS, suggestion};
 
@@ -12,12 +13,14 @@ struct Declarations<'a> {
     receivers: Ids,
     processors: Ids,
     exporters: Ids,
+    connectors: Ids,
     extensions: Ids,
 }
 
 /// The ids of one section; `None` if they cannot all be known.
 type Ids = Option<Vec<Id>>;
 
+#[derive(Clone)]
 struct Id {
     id: ComponentId,
     /// False if it has its own problem.
@@ -61,8 +64,103 @@ impl Document {
                         declared.check_pipeline(pipeline, problems);
                     });
                 }
+                self.check_cycles(&declared, problems);
             });
         });
+        problems.nested("connectors", |problems| {
+            for declared in &self.connectors {
+                problems.nested_key(&declared.id.to_string(), |problems| {
+                    self.check_connector(declared, problems);
+                });
+            }
+        });
+    }
+
+    fn check_connector(&self, declared: &Declared<dyn Connector>, problems: &mut Problems) {
+        let id = &declared.id;
+        let names = |pipelines: Vec<&Pipeline>| {
+            let names: Vec<String> = pipelines.iter().map(|it| it.id.to_string()).collect();
+            names.join(", ")
+        };
+        let pipelines = self.service.pipelines.iter();
+        let before: Vec<_> = pipelines.filter(|it| it.exporters.contains(id)).collect();
+        let after: Vec<_> = self.fed_by(id).collect();
+        let (message, list) = match (&before[..], &after[..]) {
+            ([], []) => return,
+            ([_, ..], []) => (
+                format!(
+                    "is an exporter of [{}] but a receiver of no pipeline",
+                    names(before)
+                ),
+                "receivers",
+            ),
+            ([], [_, ..]) => (
+                format!(
+                    "is a receiver of [{}] but an exporter of no pipeline",
+                    names(after)
+                ),
+                "exporters",
+            ),
+            ([_, ..], [_, ..]) => {
+                let fed: Vec<&PipelineId> = after.iter().map(|pipeline| &pipeline.id).collect();
+                self.check_named_pipelines(declared, &fed, problems);
+                return;
+            }
+        };
+        let help = format!("add {:?} to `{list}` of another pipeline", id.to_string());
+        problems.push(Problem::new(message).help(help));
+    }
+
+    /// Checks the pipelines that the settings of a connector name against those that it feeds.
+    fn check_named_pipelines(
+        &self,
+        declared: &Declared<dyn Connector>,
+        fed: &[&PipelineId],
+        problems: &mut Problems,
+    ) {
+        for (path, pipeline) in (declared.entry.pipelines)(&*declared.config) {
+            if fed.contains(&&pipeline) {
+                continue;
+            }
+            let name = pipeline.to_string();
+            let mut pipelines = self.service.pipelines.iter();
+            let (message, help) = match pipelines.any(|it| it.id == pipeline) {
+                true => (
+                    format!("the pipeline {name:?} does not receive from this connector"),
+                    format!("add {:?} to its `receivers`", declared.id.to_string()),
+                ),
+                false => {
+                    let fed: Vec<String> = fed.iter().map(ToString::to_string).collect();
+                    (
+                        format!("references pipeline {name:?} which is not configured"),
+                        suggestion(&name, fed.iter().map(String::as_str)),
+                    )
+                }
+            };
+            problems.nested(&path, |problems| {
+                problems.push(Problem::new(message).help(help));
+            });
+        }
+    }
+
+    fn check_cycles(&self, declared: &Declarations<'_>, problems: &mut Problems) {
+        let Some(cycle) = self.cycle() else {
+            return;
+        };
+        let step = |(pipeline, connector): &(&Pipeline, &ComponentId)| {
+            let (pipeline, connector) = (pipeline.id.to_string(), connector.to_string());
+            format!("pipeline {pipeline:?} -> connector {connector:?} -> ")
+        };
+        let steps: String = cycle.iter().map(step).collect();
+        let Some((pipeline, connector)) = cycle.first() else {
+            return;
+        };
+        let name = pipeline.id.to_string();
+        let place = ["service", "pipelines", name.as_str(), "exporters"];
+        let position = pipeline.exporters.iter().position(|id| id == *connector);
+        let problem = Problem::new(format!("cycle detected: {steps}pipeline {name:?}"));
+        let problem = problem.help("remove one of these connectors from one of these pipelines");
+        problems.push(declared.at(problem, &place, position.unwrap_or_default()));
     }
 }
 
@@ -90,6 +188,7 @@ impl<'a> Declarations<'a> {
             receivers: ids(root, "receivers", &read.receivers),
             processors: ids(root, "processors", &read.processors),
             exporters: ids(root, "exporters", &read.exporters),
+            connectors: ids(root, "connectors", &read.connectors),
             extensions: ids(root, "extensions", &read.extensions),
         }
     }
@@ -102,10 +201,20 @@ impl<'a> Declarations<'a> {
             problems.add("", "must have at least one exporter");
         }
         let key = pipeline.id.to_string();
+        let with_connectors = |ids: &Ids| -> Ids {
+            let (ids, connectors) = (ids.as_ref()?, self.connectors.as_ref()?);
+            match ids.is_empty() {
+                // A missing section is reported once.
+                true => Some(Vec::new()),
+                false => Some(ids.iter().chain(connectors).cloned().collect()),
+            }
+        };
+        let receivers = with_connectors(&self.receivers);
+        let exporters = with_connectors(&self.exporters);
         let lists = [
-            ("receiver", &pipeline.receivers, &self.receivers),
+            ("receiver", &pipeline.receivers, &receivers),
             ("processor", &pipeline.processors, &self.processors),
-            ("exporter", &pipeline.exporters, &self.exporters),
+            ("exporter", &pipeline.exporters, &exporters),
         ];
         for (kind, named, declared) in lists {
             let list = format!("{kind}s");

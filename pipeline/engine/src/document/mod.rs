@@ -9,6 +9,7 @@ mod print;
 mod schema;
 #[cfg(test)]
 mod tests;
+mod topology;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -16,7 +17,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use profcol_component::{
-    AnyConfig, Capabilities, Entry, Exporter, Extension, Kind, Processor, Receiver, Registry,
+    AnyConfig, Capabilities, Connector, Entry, Exporter, Extension, Kind, Processor, Receiver,
+    Registry,
 };
 use profcol_config::{
     ComponentId, Config, Duration, IdError, Map, Node, PipelineId, Problem, Problems, did_you_mean,
@@ -34,6 +36,7 @@ pub struct Document {
     pub receivers: Vec<Declared<dyn Receiver>>,
     pub processors: Vec<Declared<dyn Processor>>,
     pub exporters: Vec<Declared<dyn Exporter>>,
+    pub connectors: Vec<Declared<dyn Connector>>,
     pub extensions: Vec<Declared<dyn Extension>>,
     pub service: ServiceSection,
 }
@@ -101,7 +104,8 @@ pub struct SandboxSettings {
     pub landlock: bool,
 }
 
-/// A pipeline: batches go from the receivers through the processors, in this order, to every exporter.
+/// A pipeline: batches go from the receivers through the processors, in this order, to every exporter. A connector is an
+/// exporter of some pipelines and a receiver of others.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 struct PipelineSettings {
@@ -161,7 +165,7 @@ impl Document {
 
     fn collect(root: &Node, registry: &Registry, problems: &mut Problems) -> Self {
         check_sections(root, problems);
-        let document = Self {
+        Self {
             receivers: section(root, Kind::Receiver, registry.receivers, registry, problems),
             processors: section(
                 root,
@@ -171,6 +175,13 @@ impl Document {
                 problems,
             ),
             exporters: section(root, Kind::Exporter, registry.exporters, registry, problems),
+            connectors: section(
+                root,
+                Kind::Connector,
+                registry.connectors,
+                registry,
+                problems,
+            ),
             extensions: section(
                 root,
                 Kind::Extension,
@@ -179,9 +190,7 @@ impl Document {
                 problems,
             ),
             service: problems.nested("service", |problems| service(root.get("service"), problems)),
-        };
-        check_connectors(root.get("connectors"), problems);
-        document
+        }
     }
 
     /// The capabilities needed by the components in use and by the process itself.
@@ -224,6 +233,11 @@ impl Document {
             &in_pipelines(|it| &it.exporters),
             &mut visit,
         );
+        used(
+            &self.connectors,
+            &in_pipelines(|it| &it.exporters),
+            &mut visit,
+        );
     }
 
     /// Deprecated names in use, for the log.
@@ -232,6 +246,7 @@ impl Document {
         deprecated(Kind::Receiver, &self.receivers, &mut found);
         deprecated(Kind::Processor, &self.processors, &mut found);
         deprecated(Kind::Exporter, &self.exporters, &mut found);
+        deprecated(Kind::Connector, &self.connectors, &mut found);
         deprecated(Kind::Extension, &self.extensions, &mut found);
         found
     }
@@ -289,26 +304,6 @@ fn check_sections(root: &Node, problems: &mut Problems) {
         let problem = Problem::new(format!("the configuration has invalid keys: {key}"));
         problems.push(problem.at(entry.key_at).help(suggestion(key, SECTIONS)));
     }
-}
-
-fn check_connectors(connectors: Option<&Node>, problems: &mut Problems) {
-    let Some(node) = connectors.filter(|node| !node.is_null()) else {
-        return;
-    };
-    problems.nested("connectors", |problems| match node.as_map() {
-        Some(entries) => {
-            for (id, entry) in entries {
-                let problem = Problem::new(format!("{id:?} cannot be used: profcol has no connectors"));
-                problems.push(problem.at(entry.key_at).help(
-                    "a receiver may feed several pipelines and a pipeline several exporters without one",
-                ));
-            }
-        }
-        None => {
-            let message = format!("expected a map of connectors, got a {}", node.value.kind());
-            problems.push(Problem::new(message).at(node.at));
-        }
-    });
 }
 
 /// All components of one kind; an unreadable one is reported and left out.

@@ -30,13 +30,16 @@ impl Document {
     /// All settings including defaults. `redacted` replaces secrets.
     pub fn resolved(&self, redacted: bool) -> Result<Value, serde_json::Error> {
         let mut document = Map::new();
-        document.insert("connectors".to_owned(), Value::Object(Map::new()));
         document.insert("receivers".to_owned(), section(&self.receivers, redacted)?);
         document.insert(
             "processors".to_owned(),
             section(&self.processors, redacted)?,
         );
         document.insert("exporters".to_owned(), section(&self.exporters, redacted)?);
+        document.insert(
+            "connectors".to_owned(),
+            section(&self.connectors, redacted)?,
+        );
         document.insert(
             "extensions".to_owned(),
             section(&self.extensions, redacted)?,

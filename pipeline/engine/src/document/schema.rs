@@ -35,12 +35,8 @@ pub fn schema(registry: &Registry) -> Value {
         "receivers": section("receiver", registry.receivers, &mut definitions),
         "processors": section("processor", registry.processors, &mut definitions),
         "exporters": section("exporter", registry.exporters, &mut definitions),
+        "connectors": section("connector", registry.connectors, &mut definitions),
         "extensions": section("extension", registry.extensions, &mut definitions),
-        "connectors": {
-            "description": "Not supported: a receiver may feed several pipelines without connectors.",
-            "type": ["object", "null"],
-            "maxProperties": 0,
-        },
         "service": reference("service"),
     });
     let mut schema = json!({

@@ -1,6 +1,6 @@
 use profcol_component::{
-    Batch, BuildContext, BuildError, Consumer, Delivered, Delivery, Factory, Output, Refusal,
-    RunError, Stop, entry,
+    Batch, BuildContext, BuildError, Consumer, Delivered, Delivery, Factory, Output, Pipelines,
+    Refusal, RunError, Stop, entry,
 };
 use profcol_config::{Input, Resolved, Secret, SystemProviders, resolve};
 
@@ -46,10 +46,45 @@ fake!(Middle, "middle", &[], dyn Processor);
 fake!(Sink, "sink", &[], dyn Exporter);
 fake!(Aside, "aside", &[], dyn Extension);
 
+struct Joint;
+
+/// Names the pipelines that it feeds.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+struct JointConfig {
+    to: Vec<PipelineId>,
+}
+
+impl Config for JointConfig {}
+
+impl Factory for Joint {
+    const NAME: &'static str = "joint";
+    type Config = JointConfig;
+    type Component = dyn Connector;
+
+    fn pipelines(config: &JointConfig) -> Vec<(String, PipelineId)> {
+        let named = config.to.iter().cloned().enumerate();
+        let named = named.map(|(position, id)| (format!("to::{position}"), id));
+        named.collect()
+    }
+
+    fn build(_: &JointConfig, _: &BuildContext) -> Result<Box<dyn Connector>, BuildError> {
+        Ok(Box::new(Fake))
+    }
+}
+
+#[async_trait::async_trait]
+impl Connector for Fake {
+    async fn process(&self, batch: Batch, next: &dyn Pipelines) -> profcol_component::Answer {
+        next.push(batch, &[]).await
+    }
+}
+
 const REGISTRY: Registry = Registry {
     receivers: &[entry::<Source>()],
     processors: &[entry::<Middle>()],
     exporters: &[entry::<Sink>()],
+    connectors: &[entry::<Joint>()],
     extensions: &[entry::<Aside>()],
     foreign: &[],
 };
@@ -239,16 +274,117 @@ fn ids_are_compared_after_trimming() {
     );
 }
 
+/// A configuration with these connectors and pipelines, each on its line.
+fn joined(connectors: &str, pipelines: &[&str]) -> String {
+    let pipelines: String = pipelines.iter().map(|it| format!("\n    {it}")).collect();
+    format!(
+        "receivers: {{source: }}\nexporters: {{sink: }}\nconnectors: {{{connectors}}}\nservice:\n  pipelines:{pipelines}"
+    )
+}
+
 #[test]
-fn connectors_and_other_signals_are_refused() {
+fn connectors_join_pipelines() {
+    let document = accepted(&joined(
+        "joint: {to: [profiles/c]}, joint/b: , joint/unused: {to: [profiles/none]}",
+        &[
+            "profiles/c: {receivers: [joint, joint/b], exporters: [sink]}",
+            "profiles/a: {receivers: [source], exporters: [joint, sink]}",
+            "profiles/b: {receivers: [source, joint], exporters: [joint/b, sink]}",
+        ],
+    ));
+    let depths = document.depths();
+    let depths: Vec<String> = depths
+        .iter()
+        .map(|(id, depth)| format!("{id}={depth}"))
+        .collect();
+    assert_eq!(depths, ["profiles/a=0", "profiles/b=1", "profiles/c=2"]);
+    let ways = |id: &str| document.ways([&id.parse().expect("valid")]);
+    assert_eq!(
+        ["a", "b", "c"].map(|it| ways(&format!("profiles/{it}"))),
+        [4, 2, 1]
+    );
+    let printed = document.resolved(true).expect("plain");
+    assert_eq!(printed["connectors"]["joint"]["to"][0], "profiles/c");
+}
+
+#[test]
+fn half_used_connectors_are_refused() {
+    let refused_with = |connectors: &str, pipelines: &[&str], expected: &str| {
+        refused(&joined(connectors, pipelines), &[expected]);
+    };
+    refused_with(
+        "joint: ",
+        &["profiles: {receivers: [source], exporters: [joint]}"],
+        "connectors::joint: is an exporter of [profiles] but a receiver of no pipeline @3:14 [add \"joint\" to `receivers` of another pipeline]",
+    );
+    refused_with(
+        "joint: ",
+        &["profiles: {receivers: [joint], exporters: [sink]}"],
+        "connectors::joint: is a receiver of [profiles] but an exporter of no pipeline @3:14 [add \"joint\" to `exporters` of another pipeline]",
+    );
+    refused_with(
+        "joint: , joint/b: ",
+        &[
+            "profiles: {receivers: [source], exporters: [jiont]}",
+            "profiles/b: {receivers: [source], exporters: [joint/b]}",
+            "profiles/c: {receivers: [joint/b], exporters: [sink]}",
+        ],
+        "service::pipelines::profiles: references exporter \"jiont\" which is not configured @6:49 [did you mean \"joint\"?]",
+    );
+}
+
+#[test]
+fn connectors_name_pipelines_that_they_feed() {
+    let pipelines = [
+        "profiles: {receivers: [source], exporters: [joint]}",
+        "profiles/out: {receivers: [joint], exporters: [sink]}",
+        "profiles/other: {receivers: [source], exporters: [sink]}",
+    ];
     refused(
-        &format!(
-            "receivers: {{source: }}\nexporters: {{sink: }}\nconnectors: {{forward: }}\n{PIPELINE}"
+        &joined(
+            "joint: {to: [profiles/out, profiles/other, profiles/ot]}",
+            &pipelines,
         ),
         &[
-            "connectors: \"forward\" cannot be used: profcol has no connectors @3:14 [a receiver may feed several pipelines and a pipeline several exporters without one]",
+            "connectors::joint::to::1: the pipeline \"profiles/other\" does not receive from this connector @3:41 [add \"joint\" to its `receivers`]",
+            "connectors::joint::to::2: references pipeline \"profiles/ot\" which is not configured @3:57 [did you mean \"profiles/out\"?]",
         ],
     );
+}
+
+#[test]
+fn cycles_are_refused() {
+    refused(
+        &joined(
+            "joint/x: , joint/y: ",
+            &[
+                "profiles/in: {receivers: [source], exporters: [joint/x]}",
+                "profiles/a: {receivers: [joint/x, joint/y], exporters: [sink, joint/y]}",
+                "profiles/b: {receivers: [joint/y], exporters: [joint/x]}",
+                "profiles/out: {receivers: [joint/y], exporters: [sink]}",
+            ],
+        ),
+        &[
+            "service::pipelines: cycle detected: pipeline \"profiles/a\" -> connector \"joint/y\" -> pipeline \"profiles/a\" @7:67 [remove one of these connectors from one of these pipelines]",
+        ],
+    );
+    refused(
+        &joined(
+            "joint/x: , joint/y: ",
+            &[
+                "profiles/in: {receivers: [source], exporters: [joint/x]}",
+                "profiles/a: {receivers: [joint/x], exporters: [sink, joint/y]}",
+                "profiles/b: {receivers: [joint/y], exporters: [joint/x]}",
+            ],
+        ),
+        &[
+            "service::pipelines: cycle detected: pipeline \"profiles/a\" -> connector \"joint/y\" -> pipeline \"profiles/b\" -> connector \"joint/x\" -> pipeline \"profiles/a\" @7:58 [remove one of these connectors from one of these pipelines]",
+        ],
+    );
+}
+
+#[test]
+fn other_signals_are_refused() {
     refused(
         "receivers: {source: }\nexporters: {sink: }\nservice: {pipelines: {logs/a: {receivers: [source], exporters: [sink]}}}",
         &[
@@ -303,8 +439,8 @@ fn the_schema_has_every_component_and_alias() {
         schema["$defs"]["receiver_source"]["additionalProperties"],
         false
     );
-    let connectors = &schema["properties"]["connectors"];
-    assert_eq!(connectors["maxProperties"], 0, "{connectors}");
+    let connectors = &schema["properties"]["connectors"]["patternProperties"];
+    assert!(connectors.get("^(joint)(/.+)?$").is_some(), "{connectors}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use profcol_component::{
     Answer, Attempt, Batch, BatchId, Consumer, Finalizers, IntCounter, Meter, Outcome, Refusal, Tap,
 };
+use profcol_profile::Profiles;
 use tokio::time::Instant;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
@@ -38,9 +39,17 @@ pub(crate) struct Branch {
     pub(crate) target: Target,
 }
 
+/// A part of a batch, and the name of the consumer that gets it.
+pub(crate) struct Part {
+    pub(crate) name: String,
+    pub(crate) profiles: Profiles,
+}
+
 /// A consumer that is about to get a batch.
 struct Called {
     name: Arc<str>,
+    /// `None`: all of it.
+    part: Option<Profiles>,
     consumer: Arc<dyn Consumer>,
     _call: TaskTrackerToken,
 }
@@ -101,13 +110,31 @@ impl FanOut {
         }
     }
 
+    /// Sends each part to its consumer. Returns the batch if there is no consumer of that name.
+    pub(crate) async fn consume_parts(
+        &self,
+        batch: Batch,
+        parts: Vec<Part>,
+    ) -> Result<Answer, (Batch, String)> {
+        match self.call_by_name(parts) {
+            Ok(called) => Ok(self.consume_by(batch, called).await),
+            Err(name) => Err((batch, name)),
+        }
+    }
+
     /// The calls begin under the lock, so that a reload that changes the consumers knows about them.
     fn call(&self) -> Vec<Called> {
         let branches = self.branches.read();
-        let called = branches.iter().map(|branch| Called {
-            name: Arc::clone(&branch.name),
-            consumer: Arc::clone(&branch.target.consumer),
-            _call: branch.target.calls.begin(),
+        branches.iter().map(|branch| branch.call(None)).collect()
+    }
+
+    fn call_by_name(&self, parts: Vec<Part>) -> Result<Vec<Called>, String> {
+        let branches = self.branches.read();
+        let called = parts.into_iter().map(|Part { name, profiles }| {
+            match branches.iter().find(|branch| *branch.name == *name) {
+                Some(branch) => Ok(branch.call(Some(profiles))),
+                None => Err(name),
+            }
         });
         called.collect()
     }
@@ -147,30 +174,26 @@ impl FanOut {
     async fn push_once(&self, batch: Batch, consumers: &[Called]) -> Answer {
         let answers = consumers
             .iter()
-            .map(|called| called.consumer.consume(batch.clone()));
+            .map(|called| called.consumer.consume(called.part_of(batch.clone())));
         let answers = join_all(answers).await;
         batch.finalizers.settle(Outcome::Delivered);
         worst(answers)
     }
-}
 
-#[async_trait]
-impl Consumer for FanOut {
-    async fn consume(&self, mut batch: Batch) -> Answer {
+    async fn consume_by(&self, mut batch: Batch, consumers: Vec<Called>) -> Answer {
         if let Some(tap) = &self.tap {
             tap.pass(&batch);
         }
-        let consumers = self.call();
         let Some(id) = batch.id else {
             return match &consumers[..] {
-                [only] => only.consumer.consume(batch).await,
+                [only] => only.consumer.consume(only.part_of(batch)).await,
                 consumers => self.push_once(batch, consumers).await,
             };
         };
         if let [only] = &consumers[..]
             && self.partial.lock().is_empty()
         {
-            return only.consumer.consume(batch).await;
+            return only.consumer.consume(only.part_of(batch)).await;
         }
         let finalizers = std::mem::take(&mut batch.finalizers);
         let asking = PendingAnswers {
@@ -192,6 +215,33 @@ impl Consumer for FanOut {
     }
 }
 
+#[async_trait]
+impl Consumer for FanOut {
+    async fn consume(&self, batch: Batch) -> Answer {
+        self.consume_by(batch, self.call()).await
+    }
+}
+
+impl Branch {
+    fn call(&self, part: Option<Profiles>) -> Called {
+        Called {
+            name: Arc::clone(&self.name),
+            part,
+            consumer: Arc::clone(&self.target.consumer),
+            _call: self.target.calls.begin(),
+        }
+    }
+}
+
+impl Called {
+    fn part_of(&self, batch: Batch) -> Batch {
+        match &self.part {
+            Some(part) => batch.with_profiles(part.clone()),
+            None => batch,
+        }
+    }
+}
+
 impl PendingAnswers<'_> {
     /// Sends the batch to a consumer without a final answer; returns the refusal if it is retryable.
     async fn push_to(
@@ -206,10 +256,10 @@ impl PendingAnswers<'_> {
             return None;
         }
         let (handed, attempt) = waiting.attempt();
-        let copy = Batch {
+        let copy = called.part_of(Batch {
             finalizers: handed,
             ..batch.clone()
-        };
+        });
         match called.consumer.consume(copy).await {
             Err(refusal) if refusal.is_retryable() => {
                 attempt.refused().settle(refusal.outcome());

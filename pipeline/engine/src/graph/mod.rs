@@ -1,10 +1,11 @@
 //! Builds and connects the components of a configuration, without starting them.
 //!
-//! Receivers, exporters and extensions have one instance per id, processors one per pipeline. Only components used by
+//! Receivers, exporters, connectors and extensions have one instance per id, processors one per pipeline. Only components used by
 //! the service are built. A reload builds a second graph that shares the unchanged components with the running one.
 
 mod check;
 mod fan_out;
+mod junction;
 pub(crate) mod link;
 mod pipeline;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use serde_json::Value;
 pub use self::check::ComponentChecks;
 use self::fan_out::Branch;
 pub(crate) use self::fan_out::FanOut;
+pub(crate) use self::junction::Junction;
 use self::link::{Calls, Target};
 pub use self::pipeline::ProcessorBalance;
 pub(crate) use self::pipeline::Stage;
@@ -38,6 +40,7 @@ pub struct Graph {
     pub(crate) document: Document,
     pub(crate) extensions: Vec<Named<Arc<dyn Extension>>>,
     pub(crate) exporters: Vec<Named<Arc<Sender>>>,
+    pub(crate) connectors: Vec<Joint>,
     pub(crate) pipelines: Vec<Route>,
     pub(crate) receivers: Vec<Feed>,
     pub(crate) context: GraphContext,
@@ -60,6 +63,16 @@ pub(crate) struct Route {
     pub(crate) exit: Arc<FanOut>,
     pub(crate) exit_calls: Calls,
     exporters: Vec<ComponentId>,
+    /// How many pipelines a batch passes before this one, at most.
+    pub(crate) depth: usize,
+}
+
+/// A connector and the pipelines that it feeds.
+pub(crate) struct Joint {
+    pub(crate) connector: Named<Arc<Junction>>,
+    pipelines: Arc<[PipelineId]>,
+    /// That of the deepest pipeline before it.
+    pub(crate) depth: usize,
 }
 
 /// A receiver and its output.
@@ -141,44 +154,61 @@ impl Graph {
         Builder::of(document, &self.context, Some(self)).graph()
     }
 
-    /// Points every component to the next ones, those at the end of a pipeline first: a batch on its way passes each
-    /// part of a pipeline either as it was or as it is now.
+    /// Points every component to the next ones, those at the end first: a batch on its way passes each part of a
+    /// pipeline either as it was or as it is now.
     pub(crate) fn connect(&self) {
         let mut entrances = HashMap::new();
-        for route in &self.pipelines {
-            route.exit.set(self.destinations(route));
-            let mut next = Target::new(
-                Arc::clone(&route.exit) as Arc<dyn Consumer>,
-                &route.exit_calls,
-            );
-            for stage in route.stages.iter().rev() {
-                stage.component.connect(next);
-                let consumer = Arc::clone(&stage.component) as Arc<dyn Consumer>;
-                next = Target::new(consumer, &stage.calls);
+        for depth in self.depths_from_the_end() {
+            for joint in self.connectors.iter().filter(|it| it.depth == depth) {
+                let fan_out = joint.connector.component.fan_out();
+                fan_out.set(entrances_of(&joint.pipelines, &entrances));
             }
-            entrances.insert(&route.id, next);
+            for route in self.pipelines.iter().filter(|it| it.depth == depth) {
+                entrances.insert(&route.id, self.connect_route(route));
+            }
         }
         for feed in &self.receivers {
-            let branch = |pipeline: &PipelineId| {
-                let target = entrances.get(pipeline)?.clone();
-                let name = pipeline.to_string().into();
-                Some(Branch { name, target })
-            };
             // Batches get ids before they go to several exporters.
             feed.assigns_ids.store(feed.fans_out, Ordering::Relaxed);
-            feed.next
-                .set(feed.pipelines.iter().filter_map(branch).collect());
+            feed.next.set(entrances_of(&feed.pipelines, &entrances));
         }
+    }
+
+    /// The depths of its pipelines, the greatest first.
+    pub(crate) fn depths_from_the_end(&self) -> Vec<usize> {
+        let depths: BTreeSet<usize> = self.pipelines.iter().map(|route| route.depth).collect();
+        depths.into_iter().rev().collect()
+    }
+
+    /// Returns the entrance.
+    fn connect_route(&self, route: &Route) -> Target {
+        route.exit.set(self.destinations(route));
+        let mut next = Target::new(
+            Arc::clone(&route.exit) as Arc<dyn Consumer>,
+            &route.exit_calls,
+        );
+        for stage in route.stages.iter().rev() {
+            stage.component.connect(next);
+            let consumer = Arc::clone(&stage.component) as Arc<dyn Consumer>;
+            next = Target::new(consumer, &stage.calls);
+        }
+        next
     }
 
     /// The consumers after a pipeline's last processor. The document is validated: every id in a pipeline is declared.
     fn destinations(&self, route: &Route) -> Vec<Branch> {
         let by_id = |id: &ComponentId| {
             let id = id.to_string();
-            let named = self.exporters.iter().find(|named| named.id == id)?;
+            let exporter = self.exporters.iter().find(|named| named.id == id);
+            let connector = || {
+                let mut joints = self.connectors.iter();
+                let joint = joints.find(|joint| joint.connector.id == id)?;
+                let inlet = joint.connector.component.inlet(&route.id);
+                Some(Target::new(inlet, &joint.connector.calls))
+            };
             Some(Branch {
-                name: named.id.as_str().into(),
-                target: named.target(),
+                target: exporter.map(Named::target).or_else(connector)?,
+                name: id.into(),
             })
         };
         route.exporters.iter().filter_map(by_id).collect()
@@ -197,6 +227,8 @@ impl Graph {
     pub(crate) fn retain(&mut self, runs: impl Fn(&InstanceId) -> bool) {
         self.extensions.retain(|named| runs(&named.instance));
         self.exporters.retain(|named| runs(&named.instance));
+        self.connectors
+            .retain(|joint| runs(&joint.connector.instance));
         self.receivers.retain(|feed| runs(&feed.receiver.instance));
         for route in &mut self.pipelines {
             route.stages.retain(|named| runs(&named.instance));
@@ -209,6 +241,7 @@ impl Graph {
         let extensions = self.extensions.iter().map(|named| named.instance);
         extensions
             .chain(self.exporters.iter().map(|named| named.instance))
+            .chain((self.connectors.iter()).map(|joint| joint.connector.instance))
             .chain(stages.map(|named| named.instance))
             .chain(self.receivers.iter().map(|feed| feed.receiver.instance))
             .collect()
@@ -231,12 +264,14 @@ impl<'a> Builder<'a> {
     fn graph(mut self) -> Result<Graph, BuildFailure> {
         let extensions = self.extensions()?;
         let exporters = self.exporters()?;
+        let connectors = self.connectors()?;
         let pipelines = self.pipelines()?;
         let receivers = self.receivers()?;
         Ok(Graph {
             document: self.document.clone(),
             extensions,
             exporters,
+            connectors,
             pipelines,
             receivers,
             context: self.context.clone(),
@@ -307,8 +342,52 @@ impl<'a> Builder<'a> {
         Ok(named.map(|exporter| Sender::new(Arc::from(exporter), &id, meter, storage, taps)))
     }
 
+    /// A connector that feeds other pipelines than before is replaced.
+    fn connectors(&self) -> Result<Vec<Joint>, BuildFailure> {
+        let meter = &self.context.telemetry.meter;
+        let depths = self.document.depths();
+        let mut joints = Vec::new();
+        for declared in &self.document.connectors {
+            let pipelines = self.document.service.pipelines.iter();
+            let before = pipelines.filter(|it| it.exporters.contains(&declared.id));
+            let Some(depth) = before.filter_map(|it| depths.get(&it.id)).max() else {
+                continue;
+            };
+            let fed = self.document.fed_by(&declared.id);
+            let fed: Vec<&PipelineId> = fed.map(|pipeline| &pipeline.id).collect();
+            let pipelines: Arc<[PipelineId]> = fed.iter().copied().cloned().collect();
+            let id = declared.id.to_string();
+            let running = self.previous.and_then(|graph| {
+                let mut running = graph.connectors.iter();
+                running.find(|joint| joint.connector.id == id)
+            });
+            let kept = running.filter(|joint| {
+                joint.pipelines == pipelines && self.is_unchanged(declared, &joint.connector)
+            });
+            let connector = match kept {
+                Some(joint) => joint.connector.clone(),
+                None => {
+                    // It remembers who has accepted a batch.
+                    let fan_out = match running {
+                        Some(joint) => joint.connector.component.fan_out(),
+                        None => FanOut::new(&format!("connector {id}"), meter),
+                    };
+                    let named = self.build(Kind::Connector, declared, &fed)?;
+                    named.map(|built| Junction::new(Arc::from(built), &id, meter, fan_out))
+                }
+            };
+            joints.push(Joint {
+                connector,
+                pipelines,
+                depth: *depth,
+            });
+        }
+        Ok(joints)
+    }
+
     fn pipelines(&self) -> Result<Vec<Route>, BuildFailure> {
         let meter = &self.context.telemetry.meter;
+        let depths = self.document.depths();
         let mut routes = Vec::new();
         for pipeline in &self.document.service.pipelines {
             let running = self.running(&pipeline.id);
@@ -344,6 +423,7 @@ impl<'a> Builder<'a> {
                 exit,
                 exit_calls,
                 exporters: pipeline.exporters.clone(),
+                depth: depths.get(&pipeline.id).copied().unwrap_or_default(),
             });
         }
         Ok(routes)
@@ -378,15 +458,13 @@ impl<'a> Builder<'a> {
     fn receivers(&self) -> Result<Vec<Feed>, BuildFailure> {
         let mut receivers = Vec::new();
         for declared in &self.document.receivers {
-            let fed = (self.document.service.pipelines.iter())
-                .filter(|pipeline| pipeline.receivers.contains(&declared.id));
-            let exporters: usize = fed.clone().map(|pipeline| pipeline.exporters.len()).sum();
+            let fed = self.document.fed_by(&declared.id);
             let fed: Vec<&PipelineId> = fed.map(|pipeline| &pipeline.id).collect();
             if fed.is_empty() {
                 continue;
             }
             let pipelines = fed.iter().copied().cloned().collect();
-            let fans_out = exporters > 1;
+            let fans_out = self.document.ways(fed.iter().copied()) > 1;
             let running = self.previous.and_then(|graph| {
                 let mut running = graph.receivers.iter();
                 running.find(|feed| self.is_unchanged(declared, &feed.receiver))
@@ -512,6 +590,16 @@ impl<'a> Builder<'a> {
     fn pipelines_with(&self, condition: impl Fn(&Pipeline) -> bool) -> bool {
         self.document.service.pipelines.iter().any(condition)
     }
+}
+
+/// The entrances of these pipelines.
+fn entrances_of(pipelines: &[PipelineId], entrances: &HashMap<&PipelineId, Target>) -> Vec<Branch> {
+    let branch = |pipeline: &PipelineId| {
+        let target = entrances.get(pipeline)?.clone();
+        let name = pipeline.to_string().into();
+        Some(Branch { name, target })
+    };
+    pipelines.iter().filter_map(branch).collect()
 }
 
 fn find<'a, C: ?Sized>(declared: &'a [Declared<C>], id: &ComponentId) -> Option<&'a Declared<C>> {

@@ -1,9 +1,10 @@
 use std::time::Duration;
 
-use profcol_component::testkit::{Sink, batch, batch_with_outcomes};
-use profcol_component::{Meter, Outcome, Refusal};
+use profcol_component::testkit::{Sink, batch, batch_with_outcomes, profiles};
+use profcol_component::{Answer, Batch, BatchId, Connector, Meter, Outcome, Pipelines, Refusal};
 use tokio::time::Instant;
 
+use super::fan_out::Part;
 use super::*;
 
 fn consumers<const N: usize>(sinks: [Sink; N]) -> ([Arc<Sink>; N], Arc<FanOut>) {
@@ -55,4 +56,63 @@ async fn all_copies_share_the_content() {
     let (batch, outcomes) = batch_with_outcomes(1);
     fan_out.consume(batch).await.unwrap();
     assert_eq!(outcomes.seen(), [Outcome::Delivered]);
+}
+
+fn parts<const N: usize>(parts: [(&str, usize); N]) -> Vec<Part> {
+    let part = |(name, samples): (&str, usize)| Part {
+        name: name.to_owned(),
+        profiles: profiles(samples),
+    };
+    parts.into_iter().map(part).collect()
+}
+
+#[tokio::test]
+async fn a_resent_batch_repeats_only_the_refused_part() {
+    let busy = Sink::refusing([Refusal::retry("busy")]);
+    let ([a, b, unnamed], fan_out) = consumers([Sink::default(), busy, Sink::default()]);
+    let id = BatchId::unique();
+    for expected in [false, true] {
+        let pushed = fan_out.consume_parts(batch(5).with_id(id), parts([("0", 2), ("1", 3)]));
+        let answer = pushed.await.map_err(|(_, name)| name).unwrap();
+        assert_eq!(answer.is_ok(), expected);
+    }
+    assert_eq!((a.accepted(), b.accepted()), (vec![2], vec![3]));
+    let (batch, outcomes) = batch_with_outcomes(2);
+    let pushed = fan_out.consume_parts(batch, parts([("0", 1), ("gone", 1)]));
+    let (batch, name) = pushed.await.unwrap_err();
+    assert_eq!((name.as_str(), a.offered()), ("gone", 1), "no part is sent");
+    batch.finalizers.settle(Outcome::Undelivered);
+    assert_eq!(outcomes.seen(), [Outcome::Undelivered]);
+    assert_eq!(unnamed.offered(), 0);
+}
+
+/// Passes everything to one pipeline.
+struct Pass(PipelineId);
+
+#[async_trait::async_trait]
+impl Connector for Pass {
+    async fn process(&self, batch: Batch, next: &dyn Pipelines) -> Answer {
+        next.push(batch, std::slice::from_ref(&self.0)).await
+    }
+}
+
+/// Both ways lead to a fan-out of two exporters, one of which refuses the first copy.
+#[tokio::test]
+async fn copies_of_a_batch_on_two_ways_to_a_connector_are_both_delivered() {
+    let busy = Sink::refusing([Refusal::retry("busy")]);
+    let ([good, busy], exit) = consumers([Sink::default(), busy]);
+    let end: PipelineId = "profiles/end".parse().unwrap();
+    let fan_out = FanOut::new("test", &Meter::default());
+    fan_out.set(vec![Branch {
+        name: end.to_string().into(),
+        target: Target::new(exit, &Calls::default()),
+    }]);
+    let junction = Junction::new(Arc::new(Pass(end)), "pass", &Meter::default(), fan_out);
+    let way = |id: &str| junction.inlet(&id.parse().unwrap());
+    let (first, second) = (way("profiles/1"), way("profiles/2"));
+    let batch = batch(3).with_id(BatchId::unique());
+    assert!(first.consume(batch.clone()).await.is_err());
+    second.consume(batch.clone()).await.unwrap();
+    first.consume(batch).await.unwrap();
+    assert_eq!((good.accepted(), busy.accepted()), (vec![3, 3], vec![3, 3]));
 }

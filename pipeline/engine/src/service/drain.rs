@@ -1,7 +1,7 @@
 //! Stops components in the direction of the data: each once nothing sends to it any more, so that what was accepted is
 //! still delivered.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use super::ComponentTasks;
 use super::ledger::Ledger;
 use crate::graph::link::Calls;
-use crate::graph::{Graph, Named, Stage};
+use crate::graph::{Graph, Junction, Named, Stage};
 use crate::sender::{Closing, DropReason, Sender};
 use crate::tasks::TaskFailure;
 
@@ -34,14 +34,23 @@ pub(super) struct Schedule {
 #[derive(Default)]
 pub(super) struct Leaving {
     receivers: Vec<(InstanceId, ComponentTasks)>,
-    /// By position in the pipeline; the first stops first.
-    processors: Vec<Vec<(Named<Arc<Stage>>, ComponentTasks)>>,
-    /// Calls to the fan-outs of pipelines.
-    exits: Vec<Calls>,
+    /// By the depth of their pipelines; the first stops first.
+    layers: BTreeMap<usize, Layer>,
     exporters: Vec<(Named<Arc<Sender>>, ComponentTasks)>,
     /// Exporters whose next instance takes over the queue on disk.
     handed_over: HashSet<InstanceId>,
     extensions: Vec<(Named<Arc<dyn Extension>>, ComponentTasks)>,
+}
+
+/// What leaves pipelines of the same depth.
+#[derive(Default)]
+struct Layer {
+    /// By position in the pipeline; the first stops first.
+    processors: Vec<Vec<(Named<Arc<Stage>>, ComponentTasks)>>,
+    /// Calls to the fan-outs of pipelines.
+    exits: Vec<Calls>,
+    /// Those after these pipelines, and none that is deeper.
+    connectors: Vec<(Named<Arc<Junction>>, ComponentTasks)>,
 }
 
 // === impl Schedule ===
@@ -90,16 +99,23 @@ impl Leaving {
             leaving.receivers.extend(tasks);
         }
         for route in &graph.pipelines {
+            let layer = leaving.layers.entry(route.depth).or_default();
             for (position, named) in route.stages.iter().enumerate() {
-                if leaving.processors.len() <= position {
-                    leaving.processors.resize_with(position + 1, Vec::new);
+                if layer.processors.len() <= position {
+                    layer.processors.resize_with(position + 1, Vec::new);
                 }
                 let tasks = take(&named.instance).map(|tasks| (named.clone(), tasks));
-                leaving.processors[position].extend(tasks);
+                layer.processors[position].extend(tasks);
             }
             if pipeline_leaves(&route.id.to_string()) {
-                leaving.exits.push(route.exit_calls.clone());
+                layer.exits.push(route.exit_calls.clone());
             }
+        }
+        for joint in &graph.connectors {
+            let named = &joint.connector;
+            let tasks = take(&named.instance).map(|tasks| (named.clone(), tasks));
+            let layer = leaving.layers.entry(joint.depth).or_default();
+            layer.connectors.extend(tasks);
         }
         for named in &graph.exporters {
             let tasks = take(&named.instance).map(|tasks| (named.clone(), tasks));
@@ -125,16 +141,8 @@ impl Leaving {
             (self.receivers.iter_mut()).map(|(_, tasks)| tasks.running.end(receivers_done));
         failures.extend(join_all(receivers).await.into_iter().flatten());
         let processors_done = schedule.after(PROCESSORS_DONE);
-        for position in &mut self.processors {
-            let stages = position.iter_mut().map(async |(named, tasks)| {
-                // On timeout, it stops with calls in flight.
-                let _ = timeout_at(processors_done, named.calls.ended()).await;
-                tasks.running.end(processors_done).await
-            });
-            failures.extend(join_all(stages).await.into_iter().flatten());
-        }
-        for calls in &self.exits {
-            let _ = timeout_at(processors_done, calls.ended()).await;
+        for layer in self.layers.values_mut() {
+            failures.extend(layer.drain(processors_done).await);
         }
         let queues_done = schedule.after(QUEUES_DONE);
         let end = schedule.end();
@@ -157,14 +165,51 @@ impl Leaving {
         let extensions = (self.extensions.iter_mut()).map(|(_, tasks)| tasks.running.end(end));
         failures.extend(join_all(extensions).await.into_iter().flatten());
         let receivers = self.receivers.iter().map(|(instance, _)| *instance);
-        let processors = self.processors.iter().flatten();
+        let between = self.layers.values().flat_map(Layer::instances);
         let exporters = self.exporters.iter().map(|(named, _)| named.instance);
-        for instance in receivers
-            .chain(processors.map(|(named, _)| named.instance))
-            .chain(exporters)
-        {
+        for instance in receivers.chain(between).chain(exporters) {
             ledger.close(instance);
         }
         failures
     }
+}
+
+// === impl Layer ===
+
+impl Layer {
+    async fn drain(&mut self, deadline: Instant) -> Vec<TaskFailure> {
+        let mut failures = Vec::new();
+        for position in &mut self.processors {
+            let stages = position
+                .iter_mut()
+                .map(|(named, tasks)| end(named, tasks, deadline));
+            failures.extend(join_all(stages).await.into_iter().flatten());
+        }
+        for calls in &self.exits {
+            let _ = timeout_at(deadline, calls.ended()).await;
+        }
+        let connectors =
+            (self.connectors.iter_mut()).map(|(named, tasks)| end(named, tasks, deadline));
+        failures.extend(join_all(connectors).await.into_iter().flatten());
+        failures
+    }
+
+    fn instances(&self) -> impl Iterator<Item = InstanceId> {
+        let processors = self.processors.iter().flatten();
+        let connectors = self.connectors.iter().map(|(named, _)| named.instance);
+        processors
+            .map(|(named, _)| named.instance)
+            .chain(connectors)
+    }
+}
+
+/// Stops a component once the calls to it have ended.
+async fn end<C>(
+    named: &Named<C>,
+    tasks: &mut ComponentTasks,
+    deadline: Instant,
+) -> Vec<TaskFailure> {
+    // On timeout, it stops with calls in flight.
+    let _ = timeout_at(deadline, named.calls.ended()).await;
+    tasks.running.end(deadline).await
 }

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use profcol_component::{InstanceId, ReceiverTotals};
 
 use super::balance::{Balance, ReceiverBalance};
-use crate::graph::Stage;
+use crate::graph::{Junction, Stage};
 use crate::sender::{ExporterProgress, Sender};
 
 /// Cheap to clone.
@@ -18,6 +18,7 @@ pub(super) struct Ledger(Arc<Mutex<Entries>>);
 struct Entries {
     receivers: BTreeMap<InstanceId, (String, Arc<ReceiverTotals>)>,
     processors: BTreeMap<InstanceId, (String, Arc<Stage>)>,
+    connectors: BTreeMap<InstanceId, (String, Arc<Junction>)>,
     exporters: BTreeMap<InstanceId, Arc<Sender>>,
     /// Of components that have ended; one entry per id.
     ended: Balance,
@@ -32,6 +33,11 @@ impl Ledger {
     pub(super) fn add_processor(&self, instance: InstanceId, label: &str, stage: Arc<Stage>) {
         let entry = (label.to_owned(), stage);
         self.0.lock().processors.insert(instance, entry);
+    }
+
+    pub(super) fn add_connector(&self, instance: InstanceId, label: &str, junction: Arc<Junction>) {
+        let entry = (label.to_owned(), junction);
+        self.0.lock().connectors.insert(instance, entry);
     }
 
     pub(super) fn add_exporter(&self, instance: InstanceId, sender: Arc<Sender>) {
@@ -49,6 +55,9 @@ impl Ledger {
         if let Some((label, stage)) = entries.processors.remove(&instance) {
             entries.ended.add_processor(stage.balance(&label));
         }
+        if let Some((label, junction)) = entries.connectors.remove(&instance) {
+            entries.ended.add_processor(junction.balance(&label));
+        }
         if let Some(sender) = entries.exporters.remove(&instance) {
             entries.ended.add_exporter(sender.balance());
         }
@@ -59,6 +68,7 @@ impl Ledger {
         let mut entries = self.0.lock();
         entries.receivers.remove(&instance);
         entries.processors.remove(&instance);
+        entries.connectors.remove(&instance);
         entries.exporters.remove(&instance);
     }
 
@@ -68,7 +78,10 @@ impl Ledger {
             let entries = self.0.lock();
             let receivers = entries.receivers.keys();
             let others = entries.processors.keys().chain(entries.exporters.keys());
-            receivers.chain(others).copied().collect()
+            let connectors = entries.connectors.keys();
+            (receivers.chain(connectors).chain(others))
+                .copied()
+                .collect()
         };
         for instance in instances {
             self.close(instance);

@@ -1,7 +1,7 @@
 //! A running configuration: starts, supervises and stops components.
 //!
-//! Components start against the data flow (extensions, exporters, processors, receivers) and stop with it, so that
-//! accepted data can still be delivered. All shutdown stages share one absolute deadline, and no stage may use up the
+//! Components start against the data flow (extensions, exporters, processors and connectors, receivers) and stop with
+//! it, so that accepted data can still be delivered. All shutdown stages share one absolute deadline, and no stage may use up the
 //! time of later ones.
 
 mod balance;
@@ -32,7 +32,7 @@ use self::ledger::Ledger;
 pub use self::progress::{Progress, ProgressReader};
 pub use self::reload::{ReloadFailure, Reloaded};
 use self::running::Running;
-use crate::graph::{Feed, Graph, Named, Stage};
+use crate::graph::{Feed, Graph, Junction, Named, Stage};
 use crate::sender::{DropReason, Sender};
 use crate::tasks::TaskFailure;
 
@@ -165,9 +165,8 @@ impl Service {
             let named = self.graph.exporters[position].clone();
             self.start_exporter(&named).await?;
         }
-        let stages = self.graph.pipelines.iter().flat_map(|it| &it.stages);
-        for named in stages.cloned().collect::<Vec<_>>() {
-            self.start_processor(&named).await?;
+        for between in between(&self.graph, |_, _| true) {
+            self.start_between(&between).await?;
         }
         let mut started = Vec::new();
         for feed in &mut self.graph.receivers {
@@ -213,6 +212,23 @@ impl Service {
         Ok(())
     }
 
+    async fn start_between(&mut self, between: &Between) -> Result<(), StartFailure> {
+        match between {
+            Between::Connector(named) => self.start_connector(named).await,
+            Between::Processor(named) => self.start_processor(named).await,
+        }
+    }
+
+    async fn start_connector(&mut self, named: &Named<Arc<Junction>>) -> Result<(), StartFailure> {
+        let junction = Arc::clone(&named.component);
+        let connector = junction.connector();
+        self.ledger
+            .add_connector(named.instance, &named.label, junction);
+        starting(named, connector.start().await)?;
+        self.spawn(named, |stop| async move { connector.run(stop).await });
+        Ok(())
+    }
+
     async fn start_processor(&mut self, named: &Named<Arc<Stage>>) -> Result<(), StartFailure> {
         let stage = Arc::clone(&named.component);
         let (processor, next) = (stage.processor(), stage.next());
@@ -234,6 +250,33 @@ impl Service {
         };
         self.tasks.insert(named.instance, tasks);
     }
+}
+
+/// A component between receivers and exporters.
+enum Between {
+    Connector(Named<Arc<Junction>>),
+    Processor(Named<Arc<Stage>>),
+}
+
+/// The selected ones, by instance and whether it is exclusive: each after all in other pipelines that it passes batches
+/// to.
+fn between(graph: &Graph, selects: impl Fn(InstanceId, bool) -> bool) -> Vec<Between> {
+    let mut found = Vec::new();
+    for depth in graph.depths_from_the_end() {
+        let joints = graph.connectors.iter().filter(|it| it.depth == depth);
+        for named in joints.map(|joint| &joint.connector) {
+            if selects(named.instance, named.is_exclusive) {
+                found.push(Between::Connector(named.clone()));
+            }
+        }
+        let routes = graph.pipelines.iter().filter(|it| it.depth == depth);
+        for named in routes.flat_map(|route| &route.stages) {
+            if selects(named.instance, named.is_exclusive) {
+                found.push(Between::Processor(named.clone()));
+            }
+        }
+    }
+    found
 }
 
 /// Opens the receiver's ports and files. `None` if it runs already.

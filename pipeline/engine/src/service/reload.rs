@@ -14,7 +14,7 @@ use std::time::Duration;
 use profcol_component::{CurrentService, DropFeedback, InstanceId, Receiver, Stop};
 
 use super::drain::{Leaving, Schedule};
-use super::{Service, StartFailure, run_receiver, start_receiver};
+use super::{Service, StartFailure, between, run_receiver, start_receiver};
 use crate::document::Document;
 use crate::graph::link::{Calls, Gate, Nowhere, Target};
 use crate::graph::{BuildFailure, Graph, Named};
@@ -128,31 +128,29 @@ impl Service {
         which: Which,
         ready: &mut Ready,
     ) -> Result<(), StartFailure> {
-        fn selects<C>(which: Which, named: &Named<C>, running: &BTreeSet<InstanceId>) -> bool {
+        let selects = |instance: InstanceId, is_exclusive: bool| {
             let is_selected = match which {
                 Which::All => true,
-                Which::Exclusive => named.is_exclusive,
-                Which::Others => !named.is_exclusive,
+                Which::Exclusive => is_exclusive,
+                Which::Others => !is_exclusive,
             };
-            is_selected && !running.contains(&named.instance)
-        }
+            is_selected && !running.contains(&instance)
+        };
         for named in &next.extensions {
-            if selects(which, named, running) {
+            if selects(named.instance, named.is_exclusive) {
                 self.start_extension(named).await?;
             }
         }
         for named in &next.exporters {
-            if selects(which, named, running) {
+            if selects(named.instance, named.is_exclusive) {
                 self.start_exporter(named).await?;
             }
         }
-        for named in next.pipelines.iter().flat_map(|route| &route.stages) {
-            if selects(which, named, running) {
-                self.start_processor(named).await?;
-            }
+        for between in between(next, selects) {
+            self.start_between(&between).await?;
         }
         for feed in &mut next.receivers {
-            if selects(which, &feed.receiver, running)
+            if selects(feed.receiver.instance, feed.receiver.is_exclusive)
                 && let Some(component) = start_receiver(feed).await?
             {
                 ready.push((feed.receiver.instance, component));
@@ -345,6 +343,7 @@ fn statuses(graph: &Graph) -> Vec<LabelledStatus> {
     let stages = graph.pipelines.iter().flat_map(|route| &route.stages);
     (graph.extensions.iter().map(of))
         .chain(graph.exporters.iter().map(of))
+        .chain(graph.connectors.iter().map(|joint| of(&joint.connector)))
         .chain(stages.map(of))
         .chain(graph.receivers.iter().map(|feed| of(&feed.receiver)))
         .collect()
@@ -358,6 +357,7 @@ fn exclusive(graph: &Graph) -> BTreeSet<InstanceId> {
     let stages = graph.pipelines.iter().flat_map(|route| &route.stages);
     (graph.extensions.iter().filter_map(of))
         .chain(graph.exporters.iter().filter_map(of))
+        .chain((graph.connectors.iter()).filter_map(|it| of(&it.connector)))
         .chain(stages.filter_map(of))
         .chain(graph.receivers.iter().filter_map(|it| of(&it.receiver)))
         .collect()

@@ -5,10 +5,11 @@ use parking_lot::Mutex;
 use async_trait::async_trait;
 use profcol_component::testkit::batch;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Delivered, Delivery, DeliverySettings, DropFeedback, Entry,
-    Exporter, Extension, Factory, Processor, Refusal, Registry, SelfTelemetry, Side, Taps, entry,
+    Batch, BuildContext, BuildError, Connector, Delivered, Delivery, DeliverySettings,
+    DropFeedback, Entry, Exporter, Extension, Factory, Pipelines, Processor, Refusal, Registry,
+    SelfTelemetry, Side, Taps, entry,
 };
-use profcol_config::{Config, ConfigProviders, Input, ProviderError, resolve};
+use profcol_config::{Config, ConfigProviders, Input, PipelineId, ProviderError, resolve};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -45,6 +46,7 @@ impl Config for Script {}
 
 struct Actor {
     name: String,
+    pipelines: Arc<[PipelineId]>,
     script: Script,
 }
 
@@ -65,6 +67,7 @@ impl Actor {
         }
         Self {
             name,
+            pipelines: Arc::clone(&context.pipelines),
             script: script.clone(),
         }
     }
@@ -116,6 +119,7 @@ factory!(Pass, "pass", dyn Processor);
 factory!(Target, "target", dyn Exporter);
 factory!(Helper, "helper", dyn Extension);
 factory!(Alone, "alone", dyn Exporter);
+factory!(Joint, "joint", dyn Connector);
 
 #[async_trait]
 impl Receiver for Actor {
@@ -151,6 +155,21 @@ impl Processor for Actor {
         _: Arc<dyn profcol_component::Consumer>,
         stop: Stop,
     ) -> Result<(), RunError> {
+        self.work(stop).await
+    }
+}
+
+#[async_trait]
+impl Connector for Actor {
+    async fn start(&self) -> Result<(), StartError> {
+        self.begin()
+    }
+
+    async fn process(&self, batch: Batch, next: &dyn Pipelines) -> profcol_component::Answer {
+        next.push(batch, &self.pipelines).await
+    }
+
+    async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
         self.work(stop).await
     }
 }
@@ -201,6 +220,7 @@ const REGISTRY: Registry = Registry {
     receivers: &[entry::<Source>()] as &[Entry<dyn Receiver>],
     processors: &[entry::<Pass>()],
     exporters: &[entry::<Target>(), entry::<Alone>()],
+    connectors: &[entry::<Joint>()],
     extensions: &[entry::<Helper>()],
     foreign: &[],
 };
@@ -284,6 +304,82 @@ async fn starts_against_the_flow_of_data_and_stops_with_it() {
             "stop helper",
         ]
     );
+}
+
+#[tokio::test]
+async fn joined_pipelines_start_from_the_end_and_stop_from_the_beginning() {
+    let _turn = TURN.lock().await;
+    let service = start(
+        "{receivers: {source: {batches: 1}}, processors: {pass: }, exporters: {target: }, connectors: {joint/1: , joint/2: },
+          service: {pipelines: {profiles/in: {receivers: [source], processors: [pass], exporters: [joint/1]},
+                                profiles/end: {receivers: [joint/2, joint/1], processors: [pass], exporters: [target]},
+                                profiles/way: {receivers: [joint/1], processors: [pass], exporters: [joint/2]}}}}",
+    )
+    .await
+    .unwrap();
+    while diary().len() < 9 {
+        tokio::task::yield_now().await;
+    }
+    let report = service.stop(Duration::from_secs(5)).await;
+    assert!(report.failures.is_empty(), "{:?}", report.failures);
+    assert_eq!(
+        diary(),
+        [
+            "start target",
+            "start pass of profiles/end",
+            "start joint/2",
+            "start pass of profiles/way",
+            "start joint/1",
+            "start pass of profiles/in",
+            "start source",
+            "target got 1",
+            "target got 1",
+            "stop source",
+            "stop pass of profiles/in",
+            "stop joint/1",
+            "stop pass of profiles/way",
+            "stop joint/2",
+            "stop pass of profiles/end",
+            "stop target",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_reload_keeps_a_connector_until_it_feeds_other_pipelines() {
+    let _turn = TURN.lock().await;
+    let config = |ins: &str, outs: &[&str]| {
+        let outs = outs.iter().map(|id| {
+            format!(
+                "profiles/{id}: {{receivers: [joint], processors: [pass], exporters: [target]}}"
+            )
+        });
+        let outs = outs.collect::<Vec<_>>().join(", ");
+        format!(
+            "{{receivers: {{source: }}, processors: {{pass: }}, exporters: {{target: }}, connectors: {{joint: }},
+               service: {{pipelines: {{profiles/in: {{receivers: [source], processors: [{ins}], exporters: [joint]}}, {outs}}}}}}}"
+        )
+    };
+    let mut service = start(&config("", &["a"])).await.unwrap();
+    let reloaded = reload(&mut service, &config("pass", &["a"]))
+        .await
+        .0
+        .unwrap();
+    assert_eq!(reloaded.added, ["processor pass in pipeline profiles/in"]);
+    assert_eq!(
+        (reloaded.kept, reloaded.replaced.len()),
+        (4, 0),
+        "{reloaded:?}"
+    );
+    let reloaded = reload(&mut service, &config("pass", &["a", "b"]))
+        .await
+        .0
+        .unwrap();
+    assert_eq!(reloaded.added, ["processor pass in pipeline profiles/b"]);
+    assert_eq!(reloaded.replaced, ["connector joint"]);
+    assert_eq!(reloaded.kept, 4, "{reloaded:?}");
+    let report = service.stop(Duration::from_secs(5)).await;
+    assert!(report.failures.is_empty(), "{:?}", report.failures);
 }
 
 #[tokio::test]

@@ -1,0 +1,141 @@
+//! A connector between pipelines.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use profcol_component::{
+    Answer, Batch, Connector, Consumer, IntCounter, Meter, Pipelines, Refusal,
+};
+use profcol_config::PipelineId;
+use profcol_profile::Profiles;
+
+use super::fan_out::{FanOut, Part};
+use super::pipeline::ProcessorBalance;
+
+/// Connects a connector to the pipelines that it feeds, and counts samples.
+pub(crate) struct Junction {
+    connector: Arc<dyn Connector>,
+    consumed: IntCounter,
+    next: Outlets,
+}
+
+/// The way from a pipeline into a connector.
+pub(crate) struct Inlet {
+    pipeline: String,
+    junction: Arc<Junction>,
+}
+
+/// The pipelines that a connector feeds.
+struct Outlets {
+    id: String,
+    meter: Meter,
+    fan_out: Arc<FanOut>,
+    produced: Mutex<BTreeMap<PipelineId, IntCounter>>,
+}
+
+// === impl Junction ===
+
+impl Junction {
+    /// `fan_out` leads to the pipelines, by id.
+    pub(crate) fn new(
+        connector: Arc<dyn Connector>,
+        id: &str,
+        meter: &Meter,
+        fan_out: Arc<FanOut>,
+    ) -> Arc<Self> {
+        let consumed = meter.counter(
+            "otelcol_connector_consumed_items",
+            "Samples passed to the connector.",
+            &[("connector", id), ("otel_signal", "profiles")],
+        );
+        Arc::new(Self {
+            connector,
+            consumed,
+            next: Outlets {
+                id: id.to_owned(),
+                meter: meter.clone(),
+                fan_out,
+                produced: Mutex::default(),
+            },
+        })
+    }
+
+    pub(crate) fn connector(&self) -> Arc<dyn Connector> {
+        Arc::clone(&self.connector)
+    }
+
+    pub(crate) fn fan_out(&self) -> Arc<FanOut> {
+        Arc::clone(&self.next.fan_out)
+    }
+
+    /// The entrance for batches of this pipeline.
+    pub(crate) fn inlet(self: &Arc<Self>, pipeline: &PipelineId) -> Arc<Inlet> {
+        Arc::new(Inlet {
+            pipeline: pipeline.to_string(),
+            junction: Arc::clone(self),
+        })
+    }
+
+    pub(crate) fn balance(&self, label: &str) -> ProcessorBalance {
+        ProcessorBalance {
+            processor: label.to_owned(),
+            removed: self.connector.removed_samples(),
+            lost: 0,
+        }
+    }
+}
+
+#[async_trait]
+impl Consumer for Inlet {
+    async fn consume(&self, mut batch: Batch) -> Answer {
+        // Two ways may lead here: each copy is delivered, and resent as itself.
+        batch.id = batch.id.map(|id| id.within(&self.pipeline));
+        let junction = &self.junction;
+        let samples = batch.profiles.sample_count() as u64;
+        junction.consumed.inc_by(samples);
+        junction.connector.process(batch, &junction.next).await
+    }
+}
+
+// === impl Outlets ===
+
+impl Outlets {
+    fn produced(&self, pipeline: &PipelineId) -> IntCounter {
+        let mut known = self.produced.lock();
+        let counter = known.entry(pipeline.clone()).or_insert_with(|| {
+            let name = pipeline.to_string();
+            self.meter.counter(
+                "otelcol_connector_produced_items",
+                "Samples passed on by the connector.",
+                &[
+                    ("connector", &self.id),
+                    ("pipeline", &name),
+                    ("otel_signal", "profiles"),
+                ],
+            )
+        });
+        counter.clone()
+    }
+}
+
+#[async_trait]
+impl Pipelines for Outlets {
+    async fn push_parts(&self, batch: Batch, parts: Vec<(PipelineId, Profiles)>) -> Answer {
+        let mut named = Vec::with_capacity(parts.len());
+        for (pipeline, profiles) in parts {
+            self.produced(&pipeline)
+                .inc_by(profiles.sample_count() as u64);
+            let name = pipeline.to_string();
+            named.push(Part { name, profiles });
+        }
+        match self.fan_out.consume_parts(batch, named).await {
+            Ok(answer) => answer,
+            Err((batch, name)) => {
+                let reason = format!("a reload has disconnected the pipeline {name}");
+                batch.refuse(Refusal::retry(reason))
+            }
+        }
+    }
+}

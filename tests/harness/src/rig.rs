@@ -1,0 +1,90 @@
+//! A running profcol whose configuration changes.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::backend::{Client, endpoint_in, wait_until};
+use crate::support::{path, profcol};
+
+/// The log lines about a reload.
+pub const RELOADED: &str = "Reloaded the configuration.";
+pub const REFUSED: &str = "Failed to reload the configuration.";
+
+/// A running profcol whose configuration changes.
+pub struct Rig {
+    child: Child,
+    folder: TempDir,
+}
+
+impl Rig {
+    pub fn start(config: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        // As in a mounted ConfigMap.
+        fs::create_dir(file("0")).unwrap();
+        fs::write(file("0").join("config.yaml"), config).unwrap();
+        symlink("0", file("..data")).unwrap();
+        symlink("..data/config.yaml", file("config.yaml")).unwrap();
+        let output = fs::File::create(file("output")).unwrap();
+        let child = profcol(&["--config", path(&file("config.yaml"))])
+            .stdout(Stdio::null())
+            .stderr(output)
+            .spawn()
+            .unwrap();
+        let rig = Self { child, folder };
+        rig.wait_for("Everything is ready", 1);
+        rig
+    }
+
+    /// Replaces the configuration as the kubelet does.
+    pub fn write(&self, version: &str, config: &str) {
+        let file = |name: &str| self.folder.path().join(name);
+        fs::create_dir(file(version)).unwrap();
+        fs::write(file(version).join("config.yaml"), config).unwrap();
+        symlink(version, file("..data_tmp")).unwrap();
+        fs::rename(file("..data_tmp"), file("..data")).unwrap();
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &pid]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    pub fn output(&self) -> String {
+        fs::read_to_string(self.folder.path().join("output")).unwrap()
+    }
+
+    pub fn count(&self, text: &str) -> usize {
+        self.output().matches(text).count()
+    }
+
+    pub fn wait_for(&self, text: &str, times: usize) {
+        wait_until(&format!("{text:?} in the log"), || {
+            self.count(text) >= times
+        });
+    }
+
+    pub fn client(&self) -> Client {
+        Client::new(endpoint_in(&self.output(), "grpc"))
+    }
+
+    pub fn stop(mut self) -> String {
+        self.signal("-TERM");
+        let status = self.child.wait().unwrap();
+        let output = self.output();
+        assert!(status.success(), "{status}: {output}");
+        output
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        // Both fail only if it has already exited.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
