@@ -4,7 +4,7 @@
 //! The text becomes the `help` of the problem: it names the replacement, or says there is none.
 
 use profcol_component::ForeignComponent;
-use profcol_component::Kind::{self, Exporter, Extension, Processor, Receiver};
+use profcol_component::Kind::{self, Connector, Exporter, Extension, Processor, Receiver};
 
 const LOGS: &str =
     "it is for logs, and profcol supports only profiles; run a Collector alongside profcol";
@@ -133,10 +133,6 @@ pub const ELSEWHERE: &[ForeignComponent] = &[
         "`batch` merges batches in a pipeline, and `sending_queue` of each exporter queues them",
     ),
     processor(
-        &["routing"],
-        "profcol does not have it; a receiver may feed several pipelines, each with a `filter`",
-    ),
-    processor(
         &["span", "spanmetrics", "servicegraph", "isolationforest"],
         TRACES,
     ),
@@ -218,6 +214,22 @@ pub const ELSEWHERE: &[ForeignComponent] = &[
         TRACES,
     ),
     exporter(&["loki", "syslog", "awscloudwatchlogs"], LOGS),
+    // Connectors.
+    connector(
+        &[
+            "count",
+            "exceptions",
+            "grafanacloud",
+            "sum",
+            "signaltometrics",
+            "signal_to_metrics",
+            "servicegraph",
+            "service_graph",
+            "spanmetrics",
+            "span_metrics",
+        ],
+        METRICS,
+    ),
     // Extensions.
     extension(
         &["healthcheckv2", "health_check_v2"],
@@ -272,6 +284,10 @@ const fn processor(names: &'static [&'static str], instead: &'static str) -> For
 
 const fn exporter(names: &'static [&'static str], instead: &'static str) -> ForeignComponent {
     foreign(Exporter, names, instead)
+}
+
+const fn connector(names: &'static [&'static str], instead: &'static str) -> ForeignComponent {
+    foreign(Connector, names, instead)
 }
 
 const fn extension(names: &'static [&'static str], instead: &'static str) -> ForeignComponent {

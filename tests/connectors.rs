@@ -7,8 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use profcol_component::testkit::profiles;
+use profcol_profile::{KeyValue, Profiles};
 use profcol_test_harness::backend::{Destination, Mode};
 use profcol_test_harness::rig::{RELOADED, Rig};
+use profcol_test_harness::support::{file, path, run};
 
 /// Receives on a port of its own, sends to these destinations by `otlp_grpc/<name>`, and connects them as in `rest`.
 fn config(destinations: &[(&str, &Destination)], rest: &str) -> String {
@@ -113,4 +115,79 @@ service:
     assert!(sent > 0 && changing.samples() > 0);
     assert_eq!(kept.samples(), sent, "{output}");
     assert!(output.contains("connector forward"), "{output}");
+}
+
+/// Profiles with this number of samples for each service.
+fn services(services: &[(&str, usize)]) -> Profiles {
+    let of_one = services.iter().map(|(service, samples)| {
+        let mut profiles = profiles(*samples);
+        profiles.update_resources(|resource| {
+            resource.attributes = vec![KeyValue::new("service.name", *service)];
+            true
+        });
+        profiles
+    });
+    Profiles::merge(of_one)
+}
+
+#[test]
+fn resources_are_routed_and_batches_take_turns() {
+    let [a, b, other] = [(), (), ()].map(|()| Destination::new(Mode::Take));
+    let rig = Rig::start(&config(
+        &[("a", &a), ("b", &b), ("other", &other)],
+        "connectors:
+  round_robin:
+  routing:
+    default_pipelines: [profiles/other]
+    table:
+      - condition: IsMatch(attributes[\"service.name\"], \"^(checkout|search)$\")
+        pipelines: [profiles/shop]
+      - statement: route() where attributes[\"service.name\"] == \"both\"
+        pipelines: [profiles/shop, profiles/other]
+service:
+  pipelines:
+    profiles/in: {receivers: [otlp], exporters: [routing]}
+    profiles/shop: {receivers: [routing], exporters: [round_robin]}
+    profiles/a: {receivers: [round_robin], exporters: [otlp_grpc/a]}
+    profiles/b: {receivers: [round_robin], exporters: [otlp_grpc/b]}
+    profiles/other: {receivers: [routing], exporters: [otlp_grpc/other]}
+",
+    ));
+    let client = rig.client();
+    client
+        .send(&services(&[("checkout", 1), ("mail", 2)]))
+        .unwrap();
+    client
+        .send(&services(&[("search", 4), ("both", 8)]))
+        .unwrap();
+    client.send(&services(&[("checkout", 16)])).unwrap();
+    let output = rig.stop();
+    let samples = [&a, &b, &other].map(Destination::samples);
+    assert_eq!(samples, [17, 12, 10], "{output}");
+}
+
+#[test]
+fn a_wrong_condition_is_reported_with_its_place() {
+    let text = "receivers: {otlp: {protocols: {grpc: }}}
+exporters: {nop: }
+connectors:
+  routing:
+    table:
+      - condition: attributes[\"a\"] < 1
+        pipelines: [profiles/out]
+service:
+  pipelines:
+    profiles/in: {receivers: [otlp], exporters: [routing]}
+    profiles/out: {receivers: [routing], exporters: [nop]}
+";
+    let config = file("config.yaml", text);
+    let answer = run(&["validate", "--config", path(&config.path)]);
+    assert_eq!(answer.code, Some(78), "{}", answer.stderr);
+    for expected in [
+        "connectors::routing::table::0::condition: character 17: expected `==` or `!=`, found '<'",
+        "config.yaml:6:20",
+        "supported are `attributes",
+    ] {
+        assert!(answer.stderr.contains(expected), "{}", answer.stderr);
+    }
 }

@@ -1,7 +1,13 @@
 //! The connectors. One folder each, one line in the list.
 
 mod forward;
+mod round_robin;
+mod routing;
 
 use profcol_component::{Connector, Entry, entry};
 
-pub const ALL: &[Entry<dyn Connector>] = &[entry::<forward::Forward>()];
+pub const ALL: &[Entry<dyn Connector>] = &[
+    entry::<forward::Forward>(),
+    entry::<round_robin::RoundRobin>(),
+    entry::<routing::Routing>(),
+];
