@@ -1,5 +1,6 @@
 //! The connectors. One folder each, one line in the list.
 
+mod failover;
 mod forward;
 mod round_robin;
 mod routing;
@@ -7,6 +8,7 @@ mod routing;
 use profcol_component::{Connector, Entry, entry};
 
 pub const ALL: &[Entry<dyn Connector>] = &[
+    entry::<failover::Failover>(),
     entry::<forward::Forward>(),
     entry::<round_robin::RoundRobin>(),
     entry::<routing::Routing>(),

@@ -61,7 +61,7 @@ impl Lane {
         }
     }
 
-    pub(super) async fn add(&self, batch: Batch) -> Answer {
+    pub(super) async fn add(&self, mut batch: Batch) -> Answer {
         if let Err(refusal) = self.wait_for_room().await {
             return batch.refuse(refusal);
         }
@@ -72,6 +72,8 @@ impl Lane {
                 let reason = "too many batcher metadata-value combinations";
                 return batch.refuse(Refusal::permanent(reason));
             }
+            // It is accepted here.
+            batch.has_alternative = false;
             held.accumulator.add(batch, Instant::now())
         };
         if let Some(ready) = ready {

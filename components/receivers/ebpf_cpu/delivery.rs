@@ -1,7 +1,7 @@
 //! Pushes batches to the pipelines and retries refused ones.
 //!
-//! Batches are retried independently, so a refused one does not delay others. Exporters never refuse
-//! them (they are [live](profcol_component::Source::Live)); a `memory_limiter` may.
+//! Batches are retried independently, so a refused one does not delay others. Exporters do not refuse
+//! them (they are [live](profcol_component::Source::Live)), unless behind the connector `failover`; a `memory_limiter` may.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

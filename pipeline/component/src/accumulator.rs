@@ -62,7 +62,7 @@ pub struct Accumulator {
 }
 
 /// Only batches with equal keys are merged.
-type Key = (Source, Metadata);
+type Key = (Source, bool, Metadata);
 
 #[derive(Debug)]
 struct Partition {
@@ -119,6 +119,7 @@ impl Accumulator {
     fn key(&self, batch: &Batch) -> Key {
         (
             batch.source,
+            batch.has_alternative,
             batch.metadata.restricted_to(&self.limits.keys),
         )
     }
@@ -238,6 +239,7 @@ fn merge(batches: Vec<Batch>) -> Option<Batch> {
     let mut parts = Vec::with_capacity(batches.len());
     let (first, others) = batches.split_first()?;
     let (source, metadata) = (first.source, first.metadata.clone());
+    let has_alternative = first.has_alternative;
     let is_same = |batch: &Batch| batch.peer == first.peer;
     let peer = first.peer.filter(|_| others.iter().all(is_same));
     for batch in batches {
@@ -248,6 +250,7 @@ fn merge(batches: Vec<Batch>) -> Option<Batch> {
     Some(Batch {
         profiles: Profiles::merge(parts),
         source,
+        has_alternative,
         id: None,
         metadata,
         peer,

@@ -17,6 +17,9 @@ use crate::{Answer, DeferredSymbols, Finalizers, Outcome, Refusal};
 pub struct Batch {
     pub profiles: Profiles,
     pub source: Source,
+    /// Another pipeline takes the batch if this one refuses it. So an exporter refuses a live batch that it cannot take,
+    /// instead of dropping it.
+    pub has_alternative: bool,
     /// Identifies a batch resent after a refusal, so that exporters that accepted it the first time do not get it
     /// twice.
     pub id: Option<BatchId>,
@@ -37,7 +40,7 @@ pub enum Source {
     /// Keeps the batch until its outcome is known, and reports it itself: a recording.
     Recorded,
     /// Cannot wait, since the next batch is already being sampled. An exporter with a full queue drops and counts the
-    /// batch; it never blocks other exporters.
+    /// batch, unless it [has an alternative](Batch::has_alternative); it never blocks other exporters.
     Live,
 }
 
@@ -55,6 +58,7 @@ impl Batch {
         Self {
             profiles,
             source: Source::default(),
+            has_alternative: false,
             id: None,
             metadata: Arc::default(),
             peer: None,
@@ -70,6 +74,11 @@ impl Batch {
             id: Some(BatchId::unique()),
             ..Self::new(profiles)
         }
+    }
+
+    /// Whether an exporter that cannot take the batch drops it for itself alone.
+    pub fn is_dropped_on_overflow(&self) -> bool {
+        self.source == Source::Live && !self.has_alternative
     }
 
     pub fn with_id(mut self, id: BatchId) -> Self {
@@ -101,6 +110,7 @@ impl Batch {
         Self {
             profiles: self.profiles.clone(),
             source: self.source,
+            has_alternative: self.has_alternative,
             id: self.id,
             metadata: Arc::clone(&self.metadata),
             peer: self.peer,

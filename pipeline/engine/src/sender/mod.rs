@@ -8,7 +8,7 @@
 //!
 //! Each exporter has its own sender, so that a slow or dead one does not affect others. With the queue disabled the
 //! caller waits for the export and gets its answer; live batches always go through a queue, as their source cannot
-//! wait.
+//! wait, unless a connector has an alternative for them.
 
 mod account;
 mod durable;
@@ -311,7 +311,7 @@ impl Sender {
         batch: &Batch,
     ) -> Result<(Delivered, Size), (Refusal, DropReason)> {
         let live_inline = RetrySettings::default();
-        let is_live_inline = self.delivery.queue.is_none() && batch.source == Source::Live;
+        let is_live_inline = self.delivery.queue.is_none() && batch.is_dropped_on_overflow();
         let settings = match is_live_inline {
             // A live batch is not resent, so it is retried even by an exporter without retries.
             true => &live_inline,
@@ -452,11 +452,11 @@ impl Sender {
     }
 
     fn is_queued(&self, batch: &Batch) -> bool {
-        self.delivery.queue.is_some() || batch.source == Source::Live
+        self.delivery.queue.is_some() || batch.is_dropped_on_overflow()
     }
 
     fn answers_with_outcome(&self, batch: &Batch) -> bool {
-        batch.source != Source::Live
+        !batch.is_dropped_on_overflow()
             && (self.delivery.queue.is_none() || self.queue.waits_for_result())
     }
 
@@ -494,13 +494,13 @@ impl Consumer for Sender {
         self.tap.pass(&batch);
         batch.profiles.keep_for(self.delivery.passthrough_encoding);
         if let Some(durable) = self.durable() {
-            if batch.source == Source::Live {
+            if batch.is_dropped_on_overflow() {
                 durable.store_live(batch);
                 return Ok(());
             }
             return durable.store(batch).await;
         }
-        if batch.source == Source::Live {
+        if batch.is_dropped_on_overflow() {
             self.enqueue_live(batch);
             return Ok(());
         }
@@ -508,7 +508,12 @@ impl Consumer for Sender {
             return self.deliver(batch).await;
         }
         let size = Size::of(&batch);
-        let slot = match self.queue.reserve(&batch).await {
+        let reserved = match batch.source {
+            // Its source cannot wait, but another exporter may have room.
+            Source::Live => self.queue.try_reserve(&batch),
+            Source::Replayable | Source::Recorded => self.queue.reserve(&batch).await,
+        };
+        let slot = match reserved {
             Ok(slot) => slot,
             Err(refusal) => {
                 self.account.not_enqueued(size);

@@ -440,6 +440,58 @@ async fn a_full_queue_drops_and_counts_live_batches() {
     }
 }
 
+fn with_alternative(samples: usize) -> (Batch, Outcomes) {
+    let (batch, outcomes) = live(samples);
+    let has_alternative = true;
+    (
+        Batch {
+            has_alternative,
+            ..batch
+        },
+        outcomes,
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_refuses_live_batches_that_have_an_alternative() {
+    for block_on_overflow in [false, true] {
+        let delivery = queued(|queue| {
+            queue.queue_size = 2;
+            queue.num_consumers = 1;
+            queue.block_on_overflow = block_on_overflow;
+        });
+        let slow = Sink::default().taking(Duration::from_secs(1));
+        let rig = Fixture::new(slow.with_delivery(delivery));
+        let began = Instant::now();
+        for _ in 0..2 {
+            rig.sender.consume(with_alternative(1).0).await.unwrap();
+        }
+        let (third, outcomes) = with_alternative(5);
+        let refused = rig.sender.consume(third).await;
+        assert_eq!(refused, Err(Refusal::retry("sending queue is full")));
+        assert_eq!(began.elapsed(), Duration::ZERO, "the source was blocked");
+        assert_eq!(outcomes.seen(), [Outcome::Undelivered]);
+        let sender = Arc::clone(&rig.sender);
+        let (sink, counted) = rig.finish().await;
+        assert_eq!(sink.accepted(), [1, 1]);
+        assert_eq!((counted.sent, counted.enqueue_failed), (2, 5));
+        let balance = sender.balance();
+        assert_eq!((balance.delivered, balance.dropped), (2, vec![]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_queue_a_live_batch_that_has_an_alternative_gets_its_answer() {
+    let rig = Fixture::new(down(1).with_delivery(Delivery::inline()));
+    let refused = rig.sender.consume(with_alternative(5).0).await;
+    assert_eq!(refused, Err(Refusal::retry("down")));
+    rig.sender.consume(with_alternative(6).0).await.unwrap();
+    let sender = Arc::clone(&rig.sender);
+    assert_eq!(rig.finish().await.0.accepted(), [6]);
+    let balance = sender.balance();
+    assert_eq!((balance.delivered, balance.dropped), (6, vec![]));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_exporter_without_a_queue_does_not_block_live_sources() {
     let sink = down(2).taking(Duration::from_secs(10));

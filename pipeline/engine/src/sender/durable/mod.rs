@@ -205,7 +205,8 @@ impl DurableQueue {
                 // The writer has ended.
                 Err(_) => return Err(shutting_down()),
             };
-            if !unstored.is_full || !self.settings.block_on_overflow {
+            let may_wait = self.settings.block_on_overflow && unstored.batch.source != Source::Live;
+            if !unstored.is_full || !may_wait {
                 let RefusedBatch { batch, refusal, .. } = unstored;
                 let size = Size::of(&batch);
                 self.shared.account.not_enqueued(size);
@@ -529,9 +530,4 @@ impl State {
 
 fn shutting_down() -> Refusal {
     Refusal::retry("the sending queue is closed: shutting down")
-}
-
-/// Whether the batch is live.
-fn is_live(batch: &Batch) -> bool {
-    batch.source == Source::Live
 }

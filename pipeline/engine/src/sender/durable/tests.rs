@@ -197,6 +197,32 @@ async fn live_batches_are_stored_without_blocking_their_source() {
 }
 
 #[tokio::test]
+async fn a_full_stored_queue_refuses_live_batches_that_have_an_alternative() {
+    let folder = tempfile::tempdir().unwrap();
+    for block_on_overflow in [false, true] {
+        let refuses = Sink::refusing((0..1000).map(|_| Refusal::retry("down")));
+        let full = refuses.with_delivery(delivery(|settings| {
+            settings.sending_queue.queue_size = 2;
+            settings.sending_queue.block_on_overflow = block_on_overflow;
+        }));
+        let rig = Fixture::start(folder.path(), full).await;
+        let mut answers = Vec::new();
+        for _ in 0..4 {
+            let live = Batch {
+                source: Source::Live,
+                has_alternative: true,
+                ..batch(3)
+            };
+            answers.push(rig.sender.consume(live).await.is_ok());
+        }
+        let (_, balance) = rig.stop().await;
+        let stored_before = block_on_overflow;
+        assert_eq!(answers, [!stored_before, !stored_before, false, false]);
+        assert_eq!((balance.stored, balance.dropped), (6, vec![]));
+    }
+}
+
+#[tokio::test]
 async fn a_batch_too_large_for_the_destination_is_split() {
     let folder = tempfile::tempdir().unwrap();
     let rig = Fixture::start(folder.path(), refusing()).await;

@@ -11,8 +11,8 @@ use profcol_storage::{
 };
 use tokio::sync::oneshot;
 
+use super::Shared;
 use super::record::{Record, size_in};
-use super::{Shared, is_live};
 use crate::sender::account::{DropReason, Size};
 
 /// Maximum group size. Its callers hold their batches in memory anyway.
@@ -204,7 +204,7 @@ impl Writer {
         record: Record,
         reply: Option<oneshot::Sender<Result<(), Box<RefusedBatch>>>>,
     ) -> Option<Written> {
-        if is_live(&batch) {
+        if batch.is_dropped_on_overflow() {
             self.shared.live.fetch_sub(1, Ordering::Relaxed);
         }
         let mut stored = self.append(&record);
