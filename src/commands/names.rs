@@ -193,6 +193,7 @@ fn describe(
     let options = ProcessOptions {
         command_args: true,
         service_name: true,
+        process_context: true,
         ..ProcessOptions::default()
     };
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -14,6 +14,9 @@ pub struct ProcessConfig {
     pub environment_variables: Vec<String>,
     /// Add `service.name` if it is missing: from the process's environment, its Kubernetes owner or its executable.
     pub service_name: bool,
+    /// Add the resource attributes that the process publishes for profilers (OpenTelemetry's process context, OTEP 4719), such as
+    /// `service.name`, `service.instance.id` and `deployment.environment.name`.
+    pub process_context: bool,
     /// Treat profiles as this host's if they have neither a host nor the creation time of their process.
     pub assume_local: bool,
 }
@@ -24,6 +27,7 @@ impl Default for ProcessConfig {
             command_args: false,
             environment_variables: Vec::new(),
             service_name: true,
+            process_context: true,
             assume_local: false,
         }
     }

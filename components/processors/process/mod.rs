@@ -29,6 +29,7 @@ pub struct ProcessProcessor {
     read: IntCounter,
     refused: IntCounter,
     gone: IntCounter,
+    invalid_contexts: IntCounter,
 }
 
 /// The process of a resource, and the cache entry for it.
@@ -71,12 +72,17 @@ impl ProcessProcessor {
                 command_args: config.command_args,
                 environment_variables: config.environment_variables.clone(),
                 service_name: config.service_name,
+                process_context: config.process_context,
             })),
             resource_cache: ResourceCache::new(),
             read: counter("profcol_process_read", "Processes read from procfs."),
             refused: counter(
                 "profcol_process_refused_files",
                 "Process files that could not be read: permission denied.",
+            ),
+            invalid_contexts: counter(
+                "profcol_process_invalid_contexts",
+                "Reads of process contexts that failed: damaged, too large or of an unsupported version.",
             ),
             gone: counter(
                 "profcol_process_gone",
@@ -107,6 +113,8 @@ impl ProcessProcessor {
                 Some(cached) => {
                     self.read.inc();
                     self.refused.inc_by(cached.refused.into());
+                    self.invalid_contexts
+                        .inc_by(cached.has_invalid_context.into());
                 }
                 None => self.gone.inc(),
             }

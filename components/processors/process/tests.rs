@@ -242,3 +242,75 @@ fn validates_the_options() {
         "environment_variables::1: \"OTEL_*\" is not the name of a variable; patterns are not possible"
     );
 }
+
+/// Publishes `service.name` as OpenTelemetry's SDKs do, a new one for each line that it reads: `VERSION NAME`.
+const PUBLISHER: &str = r#"
+import ctypes, mmap, os, struct, sys, time
+fd = os.memfd_create("OTEL_CTX")
+os.ftruncate(fd, 4096)
+memory = mmap.mmap(fd, 4096)
+os.close(fd)
+address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+def field(number, data):
+    return bytes([number << 3 | 2, len(data)]) + data
+for line in sys.stdin:
+    version, name = line.split()
+    value = field(1, name.encode())
+    attribute = field(1, b"service.name") + field(2, value)
+    payload = field(1, field(1, attribute))
+    memory[16:24] = bytes(8)
+    memory[32:32 + len(payload)] = payload
+    memory[24:32] = struct.pack("Q", address + 32)
+    memory[8:16] = struct.pack("II", int(version), len(payload))
+    memory[16:24] = struct.pack("Q", time.monotonic_ns())
+    memory[0:8] = b"OTEL_CTX"
+    print(flush=True)
+"#;
+
+#[tokio::test]
+async fn adds_what_a_process_publishes() {
+    use std::io::{BufRead, BufReader, Write};
+    let python = Command::new("python3")
+        .args(["-c", PUBLISHER])
+        .env("OTEL_SERVICE_NAME", "environment")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut child) = python else {
+        skip("no python3");
+        return;
+    };
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut publish = |context: &str| {
+        writeln!(input, "{context}").unwrap();
+        output.next().unwrap().unwrap();
+    };
+    let child = Waiting(child);
+
+    publish("2 first");
+    let processor = started("").await;
+    let off = started("process_context: false").await;
+    let resource = [child.pid(), host()];
+    let service = async |of| shown(&filled(of, &resource).await, "service.name");
+    assert_eq!(service(&processor).await, "first");
+    assert_eq!(service(&off).await, "environment");
+
+    publish("2 second");
+    let mut found = String::new();
+    for _ in 0..100 {
+        found = service(&processor).await;
+        if found == "second" {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(found, "second", "a young process is read again");
+    assert_eq!(processor.invalid_contexts.get(), 0);
+
+    publish("9 third");
+    let later = started("").await;
+    assert_eq!(service(&later).await, "environment");
+    assert_eq!(later.invalid_contexts.get(), 1);
+    child.end();
+}

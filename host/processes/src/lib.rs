@@ -11,6 +11,7 @@ mod host;
 mod mapped;
 mod pod;
 mod process;
+mod process_context;
 mod systemd;
 mod toolchain;
 
@@ -23,5 +24,6 @@ pub use process::{
     ProcessDescription, ReadOptions, arguments, cgroup_in, executable_path, milliseconds, pids,
     pids_in, timestamp,
 };
+pub use process_context::{ContextError, process_context};
 pub use systemd::Units;
 pub use toolchain::runtime;

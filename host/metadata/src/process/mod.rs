@@ -3,15 +3,18 @@
 //! A process is identified by its PID and start time. It stays cached for a while after its exit, because its last
 //! profiles arrive then.
 
+mod published;
 mod service_name;
 
 use std::fs::File;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use profcol_processes::{
-    BuildInfo, FileId, Host, ProcessDescription, ReadOptions, open_executable, runtime, timestamp,
+    BuildInfo, ContextError, FileId, Host, ProcessDescription, ReadOptions, open_executable,
+    process_context, runtime, timestamp,
 };
 use profcol_profile::{Attributes, KeyValue, Value, attributes_size};
 
@@ -25,6 +28,8 @@ const MAX_PROCESS_BYTES: usize = 16 << 20;
 const MAX_EXECUTABLES: usize = 4096;
 /// Processes are read again after this time: exec may have replaced the program.
 const MAX_AGE: Duration = Duration::from_secs(60);
+/// A young process may not have published its context yet: it is read again when it is twice as old.
+const MIN_AGE: Duration = Duration::from_secs(1);
 
 /// What to read of a process.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +39,8 @@ pub struct ProcessOptions {
     pub environment_variables: Vec<String>,
     /// `service.name`, from the environment, the Kubernetes owner or the executable.
     pub service_name: bool,
+    /// The resource attributes that the process publishes: its process context.
+    pub process_context: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -45,6 +52,8 @@ pub struct CachedProcess {
     pub service: Option<String>,
     /// Number of files in /proc that could not be read: permission denied.
     pub refused: u32,
+    /// Whether its process context could not be read.
+    pub has_invalid_context: bool,
     start: u64,
     created: Option<i64>,
 }
@@ -53,8 +62,23 @@ pub struct ProcessCache {
     host: OnceLock<Host>,
     read_options: ReadOptions,
     variables: Vec<String>,
+    reads_context: bool,
     processes: Mutex<BoundedCache<u32, (Instant, Arc<CachedProcess>)>>,
     executables: Mutex<BoundedCache<FileId, Arc<BuildInfo>>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum InvalidContext {
+    #[error(transparent)]
+    Mapping(#[from] ContextError),
+    #[error(transparent)]
+    Payload(#[from] prost::DecodeError),
+}
+
+/// The time since `created`, in milliseconds since the Unix epoch.
+fn age(created: i64) -> Option<Duration> {
+    let created = UNIX_EPOCH + Duration::from_millis(created.try_into().ok()?);
+    SystemTime::now().duration_since(created).ok()
 }
 
 // === impl CachedProcess ===
@@ -87,6 +111,7 @@ impl ProcessCache {
                 environment,
             },
             variables: options.environment_variables.clone(),
+            reads_context: options.process_context,
             processes: Mutex::new(BoundedCache::new(MAX_PROCESS_BYTES)),
             executables: Mutex::new(BoundedCache::new(MAX_EXECUTABLES)),
         }
@@ -106,14 +131,22 @@ impl ProcessCache {
         if !process.matches_start(cached.created) {
             return None;
         }
-        if read.elapsed() < MAX_AGE && process.created.is_some() {
+        let max_age = self.max_age(&cached, read);
+        if read.elapsed() < max_age && process.created.is_some() {
             return Some(cached);
         }
         // A profile without a start time only identifies the PID.
         let start = ProcessDescription::start_of(process.pid);
         let is_same = start.is_none_or(|start| start == cached.start);
         let has_ended = start.is_none();
-        (is_same && (has_ended || read.elapsed() < MAX_AGE)).then_some(cached)
+        (is_same && (has_ended || read.elapsed() < max_age)).then_some(cached)
+    }
+
+    /// How long what was read of a process at `read` is valid.
+    fn max_age(&self, process: &CachedProcess, read: Instant) -> Duration {
+        let age = process.created.filter(|_| self.reads_context).and_then(age);
+        let at_read = age.map(|age| age.saturating_sub(read.elapsed()));
+        at_read.map_or(MAX_AGE, |age| age.clamp(MIN_AGE, MAX_AGE))
     }
 
     /// `None` if it exited, or if the PID was reused.
@@ -137,13 +170,36 @@ impl ProcessCache {
             .as_ref()
             .and_then(|_| open_executable(described.pid));
         let executable = file.and_then(|(id, file)| self.build_info(id, file));
+        let published = self.published(described);
+        let has_invalid_context = published.is_err();
+        let mut attributes = self.attributes(described, executable.as_deref());
+        attributes.extend(published.unwrap_or_default());
         CachedProcess {
-            attributes: self.attributes(described, executable.as_deref()),
+            attributes,
+            has_invalid_context,
             executable: described.path.as_ref().map(|_| described.name().to_owned()),
             service: service_name::from_environment(|name| described.variable(name)),
             refused: described.refused,
             start: described.start,
             created: self.created(described),
+        }
+    }
+
+    /// What the process publishes about itself. Its keys are none of those that are read from procfs.
+    fn published(&self, described: &ProcessDescription) -> Result<Attributes, InvalidContext> {
+        if !self.reads_context || described.path.is_none() {
+            return Ok(Attributes::new());
+        }
+        let invalid = |error: InvalidContext| {
+            tracing::debug!(pid = described.pid, %error, "Failed to read the process context.");
+            error
+        };
+        match process_context(Path::new("/proc"), described.pid) {
+            Ok(Some(payload)) => published::attributes(&payload).map_err(|it| invalid(it.into())),
+            Ok(None) => Ok(Attributes::new()),
+            // It is gone, or belongs to another user: counted elsewhere.
+            Err(ContextError::Read(_)) => Ok(Attributes::new()),
+            Err(error) => Err(invalid(error.into())),
         }
     }
 

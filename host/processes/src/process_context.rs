@@ -1,0 +1,140 @@
+//! The process context of OpenTelemetry (OTEP 4719): what an SDK publishes about its process, in a memory mapping with a
+//! known name.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Size limit of the list of mappings: enough for forty thousand.
+const MAX_MAPS_BYTES: u64 = 4 << 20;
+const MAX_PAYLOAD_BYTES: u32 = 64 << 10;
+const VERSION: u32 = 2;
+/// The process may be writing it just now.
+const ATTEMPTS: usize = 3;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ContextError {
+    #[error("failed to read the memory of the process: {0}")]
+    Read(#[from] io::Error),
+    #[error("the mapping does not start with \"OTEL_CTX\"")]
+    Signature,
+    #[error("version {0} is not supported; this profcol reads version {VERSION}")]
+    Version(u32),
+    #[error("{0} bytes exceed the limit of {MAX_PAYLOAD_BYTES}")]
+    Size(u32),
+    #[error("the process changed it during each of {ATTEMPTS} attempts to read it")]
+    Busy,
+}
+
+/// The 32 bytes at the start of the mapping.
+struct Header {
+    /// 0 while the process changes the context.
+    published_at: u64,
+    payload: Range<u64>,
+}
+
+/// The encoded context; `None` if the process publishes none.
+pub fn process_context(proc: &Path, pid: u32) -> Result<Option<Vec<u8>>, ContextError> {
+    let process = proc.join(pid.to_string());
+    let maps = File::open(process.join("maps"))?.take(MAX_MAPS_BYTES);
+    let Some(address) = find(BufReader::new(maps))? else {
+        return Ok(None);
+    };
+    let memory = File::open(process.join("mem"))?;
+    for _ in 0..ATTEMPTS {
+        let header = Header::read(&memory, address)?;
+        if header.published_at == 0 {
+            continue;
+        }
+        let Range { start, end } = header.payload;
+        let mut payload = vec![0; (end - start) as usize];
+        memory.read_exact_at(&mut payload, start)?;
+        if Header::read(&memory, address)?.published_at == header.published_at {
+            return Ok(Some(payload));
+        }
+    }
+    Err(ContextError::Busy)
+}
+
+impl Header {
+    fn read(memory: &File, address: u64) -> Result<Self, ContextError> {
+        let mut bytes = [0; 32];
+        memory.read_exact_at(&mut bytes, address)?;
+        let [signature, sizes, published_at, payload] = [0, 8, 16, 24]
+            .map(|at| u64::from_ne_bytes(std::array::from_fn(|byte| bytes[at + byte])));
+        if signature.to_ne_bytes() != *b"OTEL_CTX" {
+            return Err(ContextError::Signature);
+        }
+        let [version, size] = halves(sizes);
+        if version != VERSION {
+            return Err(ContextError::Version(version));
+        }
+        if size > MAX_PAYLOAD_BYTES {
+            return Err(ContextError::Size(size));
+        }
+        Ok(Self {
+            published_at,
+            payload: payload..payload.saturating_add(size.into()),
+        })
+    }
+}
+
+/// Two neighbours in memory, in the byte order of this machine.
+fn halves(both: u64) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = both.to_ne_bytes();
+    [[a, b, c, d], [e, f, g, h]].map(u32::from_ne_bytes)
+}
+
+/// The address of the mapping.
+fn find(mut maps: impl BufRead) -> io::Result<Option<u64>> {
+    let mut line = Vec::new();
+    while maps.read_until(b'\n', &mut line)? != 0 {
+        if let Some(address) = address_of(&String::from_utf8_lossy(&line)) {
+            return Ok(Some(address));
+        }
+        line.clear();
+    }
+    Ok(None)
+}
+
+/// `7f0c00000000-7f0c00001000 rw-s 00000000 00:01 1234   /memfd:OTEL_CTX (deleted)`
+fn address_of(line: &str) -> Option<u64> {
+    let (range, rest) = line.trim_end().split_once(' ')?;
+    let name = rest.splitn(5, ' ').nth(4)?.trim_start();
+    let is_context = matches!(
+        name.strip_suffix(" (deleted)").unwrap_or(name),
+        "/memfd:OTEL_CTX" | "[anon_shmem:OTEL_CTX]" | "[anon:OTEL_CTX]"
+    );
+    let start = range.split('-').next()?;
+    u64::from_str_radix(start, 16).ok().filter(|_| is_context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_mapping_by_each_of_its_names() {
+        let maps = |name: &str| {
+            format!(
+                "1000-2000 r-xp 00000000 08:01 7 /usr/bin/OTEL_CTX\n\
+                 nonsense\n\
+                 3000-4000 rw-p 00000000 00:00 0 \n\
+                 7f01000-7f02000 rw-s 00000000 00:01 9                          {name}\n"
+            )
+        };
+        for (name, is_found) in [
+            ("/memfd:OTEL_CTX (deleted)", true),
+            ("/memfd:OTEL_CTX", true),
+            ("[anon_shmem:OTEL_CTX]", true),
+            ("[anon:OTEL_CTX]", true),
+            ("[anon:OTEL_CTX_2]", false),
+            ("/tmp/memfd:OTEL_CTX", false),
+        ] {
+            let found = find(maps(name).as_bytes()).unwrap();
+            assert_eq!(found, is_found.then_some(0x7f0_1000), "{name}");
+        }
+    }
+}
