@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
+use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -9,7 +10,8 @@ use std::time::Duration;
 use profcol_component::testkit::profiles;
 use profcol_test_harness::backend::{Destination, Mode};
 use profcol_test_harness::rig::{REFUSED, RELOADED, Rig};
-use profcol_test_harness::support::{is_root, skip};
+use profcol_test_harness::support::{is_root, path, skip};
+use tempfile::TempDir;
 
 /// Receives on a port of its own and sends to these exporters, given as `id: settings`.
 fn config(exporters: &[(&str, String)], service: &str) -> String {
@@ -162,7 +164,7 @@ fn the_sandbox_outlasts_reloads() {
     let files = |settings| config(&[sent.clone(), ("file", settings)], "");
 
     let rig = Rig::start(&files(first_settings.clone()));
-    let status = fs::read_to_string(format!("/proc/{}/status", rig.child.id())).unwrap();
+    let status = fs::read_to_string(format!("/proc/{}/status", rig.pid())).unwrap();
     assert!(status.contains("Seccomp:\t2"), "{status}");
     let lifted = config(
         &[sent.clone(), ("file", first_settings)],

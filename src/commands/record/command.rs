@@ -83,7 +83,7 @@ impl Started {
         // A pipe left behind by an earlier process with this PID.
         let _ = fs::remove_file(&pipe);
         mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR)
-            .map_err(|error| failed("cannot create its pipe", &std::io::Error::from(error)))?;
+            .map_err(|error| failed("cannot create its pipe", &io::Error::from(error)))?;
         let child = Command::new("/bin/sh")
             .args(["-c", WAIT, "sh"])
             .arg(&pipe)

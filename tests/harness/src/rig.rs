@@ -54,6 +54,10 @@ impl Rig {
         assert!(sent.success());
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn output(&self) -> String {
         fs::read_to_string(self.folder.path().join("output")).unwrap()
     }

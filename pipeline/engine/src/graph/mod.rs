@@ -19,7 +19,7 @@ use profcol_admission::Admission;
 use profcol_component::{
     BuildContext, BuildError, ComponentStatus, Consumer, CurrentService, Entry, Exporter,
     Extension, Extensions, Handles, InstanceId, Kind, Receiver, SelfTelemetry, Shared, Side,
-    Status, TapPoint, Taps,
+    Status, Tap, TapPoint, Taps,
 };
 use profcol_config::{ComponentId, PipelineId};
 use profcol_storage::Storage;
@@ -370,7 +370,10 @@ impl<'a> Builder<'a> {
                     // It remembers who has accepted a batch.
                     let fan_out = match running {
                         Some(joint) => joint.connector.component.fan_out(),
-                        None => FanOut::new(&format!("connector {id}"), meter),
+                        None => {
+                            let tap = self.output_tap(Kind::Connector, &id);
+                            FanOut::new(&format!("connector {id}"), meter, Some(tap))
+                        }
                     };
                     let named = self.build(Kind::Connector, declared, &fed)?;
                     named.map(|built| Junction::new(Arc::from(built), &id, meter, fan_out))
@@ -483,12 +486,7 @@ impl<'a> Builder<'a> {
             let mut component = None;
             let receiver = self.build(Kind::Receiver, declared, &fed)?;
             let receiver = receiver.map(|built| component = Some(built));
-            let tap = self.context.taps.tap(TapPoint {
-                kind: Kind::Receiver,
-                id: receiver.id.clone(),
-                pipeline: None,
-                side: Side::Output,
-            });
+            let tap = self.output_tap(Kind::Receiver, &receiver.id);
             receivers.push(Feed {
                 next: FanOut::new(&receiver.label, &self.context.telemetry.meter, Some(tap)),
                 receiver,
@@ -499,6 +497,16 @@ impl<'a> Builder<'a> {
             });
         }
         Ok(receivers)
+    }
+
+    /// Where the batches of a receiver or connector go out, to all pipelines.
+    fn output_tap(&self, kind: Kind, id: &str) -> Arc<Tap> {
+        self.context.taps.tap(TapPoint {
+            kind,
+            id: id.to_owned(),
+            pipeline: None,
+            side: Side::Output,
+        })
     }
 
     /// The running instance of a component, if nothing about it has changed.

@@ -102,7 +102,7 @@ async fn copies_of_a_batch_on_two_ways_to_a_connector_are_both_delivered() {
     let busy = Sink::refusing([Refusal::retry("busy")]);
     let ([good, busy], exit) = consumers([Sink::default(), busy]);
     let end: PipelineId = "profiles/end".parse().unwrap();
-    let fan_out = FanOut::new("test", &Meter::default());
+    let fan_out = FanOut::new("test", &Meter::default(), None);
     fan_out.set(vec![Branch {
         name: end.to_string().into(),
         target: Target::new(exit, &Calls::default()),
