@@ -243,7 +243,35 @@ async fn within(
 
 #[cfg(test)]
 mod tests {
+    use profcol_component::testkit::context;
+    use profcol_history::Limits;
+
     use super::*;
+
+    #[test]
+    fn looks_have_the_access_rules_of_the_page() {
+        let history = History::new(Limits {
+            max_age: Duration::from_secs(60),
+            max_bytes: 1 << 20,
+            resolution: Duration::from_secs(1),
+            sample_labels: Vec::new(),
+        });
+        let service = Service::new(&context("live_view"));
+        let hosts = AllowedHosts::new("127.0.0.1:7071", &[]);
+        let api = Api::new(Arc::new(history), Arc::new(service), 1 << 20, hosts);
+        let admitted = |method: Method, host: &str, path: &str| {
+            let request = http::Request::builder().method(method).uri(path);
+            let (head, ()) = request.header(HOST, host).body(()).unwrap().into_parts();
+            api.admit(&head).map_err(|refused| refused.status())
+        };
+        for path in [looks::PATH, label_changes::PATH] {
+            assert_eq!(admitted(Method::GET, "localhost:7071", path), Ok(()));
+            let other = admitted(Method::GET, "evil.example", path);
+            assert_eq!(other, Err(StatusCode::MISDIRECTED_REQUEST));
+            let other = admitted(Method::POST, "localhost:7071", path);
+            assert_eq!(other, Err(StatusCode::METHOD_NOT_ALLOWED));
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn answers_an_error_after_the_timeout() {

@@ -105,7 +105,7 @@ impl<'a> Request<'a> {
 #[cfg(test)]
 mod tests {
     use profcol_component::testkit::batch;
-    use profcol_component::{LookError, Tap};
+    use profcol_component::{LookError, MAX_LOOKS, Tap};
     use serde_json::{Value, json};
 
     use super::*;
@@ -174,6 +174,18 @@ mod tests {
         }
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_goes_away_ends_its_look() {
+        let taps = Taps::default();
+        let _tap = tap(&taps, Kind::Exporter, None, Side::Input);
+        let soon = Duration::from_millis(10);
+        for _ in 0..2 * MAX_LOOKS {
+            let asking = asked(&taps, "component=exporter/otlp/a");
+            assert!(tokio::time::timeout(soon, asking).await.is_err());
+        }
+        assert!(taps.look(|_| true).is_ok());
+    }
+
     #[tokio::test]
     async fn refusals_have_a_reason() {
         let taps = Taps::default();
@@ -207,7 +219,7 @@ mod tests {
         ] {
             assert_eq!(refused(query).await, (status, reason.to_owned()));
         }
-        let _looks: Vec<Look> = (0..profcol_component::MAX_LOOKS)
+        let _looks: Vec<Look> = (0..MAX_LOOKS)
             .map(|_| taps.look(|_| true).unwrap())
             .collect();
         let (status, reason) = refused("component=exporter/otlp/a").await;
