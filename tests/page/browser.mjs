@@ -144,7 +144,7 @@ const STEPS = {
     const name = await heaviestName(visit);
     await visit.page.type('.search', name);
     await visit.waitFor('the share of what was found', () => document.querySelector('.search-result').textContent.includes('%'));
-    check((await visit.parameter('search'))[0] === name, 'the search is not in the address');
+    await visit.waitFor('the search in the address', (wanted) => new URLSearchParams(location.hash.slice(1)).get('search') === wanted, name);
     await visit.screenshot('search');
     await visit.page.click('#tab-table');
     const names = await visit.page.$$eval('.functions tbody tr .name', (cells) => cells.map((cell) => cell.textContent));
