@@ -108,7 +108,7 @@ impl Outlets {
             let name = pipeline.to_string();
             self.meter.counter(
                 "otelcol_connector_produced_items",
-                "Samples passed on by the connector.",
+                "Samples of the connector that its pipelines have accepted.",
                 &[
                     ("connector", &self.id),
                     ("pipeline", &name),
@@ -123,15 +123,22 @@ impl Outlets {
 #[async_trait]
 impl Pipelines for Outlets {
     async fn push_parts(&self, batch: Batch, parts: Vec<(PipelineId, Profiles)>) -> Answer {
+        let mut samples = Vec::with_capacity(parts.len());
         let mut named = Vec::with_capacity(parts.len());
         for (pipeline, profiles) in parts {
-            self.produced(&pipeline)
-                .inc_by(profiles.sample_count() as u64);
             let name = pipeline.to_string();
+            samples.push((pipeline, profiles.sample_count() as u64));
             named.push(Part { name, profiles });
         }
         match self.fan_out.consume_parts(batch, named).await {
-            Ok(answer) => answer,
+            Ok(Ok(())) => {
+                // A refused batch is sent again, or to other pipelines.
+                for (pipeline, samples) in samples {
+                    self.produced(&pipeline).inc_by(samples);
+                }
+                Ok(())
+            }
+            Ok(Err(refusal)) => Err(refusal),
             Err((batch, name)) => {
                 let reason = format!("a reload has disconnected the pipeline {name}");
                 batch.refuse(Refusal::retry(reason))

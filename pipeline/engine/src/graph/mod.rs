@@ -1,7 +1,8 @@
 //! Builds and connects the components of a configuration, without starting them.
 //!
-//! Receivers, exporters, connectors and extensions have one instance per id, processors one per pipeline. Only components used by
-//! the service are built. A reload builds a second graph that shares the unchanged components with the running one.
+//! Receivers, exporters, connectors and extensions have one instance per id, processors one per pipeline. Only components
+//! used by the service are built. A reload builds a second graph that shares the unchanged components with the running
+//! one.
 
 mod check;
 mod fan_out;
