@@ -12,7 +12,7 @@ use profcol_component::testkit::load;
 /// A debug exporter that writes plain text to a file.
 struct Written {
     exporter: Debug,
-    path: std::path::PathBuf,
+    path: PathBuf,
     _directory: tempfile::TempDir,
 }
 
