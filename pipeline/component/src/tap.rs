@@ -230,8 +230,8 @@ impl Viewer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Outcome;
     use crate::testkit::{batch, batch_with_outcomes};
-    use crate::{Finalizers, Outcome};
 
     fn point(id: &str, side: Side) -> TapPoint {
         TapPoint {
@@ -344,7 +344,7 @@ mod tests {
         tap.pass(&batch);
         drop(taken(&look));
         assert_eq!(outcomes.seen(), []);
-        std::mem::replace(&mut batch.finalizers, Finalizers::default()).settle(Outcome::Delivered);
+        std::mem::take(&mut batch.finalizers).settle(Outcome::Delivered);
         assert_eq!(outcomes.seen(), [Outcome::Delivered]);
     }
 }
