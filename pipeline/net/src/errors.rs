@@ -85,7 +85,7 @@ pub struct ErrorAt<E: Error> {
     path: String,
     separator: &'static str,
     #[source]
-    error: E,
+    error: Box<E>,
 }
 
 impl<E: Error> ErrorAt<E> {
@@ -103,7 +103,7 @@ impl ClientError {
         ErrorAt {
             path: path.into(),
             separator,
-            error: self,
+            error: self.into(),
         }
     }
 }
@@ -118,7 +118,7 @@ impl ServerError {
         ErrorAt {
             path: path.into(),
             separator,
-            error: self,
+            error: self.into(),
         }
     }
 }
