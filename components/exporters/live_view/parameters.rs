@@ -40,7 +40,7 @@ pub(super) enum BadRequest {
         error: profcol_config::DurationError,
     },
     #[error(
-        "{0:?} is not a component: write receiver/ID, processor/ID or exporter/ID, such as processor/relabel"
+        "{0:?} is not a component: write receiver/ID, processor/ID, connector/ID or exporter/ID, such as processor/relabel"
     )]
     Component(String),
     #[error("{0:?} is not a side of a component: use input or output")]
@@ -123,7 +123,12 @@ impl Parameters {
     /// The kind and id of a component, as in `processor/relabel`.
     pub fn component(&self) -> Result<(Kind, &str), BadRequest> {
         let text = self.required("component")?;
-        let kinds = [Kind::Receiver, Kind::Processor, Kind::Exporter];
+        let kinds = [
+            Kind::Receiver,
+            Kind::Processor,
+            Kind::Exporter,
+            Kind::Connector,
+        ];
         let found = kinds.into_iter().find_map(|kind| {
             let id = text.strip_prefix(&kind.to_string())?.strip_prefix('/')?;
             Some((kind, id))

@@ -19,6 +19,7 @@ const KINDS = {
     trouble: [['otelcol_exporter_send_failed_profile_samples', 'failed'], ['otelcol_exporter_enqueue_failed_profile_samples', 'dropped: queue full']],
     queue: ['otelcol_exporter_queue_size', 'otelcol_exporter_queue_capacity'],
   },
+  connector: { main: 'otelcol_connector_produced_items', incoming: 'otelcol_connector_consumed_items', trouble: [] },
 };
 
 function isOf(series, kind, id) {
@@ -158,7 +159,9 @@ export class PipelineView {
     this.select(this.selected);
   }
 
-  buildCard(kind, id, pipeline) {
+  buildCard(role, id, pipeline) {
+    // A connector is an exporter of some pipelines and a receiver of others.
+    const kind = `connector ${id}` in this.state.components ? 'connector' : role;
     const card = {
       kind, id, pipeline,
       rate: element('span', { class: 'rate' }), status: element('span', { class: 'status' }), facts: element('span', { class: 'dim facts' }),
