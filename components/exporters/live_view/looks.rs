@@ -199,7 +199,7 @@ mod tests {
             (
                 "component=relabel",
                 400,
-                "\"relabel\" is not a component: write receiver/ID, processor/ID or exporter/ID, such as processor/relabel",
+                "\"relabel\" is not a component: write receiver/ID, processor/ID, connector/ID or exporter/ID, such as processor/relabel",
             ),
             (
                 "component=exporter/otlp/a&timeout=5",
