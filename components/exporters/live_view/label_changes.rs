@@ -73,21 +73,21 @@ struct Dropped {
 
 /// The output of a receiver, or of a processor in a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Place {
+struct StageOutput {
     pipeline: Option<String>,
     id: String,
 }
 
-/// The processes that were seen, by place and PID.
+/// The processes that were seen, by output and PID.
 #[derive(Default)]
-struct Sightings {
-    seen: HashMap<Place, BTreeMap<i64, Sighting>>,
+struct SeenProcesses {
+    seen: HashMap<StageOutput, BTreeMap<i64, SeenProcess>>,
     ambiguous: HashSet<i64>,
     bytes: usize,
     omitted: HashSet<i64>,
 }
 
-struct Sighting {
+struct SeenProcess {
     resource: SharedResource,
     first: Instant,
 }
@@ -100,16 +100,16 @@ pub(super) async fn answer(
     let wait = parameters.duration("timeout", DEFAULT_TIMEOUT, MAX_TIMEOUT)?;
     let look = service.taps.look(|point| point.side == Side::Output)?;
     let deadline = Instant::now() + wait;
-    let mut sightings = Sightings::default();
+    let mut seen_processes = SeenProcesses::default();
     while let Ok(passed) = timeout_at(deadline, look.next()).await {
-        sightings.add(&passed, Instant::now());
+        seen_processes.add(&passed, Instant::now());
     }
     let missed = look.missed();
     drop(look);
     let mut text = Excerpt::new(MAX_TEXT);
     let mut answer = Answer {
         missed,
-        ambiguous: sightings.ambiguous.len(),
+        ambiguous: seen_processes.ambiguous.len(),
         dropped: (service.drops.reasons().iter())
             .map(|reason| dropped(reason, &mut text))
             .collect(),
@@ -119,9 +119,9 @@ pub(super) async fn answer(
     let settled = Instant::now().checked_sub(SETTLING_TIME);
     let settled = settled.filter(|_| missed == 0);
     for pipeline in &service.info.get().pipelines {
-        sightings.follow(pipeline, settled, &mut text, &mut answer);
+        seen_processes.follow(pipeline, settled, &mut text, &mut answer);
     }
-    answer.omitted += sightings.omitted.len();
+    answer.omitted += seen_processes.omitted.len();
     Ok(Reply::json(&answer))
 }
 
@@ -137,7 +137,7 @@ fn dropped(reason: &DropReason, text: &mut Excerpt) -> Dropped {
     }
 }
 
-impl Place {
+impl StageOutput {
     fn of_receiver(id: &str) -> Self {
         Self {
             pipeline: None,
@@ -153,14 +153,14 @@ impl Place {
     }
 }
 
-impl Sightings {
+impl SeenProcesses {
     fn add(&mut self, passed: &Passed, now: Instant) {
         let point = &passed.point;
-        let place = Place {
+        let output = StageOutput {
             pipeline: point.pipeline.clone(),
             id: point.id.clone(),
         };
-        let seen = self.seen.entry(place).or_default();
+        let seen = self.seen.entry(output).or_default();
         let mut in_batch: HashMap<i64, SharedResource> = HashMap::new();
         for resource in passed.batch.profiles.resources() {
             let Some(pid) = pid(&resource.attributes) else {
@@ -196,7 +196,7 @@ impl Sightings {
             }
             self.bytes += bytes;
             let first = now;
-            seen.insert(pid, Sighting { resource, first });
+            seen.insert(pid, SeenProcess { resource, first });
         }
     }
 
@@ -210,10 +210,10 @@ impl Sightings {
         answer: &mut Answer,
     ) {
         for receiver in &pipeline.receivers {
-            let Some(received) = self.seen.get(&Place::of_receiver(receiver)) else {
+            let Some(received) = self.seen.get(&StageOutput::of_receiver(receiver)) else {
                 continue;
             };
-            for (&pid, sighting) in received {
+            for (&pid, process) in received {
                 if self.ambiguous.contains(&pid) || self.omitted.contains(&pid) {
                     continue;
                 }
@@ -222,12 +222,12 @@ impl Sightings {
                     continue;
                 }
                 let (changes, not_passed_on_by) =
-                    self.changes(pipeline, pid, sighting, settled, text);
+                    self.changes(pipeline, pid, process, settled, text);
                 answer.processes.push(ProcessLabels {
                     pid,
                     pipeline: pipeline.id.clone(),
                     receiver: receiver.clone(),
-                    received: text.attributes(&sighting.resource.attributes),
+                    received: text.attributes(&process.resource.attributes),
                     changes,
                     not_passed_on_by,
                 });
@@ -239,22 +239,22 @@ impl Sightings {
         &self,
         pipeline: &PipelineInfo,
         pid: i64,
-        received: &Sighting,
+        received: &SeenProcess,
         settled: Option<Instant>,
         text: &mut Excerpt,
     ) -> (Vec<Change>, Option<String>) {
         let (mut changes, mut last) = (Vec::new(), received);
         // `None` where the process was not seen.
         let behind = pipeline.processors.iter().map(|id| {
-            let place = Place::of_processor(&pipeline.id, id);
-            (id, self.seen.get(&place).and_then(|seen| seen.get(&pid)))
+            let output = StageOutput::of_processor(&pipeline.id, id);
+            (id, self.seen.get(&output).and_then(|seen| seen.get(&pid)))
         });
         let behind: Vec<_> = behind.collect();
-        for (position, (id, sighting)) in behind.iter().enumerate() {
-            if let Some(sighting) = sighting {
-                let attributes = |it: &Sighting| it.resource.attributes.clone();
-                changes.extend(change(id, &attributes(last), &attributes(sighting), text));
-                last = sighting;
+        for (position, (id, process)) in behind.iter().enumerate() {
+            if let Some(process) = process {
+                let attributes = |it: &SeenProcess| it.resource.attributes.clone();
+                changes.extend(change(id, &attributes(last), &attributes(process), text));
+                last = process;
             } else if behind[position..].iter().all(|(_, it)| it.is_none()) {
                 let is_settled = settled.is_some_and(|settled| last.first <= settled);
                 return (changes, is_settled.then(|| (*id).clone()));
