@@ -87,7 +87,7 @@ fn compile(profile: Profile) -> Result<BpfProgram, SeccompError> {
 }
 
 /// System calls with some arguments only.
-fn conditional() -> Result<[(c_long, Vec<SeccompRule>); 9], BackendError> {
+fn conditional() -> Result<[(c_long, Vec<SeccompRule>); 10], BackendError> {
     let bits = |number: libc::c_int| u64::from(number.unsigned_abs());
     let executable = bits(libc::PROT_EXEC);
     let writable = bits(libc::PROT_WRITE);
@@ -161,6 +161,11 @@ fn conditional() -> Result<[(c_long, Vec<SeccompRule>); 9], BackendError> {
                 one(0, Dword, Eq, bits(libc::PR_CAPBSET_READ))?,
                 one(0, Dword, Eq, PR_GET_AUXV)?,
             ],
+        ),
+        // How musl aborts.
+        (
+            libc::SYS_tkill,
+            vec![one(1, Dword, Eq, bits(libc::SIGABRT))?],
         ),
         // Signals and limits of this process.
         (libc::SYS_tgkill, vec![one(0, Dword, Eq, this)?]),
