@@ -147,8 +147,8 @@ fn conditional() -> Result<[(c_long, Vec<SeccompRule>); 10], BackendError> {
         (
             libc::SYS_ioctl,
             vec![rule(vec![
-                SeccompCondition::new(1, Dword, Ne, libc::TIOCSTI)?,
-                SeccompCondition::new(1, Dword, Ne, libc::TIOCLINUX)?,
+                SeccompCondition::new(1, Dword, Ne, TIOCSTI)?,
+                SeccompCondition::new(1, Dword, Ne, TIOCLINUX)?,
             ])?],
         ),
         // Names of threads and, by the C library, of memory; features of the processor.
@@ -176,6 +176,10 @@ fn conditional() -> Result<[(c_long, Vec<SeccompRule>); 10], BackendError> {
         ),
     ])
 }
+
+/// From `asm-generic/ioctls.h`; their type differs between C libraries.
+const TIOCSTI: u64 = 0x5412;
+const TIOCLINUX: u64 = 0x541c;
 
 /// From `linux/prctl.h`, missing from the C library's bindings.
 const PR_GET_AUXV: u64 = 0x4155_5856;
