@@ -195,9 +195,10 @@ impl Calls {
             verdict.outside
         );
         let share = all / self.ways;
+        // Thirty samples deviate by six; among hundreds of ways, some have half of their share by chance.
         for (way, &count) in &verdict.by_way {
             assert!(
-                count * 2 > share && count < share * 2,
+                count * 3 > share && count < share * 2,
                 "{what}: {way} has {count}, not {share}"
             );
         }

@@ -79,7 +79,10 @@ impl Workshop {
             return Some(output);
         }
         let cached = cached(name, command);
-        if fs::copy(&cached, &output).is_ok() {
+        // Not by this process: children that other threads fork meanwhile would hold the file open for writing, and the
+        // kernel runs no such file.
+        let copy = Command::new("cp").args([&cached, &output]).output();
+        if copy.is_ok_and(|copy| copy.status.success()) {
             return Some(output);
         }
         let mut building = Command::new(compiler);
