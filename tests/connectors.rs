@@ -3,8 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,7 +18,7 @@ use profcol_engine::{Document, Graph, Service};
 use profcol_net::grpc::{Code, Status};
 use profcol_profile::{KeyValue, Profiles};
 use profcol_test_harness::backend::{Destination, Mode, wait_until};
-use profcol_test_harness::rig::{RELOADED, Rig};
+use profcol_test_harness::rig::Rig;
 use profcol_test_harness::support::{file, path, run};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -100,31 +99,14 @@ service:
         )
     };
     let rig = Rig::start(&version(0));
-    let (has_ended, sent) = (AtomicBool::new(false), AtomicUsize::new(0));
-    thread::scope(|scope| {
-        for _ in 0..3 {
-            let client = rig.client();
-            let (has_ended, sent) = (&has_ended, &sent);
-            scope.spawn(move || {
-                while !has_ended.load(Ordering::Relaxed) {
-                    let profiles = profiles(5);
-                    while let Err(refusal) = client.send(&profiles) {
-                        let message = refusal.message;
-                        assert!(message.contains("a reload has disconnected"), "{message}");
-                    }
-                    sent.fetch_add(5, Ordering::Relaxed);
-                }
-            });
+    let sent = 5 * rig.reload_under_load(30, version, |client| {
+        let profiles = profiles(5);
+        while let Err(refusal) = client.send(&profiles) {
+            let message = refusal.message;
+            assert!(message.contains("a reload has disconnected"), "{message}");
         }
-        for number in 1..=30 {
-            rig.write(&number.to_string(), &version(number));
-            rig.signal("-HUP");
-            rig.wait_for(RELOADED, number);
-        }
-        has_ended.store(true, Ordering::Relaxed);
     });
     let output = rig.stop();
-    let sent = sent.into_inner();
     assert!(sent > 0 && changing.samples() > 0);
     assert_eq!(kept.samples(), sent, "{output}");
     assert!(output.contains("connector forward"), "{output}");

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::fs;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -73,28 +72,11 @@ fn a_hundred_reloads_under_load_lose_and_double_nothing() {
         config(&exporters, "")
     };
     let rig = Rig::start(&version(0));
-    let (has_ended, sent) = (AtomicBool::new(false), AtomicUsize::new(0));
-    thread::scope(|scope| {
-        for _ in 0..3 {
-            let client = rig.client();
-            let (has_ended, sent) = (&has_ended, &sent);
-            scope.spawn(move || {
-                while !has_ended.load(Ordering::Relaxed) {
-                    client.send(&profiles(5)).unwrap();
-                    sent.fetch_add(5, Ordering::Relaxed);
-                    thread::sleep(Duration::from_millis(2));
-                }
-            });
-        }
-        for number in 1..=100 {
-            rig.write(&number.to_string(), &version(number));
-            rig.signal("-HUP");
-            rig.wait_for(RELOADED, number);
-        }
-        has_ended.store(true, Ordering::Relaxed);
+    let sent = 5 * rig.reload_under_load(100, version, |client| {
+        client.send(&profiles(5)).unwrap();
+        thread::sleep(Duration::from_millis(2));
     });
     let output = rig.stop();
-    let sent = sent.into_inner();
     assert!(sent > 0);
     assert_eq!(
         (kept.samples(), changing.samples()),

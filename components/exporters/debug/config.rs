@@ -66,12 +66,6 @@ impl Config for DebugConfig {
 }
 
 impl DebugConfig {
-    /// The files among `output_paths`.
-    pub(super) fn files(&self) -> impl Iterator<Item = &String> {
-        let paths = self.output_paths.iter();
-        paths.filter(|path| !matches!(path.as_str(), "stdout" | "stderr"))
-    }
-
     pub(super) fn delivery(&self) -> Delivery {
         let queue = (*self.sending_queue).clone();
         Delivery {

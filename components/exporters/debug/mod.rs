@@ -40,17 +40,15 @@ impl Factory for Debug {
     type Component = dyn Exporter;
 
     fn capabilities(config: &DebugConfig) -> Capabilities {
-        match config.files().next() {
+        match files::of_outputs(&config.output_paths).next() {
             Some(_) => Capabilities::DAC_OVERRIDE,
             None => Capabilities::NONE,
         }
     }
 
     fn writes(config: &DebugConfig) -> Vec<PathBuf> {
-        config
-            .files()
-            .map(|path| files::directory_of(path))
-            .collect()
+        let paths = files::of_outputs(&config.output_paths);
+        paths.map(files::directory_of).collect()
     }
 
     fn build(

@@ -21,9 +21,14 @@ pub struct MappedFile {
 /// Each file once, ordered by address. An error if the process is gone or belongs to another user.
 pub fn mapped_code(proc: &Path, pid: u32) -> io::Result<Vec<MappedFile>> {
     let mut text = Vec::new();
-    let file = File::open(proc.join(pid.to_string()).join("maps"))?;
-    file.take(MAX_BYTES).read_to_end(&mut text)?;
+    mappings(proc, pid)?.read_to_end(&mut text)?;
     Ok(parse(&String::from_utf8_lossy(&text)))
+}
+
+/// The list of all mappings, in the kernel's text.
+pub(crate) fn mappings(proc: &Path, pid: u32) -> io::Result<impl Read> {
+    let file = File::open(proc.join(pid.to_string()).join("maps"))?;
+    Ok(file.take(MAX_BYTES))
 }
 
 impl MappedFile {

@@ -2,13 +2,13 @@
 //! known name.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Size limit of the list of mappings: enough for forty thousand.
-const MAX_MAPS_BYTES: u64 = 4 << 20;
+use crate::mapped::mappings;
+
 const MAX_PAYLOAD_BYTES: u32 = 64 << 10;
 const VERSION: u32 = 2;
 /// The process may be writing it just now.
@@ -37,12 +37,10 @@ struct Header {
 
 /// The encoded context; `None` if the process publishes none.
 pub fn process_context(proc: &Path, pid: u32) -> Result<Option<Vec<u8>>, ContextError> {
-    let process = proc.join(pid.to_string());
-    let maps = File::open(process.join("maps"))?.take(MAX_MAPS_BYTES);
-    let Some(address) = find(BufReader::new(maps))? else {
+    let Some(address) = find(BufReader::new(mappings(proc, pid)?))? else {
         return Ok(None);
     };
-    let memory = File::open(process.join("mem"))?;
+    let memory = File::open(proc.join(pid.to_string()).join("mem"))?;
     for _ in 0..ATTEMPTS {
         let header = Header::read(&memory, address)?;
         if header.published_at == 0 {

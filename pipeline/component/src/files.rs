@@ -40,6 +40,12 @@ pub fn directory_of(path: &str) -> PathBuf {
     }
 }
 
+/// The file paths among outputs: all but `stdout` and `stderr`.
+pub fn of_outputs(outputs: &[String]) -> impl Iterator<Item = &str> {
+    let outputs = outputs.iter().map(String::as_str);
+    outputs.filter(|output| !matches!(*output, "stdout" | "stderr"))
+}
+
 /// The directory in which a listener on `endpoint` creates its Unix socket.
 pub fn socket_directory(endpoint: &str) -> Option<PathBuf> {
     let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);

@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 
 use tempfile::TempDir;
 
@@ -70,6 +72,35 @@ impl Rig {
         wait_until(&format!("{text:?} in the log"), || {
             self.count(text) >= times
         });
+    }
+
+    /// Replaces the configuration this many times while three clients keep sending. Returns how often they sent.
+    pub fn reload_under_load(
+        &self,
+        times: usize,
+        config: impl Fn(usize) -> String,
+        send: impl Fn(&Client) + Sync,
+    ) -> usize {
+        let (has_ended, sent) = (AtomicBool::new(false), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                let client = self.client();
+                let (has_ended, sent, send) = (&has_ended, &sent, &send);
+                scope.spawn(move || {
+                    while !has_ended.load(Ordering::Relaxed) {
+                        send(&client);
+                        sent.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            for number in 1..=times {
+                self.write(&number.to_string(), &config(number));
+                self.signal("-HUP");
+                self.wait_for(RELOADED, number);
+            }
+            has_ended.store(true, Ordering::Relaxed);
+        });
+        sent.into_inner()
     }
 
     pub fn client(&self) -> Client {

@@ -96,7 +96,7 @@ impl Connector for Pass {
     }
 }
 
-/// Both ways lead to a fan-out of two exporters, one of which refuses the first copy.
+/// Two paths lead to a fan-out of two exporters. The second exporter refuses the first copy.
 #[tokio::test]
 async fn copies_of_a_batch_on_two_ways_to_a_connector_are_both_delivered() {
     let busy = Sink::refusing([Refusal::retry("busy")]);

@@ -410,16 +410,21 @@ fn live(samples: usize) -> (Batch, Outcomes) {
     (Batch { source, ..batch }, outcomes)
 }
 
+/// A slow exporter, and a queue with room for two batches.
+fn with_two_places(block_on_overflow: bool) -> Fixture {
+    let delivery = queued(|queue| {
+        queue.queue_size = 2;
+        queue.num_consumers = 1;
+        queue.block_on_overflow = block_on_overflow;
+    });
+    let slow = Sink::default().taking(Duration::from_secs(1));
+    Fixture::new(slow.with_delivery(delivery))
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_drops_and_counts_live_batches() {
     for block_on_overflow in [false, true] {
-        let delivery = queued(|queue| {
-            queue.queue_size = 2;
-            queue.num_consumers = 1;
-            queue.block_on_overflow = block_on_overflow;
-        });
-        let slow = Sink::default().taking(Duration::from_secs(1));
-        let rig = Fixture::new(slow.with_delivery(delivery));
+        let rig = with_two_places(block_on_overflow);
         let began = Instant::now();
         for _ in 0..2 {
             rig.sender.consume(live(1).0).await.unwrap();
@@ -455,13 +460,7 @@ fn with_alternative(samples: usize) -> (Batch, Outcomes) {
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_refuses_live_batches_that_have_an_alternative() {
     for block_on_overflow in [false, true] {
-        let delivery = queued(|queue| {
-            queue.queue_size = 2;
-            queue.num_consumers = 1;
-            queue.block_on_overflow = block_on_overflow;
-        });
-        let slow = Sink::default().taking(Duration::from_secs(1));
-        let rig = Fixture::new(slow.with_delivery(delivery));
+        let rig = with_two_places(block_on_overflow);
         let began = Instant::now();
         for _ in 0..2 {
             rig.sender.consume(with_alternative(1).0).await.unwrap();

@@ -219,9 +219,8 @@ impl Default for PrometheusReader {
 impl LogSettings {
     /// The directories of the log files.
     pub(crate) fn directories(&self) -> Vec<PathBuf> {
-        let paths = self.output_paths.iter();
-        let log_files = paths.filter(|path| !matches!(path.as_str(), "stdout" | "stderr"));
-        log_files.map(|path| files::directory_of(path)).collect()
+        let log_files = files::of_outputs(&self.output_paths);
+        log_files.map(files::directory_of).collect()
     }
 }
 
