@@ -15,6 +15,7 @@ pub fn run(workspace: &Workspace) -> Result<()> {
             .cargo(&[
                 "test",
                 "--quiet",
+                "--workspace",
                 "--test",
                 "generated",
                 "--test",

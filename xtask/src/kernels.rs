@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::report::Report;
 use crate::workspace::Workspace;
-use crate::{cross, process};
+use crate::{cross, process, test};
 
 /// The virtual machines of one architecture, and their requirements.
 struct Machines {
@@ -84,8 +84,6 @@ const AARCH64: Machines = Machines {
     ],
 };
 
-const TESTS: [&str; 5] = ["test", "--test", "kernels", "--", "--ignored"];
-
 /// The tests of `--quick`: the oldest and the newest kernel.
 const QUICK_TESTS: [&str; 3] = ["--exact", "samples_on_linux_5_10", "samples_on_linux_6_12"];
 
@@ -118,7 +116,7 @@ fn tests(workspace: &Workspace, report: &mut Report) -> Option<Command> {
     let folder = folder(workspace);
     let is_there = X86_64.get(&folder, report);
     is_there.then(|| {
-        let mut tests = workspace.cargo(&TESTS);
+        let mut tests = test::ignored(workspace, "kernels");
         tests.env("PROFCOL_KERNELS", &folder);
         tests
     })

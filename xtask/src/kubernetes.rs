@@ -9,9 +9,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::process;
 use crate::report::Report;
 use crate::workspace::Workspace;
+use crate::{process, test};
 
 const VERSION: &str = "34.4";
 
@@ -50,19 +50,9 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
         }
     }
     let server = build(&workspace.target.join("peers"))?;
-    let arguments = [
-        "test",
-        "-p",
-        "profcol",
-        "--test",
-        "kubernetes",
-        "--",
-        "--ignored",
-        "--nocapture",
-    ];
     process::run(
-        workspace
-            .cargo(&arguments)
+        test::ignored(workspace, "kubernetes")
+            .arg("--nocapture")
             .env("PROFCOL_KUBE_APISERVER", server),
     )
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use crate::report::Report;
 use crate::workspace::Workspace;
-use crate::{kernels, process};
+use crate::{kernels, process, test};
 
 const WHAT: &str = "the test under a real systemd";
 
@@ -21,16 +21,8 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let Some(system) = system(workspace, report)? else {
         return Ok(());
     };
-    let arguments = [
-        "test",
-        "--test",
-        "systemd",
-        "--",
-        "--ignored",
-        "--nocapture",
-    ];
-    let mut test = workspace.cargo(&arguments);
-    process::run(test.env("PROFCOL_SYSTEMD", system))
+    let mut test = test::ignored(workspace, "systemd");
+    process::run(test.arg("--nocapture").env("PROFCOL_SYSTEMD", system))
 }
 
 /// The archive of a system with systemd; `None` if it cannot be built, which is reported.

@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 
 use anyhow::{Result, anyhow};
@@ -66,6 +67,12 @@ pub fn quick(workspace: &Workspace) -> Result<()> {
         process::run(&mut workspace.cargo(arguments))?;
     }
     Ok(())
+}
+
+/// The ignored tests of one target in `tests/`, for the command that prepares them. They are built as part of the workspace, like
+/// all other tests: alone the libraries would have fewer features, and cargo would build them again.
+pub fn ignored(workspace: &Workspace, target: &str) -> Command {
+    workspace.cargo(&["test", "--workspace", "--test", target, "--", "--ignored"])
 }
 
 /// The tests that take many minutes, in release mode.

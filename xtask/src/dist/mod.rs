@@ -22,7 +22,7 @@ use anyhow::{Context, Result, bail};
 use self::files::Files;
 use crate::report::Report;
 use crate::workspace::Workspace;
-use crate::{process, systemd};
+use crate::{process, systemd, test};
 
 const PACKAGE: &str = "profcol";
 
@@ -163,17 +163,9 @@ fn test(workspace: &Workspace, report: &mut Report, folder: &Path) -> Result<()>
     let Some(system) = systemd::system(workspace, report)? else {
         return Ok(());
     };
-    let arguments = [
-        "test",
-        "--test",
-        "packages",
-        "--",
-        "--ignored",
-        "--nocapture",
-    ];
     process::run(
-        workspace
-            .cargo(&arguments)
+        test::ignored(workspace, "packages")
+            .arg("--nocapture")
             .env("PROFCOL_SYSTEMD", system)
             .env("PROFCOL_PACKAGES", folder),
     )

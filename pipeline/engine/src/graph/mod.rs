@@ -5,8 +5,8 @@
 //! one.
 
 mod check;
+mod connector_node;
 mod fan_out;
-mod junction;
 pub(crate) mod link;
 mod pipeline;
 #[cfg(test)]
@@ -27,9 +27,9 @@ use profcol_storage::Storage;
 use serde_json::Value;
 
 pub use self::check::ComponentChecks;
+pub(crate) use self::connector_node::ConnectorNode;
 use self::fan_out::Branch;
 pub(crate) use self::fan_out::FanOut;
-pub(crate) use self::junction::Junction;
 use self::link::{Calls, Target};
 pub use self::pipeline::ProcessorBalance;
 pub(crate) use self::pipeline::Stage;
@@ -41,7 +41,7 @@ pub struct Graph {
     pub(crate) document: Document,
     pub(crate) extensions: Vec<Named<Arc<dyn Extension>>>,
     pub(crate) exporters: Vec<Named<Arc<Sender>>>,
-    pub(crate) connectors: Vec<Joint>,
+    pub(crate) connectors: Vec<PlacedConnector>,
     pub(crate) pipelines: Vec<Route>,
     pub(crate) receivers: Vec<Feed>,
     pub(crate) context: GraphContext,
@@ -69,8 +69,8 @@ pub(crate) struct Route {
 }
 
 /// A connector and the pipelines that it feeds.
-pub(crate) struct Joint {
-    pub(crate) connector: Named<Arc<Junction>>,
+pub(crate) struct PlacedConnector {
+    pub(crate) connector: Named<Arc<ConnectorNode>>,
     pipelines: Arc<[PipelineId]>,
     /// That of the deepest pipeline before it.
     pub(crate) depth: usize,
@@ -160,9 +160,9 @@ impl Graph {
     pub(crate) fn connect(&self) {
         let mut entrances = HashMap::new();
         for depth in self.depths_from_the_end() {
-            for joint in self.connectors.iter().filter(|it| it.depth == depth) {
-                let fan_out = joint.connector.component.fan_out();
-                fan_out.set(entrances_of(&joint.pipelines, &entrances));
+            for placed in self.connectors.iter().filter(|it| it.depth == depth) {
+                let fan_out = placed.connector.component.fan_out();
+                fan_out.set(entrances_of(&placed.pipelines, &entrances));
             }
             for route in self.pipelines.iter().filter(|it| it.depth == depth) {
                 entrances.insert(&route.id, self.connect_route(route));
@@ -202,10 +202,10 @@ impl Graph {
             let id = id.to_string();
             let exporter = self.exporters.iter().find(|named| named.id == id);
             let connector = || {
-                let mut joints = self.connectors.iter();
-                let joint = joints.find(|joint| joint.connector.id == id)?;
-                let inlet = joint.connector.component.inlet(&route.id);
-                Some(Target::new(inlet, &joint.connector.calls))
+                let mut connectors = self.connectors.iter();
+                let placed = connectors.find(|placed| placed.connector.id == id)?;
+                let input = placed.connector.component.input(&route.id);
+                Some(Target::new(input, &placed.connector.calls))
             };
             Some(Branch {
                 target: exporter.map(Named::target).or_else(connector)?,
@@ -229,7 +229,7 @@ impl Graph {
         self.extensions.retain(|named| runs(&named.instance));
         self.exporters.retain(|named| runs(&named.instance));
         self.connectors
-            .retain(|joint| runs(&joint.connector.instance));
+            .retain(|placed| runs(&placed.connector.instance));
         self.receivers.retain(|feed| runs(&feed.receiver.instance));
         for route in &mut self.pipelines {
             route.stages.retain(|named| runs(&named.instance));
@@ -242,7 +242,7 @@ impl Graph {
         let extensions = self.extensions.iter().map(|named| named.instance);
         extensions
             .chain(self.exporters.iter().map(|named| named.instance))
-            .chain((self.connectors.iter()).map(|joint| joint.connector.instance))
+            .chain((self.connectors.iter()).map(|placed| placed.connector.instance))
             .chain(stages.map(|named| named.instance))
             .chain(self.receivers.iter().map(|feed| feed.receiver.instance))
             .collect()
@@ -344,10 +344,10 @@ impl<'a> Builder<'a> {
     }
 
     /// A connector that feeds other pipelines than before is replaced.
-    fn connectors(&self) -> Result<Vec<Joint>, BuildFailure> {
+    fn connectors(&self) -> Result<Vec<PlacedConnector>, BuildFailure> {
         let meter = &self.context.telemetry.meter;
         let depths = self.document.depths();
-        let mut joints = Vec::new();
+        let mut connectors = Vec::new();
         for declared in &self.document.connectors {
             let pipelines = self.document.service.pipelines.iter();
             let before = pipelines.filter(|it| it.exporters.contains(&declared.id));
@@ -360,33 +360,33 @@ impl<'a> Builder<'a> {
             let id = declared.id.to_string();
             let running = self.previous.and_then(|graph| {
                 let mut running = graph.connectors.iter();
-                running.find(|joint| joint.connector.id == id)
+                running.find(|placed| placed.connector.id == id)
             });
-            let kept = running.filter(|joint| {
-                joint.pipelines == pipelines && self.is_unchanged(declared, &joint.connector)
+            let kept = running.filter(|placed| {
+                placed.pipelines == pipelines && self.is_unchanged(declared, &placed.connector)
             });
             let connector = match kept {
-                Some(joint) => joint.connector.clone(),
+                Some(placed) => placed.connector.clone(),
                 None => {
                     // It remembers who has accepted a batch.
                     let fan_out = match running {
-                        Some(joint) => joint.connector.component.fan_out(),
+                        Some(placed) => placed.connector.component.fan_out(),
                         None => {
                             let tap = self.output_tap(Kind::Connector, &id);
                             FanOut::new(&format!("connector {id}"), meter, Some(tap))
                         }
                     };
                     let named = self.build(Kind::Connector, declared, &fed)?;
-                    named.map(|built| Junction::new(Arc::from(built), &id, meter, fan_out))
+                    named.map(|built| ConnectorNode::new(Arc::from(built), &id, meter, fan_out))
                 }
             };
-            joints.push(Joint {
+            connectors.push(PlacedConnector {
                 connector,
                 pipelines,
                 depth: *depth,
             });
         }
-        Ok(joints)
+        Ok(connectors)
     }
 
     fn pipelines(&self) -> Result<Vec<Route>, BuildFailure> {

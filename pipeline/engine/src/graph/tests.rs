@@ -107,8 +107,8 @@ async fn copies_of_a_batch_on_two_ways_to_a_connector_are_both_delivered() {
         name: end.to_string().into(),
         target: Target::new(exit, &Calls::default()),
     }]);
-    let junction = Junction::new(Arc::new(Pass(end)), "pass", &Meter::default(), fan_out);
-    let way = |id: &str| junction.inlet(&id.parse().unwrap());
+    let node = ConnectorNode::new(Arc::new(Pass(end)), "pass", &Meter::default(), fan_out);
+    let way = |id: &str| node.input(&id.parse().unwrap());
     let (first, second) = (way("profiles/1"), way("profiles/2"));
     let batch = batch(3).with_id(BatchId::unique());
     assert!(first.consume(batch.clone()).await.is_err());

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use super::ComponentTasks;
 use super::ledger::Ledger;
 use crate::graph::link::Calls;
-use crate::graph::{Graph, Junction, Named, Stage};
+use crate::graph::{ConnectorNode, Graph, Named, Stage};
 use crate::sender::{Closing, DropReason, Sender};
 use crate::tasks::TaskFailure;
 
@@ -50,7 +50,7 @@ struct Layer {
     /// Calls to the fan-outs of pipelines.
     exits: Vec<Calls>,
     /// Those after these pipelines, and none that is deeper.
-    connectors: Vec<(Named<Arc<Junction>>, ComponentTasks)>,
+    connectors: Vec<(Named<Arc<ConnectorNode>>, ComponentTasks)>,
 }
 
 // === impl Schedule ===
@@ -111,10 +111,10 @@ impl Leaving {
                 layer.exits.push(route.exit_calls.clone());
             }
         }
-        for joint in &graph.connectors {
-            let named = &joint.connector;
+        for placed in &graph.connectors {
+            let named = &placed.connector;
             let tasks = take(&named.instance).map(|tasks| (named.clone(), tasks));
-            let layer = leaving.layers.entry(joint.depth).or_default();
+            let layer = leaving.layers.entry(placed.depth).or_default();
             layer.connectors.extend(tasks);
         }
         for named in &graph.exporters {

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use profcol_component::{InstanceId, ReceiverTotals};
 
 use super::balance::{Balance, ReceiverBalance};
-use crate::graph::{Junction, Stage};
+use crate::graph::{ConnectorNode, Stage};
 use crate::sender::{ExporterProgress, Sender};
 
 /// Cheap to clone.
@@ -18,7 +18,7 @@ pub(super) struct Ledger(Arc<Mutex<Entries>>);
 struct Entries {
     receivers: BTreeMap<InstanceId, (String, Arc<ReceiverTotals>)>,
     processors: BTreeMap<InstanceId, (String, Arc<Stage>)>,
-    connectors: BTreeMap<InstanceId, (String, Arc<Junction>)>,
+    connectors: BTreeMap<InstanceId, (String, Arc<ConnectorNode>)>,
     exporters: BTreeMap<InstanceId, Arc<Sender>>,
     /// Of components that have ended; one entry per id.
     ended: Balance,
@@ -35,8 +35,13 @@ impl Ledger {
         self.0.lock().processors.insert(instance, entry);
     }
 
-    pub(super) fn add_connector(&self, instance: InstanceId, label: &str, junction: Arc<Junction>) {
-        let entry = (label.to_owned(), junction);
+    pub(super) fn add_connector(
+        &self,
+        instance: InstanceId,
+        label: &str,
+        node: Arc<ConnectorNode>,
+    ) {
+        let entry = (label.to_owned(), node);
         self.0.lock().connectors.insert(instance, entry);
     }
 
@@ -55,8 +60,8 @@ impl Ledger {
         if let Some((label, stage)) = entries.processors.remove(&instance) {
             entries.ended.add_processor(stage.balance(&label));
         }
-        if let Some((label, junction)) = entries.connectors.remove(&instance) {
-            entries.ended.add_processor(junction.balance(&label));
+        if let Some((label, node)) = entries.connectors.remove(&instance) {
+            entries.ended.add_processor(node.balance(&label));
         }
         if let Some(sender) = entries.exporters.remove(&instance) {
             entries.ended.add_exporter(sender.balance());

@@ -32,7 +32,7 @@ use self::ledger::Ledger;
 pub use self::progress::{Progress, ProgressReader};
 pub use self::reload::{ReloadFailure, Reloaded};
 use self::running::Running;
-use crate::graph::{Feed, Graph, Junction, Named, Stage};
+use crate::graph::{ConnectorNode, Feed, Graph, Named, Stage};
 use crate::sender::{DropReason, Sender};
 use crate::tasks::TaskFailure;
 
@@ -219,11 +219,14 @@ impl Service {
         }
     }
 
-    async fn start_connector(&mut self, named: &Named<Arc<Junction>>) -> Result<(), StartFailure> {
-        let junction = Arc::clone(&named.component);
-        let connector = junction.connector();
+    async fn start_connector(
+        &mut self,
+        named: &Named<Arc<ConnectorNode>>,
+    ) -> Result<(), StartFailure> {
+        let node = Arc::clone(&named.component);
+        let connector = node.connector();
         self.ledger
-            .add_connector(named.instance, &named.label, junction);
+            .add_connector(named.instance, &named.label, node);
         starting(named, connector.start().await)?;
         self.spawn(named, |stop| async move { connector.run(stop).await });
         Ok(())
@@ -254,7 +257,7 @@ impl Service {
 
 /// A component between receivers and exporters.
 enum Between {
-    Connector(Named<Arc<Junction>>),
+    Connector(Named<Arc<ConnectorNode>>),
     Processor(Named<Arc<Stage>>),
 }
 
@@ -263,8 +266,8 @@ enum Between {
 fn between(graph: &Graph, selects: impl Fn(InstanceId, bool) -> bool) -> Vec<Between> {
     let mut found = Vec::new();
     for depth in graph.depths_from_the_end() {
-        let joints = graph.connectors.iter().filter(|it| it.depth == depth);
-        for named in joints.map(|joint| &joint.connector) {
+        let connectors = graph.connectors.iter().filter(|it| it.depth == depth);
+        for named in connectors.map(|placed| &placed.connector) {
             if selects(named.instance, named.is_exclusive) {
                 found.push(Between::Connector(named.clone()));
             }

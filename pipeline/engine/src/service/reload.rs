@@ -343,7 +343,7 @@ fn statuses(graph: &Graph) -> Vec<LabelledStatus> {
     let stages = graph.pipelines.iter().flat_map(|route| &route.stages);
     (graph.extensions.iter().map(of))
         .chain(graph.exporters.iter().map(of))
-        .chain(graph.connectors.iter().map(|joint| of(&joint.connector)))
+        .chain(graph.connectors.iter().map(|placed| of(&placed.connector)))
         .chain(stages.map(of))
         .chain(graph.receivers.iter().map(|feed| of(&feed.receiver)))
         .collect()

@@ -15,29 +15,29 @@ use super::fan_out::{FanOut, Part};
 use super::pipeline::ProcessorBalance;
 
 /// Connects a connector to the pipelines that it feeds, and counts samples.
-pub(crate) struct Junction {
+pub(crate) struct ConnectorNode {
     connector: Arc<dyn Connector>,
     consumed: IntCounter,
-    next: Outlets,
+    next: ConnectorOutputs,
 }
 
 /// The way from a pipeline into a connector.
-pub(crate) struct Inlet {
+pub(crate) struct ConnectorInput {
     pipeline: String,
-    junction: Arc<Junction>,
+    node: Arc<ConnectorNode>,
 }
 
 /// The pipelines that a connector feeds.
-struct Outlets {
+struct ConnectorOutputs {
     id: String,
     meter: Meter,
     fan_out: Arc<FanOut>,
     produced: Mutex<BTreeMap<PipelineId, IntCounter>>,
 }
 
-// === impl Junction ===
+// === impl ConnectorNode ===
 
-impl Junction {
+impl ConnectorNode {
     /// `fan_out` leads to the pipelines, by id.
     pub(crate) fn new(
         connector: Arc<dyn Connector>,
@@ -53,7 +53,7 @@ impl Junction {
         Arc::new(Self {
             connector,
             consumed,
-            next: Outlets {
+            next: ConnectorOutputs {
                 id: id.to_owned(),
                 meter: meter.clone(),
                 fan_out,
@@ -71,10 +71,10 @@ impl Junction {
     }
 
     /// The entrance for batches of this pipeline.
-    pub(crate) fn inlet(self: &Arc<Self>, pipeline: &PipelineId) -> Arc<Inlet> {
-        Arc::new(Inlet {
+    pub(crate) fn input(self: &Arc<Self>, pipeline: &PipelineId) -> Arc<ConnectorInput> {
+        Arc::new(ConnectorInput {
             pipeline: pipeline.to_string(),
-            junction: Arc::clone(self),
+            node: Arc::clone(self),
         })
     }
 
@@ -88,20 +88,20 @@ impl Junction {
 }
 
 #[async_trait]
-impl Consumer for Inlet {
+impl Consumer for ConnectorInput {
     async fn consume(&self, mut batch: Batch) -> Answer {
         // Two ways may lead here: each copy is delivered, and resent as itself.
         batch.id = batch.id.map(|id| id.within(&self.pipeline));
-        let junction = &self.junction;
+        let node = &self.node;
         let samples = batch.profiles.sample_count() as u64;
-        junction.consumed.inc_by(samples);
-        junction.connector.process(batch, &junction.next).await
+        node.consumed.inc_by(samples);
+        node.connector.process(batch, &node.next).await
     }
 }
 
-// === impl Outlets ===
+// === impl ConnectorOutputs ===
 
-impl Outlets {
+impl ConnectorOutputs {
     fn produced(&self, pipeline: &PipelineId) -> IntCounter {
         let mut known = self.produced.lock();
         let counter = known.entry(pipeline.clone()).or_insert_with(|| {
@@ -121,7 +121,7 @@ impl Outlets {
 }
 
 #[async_trait]
-impl Pipelines for Outlets {
+impl Pipelines for ConnectorOutputs {
     async fn push_parts(&self, batch: Batch, parts: Vec<(PipelineId, Profiles)>) -> Answer {
         let mut samples = Vec::with_capacity(parts.len());
         let mut named = Vec::with_capacity(parts.len());
