@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use profcol_component::testkit::profiles;
-use profcol_test_harness::backend::{Destination, Mode};
+use profcol_test_harness::backend::{ClosedPort, Destination, Mode};
 use profcol_test_harness::rig::{REFUSED, RELOADED, Rig};
 use profcol_test_harness::support::{is_root, path, skip};
 use tempfile::TempDir;
@@ -88,6 +88,56 @@ fn a_hundred_reloads_under_load_lose_and_double_nothing() {
         "{output}"
     );
     assert_eq!(output.matches("Starting OTLP server").count(), 1);
+}
+
+#[test]
+fn a_listener_that_changes_refuses_no_connection() {
+    let destination = Destination::new(Mode::Take);
+    let free = ClosedPort::reserve();
+    let version = |number: usize| {
+        let limit = 4 + number % 2;
+        config(&[("otlp_grpc", to(&destination, ""))], "").replace(
+            "endpoint: 127.0.0.1:0",
+            &format!("endpoint: \"{}\", max_recv_msg_size_mib: {limit}", free.address),
+        )
+    };
+    let rig = Rig::start(&version(0));
+    let sent = 5 * rig.reload_under_load(20, version, |_| {
+        // A connection of its own each time.
+        rig.client().send(&profiles(5)).unwrap();
+    });
+    let output = rig.stop();
+    assert!(sent > 0);
+    assert_eq!(destination.samples(), sent, "{output}");
+    assert_eq!(output.matches("Starting OTLP server").count(), 21);
+}
+
+#[test]
+fn a_stored_queue_goes_on_in_the_next_instance() {
+    let destination = Destination::new(Mode::Take);
+    let nobody = ClosedPort::reserve();
+    let storage = tempfile::tempdir().unwrap();
+    let stored = |address| {
+        let exporter = format!(
+            "{{endpoint: \"{address}\", tls: {{insecure: true}}, sending_queue: {{storage: file_storage}}}}"
+        );
+        let directory = path(storage.path());
+        let service = "extensions: [file_storage]\n  reload: {drain_timeout: 1s}";
+        let config = config(&[("otlp_grpc", exporter)], service);
+        format!("extensions: {{file_storage: {{directory: \"{directory}\"}}}}\n{config}")
+    };
+    let rig = Rig::start(&stored(nobody.address));
+    let client = rig.client();
+    for _ in 0..10 {
+        client.send(&profiles(5)).unwrap();
+    }
+    rig.write("1", &stored(destination.address));
+    rig.signal("-HUP");
+    rig.wait_for(RELOADED, 1);
+    client.send(&profiles(7)).unwrap();
+    destination.wait_for_samples(57);
+    let output = rig.stop();
+    assert_eq!(destination.samples(), 57, "{output}");
 }
 
 #[test]

@@ -27,6 +27,7 @@ mod peers;
 mod process;
 mod report;
 mod siblings;
+mod soak;
 mod systemd;
 mod test;
 mod unsafe_code;
@@ -59,6 +60,7 @@ usage: cargo xtask <command>
   kernels    [--quick]   profile a program on other kernels under qemu (kept in target/kernels); with --quick on the
              oldest and the newest only, and not on aarch64
   systemd    profile a host that a real systemd runs, as root (kept in target/systemd)
+  soak       [--minutes N]   run the release build under load, reloads and faults for two hours or N minutes
   helm       render the Helm chart and check it and the manifests against the schemas of Kubernetes, with tools it builds
              first (about ten minutes; kept in target/peers)
   kubernetes-test   run the tests with a real Kubernetes API server, which it builds first (about ten minutes; kept in target/peers)
@@ -119,6 +121,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ("kernels", ["--quick"]) => kernels::quick(&workspace, &mut report)?,
         ("nightly", []) => nightly::run(&workspace, &mut report)?,
         ("nightly", ["--list"]) => nightly::list(),
+        ("soak", options) => soak::run(&workspace, options)?,
         ("systemd", []) => systemd::run(&workspace, &mut report)?,
         ("helm", []) => helm::run(&workspace, &mut report)?,
         ("kubernetes-test", []) => kubernetes::run(&workspace, &mut report)?,

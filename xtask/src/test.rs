@@ -143,6 +143,7 @@ mod tests {
         ("needs the peers, see cargo xtask test", PEER_TESTS),
         ("cargo xtask kernels runs it", &["kernels"]),
         ("cargo xtask systemd runs it", &["systemd"]),
+        ("cargo xtask soak runs it", &["soak"]),
         ("cargo xtask kubernetes-test runs it", &["kubernetes"]),
         ("cargo xtask dist --test runs it", &["packages"]),
     ];

@@ -27,7 +27,7 @@ use profcol_component::{
 };
 use profcol_history::{Extent, Flush, History, Limits, Recent};
 use profcol_net::auth::ServerAuth;
-use profcol_net::{AllowedHosts, HttpServer, ServerError};
+use profcol_net::{AllowedHosts, HttpServer, ListeningSockets, ServerError};
 use tokio::sync::Notify;
 
 use self::api::Api;
@@ -49,6 +49,7 @@ pub struct LiveView {
     changed: Notify,
     write_fails: AtomicBool,
     /// Set between start and run.
+    sockets: ListeningSockets,
     server: Mutex<Option<HttpServer>>,
 }
 
@@ -119,6 +120,7 @@ impl Factory for LiveView {
             service: Arc::new(Service::new(context)),
             auth: auth.map(|auth| Arc::clone(&*auth)),
             telemetry: Telemetry::new(context, config.archive().is_some()),
+            sockets: context.shared.get(),
             server: Mutex::new(None),
         }))
     }
@@ -176,12 +178,12 @@ impl LiveView {
     /// If the default port is in use, another one is taken; a configured port is not replaced.
     fn bind(&self) -> Result<HttpServer, ServerError> {
         let mut settings = self.config.server();
-        match HttpServer::bind(&settings, self.auth.clone()) {
+        match HttpServer::bind(&settings, self.auth.clone(), &self.sockets) {
             Err(ServerError::Bind(error))
                 if settings.endpoint == DEFAULT_ENDPOINT && error.is_address_in_use() =>
             {
                 settings.endpoint = "127.0.0.1:0".to_owned();
-                let server = HttpServer::bind(&settings, self.auth.clone())?;
+                let server = HttpServer::bind(&settings, self.auth.clone(), &self.sockets)?;
                 tracing::warn!(
                     taken = DEFAULT_ENDPOINT,
                     endpoint = %server.local_addr(),

@@ -14,7 +14,7 @@ use profcol_net::compress::{self, Encoding, Level};
 use profcol_net::grpc::Status;
 use profcol_net::{
     GrpcRequest, GrpcServer, GrpcServerSettings, GrpcService, HttpRequest, HttpServer,
-    HttpServerSettings, HttpService, Message,
+    HttpServerSettings, HttpService, ListeningSockets, Message,
 };
 use profcol_profile::{CompressedWire, Profiles, Validation};
 use tokio::task::JoinSet;
@@ -73,7 +73,7 @@ pub(crate) fn grpc() -> GrpcBackend {
         include_metadata: true,
         ..GrpcServerSettings::default()
     };
-    let server = GrpcServer::bind(&settings, None).unwrap();
+    let server = GrpcServer::bind(&settings, None, &ListeningSockets::default()).unwrap();
     let (address, script) = (server.local_addr().to_string(), Script::new());
     let mut serving = JoinSet::new();
     serving.spawn(server.serve(GrpcScript(script.clone()), std::future::pending()));
@@ -89,7 +89,7 @@ pub(crate) fn http() -> HttpBackend {
         endpoint: "127.0.0.1:0".to_owned(),
         ..HttpServerSettings::default()
     };
-    let server = HttpServer::bind(&settings, None).unwrap();
+    let server = HttpServer::bind(&settings, None, &ListeningSockets::default()).unwrap();
     let (address, script) = (server.local_addr().to_string(), Script::new());
     let mut serving = JoinSet::new();
     serving.spawn(server.serve(HttpScript(script.clone()), std::future::pending()));

@@ -19,7 +19,7 @@ use profcol_component::{
     Stability, StartError, Stop, files,
 };
 use profcol_net::grpc::Status;
-use profcol_net::{HttpRequest, HttpServer, HttpService, Transport, response};
+use profcol_net::{HttpRequest, HttpServer, HttpService, ListeningSockets, Transport, response};
 
 pub use self::config::HealthCheckConfig;
 use self::health::Health;
@@ -33,6 +33,7 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 pub struct HealthCheck {
     config: HealthCheckConfig,
     health: Arc<Health>,
+    sockets: ListeningSockets,
     /// Set between start and run.
     server: Mutex<Option<HttpServer>>,
 }
@@ -68,6 +69,7 @@ impl HealthCheck {
         Self {
             config: config.clone(),
             health: Arc::new(Health::new(context.shared.get())),
+            sockets: context.shared.get(),
             server: Mutex::new(None),
         }
     }
@@ -76,7 +78,8 @@ impl HealthCheck {
 #[async_trait]
 impl Extension for HealthCheck {
     async fn start(&self) -> Result<(), StartError> {
-        let server = HttpServer::bind(&self.config.server(), None).map_err(StartError::new)?;
+        let server = HttpServer::bind(&self.config.server(), None, &self.sockets)
+            .map_err(StartError::new)?;
         tracing::info!(endpoint = %server.local_addr(), "Starting health check server.");
         *self.server.lock() = Some(server);
         Ok(())

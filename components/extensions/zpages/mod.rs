@@ -20,7 +20,9 @@ use profcol_component::{
     Stability, StartError, Stop, files,
 };
 use profcol_net::grpc::Status;
-use profcol_net::{AllowedHosts, HttpRequest, HttpServer, HttpService, guarded, response};
+use profcol_net::{
+    AllowedHosts, HttpRequest, HttpServer, HttpService, ListeningSockets, guarded, response,
+};
 
 pub use self::config::ZPagesConfig;
 use self::pages::Pages;
@@ -33,6 +35,7 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 pub struct ZPages {
     config: ZPagesConfig,
     pages: Arc<Pages>,
+    sockets: ListeningSockets,
     /// Set between start and run.
     server: Mutex<Option<HttpServer>>,
 }
@@ -68,6 +71,7 @@ impl ZPages {
         Self {
             config: config.clone(),
             pages: Arc::new(Pages::new(context)),
+            sockets: context.shared.get(),
             server: Mutex::new(None),
         }
     }
@@ -76,7 +80,8 @@ impl ZPages {
 #[async_trait]
 impl Extension for ZPages {
     async fn start(&self) -> Result<(), StartError> {
-        let server = HttpServer::bind(&self.config.server(), None).map_err(StartError::new)?;
+        let server = HttpServer::bind(&self.config.server(), None, &self.sockets)
+            .map_err(StartError::new)?;
         tracing::info!(endpoint = %server.local_addr(), "Serving zPages.");
         *self.server.lock() = Some(server);
         Ok(())

@@ -7,8 +7,8 @@ use profcol_component::Meter;
 use profcol_component::testkit::{context, load, wait_until};
 use profcol_net::grpc::Status;
 use profcol_net::{
-    GrpcRequest, GrpcServer, GrpcServerSettings, GrpcServerStream, GrpcService, Transport,
-    unknown_method,
+    GrpcRequest, GrpcServer, GrpcServerSettings, GrpcServerStream, GrpcService, ListeningSockets,
+    Transport, unknown_method,
 };
 use profcol_profile::proto::{Writer, tag};
 use profcol_profile::{Attributes, KeyValue};
@@ -434,7 +434,7 @@ async fn cri_runtimes_report_the_pod_with_or_without_events() {
             transport: Transport::Unix,
             ..GrpcServerSettings::default()
         };
-        let server = GrpcServer::bind(&settings, None).unwrap();
+        let server = GrpcServer::bind(&settings, None, &ListeningSockets::default()).unwrap();
         let mut serving = JoinSet::new();
         serving.spawn(server.serve(Cri { has_events }, std::future::pending()));
         let options = options("cri", &socket, "labels: [app], wait_for: 1m");

@@ -20,7 +20,7 @@ use profcol_component::{
     Stability, StartError, Stop, files,
 };
 use profcol_net::auth::ServerAuth;
-use profcol_net::{BoundAddr, GrpcServer, HttpServer, ServerError, Transport};
+use profcol_net::{BoundAddr, GrpcServer, HttpServer, ListeningSockets, ServerError, Transport};
 
 use self::config::AnswerWhen;
 pub use self::config::OtlpConfig;
@@ -35,6 +35,7 @@ pub struct Otlp {
     http_auth: Option<Arc<dyn ServerAuth>>,
     grpc_admission: Admission,
     http_admission: Admission,
+    sockets: ListeningSockets,
     grpc: Option<GrpcServer>,
     http: Option<HttpServer>,
 }
@@ -80,6 +81,7 @@ impl Otlp {
             http_auth: authenticator(http_auth, context)?,
             grpc_admission: admission(context, "grpc"),
             http_admission: admission(context, "http"),
+            sockets: context.shared.get(),
             grpc: None,
             http: None,
         })
@@ -91,14 +93,14 @@ impl Receiver for Otlp {
     async fn start(&mut self) -> Result<(), StartError> {
         let protocols = &self.config.protocols;
         if let Some(settings) = &*protocols.grpc {
-            let server = GrpcServer::bind(settings, self.grpc_auth.clone())
+            let server = GrpcServer::bind(settings, self.grpc_auth.clone(), &self.sockets)
                 .map_err(|error| self.not_started("grpc", error))?
                 .with_admission(self.grpc_admission.clone());
             listening("grpc", server.local_addr());
             self.grpc = Some(server);
         }
         if let Some(settings) = &*protocols.http {
-            let server = HttpServer::bind(settings, self.http_auth.clone())
+            let server = HttpServer::bind(settings, self.http_auth.clone(), &self.sockets)
                 .map_err(|error| self.not_started("http", error))?
                 .with_admission(self.http_admission.clone());
             listening("http", server.local_addr());

@@ -14,7 +14,7 @@ use profcol_component::{
     StartError, Stop, files,
 };
 use profcol_net::auth::{ClientAuth, ServerAuth};
-use profcol_net::{ClientError, GrpcClient, GrpcServer};
+use profcol_net::{ClientError, GrpcClient, GrpcServer, ListeningSockets};
 
 pub use self::config::ParcaConfig;
 use self::debuginfo::Debuginfo;
@@ -27,6 +27,7 @@ pub struct Parca {
     path: String,
     auth: Option<Arc<dyn ServerAuth>>,
     admission: Admission,
+    sockets: ListeningSockets,
     server: Option<GrpcServer>,
     upstream_auth: Option<Arc<dyn ClientAuth>>,
     upstream: Option<GrpcClient>,
@@ -74,6 +75,7 @@ impl Factory for Parca {
             path: format!("receivers::{}", context.id),
             auth: authenticator(config.server.auth.as_ref(), context)?,
             admission: admission(context, "grpc"),
+            sockets: context.shared.get(),
             server: None,
             upstream_auth,
             upstream: None,
@@ -84,7 +86,7 @@ impl Factory for Parca {
 #[async_trait]
 impl Receiver for Parca {
     async fn start(&mut self) -> Result<(), StartError> {
-        let server = GrpcServer::bind(&self.config.server, self.auth.clone())
+        let server = GrpcServer::bind(&self.config.server, self.auth.clone(), &self.sockets)
             .map_err(|error| not_started(&self.path, error))?
             .with_admission(self.admission.clone());
         if let Some(settings) = &*self.config.debuginfo_upstream {

@@ -45,6 +45,6 @@ pub use server::{
     AddressError, AllowedHosts, AuthSettings, BindError, BoundAddr, Connection, Cors,
     EnforcementPolicy, GrpcRequest, GrpcServer, GrpcServerKeepalive, GrpcServerSettings,
     GrpcServerStream, GrpcService, HttpRequest, HttpServer, HttpServerKeepalive,
-    HttpServerSettings, HttpService, ServerError, ServerParameters, ServerStats, Transport,
-    guarded, is_loopback, response, unknown_method,
+    HttpServerSettings, HttpService, KeepSockets, ListeningSockets, ServerError, ServerParameters,
+    ServerStats, Transport, guarded, is_loopback, response, unknown_method,
 };

@@ -18,7 +18,7 @@ use profcol_net::grpc::{Code, Status};
 use profcol_net::tls::{ClientTls, ServerTls, TlsVersion};
 use profcol_net::{
     ClientError, GrpcClient, GrpcClientSettings, GrpcServer, GrpcServerSettings, Hint, HttpCall,
-    HttpClient, HttpClientSettings, HttpError, HttpReply,
+    HttpClient, HttpClientSettings, HttpError, HttpReply, ListeningSockets,
 };
 
 use support::*;
@@ -248,7 +248,7 @@ async fn errors_name_unusable_files_and_the_fix() {
     ] {
         let tls = server_tls((cert.to_owned(), key.to_owned()));
         let settings = GrpcServerSettings { tls: Present(Some(tls)), ..grpc_settings() };
-        assert_eq!(GrpcServer::bind(&settings, None).unwrap_err().to_string(), expected);
+        assert_eq!(GrpcServer::bind(&settings, None, &ListeningSockets::default()).unwrap_err().to_string(), expected);
     }
 }
 

@@ -3,15 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The `profcol` under test. Cargo passes its path to the integration tests.
+/// The `profcol` under test: that of `PROFCOL_TEST_PROGRAM`, by default the one that cargo built for the integration tests.
 pub fn program() -> PathBuf {
+    std::env::var_os("PROFCOL_TEST_PROGRAM").map_or_else(built, PathBuf::from)
+}
+
+fn built() -> PathBuf {
     let program = std::env::var_os("CARGO_BIN_EXE_profcol");
     program.expect("`cargo test` runs this").into()
 }
 
 /// Cargo's target folder, wherever it is.
 pub fn target() -> PathBuf {
-    let program = program();
+    let program = built();
     let folder = program.ancestors().nth(2);
     folder.expect("programs are in a folder of it").to_owned()
 }

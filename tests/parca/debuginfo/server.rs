@@ -11,7 +11,7 @@ use bytes::Bytes;
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{
     GrpcRequest, GrpcServerStream, GrpcService, HttpRequest, HttpServer, HttpServerSettings,
-    HttpService,
+    HttpService, ListeningSockets,
 };
 use profcol_parca::debuginfo::{
     IN_PROGRESS, INITIATE_UPLOAD, MARK_UPLOAD_FINISHED, SHOULD_INITIATE_UPLOAD, UPLOAD,
@@ -99,7 +99,7 @@ impl Server {
         };
         let store = {
             let _inside = runtime.enter();
-            HttpServer::bind(&settings, None).unwrap()
+            HttpServer::bind(&settings, None, &ListeningSockets::default()).unwrap()
         };
         let url = format!("http://{}/bucket?signature=secret", store.local_addr());
         runtime.spawn(store.serve(Store(Arc::clone(&server.state)), std::future::pending()));

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use profcol_component::{CurrentService, DropFeedback, InstanceId, Receiver, Stop};
+use profcol_net::ListeningSockets;
 
 use super::drain::{Leaving, Schedule};
 use super::{Service, StartFailure, between, run_receiver, start_receiver};
@@ -85,6 +86,9 @@ impl Service {
         }
         let limit = Duration::from(document.service.reload.drain_timeout);
         let schedule = Schedule::of(limit, DropReason::Reload);
+        // New connections wait until the new listeners are there.
+        let sockets: ListeningSockets = next.context.shared.get();
+        let _kept = sockets.keep();
         let gates = self.stop_exclusive(&next, &wanted, schedule, hurry).await;
         let started = self.start_new(&mut next, &running, Which::Exclusive, &mut ready);
         if let Err(failure) = started.await {

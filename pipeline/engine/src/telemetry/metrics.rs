@@ -10,7 +10,8 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use profcol_component::{Check, Listening, Meter, Stop};
 use profcol_net::grpc::Status;
 use profcol_net::{
-    BoundAddr, HttpRequest, HttpServer, HttpServerSettings, HttpService, ServerError, response,
+    BoundAddr, HttpRequest, HttpServer, HttpServerSettings, HttpService, ListeningSockets,
+    ServerError, response,
 };
 use tokio::task::JoinSet;
 
@@ -163,7 +164,7 @@ fn bind(endpoint: &str) -> Result<HttpServer, ServerError> {
         max_connections: MAX_CONNECTIONS,
         ..HttpServerSettings::default()
     };
-    HttpServer::bind(&settings, None)
+    HttpServer::bind(&settings, None, &ListeningSockets::default())
 }
 
 fn endpoint(host: &str, port: u16) -> String {

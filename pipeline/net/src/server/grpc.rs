@@ -26,6 +26,7 @@ use super::guard::{StallGuard, StallTimeouts};
 use super::lifetime::{Activity, Lifetime, PingLimit, Running};
 use super::listen::{BoundAddr, Listener};
 use super::settings::{GrpcServerKeepalive, GrpcServerSettings, ServerParameters};
+use super::sockets::ListeningSockets;
 use super::{ServerError, WINDOW};
 use crate::auth::{AuthData, ServerAuth};
 use crate::compress::{DecompressError, Encoding, GRPC_ACCEPTED, decompress_request};
@@ -143,17 +144,18 @@ pub struct GrpcServer {
 
 impl GrpcServer {
     /// Reads the certificates and binds the address; connections wait in the backlog until [`GrpcServer::serve`].
-    /// `auth` is the extension named by `settings.auth`.
+    /// `auth` is the extension named by `settings.auth`; `sockets` has the socket of the server that this one replaces.
     pub fn bind(
         settings: &GrpcServerSettings,
         auth: Option<Arc<dyn ServerAuth>>,
+        sockets: &ListeningSockets,
     ) -> Result<GrpcServer, ServerError> {
         let tls = settings
             .tls
             .as_ref()
             .map(|tls| ServerSide::new(tls, &[b"h2"]))
             .transpose()?;
-        let listener = Listener::bind(settings.transport, &settings.endpoint)?;
+        let listener = Listener::bind(settings.transport, &settings.endpoint, sockets)?;
         let local_addr = listener.local_addr()?;
         let acceptor = Acceptor {
             listener,

@@ -28,6 +28,7 @@ use super::guard::{StallGuard, StallTimeouts};
 use super::lifetime::{Activity, Lifetime};
 use super::listen::{BoundAddr, Listener};
 use super::settings::HttpServerSettings;
+use super::sockets::ListeningSockets;
 use super::{ServerError, WINDOW};
 use crate::auth::{AuthData, ServerAuth};
 use crate::body::{BodyError, read_body};
@@ -125,10 +126,11 @@ pub struct HttpServer {
 
 impl HttpServer {
     /// Reads the certificates and binds the address; connections wait in the backlog until [`HttpServer::serve`].
-    /// `auth` is the extension named by `settings.auth`.
+    /// `auth` is the extension named by `settings.auth`; `sockets` has the socket of the server that this one replaces.
     pub fn bind(
         settings: &HttpServerSettings,
         auth: Option<Arc<dyn ServerAuth>>,
+        sockets: &ListeningSockets,
     ) -> Result<HttpServer, ServerError> {
         let keepalive = settings.resolved_keepalive()?;
         let response_headers =
@@ -139,7 +141,7 @@ impl HttpServer {
             .as_ref()
             .map(|tls| ServerSide::new(tls, protocols))
             .transpose()?;
-        let listener = Listener::bind(settings.transport, &settings.endpoint)?;
+        let listener = Listener::bind(settings.transport, &settings.endpoint, sockets)?;
         let local_addr = listener.local_addr()?;
         let acceptor = Acceptor {
             listener,

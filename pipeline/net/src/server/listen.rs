@@ -2,11 +2,13 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 use tokio::net::{TcpListener, UnixListener};
 
+use super::sockets::{ListenAddr, ListeningSockets};
 use crate::EndpointError;
 use crate::io::{PeerAddr, SystemError};
 use crate::socket::{Buffers, Socket};
@@ -74,33 +76,67 @@ impl std::fmt::Display for BoundAddr {
     }
 }
 
-/// A listening socket. A Unix socket's file is removed when this is dropped.
+/// A listening socket. A Unix socket's file is removed when this is dropped, unless the socket is left to the next server.
 #[derive(Debug)]
-pub(super) enum Listener {
+pub(super) struct Listener {
+    socket: ListenSocket,
+    address: ListenAddr,
+    sockets: ListeningSockets,
+}
+
+#[derive(Debug)]
+enum ListenSocket {
     Tcp(TcpListener),
     Unix(UnixListener, PathBuf),
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Listener::Unix(_, path) = self {
+        let duplicate = || self.socket.as_fd().try_clone_to_owned().ok();
+        let is_left = self.sockets.leave(&self.address, duplicate);
+        if let ListenSocket::Unix(_, path) = &self.socket
+            && !is_left
+        {
             // It may be gone or replaced by another process; both are fine.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-impl Listener {
-    pub fn bind(transport: Transport, endpoint: &str) -> Result<Listener, BindError> {
-        match transport {
-            Transport::Tcp | Transport::Tcp4 | Transport::Tcp6 => bind_tcp(transport, endpoint),
-            Transport::Unix => bind_unix(endpoint),
+impl AsFd for ListenSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            ListenSocket::Tcp(listener) => listener.as_fd(),
+            ListenSocket::Unix(listener, _) => listener.as_fd(),
         }
+    }
+}
+
+impl Listener {
+    /// Listens on the socket that the last server on this address has left, or on a new one.
+    pub fn bind(
+        transport: Transport,
+        endpoint: &str,
+        sockets: &ListeningSockets,
+    ) -> Result<Listener, BindError> {
+        let (address, socket) = match transport {
+            Transport::Tcp | Transport::Tcp4 | Transport::Tcp6 => {
+                let (address, listener) = bind_tcp(transport, endpoint, sockets)?;
+                (address, ListenSocket::Tcp(listener))
+            }
+            Transport::Unix => bind_unix(endpoint, sockets)?,
+        };
+        let sockets = sockets.clone();
+        Ok(Listener {
+            socket,
+            address,
+            sockets,
+        })
     }
 
     pub fn local_addr(&self) -> Result<BoundAddr, BindError> {
-        match self {
-            Listener::Tcp(listener) => {
+        match &self.socket {
+            ListenSocket::Tcp(listener) => {
                 let addr = listener.local_addr().map_err(|error| BindError::Address {
                     network: "tcp",
                     endpoint: String::new(),
@@ -108,19 +144,19 @@ impl Listener {
                 })?;
                 Ok(BoundAddr::Tcp(addr))
             }
-            Listener::Unix(_, path) => Ok(BoundAddr::Unix(path.clone())),
+            ListenSocket::Unix(_, path) => Ok(BoundAddr::Unix(path.clone())),
         }
     }
 
     pub async fn accept(&self, buffers: Buffers) -> io::Result<(Socket, PeerAddr)> {
-        match self {
-            Listener::Tcp(listener) => {
+        match &self.socket {
+            ListenSocket::Tcp(listener) => {
                 let (stream, addr) = listener.accept().await?;
                 // Responses are small and awaited. If this fails, the connection is already gone.
                 let _ = stream.set_nodelay(true);
                 Ok((Socket::tcp(stream, buffers), PeerAddr::Tcp(addr)))
             }
-            Listener::Unix(listener, path) => {
+            ListenSocket::Unix(listener, path) => {
                 let (stream, _) = listener.accept().await?;
                 Ok((Socket::unix(stream, buffers), PeerAddr::Unix(path.clone())))
             }
@@ -160,21 +196,32 @@ impl Transport {
     }
 }
 
-fn bind_tcp(transport: Transport, endpoint: &str) -> Result<Listener, BindError> {
+fn bind_tcp(
+    transport: Transport,
+    endpoint: &str,
+    sockets: &ListeningSockets,
+) -> Result<(ListenAddr, TcpListener), BindError> {
     let network = transport.network();
     let addr = resolve(transport, endpoint).map_err(|error| BindError::Address {
         network,
         endpoint: endpoint.to_owned(),
         error,
     })?;
-    listen_tcp(transport, addr)
-        .map(Listener::Tcp)
-        .map_err(|error| BindError::Bind {
-            network,
-            endpoint: addr.to_string(),
-            hint: hint(&error),
-            error: error.into(),
-        })
+    let address = ListenAddr::Tcp {
+        address: addr,
+        is_dual: is_dual(transport, addr),
+    };
+    let listener = match sockets.take(&address) {
+        Some(left) => TcpListener::from_std(left.into()),
+        None => listen_tcp(transport, addr),
+    };
+    let listener = listener.map_err(|error| BindError::Bind {
+        network,
+        endpoint: addr.to_string(),
+        hint: hint(&error),
+        error: error.into(),
+    })?;
+    Ok((address, listener))
 }
 
 /// Resolves the endpoint to one address, like Go: no host means all interfaces in both families; for a name with
@@ -230,8 +277,13 @@ pub(crate) fn split_host_port(endpoint: &str) -> Result<(&str, u16), EndpointErr
     }
 }
 
+/// Whether the socket accepts connections over IPv4, too.
+fn is_dual(transport: Transport, addr: SocketAddr) -> bool {
+    transport == Transport::Tcp && addr.ip().is_unspecified() && addr.is_ipv6()
+}
+
 fn listen_tcp(transport: Transport, addr: SocketAddr) -> io::Result<TcpListener> {
-    let everywhere = transport == Transport::Tcp && addr.ip().is_unspecified() && addr.is_ipv6();
+    let everywhere = is_dual(transport, addr);
     let socket = match RawSocket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))
     {
         // Without IPv6, "all interfaces" means IPv4.
@@ -251,17 +303,26 @@ fn listen_tcp(transport: Transport, addr: SocketAddr) -> io::Result<TcpListener>
     TcpListener::from_std(socket.into())
 }
 
-fn bind_unix(endpoint: &str) -> Result<Listener, BindError> {
+fn bind_unix(
+    endpoint: &str,
+    sockets: &ListeningSockets,
+) -> Result<(ListenAddr, ListenSocket), BindError> {
     let path = Path::new(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
-    remove_stale(path);
-    UnixListener::bind(path)
-        .map(|listener| Listener::Unix(listener, path.to_owned()))
-        .map_err(|error| BindError::Bind {
-            network: "unix",
-            endpoint: endpoint.to_owned(),
-            hint: hint(&error),
-            error: error.into(),
-        })
+    let address = ListenAddr::Unix(path.to_owned());
+    let listener = match sockets.take(&address) {
+        Some(left) => UnixListener::from_std(left.into()),
+        None => {
+            remove_stale(path);
+            UnixListener::bind(path)
+        }
+    };
+    let listener = listener.map_err(|error| BindError::Bind {
+        network: "unix",
+        endpoint: endpoint.to_owned(),
+        hint: hint(&error),
+        error: error.into(),
+    })?;
+    Ok((address, ListenSocket::Unix(listener, path.to_owned())))
 }
 
 /// Removes a stale socket file: one without a listener.
@@ -296,13 +357,15 @@ fn hint(error: &io::Error) -> &'static str {
 mod tests {
     use super::*;
 
+    fn bind(transport: Transport, endpoint: &str) -> Result<Listener, BindError> {
+        Listener::bind(transport, endpoint, &ListeningSockets::default())
+    }
+
     #[tokio::test]
     async fn the_error_names_a_port_in_use() {
-        let first = Listener::bind(Transport::Tcp, "127.0.0.1:0").unwrap();
+        let first = bind(Transport::Tcp, "127.0.0.1:0").unwrap();
         let addr = first.local_addr().unwrap().to_string();
-        let error = Listener::bind(Transport::Tcp, &addr)
-            .unwrap_err()
-            .to_string();
+        let error = bind(Transport::Tcp, &addr).unwrap_err().to_string();
         let expected = format!("listen tcp {addr}: bind: address already in use");
         assert!(error.starts_with(&expected), "{error}");
         assert!(error.contains("`endpoint`"), "{error}");
@@ -356,12 +419,44 @@ mod tests {
         let path = dir.path().join("otlp.sock");
         let endpoint = path.to_str().unwrap();
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-        let living = Listener::bind(Transport::Unix, endpoint).unwrap();
-        let error = Listener::bind(Transport::Unix, endpoint)
-            .unwrap_err()
-            .to_string();
+        let living = bind(Transport::Unix, endpoint).unwrap();
+        let error = bind(Transport::Unix, endpoint).unwrap_err().to_string();
         assert!(error.contains("address already in use"), "{error}");
         drop(living);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_left_to_the_next_server_only_during_a_reload() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("otlp.sock");
+        let free = bind(Transport::Tcp, "127.0.0.1:0").unwrap();
+        let tcp = free.local_addr().unwrap().to_string();
+        drop(free);
+        for (transport, endpoint) in [
+            (Transport::Tcp, tcp.as_str()),
+            (Transport::Unix, path.to_str().unwrap()),
+        ] {
+            let connect = || match transport {
+                Transport::Unix => std::os::unix::net::UnixStream::connect(endpoint).is_ok(),
+                _ => std::net::TcpStream::connect(endpoint).is_ok(),
+            };
+            let sockets = ListeningSockets::default();
+            let first = Listener::bind(transport, endpoint, &sockets).unwrap();
+            let keep = sockets.keep();
+            drop(first);
+            assert!(connect(), "it waits in the backlog");
+            let second = Listener::bind(transport, endpoint, &sockets).unwrap();
+            assert!(second.accept(Buffers::default()).await.is_ok());
+            drop(keep);
+            assert!(connect());
+            let keep = sockets.keep();
+            drop(second);
+            drop(keep);
+            assert!(!connect(), "nobody took it");
+            drop(Listener::bind(transport, endpoint, &sockets).unwrap());
+            assert!(!connect(), "there is no reload");
+        }
         assert!(!path.exists());
     }
 }

@@ -21,6 +21,7 @@ mod http;
 mod lifetime;
 mod listen;
 mod settings;
+mod sockets;
 
 use crate::SettingsError;
 pub use accept::{Connection, ServerStats};
@@ -34,6 +35,7 @@ pub use settings::{
     AuthSettings, Cors, EnforcementPolicy, GrpcServerKeepalive, GrpcServerSettings,
     HttpServerKeepalive, HttpServerSettings, ServerParameters,
 };
+pub use sockets::{KeepSockets, ListeningSockets};
 
 /// HTTP/2 receive window per stream; four times as much per connection.
 const WINDOW: u32 = 1 << 20;

@@ -16,7 +16,7 @@ use profcol_net::grpc::{Code, Status};
 use profcol_net::{
     BoundAddr, Compressed, GrpcCall, GrpcClient, GrpcClientSettings, GrpcRequest, GrpcServer,
     GrpcServerSettings, GrpcService, HttpRequest, HttpServer, HttpServerSettings, HttpService,
-    Message, ServerStats, unknown_method,
+    ListeningSockets, Message, ServerStats, unknown_method,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -190,7 +190,7 @@ pub fn grpc_server_with(
     auth: Option<Arc<dyn ServerAuth>>,
     service: Behaviour,
 ) -> Running {
-    let server = GrpcServer::bind(settings, auth).unwrap();
+    let server = GrpcServer::bind(settings, auth, &ListeningSockets::default()).unwrap();
     let (addr, stats) = (server.local_addr().clone(), server.stats());
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(server.serve(service, until(stopped)));
@@ -203,7 +203,7 @@ pub fn grpc_server_with(
 }
 
 pub fn http_server(settings: &HttpServerSettings) -> Running {
-    let server = HttpServer::bind(settings, None).unwrap();
+    let server = HttpServer::bind(settings, None, &ListeningSockets::default()).unwrap();
     let (addr, stats) = (server.local_addr().clone(), server.stats());
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(server.serve(Describe, until(stopped)));
