@@ -98,7 +98,10 @@ fn a_listener_that_changes_refuses_no_connection() {
         let limit = 4 + number % 2;
         config(&[("otlp_grpc", to(&destination, ""))], "").replace(
             "endpoint: 127.0.0.1:0",
-            &format!("endpoint: \"{}\", max_recv_msg_size_mib: {limit}", free.address),
+            &format!(
+                "endpoint: \"{}\", max_recv_msg_size_mib: {limit}",
+                free.address
+            ),
         )
     };
     let rig = Rig::start(&version(0));

@@ -10,6 +10,7 @@ mod http_destinations;
 mod input;
 mod memory;
 mod queues;
+mod schedule;
 mod start;
 mod tls;
 mod ways;

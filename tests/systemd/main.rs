@@ -106,6 +106,8 @@ fn check_service(ran: &Ran) {
     let output = ran.reported("output");
     for (name, expected) in [
         ("started", "active dynamic"),
+        ("refused", "active same"),
+        ("reloaded", "active same"),
         ("killed", "active"),
         ("restarted", "active"),
         ("watched", "active"),

@@ -77,6 +77,15 @@ impl Workspace {
     pub fn cargo(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(cargo());
         command.args(arguments).current_dir(&self.root);
+        // `cargo run` has set those of this package. Some build scripts depend on them, so that each change between
+        // `cargo` and `cargo xtask` would compile their packages and all that depend on them again.
+        for (name, _) in std::env::vars_os() {
+            let of_package = ["CARGO_PKG_", "CARGO_MANIFEST_"];
+            let name = name.to_string_lossy();
+            if of_package.iter().any(|prefix| name.starts_with(prefix)) {
+                command.env_remove(&*name);
+            }
+        }
         command
     }
 }

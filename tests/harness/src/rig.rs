@@ -107,6 +107,11 @@ impl Rig {
         Client::new(endpoint_in(&self.output(), "grpc"))
     }
 
+    /// Waits until it has exited, in whatever way.
+    pub fn wait_for_end(mut self) {
+        self.child.wait().unwrap();
+    }
+
     pub fn stop(mut self) -> String {
         self.signal("-TERM");
         let status = self.child.wait().unwrap();
