@@ -27,8 +27,9 @@ pub trait Architecture {
     /// Words of `pt_regs` with the registers in which HotSpot keeps its state, see
     /// [`hotspot::Walk`](crate::interpreter::hotspot::Walk).
     const PT_REGS_HOTSPOT: [usize; 3];
-    /// Words of `pt_regs` with the registers in which PHP keeps its instruction and its frame.
-    const PT_REGS_LOOP: [usize; 2];
+    /// Words of `pt_regs` with the registers in which PHP keeps its instruction and its frame, and LuaJIT the base
+    /// of its frame and its instruction.
+    const PT_REGS_LOOP: [usize; 4];
     /// The word of `pt_regs` that [`mode`](Self::mode) reads.
     const PT_REGS_MODE: usize;
     /// The word of `pt_regs` whose lower half is the system call number, -1 outside of system calls.
@@ -98,7 +99,7 @@ impl Architecture for X86_64 {
         link: 14,
     };
     const PT_REGS_HOTSPOT: [usize; 3] = [2, 5, 10];
-    const PT_REGS_LOOP: [usize; 2] = [0, 1];
+    const PT_REGS_LOOP: [usize; 4] = [0, 1, 12, 5];
     const PT_REGS_MODE: usize = 17;
     const PT_REGS_SYSCALL: usize = 15;
     const PT_REGS_BELOW_STACK_END: &[u64] = &[168, 168 + 16, 168 + 8];
@@ -186,7 +187,7 @@ impl Architecture for Aarch64 {
         link: 30,
     };
     const PT_REGS_HOTSPOT: [usize; 3] = [22, 12, 0];
-    const PT_REGS_LOOP: [usize; 2] = [28, 27];
+    const PT_REGS_LOOP: [usize; 4] = [28, 27, 19, 21];
     const PT_REGS_MODE: usize = 33;
     const PT_REGS_SYSCALL: usize = 35;
     const PT_REGS_BELOW_STACK_END: &[u64] = &[336, 320, 304, 352];

@@ -9,6 +9,7 @@
 //! its function, and the [`Detail`].
 
 pub mod hotspot;
+pub mod luajit;
 pub mod perl;
 pub mod php;
 pub mod python;
@@ -42,7 +43,10 @@ pub mod runtime {
     pub const RUBY: u32 = 7;
     /// A Perl statement and the function that it is in, see [`Function`](super::perl::Function).
     pub const PERL: u32 = 8;
-    pub const COUNT: u32 = 9;
+    /// A prototype of LuaJIT. Its position is the number of the instruction, see
+    /// [`NO_POSITION`](super::luajit::NO_POSITION).
+    pub const LUAJIT: u32 = 9;
+    pub const COUNT: u32 = 10;
 }
 
 /// The loader's data on a file with an interpreter, shared by all processes that map it.
@@ -59,6 +63,7 @@ pub struct Interpreter {
     pub ruby: ruby::Layout,
     pub php: php::Layout,
     pub perl: perl::Layout,
+    pub luajit: luajit::Layout,
 }
 
 /// A process with a runtime, used to unwind its generated code.

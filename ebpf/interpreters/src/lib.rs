@@ -13,6 +13,7 @@ mod error;
 pub mod hotspot;
 mod jumps;
 pub mod language_runtimes;
+mod luajit;
 mod memory;
 pub mod names;
 mod perl;
@@ -59,6 +60,7 @@ enum RuntimeLayout {
     Ruby(ruby::SequenceLayout),
     Php(php::FunctionLayout),
     Perl(perl::NameLayout),
+    LuaJit,
 }
 
 /// A sampled function.
@@ -127,6 +129,11 @@ impl DetectedInterpreter {
                 sampled.code_address,
                 sampled.generation,
             )?),
+            RuntimeLayout::LuaJit => names::Function::LuaJit(luajit::Prototype::read(
+                memory,
+                sampled.address,
+                sampled.generation,
+            )?),
             RuntimeLayout::Ruby(layout) => names::Function::Ruby(ruby::Sequence::read(
                 layout,
                 memory,
@@ -150,6 +157,7 @@ impl DetectedInterpreter {
             RuntimeLayout::Ruby(_) => ruby::generation(memory, address),
             RuntimeLayout::Php(_) => php::generation(memory, address),
             RuntimeLayout::Perl(layout) => perl::generation(layout, memory, address, code_address),
+            RuntimeLayout::LuaJit => luajit::generation(memory, address),
         }
     }
 
@@ -167,6 +175,7 @@ impl DetectedInterpreter {
         examples.extend(ruby::examples());
         examples.extend(php::examples());
         examples.extend(perl::examples());
+        examples.extend(luajit::examples());
         examples
     }
 }
@@ -180,6 +189,7 @@ pub enum Runtime {
     Ruby,
     Php,
     Perl,
+    LuaJit,
 }
 
 /// An unsupported interpreter, whose code shows as native frames.
@@ -201,6 +211,7 @@ impl Runtime {
             Self::Ruby => "ruby",
             Self::Php => "php",
             Self::Perl => "perl",
+            Self::LuaJit => "luajit",
         }
     }
 
@@ -213,6 +224,7 @@ impl Runtime {
             Self::Ruby => "ruby",
             Self::Php => "php",
             Self::Perl => "perl",
+            Self::LuaJit => "luajit",
         }
     }
 
@@ -227,6 +239,7 @@ impl Runtime {
             runtime::RUBY => Some(Self::Ruby),
             runtime::PHP => Some(Self::Php),
             runtime::PERL => Some(Self::Perl),
+            runtime::LUAJIT => Some(Self::LuaJit),
             _ => None,
         }
     }
@@ -252,5 +265,8 @@ pub fn detect(
     if let Some(detected) = php::detect(&executable)? {
         return Ok(Some(detected));
     }
-    perl::detect(&executable)
+    if let Some(detected) = perl::detect(&executable)? {
+        return Ok(Some(detected));
+    }
+    luajit::detect(&executable)
 }

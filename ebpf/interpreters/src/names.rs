@@ -17,7 +17,8 @@ use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 use crate::hotspot::{self, Attached, JavaFiles, JavaFrame, JavaRuntime};
 use crate::memory::ProcessMemory;
 use crate::{
-    DetectedInterpreter, ProcessCache, SampledFunction, SourceFrame, perl, php, python, ruby, v8,
+    DetectedInterpreter, ProcessCache, SampledFunction, SourceFrame, luajit, perl, php, python,
+    ruby, v8,
 };
 
 /// Maximum number of queued functions; dropped ones are queued again by a later sample.
@@ -63,6 +64,7 @@ pub(crate) enum Function {
     Ruby(ruby::Sequence),
     Php(php::PhpFunction),
     Perl(perl::Statement),
+    LuaJit(luajit::Prototype),
 }
 
 impl InterpretedFunction {
@@ -91,6 +93,12 @@ impl InterpretedFunction {
                     0 => position,
                     line => line,
                 },
+            }],
+            Function::LuaJit(prototype) => vec![SourceFrame {
+                name: (&*prototype.name).into(),
+                file: (&*prototype.file).into(),
+                first_line: prototype.first_line,
+                line: prototype.line(position),
             }],
             Function::Ruby(sequence) => vec![SourceFrame {
                 name: (&*sequence.name).into(),
@@ -127,7 +135,8 @@ impl InterpretedFunction {
             | Function::V8(_)
             | Function::Ruby(_)
             | Function::Php(_)
-            | Function::Perl(_) => Role::Function,
+            | Function::Perl(_)
+            | Function::LuaJit(_) => Role::Function,
         }
     }
 
@@ -139,6 +148,7 @@ impl InterpretedFunction {
             Function::Ruby(sequence) => sequence.bytes(),
             Function::Php(function) => function.bytes(),
             Function::Perl(statement) => statement.bytes(),
+            Function::LuaJit(prototype) => prototype.bytes(),
         }
     }
 }

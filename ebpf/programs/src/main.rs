@@ -21,6 +21,7 @@ mod hotspot;
 mod identify;
 mod interpreter;
 mod kernel;
+mod luajit;
 mod maps;
 mod names;
 mod perl;

@@ -37,7 +37,7 @@ pub fn user_registers(
     task: u64,
     space: &mut [u64; MAX_WINDOW],
     hotspot: &mut [u64; 3],
-    loops: &mut [u64; 2],
+    loops: &mut [u64; 4],
 ) -> Result<UserRegisters, EndReason> {
     // SAFETY: the verifier checks accesses to the context, which may be read by words.
     let (mode, interrupted) = unsafe {

@@ -71,6 +71,7 @@ pub fn sample(context: PerfEventContext) -> u32 {
     scratch.python_file = 0;
     scratch.php_file = 0;
     scratch.perl_file = 0;
+    scratch.luajit_file = 0;
     scratch.ruby_file = 0;
     scratch.ruby_loop = 0;
     scratch.runtime_looked_up = 0;

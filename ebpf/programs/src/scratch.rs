@@ -6,7 +6,7 @@ use profcol_ebpf_common::context::{
 use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::interpreter::hotspot::{self, AddressRange};
 use profcol_ebpf_common::interpreter::{
-    BLOCK_WORDS, NativeFrame, RuntimeProcess, perl, php, python, ruby,
+    BLOCK_WORDS, NativeFrame, RuntimeProcess, luajit, perl, php, python, ruby,
 };
 use profcol_ebpf_common::mappings::Mapping;
 use profcol_ebpf_common::record::{
@@ -96,10 +96,12 @@ pub struct Scratch {
     pub perl: perl::Walk,
     /// The file with Perl, after its first frame; 0 is none.
     pub perl_file: u32,
-    pub unused: u32,
+    /// The file with LuaJIT, after its first frame; 0 is none.
+    pub luajit_file: u32,
+    pub luajit: luajit::Walk,
     /// The registers of the innermost frame in which interpreters keep the instruction, and the frame that
     /// runs it.
-    pub loop_registers: [u64; 2],
+    pub loop_registers: [u64; 4],
     /// The process's file with V8, if known; 0 is none.
     pub v8_file: u32,
     /// Whether it was looked up.

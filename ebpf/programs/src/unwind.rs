@@ -18,6 +18,7 @@ use crate::frame_cache::{self, Key};
 use crate::hotspot;
 use crate::interpreter;
 use crate::kernel::{self, Kernel};
+use crate::luajit;
 use crate::maps;
 use crate::perl;
 use crate::php;
@@ -89,6 +90,10 @@ pub extern "C" fn walk_frames(handle: ScratchHandle, most: u32) -> u32 {
                 || scratch.interpreter_stage == interpreter::stage::PERL
             {
                 perl::add_perl_frames(scratch.handle());
+            } else if scratch.interpreter_stage == interpreter::stage::LUAJIT_ENTER {
+                luajit::enter_luajit(scratch.handle());
+            } else if scratch.interpreter_stage == interpreter::stage::LUAJIT {
+                luajit::add_luajit_frames(scratch.handle());
             } else if scratch.interpreter_stage == interpreter::stage::FIND_THREAD {
                 interpreter::find_thread(scratch.handle());
             } else {

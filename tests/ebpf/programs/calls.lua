@@ -1,0 +1,316 @@
+-- Burns CPU in functions called in different ways, each in one known chain. With the argument `interpreted`,
+-- nothing is compiled; otherwise only `burn` is, in most ways.
+local SLICE = 0.02
+
+local function burn(factor)
+    local limit = os.clock() + SLICE * (factor or 1)
+    local number = 0
+    while os.clock() < limit do
+        for step = 1, 2000 do
+            number = number + step % 3
+        end
+    end
+    return 1
+end
+
+local function inner()
+    local result = burn() -- calls
+    return result
+end
+
+local function middle()
+    local result = inner() -- calls
+    return result
+end
+
+local function by_call()
+    middle() -- calls
+end
+
+local function recurse(depth)
+    if depth == 0 then
+        burn() -- calls
+    else
+        recurse(depth - 1) -- calls
+    end
+    return depth
+end
+
+local function by_recursion()
+    recurse(30) -- calls
+end
+
+local function by_closure()
+    local factor = 1
+    local function closure()
+        burn(factor) -- calls
+    end
+    closure() -- calls
+end
+
+local function tail()
+    return inner() -- calls
+end
+
+-- The tail call replaces `tail`.
+local function by_tail_call()
+    tail() -- calls
+end
+
+local function variadic(...)
+    burn(select('#', ...)) -- calls
+end
+
+local function by_variadic()
+    variadic(1) -- calls
+end
+
+local function compare(one, other)
+    burn() -- calls
+    return one < other
+end
+
+local function by_sort()
+    table.sort({2, 1}, compare) -- calls
+end
+
+local function replace(text)
+    burn() -- calls
+    return text
+end
+
+local function by_gsub()
+    string.gsub('a', 'a', replace) -- calls
+end
+
+local function by_pcall()
+    pcall(inner) -- calls
+end
+
+local function fail()
+    error('failed')
+end
+
+local function handle(message)
+    burn() -- calls
+    return message
+end
+
+-- The handler runs above the function that failed, so this catches first.
+local function by_error()
+    if not pcall(fail) then
+        burn() -- calls
+    end
+end
+
+local function handled()
+    fail() -- calls
+    return 1
+end
+
+local function by_handler()
+    xpcall(handled, handle) -- calls
+end
+
+local function in_coroutine()
+    burn(0.5) -- calls
+    coroutine.yield(1)
+    burn(0.5) -- calls
+end
+
+local function by_coroutine()
+    local thread = coroutine.create(in_coroutine)
+    coroutine.resume(thread) -- calls
+    coroutine.resume(thread) -- calls
+end
+
+local function nested()
+    local wrapped = coroutine.wrap(middle)
+    wrapped() -- calls
+end
+
+local function by_nested_coroutines()
+    local wrapped = coroutine.wrap(nested)
+    wrapped() -- calls
+end
+
+local function sort_inside()
+    table.sort({2, 1}, compare) -- calls
+end
+
+local function by_sort_in_coroutine()
+    coroutine.wrap(sort_inside)() -- calls
+end
+
+local Account = {}
+Account.__index = Account
+
+function Account:deposit()
+    burn() -- calls
+end
+
+local function by_method()
+    local account = setmetatable({}, Account)
+    account:deposit() -- calls
+end
+
+function Account.__add(one, other)
+    burn() -- calls
+    return one
+end
+
+local function by_add()
+    local sum = setmetatable({}, Account) + 1 -- calls
+    return sum
+end
+
+function Account.__lt(one, other)
+    burn() -- calls
+    return true
+end
+
+local function by_less()
+    local account = setmetatable({}, Account)
+    if account < account then -- calls
+        return 1
+    end
+end
+
+function Account.__call()
+    burn() -- calls
+end
+
+local function by_object()
+    local account = setmetatable({}, Account)
+    account() -- calls
+end
+
+local Lazy = {}
+
+function Lazy.__index(object, key)
+    burn() -- calls
+    return key
+end
+
+local function by_index()
+    local value = setmetatable({}, Lazy).value -- calls
+    return value
+end
+
+function Lazy.__newindex(object, key)
+    burn() -- calls
+end
+
+local function by_new_index()
+    local object = setmetatable({}, Lazy)
+    object.value = 1 -- calls
+end
+
+function Lazy.__concat(one, other)
+    burn() -- calls
+    return 'a'
+end
+
+local function by_concat()
+    local text = setmetatable({}, Lazy) .. 'a' -- calls
+    return text
+end
+
+function Lazy.__tostring()
+    burn() -- calls
+    return 'a'
+end
+
+local function by_text()
+    tostring(setmetatable({}, Lazy)) -- calls
+end
+
+local function iterate(limit, number)
+    if number < limit then
+        burn() -- calls
+        return number + 1
+    end
+end
+
+local function by_iterator()
+    for number in iterate, 1, 0 do -- calls
+    end
+end
+
+local function by_load()
+    local loaded = loadstring('local burn = ... burn()', '=loaded')
+    loaded(burn) -- calls
+end
+
+local function by_reader()
+    local first = true
+    load(function() -- calls
+        if first then
+            first = false
+            burn() -- calls
+            return 'return 1'
+        end
+    end)
+end
+
+local function short(one, other)
+    return one < other
+end
+
+local function by_callbacks()
+    local limit = os.clock() + SLICE
+    local numbers = {}
+    while os.clock() < limit do
+        for number = 1, 50 do
+            numbers[number] = number * 7919 % 101
+        end
+        table.sort(numbers, short) -- calls
+    end
+end
+
+
+local ways = {
+    by_call = by_call,
+    by_recursion = by_recursion,
+    by_closure = by_closure,
+    by_tail_call = by_tail_call,
+    by_variadic = by_variadic,
+    by_sort = by_sort,
+    by_gsub = by_gsub,
+    by_pcall = by_pcall,
+    by_error = by_error,
+    by_handler = by_handler,
+    by_coroutine = by_coroutine,
+    by_nested_coroutines = by_nested_coroutines,
+    by_sort_in_coroutine = by_sort_in_coroutine,
+    by_method = by_method,
+    by_add = by_add,
+    by_less = by_less,
+    by_object = by_object,
+    by_index = by_index,
+    by_new_index = by_new_index,
+    by_concat = by_concat,
+    by_text = by_text,
+    by_iterator = by_iterator,
+    by_load = by_load,
+    by_reader = by_reader,
+    by_callbacks = by_callbacks,
+}
+
+local function main(seconds, mode)
+    if mode == 'interpreted' then
+        jit.off()
+    end
+    local names = {}
+    for name in pairs(ways) do
+        names[#names + 1] = name
+    end
+    local limit = os.time() + seconds
+    while os.time() < limit do
+        for _, name in ipairs(names) do
+            ways[name]() -- calls
+        end
+    end
+end
+
+main(tonumber(arg[1]), arg[2]) -- calls
