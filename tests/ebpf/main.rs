@@ -23,6 +23,7 @@ mod java;
 mod javascript;
 mod jit;
 mod lisp;
+mod luajit;
 mod perl;
 mod php;
 mod privileges;

@@ -130,7 +130,7 @@ struct Rendering<'a> {
     frames: HashMap<u64, LocationIdx>,
     kernel_frames: HashMap<u64, LocationIdx>,
     /// Of the process being rendered.
-    interpreted: HashMap<InterpretedFrame, (LocationIdx, Role)>,
+    interpreted: HashMap<(InterpretedFrame, Option<InterpretedFrame>), (LocationIdx, Role)>,
     /// By stack number and end reason, which is a frame too.
     stacks: HashMap<(u32, u32), StackIdx>,
     /// Of the process being rendered.
@@ -301,7 +301,8 @@ impl<'a> Rendering<'a> {
             && (stack.user.stack()).any(|frame| matches!(frame, StackFrame::Interpreted(_)));
         let mut is_behind_native = false;
         let before = locations.len();
-        for frame in stack.user.stack() {
+        let mut frames = stack.user.stack().peekable();
+        while let Some(frame) = frames.next() {
             match frame {
                 StackFrame::Native(frame) if hides && self.carries_calls(frame) => {
                     is_behind_native = false;
@@ -311,7 +312,13 @@ impl<'a> Rendering<'a> {
                     is_behind_native = true;
                 }
                 StackFrame::Interpreted(frame) => {
-                    let Some((row, role)) = self.interpreted_frame(&frame) else {
+                    let caller = match frames.peek() {
+                        Some(StackFrame::Interpreted(caller)) if frame.is_named_by_caller() => {
+                            Some(*caller)
+                        }
+                        _ => None,
+                    };
+                    let Some((row, role)) = self.interpreted_frame(frame, caller) else {
                         continue;
                     };
                     if is_behind_native && hides {
@@ -337,17 +344,33 @@ impl<'a> Rendering<'a> {
         interpreter.is_some_and(|it| it.carries_calls(frame.offset()))
     }
 
-    fn interpreted_frame(&mut self, frame: &InterpretedFrame) -> Option<(LocationIdx, Role)> {
-        if let Some(&known) = self.interpreted.get(frame) {
+    /// `caller` is given if it has the name.
+    fn interpreted_frame(
+        &mut self,
+        frame: InterpretedFrame,
+        caller: Option<InterpretedFrame>,
+    ) -> Option<(LocationIdx, Role)> {
+        if let Some(&known) = self.interpreted.get(&(frame, caller)) {
             return Some(known);
         }
-        let key = function_key(self.process, frame);
+        let key = function_key(self.process, &frame);
         let mut role = Role::Function;
         let lines = match self.names.interpreted.get(&key) {
             Some(function) => {
                 role = function.role(frame.detail.position());
                 let frames = function.frames(frame.detail.position());
-                let lines = frames.into_iter().map(|frame| self.source_line(frame));
+                let calling = caller.and_then(|caller| {
+                    let key = function_key(self.process, &caller);
+                    let function = self.names.interpreted.get(&key)?;
+                    Some((function, caller.detail.position()))
+                });
+                let name = calling
+                    .as_ref()
+                    .and_then(|(function, position)| function.called(*position));
+                let lines = frames.into_iter().map(|frame| {
+                    let name = name.map_or_else(|| frame.name.clone(), Into::into);
+                    self.source_line(SourceFrame { name, ..frame })
+                });
                 let lines: Vec<Line> = lines.collect();
                 if lines.is_empty() {
                     return None;
@@ -373,7 +396,7 @@ impl<'a> Rendering<'a> {
             lines: &lines,
             attributes: &[kind],
         });
-        self.interpreted.insert(*frame, (row, role));
+        self.interpreted.insert((frame, caller), (row, role));
         Some((row, role))
     }
 

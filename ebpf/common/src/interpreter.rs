@@ -43,8 +43,7 @@ pub mod runtime {
     pub const RUBY: u32 = 7;
     /// A Perl statement and the function that it is in, see [`Function`](super::perl::Function).
     pub const PERL: u32 = 8;
-    /// A prototype of LuaJIT. Its position is the number of the instruction, see
-    /// [`NO_POSITION`](super::luajit::NO_POSITION).
+    /// A prototype of LuaJIT, with the [position](super::luajit::position) in it.
     pub const LUAJIT: u32 = 9;
     pub const COUNT: u32 = 10;
 }

@@ -119,6 +119,15 @@ impl InterpretedFunction {
         }
     }
 
+    /// The name by which the instruction at a position calls another function: LuaJIT's functions have no names of
+    /// their own.
+    pub fn called(&self, position: u32) -> Option<&str> {
+        match &self.0 {
+            Function::LuaJit(prototype) => prototype.called(position),
+            _ => None,
+        }
+    }
+
     pub fn role(&self, position: u32) -> Role {
         match &self.0 {
             Function::Java(hotspot::Code::Stubs(_)) => Role::Machinery,

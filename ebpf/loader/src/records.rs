@@ -2,7 +2,7 @@
 
 use profcol_ebpf_common::context::{Context, LabelHeader, padded};
 use profcol_ebpf_common::frame::Frame;
-use profcol_ebpf_common::interpreter::{Detail, perl, ruby, runtime};
+use profcol_ebpf_common::interpreter::{Detail, luajit, perl, ruby, runtime};
 use profcol_ebpf_common::record::{self, File, Process, Sample};
 
 use crate::names::Names;
@@ -114,6 +114,13 @@ pub struct InterpretedFrame {
     /// An address in the code that was generated for it, or that [of its method](ruby::Function::method) or of
     /// [what names it](perl::Function::address); 0 without.
     pub code_address: u64,
+}
+
+impl InterpretedFrame {
+    /// Whether the next frame calls this one, by a name that only its code has.
+    pub fn is_named_by_caller(&self) -> bool {
+        self.runtime == runtime::LUAJIT && self.detail.position() & luajit::position::CALLED != 0
+    }
 }
 
 /// None for records that this version's programs do not send.

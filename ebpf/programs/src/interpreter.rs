@@ -5,8 +5,8 @@ use profcol_ebpf_common::barrier_var;
 use profcol_ebpf_common::counter;
 use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::interpreter::{
-    BLOCK_BYTES, BLOCK_WORDS, BlockMemory, Detail, Interpreter, RuntimeProcess, Step,
-    luajit as luajit_walk, python, runtime, unreadable,
+    BLOCK_BYTES, BLOCK_WORDS, BlockMemory, Detail, Interpreter, RuntimeProcess, Step, python,
+    runtime, unreadable,
 };
 use profcol_ebpf_common::record::{MAX_USER_WORDS, ThreadKey};
 
@@ -42,6 +42,8 @@ pub mod stage {
     /// A native frame of LuaJIT's virtual machine, and the frames that it runs.
     pub const LUAJIT_ENTER: u32 = 12;
     pub const LUAJIT: u32 = 13;
+    /// The native frame of a trace, or of a helper of the virtual machine.
+    pub const LUAJIT_FIND: u32 = 14;
 }
 
 /// Per call; the next call continues.
@@ -151,14 +153,16 @@ pub extern "C" fn leave_generated(handle: ScratchHandle) -> u32 {
     let Some(interpreter) = interpreter(process.file) else {
         return CONTINUE;
     };
+    if interpreter.runtime == runtime::LUAJIT {
+        scratch.runtime_process.file = process.file;
+        luajit::find_native(scratch, scratch.walk.registers.sp, true);
+        return CONTINUE;
+    }
     let left = if interpreter.runtime == runtime::PHP {
         let registers = scratch.walk.registers;
         interpreter
             .php
             .leave_generated(&registers, process.state, scratch)
-    } else if interpreter.runtime == runtime::LUAJIT {
-        let registers = scratch.walk.registers;
-        luajit_walk::leave_trace(&interpreter.luajit, &registers, process.state, scratch)
     } else {
         ruby::leave_generated(scratch, settings, interpreter, process)
     };

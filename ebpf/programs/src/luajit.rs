@@ -1,7 +1,7 @@
 //! Adds LuaJIT's frames after the native frames of its virtual machine, whose rules are marked.
 
 use profcol_ebpf_common::counter;
-use profcol_ebpf_common::interpreter::luajit::{self, Machine, Walk};
+use profcol_ebpf_common::interpreter::luajit::{self, Machine, Search, Walk};
 use profcol_ebpf_common::interpreter::{Step, runtime};
 
 use crate::interpreter::{self, has_room, push, stage};
@@ -14,6 +14,7 @@ use crate::unwind::CONTINUE;
 pub fn handle_file(scratch: &mut Scratch, file: u32) {
     scratch.luajit_file = file;
     scratch.luajit = Walk::default();
+    scratch.luajit_search.left = 0;
     scratch.interpreter_stage = stage::LUAJIT_ENTER;
 }
 
@@ -50,21 +51,20 @@ pub extern "C" fn enter_luajit(handle: ScratchHandle) -> u32 {
     let Some(scratch) = Scratch::from_handle(handle) else {
         return CONTINUE;
     };
+    let native = scratch.native.sp;
+    // The innermost frame may be a helper of the virtual machine, or C code that a helper calls.
+    if scratch.luajit.state == 0
+        && scratch.luajit_search.left == 0
+        && !luajit::is_native(native, scratch)
+    {
+        find_native(scratch, native, false);
+        return CONTINUE;
+    }
+    scratch.luajit_search.left = 0;
     scratch.interpreter_stage = stage::NATIVE;
     let Some(interpreter) = interpreter::interpreter(scratch.native.file) else {
         return CONTINUE;
     };
-    let mut native = scratch.native.sp;
-    // The innermost frame may be a helper of the virtual machine, or C code that a helper calls.
-    if scratch.luajit.state == 0
-        && let Some(found) = luajit::find_native(native, scratch)
-        && found != native
-        && let Some(registers) = luajit::leave_native(found, scratch)
-    {
-        native = found;
-        scratch.walk.registers = registers;
-        scratch.walk.exact = 0;
-    }
     let [_, _, base, instruction] = scratch.loop_registers;
     let machine = Machine {
         is_leaf: scratch.depth == 0,
@@ -78,5 +78,57 @@ pub extern "C" fn enter_luajit(handle: ScratchHandle) -> u32 {
         scratch.interpreter_stage = stage::LUAJIT;
     }
     scratch.luajit = walk;
+    CONTINUE
+}
+
+/// Begins the search for the native frame below this stack pointer.
+#[inline(always)]
+pub fn find_native(scratch: &mut Scratch, sp: u64, is_trace: bool) {
+    scratch.luajit_search = Search::begin(sp, is_trace);
+    scratch.interpreter_stage = stage::LUAJIT_FIND;
+}
+
+/// Searches a part of the stack for the native frame.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn search_luajit(handle: ScratchHandle) -> u32 {
+    let Some(scratch) = Scratch::from_handle(handle) else {
+        return CONTINUE;
+    };
+    let mut search = scratch.luajit_search;
+    let found = search.step(scratch);
+    scratch.luajit_search = search;
+    let Some(sp) = found else {
+        if search.left == 0 {
+            // If it is generated code, it belongs to something else.
+            scratch.runtime_process.file = 0;
+            scratch.interpreter_stage = stage::NATIVE;
+        }
+        return CONTINUE;
+    };
+    if search.is_trace != 0 {
+        let process = scratch.runtime_process;
+        let fp = scratch.walk.registers.fp;
+        scratch.luajit_search.left = 0;
+        scratch.interpreter_stage = stage::NATIVE;
+        if let Some(interpreter) = interpreter::interpreter(process.file) {
+            let registers = luajit::after_trace(&interpreter.luajit, process.state, sp, fp);
+            // It may be mapped over the machine itself.
+            if registers.ip == scratch.walk.registers.ip {
+                scratch.runtime_process.file = 0;
+                return CONTINUE;
+            }
+            scratch.walk.registers = registers;
+            scratch.walk.exact = 1;
+        }
+        return CONTINUE;
+    }
+    if let Some(registers) = luajit::leave_native(sp, scratch) {
+        scratch.native.sp = sp;
+        scratch.walk.registers = registers;
+        scratch.walk.exact = 0;
+    }
+    scratch.luajit_search.left = 1;
+    scratch.interpreter_stage = stage::LUAJIT_ENTER;
     CONTINUE
 }

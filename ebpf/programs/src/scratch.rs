@@ -99,6 +99,7 @@ pub struct Scratch {
     /// The file with LuaJIT, after its first frame; 0 is none.
     pub luajit_file: u32,
     pub luajit: luajit::Walk,
+    pub luajit_search: luajit::Search,
     /// The registers of the innermost frame in which interpreters keep the instruction, and the frame that
     /// runs it.
     pub loop_registers: [u64; 4],

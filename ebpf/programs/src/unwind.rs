@@ -92,6 +92,8 @@ pub extern "C" fn walk_frames(handle: ScratchHandle, most: u32) -> u32 {
                 perl::add_perl_frames(scratch.handle());
             } else if scratch.interpreter_stage == interpreter::stage::LUAJIT_ENTER {
                 luajit::enter_luajit(scratch.handle());
+            } else if scratch.interpreter_stage == interpreter::stage::LUAJIT_FIND {
+                luajit::search_luajit(scratch.handle());
             } else if scratch.interpreter_stage == interpreter::stage::LUAJIT {
                 luajit::add_luajit_frames(scratch.handle());
             } else if scratch.interpreter_stage == interpreter::stage::FIND_THREAD {

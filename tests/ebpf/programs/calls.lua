@@ -88,7 +88,7 @@ local function by_pcall()
 end
 
 local function fail()
-    error('failed')
+    error('failed') -- calls
 end
 
 local function handle(message)
@@ -269,47 +269,37 @@ local function by_callbacks()
 end
 
 
-local ways = {
-    by_call = by_call,
-    by_recursion = by_recursion,
-    by_closure = by_closure,
-    by_tail_call = by_tail_call,
-    by_variadic = by_variadic,
-    by_sort = by_sort,
-    by_gsub = by_gsub,
-    by_pcall = by_pcall,
-    by_error = by_error,
-    by_handler = by_handler,
-    by_coroutine = by_coroutine,
-    by_nested_coroutines = by_nested_coroutines,
-    by_sort_in_coroutine = by_sort_in_coroutine,
-    by_method = by_method,
-    by_add = by_add,
-    by_less = by_less,
-    by_object = by_object,
-    by_index = by_index,
-    by_new_index = by_new_index,
-    by_concat = by_concat,
-    by_text = by_text,
-    by_iterator = by_iterator,
-    by_load = by_load,
-    by_reader = by_reader,
-    by_callbacks = by_callbacks,
-}
-
 local function main(seconds, mode)
     if mode == 'interpreted' then
         jit.off()
     end
-    local names = {}
-    for name in pairs(ways) do
-        names[#names + 1] = name
-    end
     local limit = os.time() + seconds
     while os.time() < limit do
-        for _, name in ipairs(names) do
-            ways[name]() -- calls
-        end
+        by_call() -- calls
+        by_recursion() -- calls
+        by_closure() -- calls
+        by_tail_call() -- calls
+        by_variadic() -- calls
+        by_sort() -- calls
+        by_gsub() -- calls
+        by_pcall() -- calls
+        by_error() -- calls
+        by_handler() -- calls
+        by_coroutine() -- calls
+        by_nested_coroutines() -- calls
+        by_sort_in_coroutine() -- calls
+        by_method() -- calls
+        by_add() -- calls
+        by_less() -- calls
+        by_object() -- calls
+        by_index() -- calls
+        by_new_index() -- calls
+        by_concat() -- calls
+        by_text() -- calls
+        by_iterator() -- calls
+        by_load() -- calls
+        by_reader() -- calls
+        by_callbacks() -- calls
     end
 end
 

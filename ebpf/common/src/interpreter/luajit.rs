@@ -105,11 +105,14 @@ const FUNCTION_TAG: u64 = 0x1_fff7;
 /// An instruction that stores the return address in a new frame: `mov [rdx-8], rbx`.
 const STORES_RETURN: u32 = 0xf85a_8948;
 
-/// The position of a frame whose current instruction is unknown.
-pub const NO_POSITION: u32 = u32::MAX;
-
-/// Stack space of traces, and of the code that leaves them, in words.
-const MAX_TRACE_BLOCKS: u64 = 12;
+/// What the position of a frame contains: the number of its instruction, and whether an instruction of the next
+/// frame called it.
+pub mod position {
+    pub const CALLED: u32 = 1 << 31;
+    pub const INSTRUCTION: u32 = CALLED - 1;
+    /// Its instruction is unknown, as in a trace.
+    pub const UNKNOWN: u32 = INSTRUCTION;
+}
 
 /// The state of the walk.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
@@ -153,29 +156,63 @@ pub fn generation(header: u64, file: u64, lines: u64) -> u32 {
     (mixed >> 32) as u32
 }
 
-/// The native frame of the virtual machine that a trace or a helper at `sp` runs in.
-#[inline(always)]
-pub fn find_native(sp: u64, memory: &mut impl BlockMemory) -> Option<u64> {
-    let mut at = sp.wrapping_add(15) & !15;
-    for _ in 0..MAX_TRACE_BLOCKS {
-        if !memory.load_block(at, super::BLOCK_BYTES) {
+/// The search for the native frame that a trace or a helper of the virtual machine runs in.
+#[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Search {
+    pub at: u64,
+    /// Blocks of the stack to search; 0 at the end.
+    pub left: u32,
+    /// Whether a trace runs.
+    pub is_trace: u32,
+}
+
+impl Search {
+    /// Traces need up to 1 KiB, and the code that leaves them 400 bytes.
+    const BLOCKS: u32 = 12;
+
+    #[inline(always)]
+    pub fn begin(sp: u64, is_trace: bool) -> Self {
+        Self {
+            at: sp.wrapping_add(15) & !15,
+            left: Self::BLOCKS,
+            is_trace: u32::from(is_trace),
+        }
+    }
+
+    /// Searches the next block; returns the stack pointer of the native frame.
+    #[inline(always)]
+    pub fn step(&mut self, memory: &mut impl BlockMemory) -> Option<u64> {
+        let start = self.at;
+        self.at = start.wrapping_add(super::BLOCK_BYTES.into());
+        self.left = self.left.wrapping_sub(1);
+        let member = u64::from(native::STATE) * 8;
+        if !memory.load_block(start.wrapping_add(member), super::BLOCK_BYTES) {
+            self.left = 0;
             return None;
         }
         for index in 0..super::BLOCK_WORDS as u32 / 2 {
             let state = memory.block_word(index * 2);
-            let found = at.wrapping_add(u64::from(index * 16)).wrapping_sub(16);
-            if found >= sp && is_run_by(state, found, memory) {
-                return Some(found);
+            let sp = start.wrapping_add(u64::from(index) * 16);
+            if runs(state, sp, memory) {
+                return Some(sp);
             }
         }
-        at = at.wrapping_add(super::BLOCK_BYTES.into());
+        None
     }
-    None
+}
+
+/// Whether the innermost native frame of a `lua_State` is at this stack pointer.
+#[inline(always)]
+pub fn is_native(sp: u64, memory: &mut impl BlockMemory) -> bool {
+    let state = memory.word(sp.wrapping_add(u64::from(native::STATE) * 8));
+    runs(state.unwrap_or(0), sp, memory)
 }
 
 /// Whether this is a `lua_State` whose innermost native frame is at this stack pointer.
 #[inline(always)]
-fn is_run_by(state: u64, sp: u64, memory: &mut impl BlockMemory) -> bool {
+fn runs(state: u64, sp: u64, memory: &mut impl BlockMemory) -> bool {
     if state == 0 || state & 7 != 0 || state > POINTER_BITS {
         return false;
     }
@@ -183,22 +220,16 @@ fn is_run_by(state: u64, sp: u64, memory: &mut impl BlockMemory) -> bool {
     native.is_some_and(|native| native & !native::FLAGS == sp)
 }
 
-/// The registers with which the virtual machine would continue below a trace; `file` is the start address of its
+/// The registers with which the virtual machine would continue after a trace; `file` is the start address of its
 /// file.
 #[inline(always)]
-pub fn leave_trace(
-    layout: &Layout,
-    registers: &Registers,
-    file: u64,
-    memory: &mut impl BlockMemory,
-) -> Option<Registers> {
-    let sp = find_native(registers.sp, memory)?;
-    Some(Registers {
+pub fn after_trace(layout: &Layout, file: u64, sp: u64, fp: u64) -> Registers {
+    Registers {
         ip: file.wrapping_add(layout.body.into()),
         sp,
-        fp: registers.fp,
+        fp,
         link: 0,
-    })
+    }
 }
 
 /// The registers of the caller of a native frame.
@@ -327,15 +358,21 @@ impl Walk {
         let mut is_last = kind == frame::C || kind == frame::PROTECTED_C;
         self.instruction = 0;
         let mut distance = caller & !frame::KIND;
+        let mut called = 0;
         if caller & frame::NOT_LUA == 0 {
             let Some(call) = memory.word(caller.wrapping_sub(4)) else {
                 return self.lose();
             };
             distance = (2 + (call >> 8 & 0xff)) * 8;
             self.instruction = caller;
+            called = position::CALLED;
         } else if kind == frame::CONTINUES {
-            is_last = continuation == frame::CALLBACK;
             self.instruction = continued_at;
+            if continuation == frame::CALLBACK {
+                is_last = true;
+            } else {
+                called = position::CALLED;
+            }
         } else if kind == frame::VARIADIC {
             self.instruction = instruction;
             self.is_leaf = u32::from(is_leaf);
@@ -359,9 +396,10 @@ impl Walk {
             return self.lose();
         };
         // It is being left if the machine no longer runs its code.
-        if address == 0 || is_leaf && detail.position() == NO_POSITION {
+        if address == 0 || is_leaf && detail.position() == position::UNKNOWN {
             return none;
         }
+        let detail = Detail(detail.0 | u64::from(called));
         if is_last {
             Step::Last(address, detail)
         } else {
@@ -418,9 +456,9 @@ fn prototype(
     // The machine has read the instruction already.
     let behind = instruction.wrapping_sub(code) >> 2;
     let position = if behind > 0 && behind <= count {
-        behind as u32 - 1
+        behind as u32 - 1 & position::INSTRUCTION
     } else {
-        NO_POSITION
+        position::UNKNOWN
     };
     Some((address, Detail::new(generation, position)))
 }

@@ -1,17 +1,22 @@
-//! A prototype: its file, and the lines of its instructions.
+//! A prototype: its file, the lines of its instructions, and the names by which it calls others.
 
-use profcol_ebpf_common::interpreter::luajit::{self, NO_POSITION, prototype};
+use profcol_ebpf_common::interpreter::luajit::{self, position, prototype};
 
+use super::calls::Calls;
 use crate::FunctionError;
 use crate::memory::Memory;
 
-/// Maximum length of a path; longer ones are truncated.
+/// Maximum length of a name or a path; longer ones are truncated.
 const MAX_BYTES: usize = 1024;
-/// LuaJIT has at most 2^26 instructions in a function; functions of a hundred thousand are generated ones.
-const MAX_INSTRUCTIONS: usize = 1 << 18;
+/// Maximum size of a prototype with its code; larger ones have no lines.
+const MAX_PROTOTYPE_BYTES: usize = 1 << 20;
 
-/// `GCproto`.
-const LINE_TABLE: u64 = 80;
+/// Members of `GCproto`.
+const CONSTANTS: usize = 32;
+const SIZE: usize = 56;
+const LINE_TABLE: usize = 80;
+const UPVALUE_NAMES: usize = 88;
+const VARIABLES: usize = 96;
 
 /// `GCstr`.
 const KIND: u64 = 9;
@@ -19,19 +24,21 @@ const STRING: u8 = 4;
 const LENGTH: u64 = 20;
 const TEXT: u64 = 24;
 
-/// The name of the function that is a whole file.
+/// The name of the function that is a whole file, as in Lua's stack traces.
 const MAIN: &str = "main chunk";
 
-/// A function of the program's source code; it has no name.
+/// A function of the program's source code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prototype {
+    /// Its place, since it has no name.
     pub name: String,
     pub file: String,
     pub first_line: u32,
-    /// Of each instruction, from the first line on.
+    /// Of each instruction but the first, from the first line on.
     lines: Vec<u8>,
     /// The size of one of them.
     line_bytes: usize,
+    calls: Calls,
 }
 
 /// The value that distinguishes the prototype at an address from earlier ones.
@@ -44,34 +51,83 @@ pub fn generation(memory: &impl Memory, address: u64) -> Result<u32, FunctionErr
     ))
 }
 
+/// A prototype, which is one piece of memory with its code, constants and debug information.
+pub struct Image {
+    address: u64,
+    bytes: Vec<u8>,
+}
+
+impl Image {
+    fn read(memory: &impl Memory, address: u64) -> Result<Self, FunctionError> {
+        let mut size = [0; 4];
+        memory.read(address.wrapping_add(SIZE as u64), &mut size)?;
+        let size = u32::from_le_bytes(size) as usize;
+        let size = if size > MAX_PROTOTYPE_BYTES { 0 } else { size };
+        let bytes = memory.bytes(address, size.max(prototype::BYTES as usize))?;
+        Ok(Self { address, bytes })
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        let bytes = self.bytes.get(at..).and_then(|rest| rest.first_chunk());
+        bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    }
+
+    /// From the place to which a member points; empty if that is outside.
+    fn from(&self, member: usize) -> &[u8] {
+        let offset = self.word(member).wrapping_sub(self.address);
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        self.bytes.get(offset..).unwrap_or_default()
+    }
+
+    pub fn instructions(&self) -> Vec<u32> {
+        let count = (self.word(prototype::HEADER as usize * 8) >> 32) as usize;
+        let code = self.bytes.get(prototype::BYTES as usize..);
+        let (code, _) = code.unwrap_or_default().as_chunks();
+        let code = code.iter().take(count);
+        code.map(|bytes| u32::from_le_bytes(*bytes)).collect()
+    }
+
+    /// The address of a constant that is an object; they grow down.
+    pub fn constant(&self, number: u32) -> Option<u64> {
+        let end = self.word(CONSTANTS).wrapping_sub(self.address);
+        let at = end.checked_sub((u64::from(number) + 1) * 8)?;
+        Some(self.word(usize::try_from(at).ok()?)).filter(|address| *address != 0)
+    }
+
+    pub fn upvalue_names(&self) -> &[u8] {
+        self.from(UPVALUE_NAMES)
+    }
+
+    pub fn variables(&self) -> &[u8] {
+        self.from(VARIABLES)
+    }
+}
+
 impl Prototype {
     pub fn read(memory: &impl Memory, address: u64, expected: u32) -> Result<Self, FunctionError> {
         if generation(memory, address)? != expected {
             return Err(FunctionError::Replaced);
         }
-        let member = |index: u32| memory.word(address.wrapping_add(u64::from(index) * 8));
-        let instructions = (member(prototype::HEADER)? >> 32) as usize;
-        let lines = member(prototype::LINES)?;
+        let image = Image::read(memory, address)?;
+        let lines = image.word(prototype::LINES as usize * 8);
         let (first_line, line_count) = (lines as u32, (lines >> 32) as u32);
-        let file = chunk_name(&string(memory, member(prototype::FILE)?)?);
+        let file = string(memory, image.word(prototype::FILE as usize * 8))?;
+        let file = chunk_name(&file);
         let line_bytes = match line_count {
             0..256 => 1,
             256..65_536 => 2,
             _ => 4,
         };
-        let table = memory.word(address.wrapping_add(LINE_TABLE))?;
-        let mut found = Self {
+        let table = image.from(LINE_TABLE);
+        let count = image.instructions().len().saturating_sub(1);
+        let found = Self {
             name: name(&file, first_line),
             file,
             first_line,
-            lines: Vec::new(),
+            lines: table.get(..count * line_bytes).unwrap_or_default().to_vec(),
             line_bytes,
+            calls: Calls::read(memory, &image),
         };
-        // Code without debug information has none. The first instruction has no entry.
-        if table != 0 && instructions <= MAX_INSTRUCTIONS {
-            let count = instructions.saturating_sub(1);
-            found.lines = memory.bytes(table, count * line_bytes)?;
-        }
         // Its data may have been freed before the read.
         if generation(memory, address)? != expected {
             return Err(FunctionError::Replaced);
@@ -81,12 +137,10 @@ impl Prototype {
 
     /// The line of an instruction; 0 if unknown.
     pub fn line(&self, position: u32) -> u32 {
+        let position = position & position::INSTRUCTION;
         let Some(index) = (position as usize).checked_sub(1) else {
             return self.first_line;
         };
-        if position == NO_POSITION {
-            return 0;
-        }
         let start = index * self.line_bytes;
         let Some(bytes) = self.lines.get(start..start + self.line_bytes) else {
             return 0;
@@ -98,13 +152,21 @@ impl Prototype {
         self.first_line.saturating_add(u32::from_le_bytes(number))
     }
 
+    /// The name of the function that an instruction calls.
+    pub fn called(&self, position: u32) -> Option<&str> {
+        self.calls.name(position & position::INSTRUCTION)
+    }
+
     /// Its memory size.
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.name.len() + self.file.len() + self.lines.len()
+        size_of::<Self>()
+            + self.name.len()
+            + self.file.len()
+            + self.lines.len()
+            + self.calls.bytes()
     }
 }
 
-/// As in Lua's stack traces.
 fn name(file: &str, first_line: u32) -> String {
     if first_line == 0 {
         return MAIN.to_owned();
@@ -120,13 +182,17 @@ fn chunk_name(source: &str) -> String {
     }
     let line = source.lines().next().unwrap_or_default();
     format!("[string \"{line}\"]")
+        .chars()
+        .take(MAX_BYTES)
+        .collect()
 }
 
-fn string(memory: &impl Memory, address: u64) -> Result<String, FunctionError> {
+/// A `GCstr`.
+pub fn string(memory: &impl Memory, address: u64) -> Result<String, FunctionError> {
     let mut kind = [0];
     memory.read(address.wrapping_add(KIND), &mut kind)?;
     if kind != [STRING] {
-        return Err(FunctionError::Invalid("the name of a file"));
+        return Err(FunctionError::Invalid("a string"));
     }
     let mut length = [0; 4];
     memory.read(address.wrapping_add(LENGTH), &mut length)?;

@@ -4,6 +4,7 @@
 //! which is written in assembly and has no symbols of its own. Offsets that depend on the build are read from
 //! its instructions.
 
+mod calls;
 mod function;
 mod machine;
 

@@ -1,0 +1,262 @@
+//! LuaJIT's functions appear in exact call chains.
+
+#![expect(clippy::print_stdout, reason = "the figures are of interest")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use profcol_test_harness::profile::{Profile, Sample};
+use profcol_test_harness::support::{root, skip};
+
+use crate::calls::{
+    Calls, ShortLived, chain_of, check_isolated, count, name, names_of, since_known,
+};
+use crate::host::{Profiler, Running, can_profile};
+
+/// Enough to sample each chain often.
+const MIN_SAMPLES: usize = 700;
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+const KIND: &str = "luajit";
+const PROGRAM: &str = "calls.lua";
+
+/// The chains of `calls.lua`, innermost first, without their common part. C has no name for the functions that it
+/// calls; they have their place instead, written here with the text of that line.
+const CHAINS: &[&[&str]] = &[
+    &["burn", "inner", "middle", "by_call"],
+    &["burn", "closure", "by_closure"],
+    &["burn", "tail", "by_tail_call"],
+    &["burn", "variadic", "by_variadic"],
+    &["burn", "local function compare", "by_sort"],
+    &["burn", "local function replace", "by_gsub"],
+    &["burn", "local function inner", "by_pcall"],
+    &["burn", "by_error"],
+    &[
+        "burn",
+        "local function handle",
+        "fail",
+        "local function handled",
+        "by_handler",
+    ],
+    &["burn", "local function in_coroutine", "by_coroutine"],
+    &[
+        "burn",
+        "inner",
+        "local function middle",
+        "local function nested",
+        "by_nested_coroutines",
+    ],
+    &[
+        "burn",
+        "local function compare",
+        "local function sort_inside",
+        "by_sort_in_coroutine",
+    ],
+    &["burn", "deposit", "by_method"],
+    &["burn", "__add", "by_add"],
+    &["burn", "__lt", "by_less"],
+    &["burn", "account", "by_object"],
+    &["burn", "__index", "by_index"],
+    &["burn", "__newindex", "by_new_index"],
+    &["burn", "__concat", "by_concat"],
+    &["burn", "tostring", "by_text"],
+    &["burn", "iterate", "by_iterator"],
+    &["burn", "loaded", "by_load"],
+    &["burn", "load(function", "by_reader"],
+    &["local function short", "by_callbacks"],
+];
+const MAIN: &[&str] = &["main", "main chunk"];
+
+fn calls() -> Calls {
+    let source = std::fs::read_to_string(root().join("tests/ebpf/programs").join(PROGRAM)).unwrap();
+    let place = move |function: String| {
+        let is_it =
+            |line: &str| line.trim_start().starts_with(&function) && function.contains("function");
+        let line = source.lines().position(is_it);
+        line.map_or(function.clone(), |line| format!("{PROGRAM}:{}", line + 1))
+    };
+    Calls {
+        kind: KIND,
+        program: PROGRAM,
+        ways: CHAINS.len() + 1,
+        chain: Box::new(move |way| {
+            let chain = chain_of(way, CHAINS, MAIN);
+            chain.into_iter().map(&place).collect()
+        }),
+        is_of_program: |frame| frame.source.0.ends_with(PROGRAM) || frame.source.0 == "loaded",
+        name: |name| name,
+    }
+}
+
+/// The host's LuaJIT, and additional ones, by version.
+fn luajits() -> BTreeMap<String, PathBuf> {
+    let mut paths = vec![PathBuf::from("luajit")];
+    let installed = std::fs::read_dir(root().join("target/tools"));
+    for folder in installed.into_iter().flatten().flatten() {
+        let path = folder.path().join("bin/luajit");
+        if path.exists() {
+            paths.push(path);
+        }
+    }
+    // Builds with 32-bit references are not supported.
+    let version = |path: &Path| {
+        let script = "print(require('ffi').abi('gc64') and jit.version or '')";
+        let output = Command::new(path).args(["-e", script]).output().ok()?;
+        let version = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+        (output.status.success() && !version.is_empty()).then_some(version)
+    };
+    let found = paths.into_iter();
+    found
+        .filter_map(|path| Some((version(&path)?, path)))
+        .collect()
+}
+
+/// The host's LuaJIT.
+fn any_luajit() -> Option<PathBuf> {
+    let host = PathBuf::from("luajit");
+    let found = luajits().into_values().find(|path| *path == host);
+    if found.is_none() {
+        skip("no luajit");
+    }
+    found
+}
+
+/// The number of samples with a function.
+fn of_process(profile: &Profile, pid: u32) -> usize {
+    count(profile, |sample| {
+        sample.pid == pid && !names(sample).is_empty()
+    })
+}
+
+fn names(sample: &Sample) -> Vec<&str> {
+    names_of(KIND, sample)
+}
+
+fn check_chains(mode: &str) {
+    if !can_profile() {
+        return;
+    }
+    let luajits = luajits();
+    if luajits.is_empty() {
+        skip("no luajit");
+        return;
+    }
+    let calls = calls();
+    let program = calls.path();
+    let profiler = Profiler::start(199);
+    let running = luajits.into_iter().map(|(what, path)| {
+        let running = Running::start(&path, &[program.to_str().unwrap(), "60", mode]);
+        (what, running)
+    });
+    let running: Vec<(String, Running)> = running.collect();
+    let profile = profiler.until(TIMEOUT, |profile| {
+        let mut counts = running
+            .iter()
+            .map(|(_, running)| of_process(profile, running.pid()));
+        counts.all(|count| count >= MIN_SAMPLES)
+    });
+    for (what, process) in running {
+        let pid = process.pid();
+        drop(process);
+        let known = since_known(KIND, &profile, pid);
+        calls.check(&known, pid, &format!("{what} {mode}"));
+    }
+}
+
+#[test]
+fn every_version_shows_exact_chains() {
+    check_chains("interpreted");
+}
+
+#[test]
+fn functions_with_compiled_loops_have_exact_chains() {
+    check_chains("compiled");
+}
+
+/// Processes that live for about 50 ms each.
+const SHORT: &str = "
+local function burn_shortly()
+    local limit = os.clock() + 0.05
+    while os.clock() < limit do
+        local sum = 0
+        for number = 1, 100 do sum = sum + number end
+    end
+end
+burn_shortly()
+";
+
+#[test]
+fn processes_that_live_for_50_ms_have_names() {
+    if !can_profile() {
+        return;
+    }
+    let Some(luajit) = any_luajit() else {
+        return;
+    };
+    ShortLived {
+        kind: KIND,
+        command: "\"$0\" -e \"$1\"",
+        program: &luajit,
+        script: SHORT,
+        function: "burn_shortly",
+        no_name: "[luajit: no name]",
+        max_samples: 60,
+    }
+    .check();
+}
+
+/// The file of each function contains its line, and each is freed soon.
+const CHURN: &str = r#"
+local limit = os.time() + 60
+local number = 0
+while os.time() < limit do
+    number = (number + 1) % 1000
+    local source = string.rep('\n', number) .. 'local function made() local sum = 0; for step = 1, 300 do sum = sum + step end end made()'
+    loadstring(source, '=made_' .. number)()
+end
+"#;
+
+#[test]
+fn short_lived_functions_do_not_mix_up_names() {
+    if !can_profile() {
+        return;
+    }
+    let Some(luajit) = any_luajit() else {
+        return;
+    };
+    let profiler = Profiler::start(199);
+    let running = Running::start(&luajit, &["-joff", "-e", CHURN]);
+    let pid = running.pid();
+    let profile = profiler.until(TIMEOUT, |profile| of_process(profile, pid) >= 1000);
+    drop(running);
+    let (mut right, mut wrong, mut nameless) = (0, 0, 0);
+    for sample in profile.samples.iter().filter(|sample| sample.pid == pid) {
+        for frame in sample.frames.iter().filter(|frame| frame.kind == KIND) {
+            let number = frame.source.0.strip_prefix("made_");
+            if let Some(number) = number.and_then(|number| number.parse::<i64>().ok()) {
+                let is_right = frame.source.1 == number + 1;
+                *(if is_right { &mut right } else { &mut wrong }) += sample.count;
+            }
+            nameless += usize::from(name(frame) == "[luajit: no name]") * sample.count;
+        }
+    }
+    println!("{right} have the line of their file, {wrong} have not, {nameless} were gone");
+    assert!(right + nameless > 100 && wrong == 0, "{wrong}");
+}
+
+#[test]
+fn names_functions_in_another_root_and_pid_namespace() {
+    if !can_profile() {
+        return;
+    }
+    let Some(luajit) = any_luajit() else {
+        return;
+    };
+    let path = calls().path();
+    let command = format!("{} {} 60", luajit.display(), path.display());
+    check_isolated(KIND, &command, "[luajit: no name]", |sample| {
+        names(sample).ends_with(&["main", "main chunk"])
+    });
+}
