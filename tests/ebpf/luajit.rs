@@ -236,7 +236,9 @@ fn short_lived_functions_do_not_mix_up_names() {
         for frame in sample.frames.iter().filter(|frame| frame.kind == KIND) {
             let number = frame.source.0.strip_prefix("made_");
             if let Some(number) = number.and_then(|number| number.parse::<i64>().ok()) {
-                let is_right = frame.source.1 == number + 1;
+                // A file that was just entered has no line.
+                let is_right = frame.source.1 == number + 1
+                    || name(frame) == "main chunk" && frame.source.1 == 0;
                 *(if is_right { &mut right } else { &mut wrong }) += sample.count;
             }
             nameless += usize::from(name(frame) == "[luajit: no name]") * sample.count;

@@ -66,9 +66,11 @@ pub extern "C" fn enter_luajit(handle: ScratchHandle) -> u32 {
         return CONTINUE;
     };
     let [_, _, base, instruction] = scratch.loop_registers;
+    let first = scratch.first.registers;
     let machine = Machine {
-        is_leaf: scratch.depth == 0,
-        ip: scratch.first.registers.ip,
+        // A helper has a return address on the stack. Code that enters or leaves the machine is further away.
+        is_leaf: scratch.depth == 0 && native.wrapping_sub(first.sp) <= 8,
+        ip: first.ip,
         base,
         instruction,
         fp: scratch.v8_frame,
@@ -81,6 +83,26 @@ pub extern "C" fn enter_luajit(handle: ScratchHandle) -> u32 {
     CONTINUE
 }
 
+/// Whether the innermost frame is that of a helper of the virtual machine, which the machine's rule does not
+/// describe; `end` is why the stack would end there.
+#[inline(always)]
+pub fn is_in_helper(scratch: &mut Scratch, address: u64, sp: u64, end: u32) -> bool {
+    let file = scratch.frame.file();
+    let is_luajit =
+        |file| interpreter::interpreter(file).is_some_and(|found| found.runtime == runtime::LUAJIT);
+    if scratch.depth != 1 || !is_luajit(file) {
+        return false;
+    }
+    scratch.depth = 0;
+    scratch.native.sp = sp;
+    scratch.native.state = address.wrapping_sub(scratch.frame.offset());
+    scratch.native.file = file;
+    handle_file(scratch, file);
+    find_native(scratch, sp, false);
+    scratch.luajit_search.end = end;
+    true
+}
+
 /// Begins the search for the native frame below this stack pointer.
 #[inline(always)]
 pub fn find_native(scratch: &mut Scratch, sp: u64, is_trace: bool) {
@@ -88,7 +110,7 @@ pub fn find_native(scratch: &mut Scratch, sp: u64, is_trace: bool) {
     scratch.interpreter_stage = stage::LUAJIT_FIND;
 }
 
-/// Searches a part of the stack for the native frame.
+/// Searches a part of the stack for the native frame. Returns an end reason if the stack ends without it.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn search_luajit(handle: ScratchHandle) -> u32 {
@@ -103,6 +125,8 @@ pub extern "C" fn search_luajit(handle: ScratchHandle) -> u32 {
             // If it is generated code, it belongs to something else.
             scratch.runtime_process.file = 0;
             scratch.interpreter_stage = stage::NATIVE;
+            scratch.depth += u32::from(search.end != CONTINUE);
+            return search.end;
         }
         return CONTINUE;
     };

@@ -93,7 +93,10 @@ pub extern "C" fn walk_frames(handle: ScratchHandle, most: u32) -> u32 {
             } else if scratch.interpreter_stage == interpreter::stage::LUAJIT_ENTER {
                 luajit::enter_luajit(scratch.handle());
             } else if scratch.interpreter_stage == interpreter::stage::LUAJIT_FIND {
-                luajit::search_luajit(scratch.handle());
+                let end = barrier_var(u64::from(luajit::search_luajit(scratch.handle()))) as u32;
+                if end != CONTINUE {
+                    return end;
+                }
             } else if scratch.interpreter_stage == interpreter::stage::LUAJIT {
                 luajit::add_luajit_frames(scratch.handle());
             } else if scratch.interpreter_stage == interpreter::stage::FIND_THREAD {
@@ -178,7 +181,13 @@ pub extern "C" fn advance(handle: ScratchHandle, found: u32) -> u32 {
             }
             CONTINUE
         }
-        Err(reason) => reason as u32,
+        Err(reason) => {
+            let end = reason as u32;
+            if scratch.rule.is_interpreter() && luajit::is_in_helper(scratch, address, sp, end) {
+                return CONTINUE;
+            }
+            end
+        }
     }
 }
 

@@ -166,6 +166,9 @@ pub struct Search {
     pub left: u32,
     /// Whether a trace runs.
     pub is_trace: u32,
+    /// Why the stack ends if nothing is found; 0 if it continues.
+    pub end: u32,
+    pub unused: u32,
 }
 
 impl Search {
@@ -178,6 +181,7 @@ impl Search {
             at: sp.wrapping_add(15) & !15,
             left: Self::BLOCKS,
             is_trace: u32::from(is_trace),
+            ..Self::default()
         }
     }
 
