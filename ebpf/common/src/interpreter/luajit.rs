@@ -472,3 +472,6 @@ fn prototype(
 fn unreadable() -> Step {
     Step::Last(0, Detail::new(0, unreadable::MEMORY))
 }
+
+#[cfg(test)]
+mod tests;
