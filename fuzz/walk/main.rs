@@ -30,6 +30,8 @@ mod kernel;
 mod kernel_image;
 mod maps;
 mod naive;
+#[path = "../../ebpf/programs/src/luajit.rs"]
+mod luajit;
 #[path = "../../ebpf/programs/src/perl.rs"]
 mod perl;
 #[path = "../../ebpf/programs/src/php.rs"]
@@ -121,6 +123,7 @@ fn walk(thread: &Thread, epoch: u64, scratch: &mut Scratch) -> WalkResult {
     scratch.python_file = 0;
     scratch.php_file = 0;
     scratch.perl_file = 0;
+    scratch.luajit_file = 0;
     scratch.loop_registers = thread.loop_registers;
     scratch.ruby_file = 0;
     scratch.ruby_loop = 0;

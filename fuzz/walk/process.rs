@@ -3,7 +3,7 @@
 use profcol_ebpf_common::file::{self, FileEntry, FileId, TableRef, file_number};
 use profcol_ebpf_common::interpreter::thread_variable::ThreadVariable;
 use profcol_ebpf_common::interpreter::{
-    Interpreter, RuntimeProcess, hotspot, perl, php, python, ruby, runtime, v8,
+    Interpreter, RuntimeProcess, hotspot, luajit, perl, php, python, ruby, runtime, v8,
 };
 use profcol_ebpf_common::layout::Layout;
 use profcol_ebpf_common::record::{MAX_KERNEL_FRAMES, MAX_USER_FRAMES, Sample};
@@ -71,7 +71,7 @@ pub struct Thread {
     pub registers: Registers,
     pub is_exact: bool,
     pub java_registers: [u64; 3],
-    pub loop_registers: [u64; 2],
+    pub loop_registers: [u64; 4],
     pub max_frames: u32,
     pub kernel_frames: u32,
 }
@@ -403,7 +403,7 @@ impl Thread {
             },
             is_exact: !bytes.rarely(4),
             java_registers: [(); 3].map(|()| Word::any(bytes, process).at(middle)),
-            loop_registers: [(); 2].map(|()| Word::any(bytes, process).at(middle)),
+            loop_registers: [(); 4].map(|()| Word::any(bytes, process).at(middle)),
             max_frames: match bytes.below(4) {
                 0 => 128,
                 1 => 1 + bytes.below(MAX_USER_FRAMES) as u32,
@@ -555,7 +555,8 @@ fn any_interpreter(bytes: &mut Bytes) -> &'static Interpreter {
             runtime::RUBY,
             runtime::PHP,
             runtime::PERL,
-        ][bytes.below(5)],
+            runtime::LUAJIT,
+        ][bytes.below(6)],
         v8,
         python: layout,
         ruby,
@@ -566,6 +567,10 @@ fn any_interpreter(bytes: &mut Bytes) -> &'static Interpreter {
             text_end: u32::from(bytes.byte()) << 24,
         },
         perl,
+        luajit: luajit::Layout {
+            current: offset(),
+            body: offset() << 8,
+        },
     }))
 }
 

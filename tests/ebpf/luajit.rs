@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use profcol_test_harness::profile::{Profile, Sample};
 use profcol_test_harness::support::{root, skip};
+use profcol_test_harness::toolchain::Workshop;
 
 use crate::calls::{
     Calls, ShortLived, chain_of, check_isolated, count, name, names_of, since_known,
@@ -173,6 +174,28 @@ fn every_version_shows_exact_chains() {
 #[test]
 fn functions_with_compiled_loops_have_exact_chains() {
     check_chains("compiled");
+}
+
+#[test]
+fn the_stripped_library_in_another_program_has_exact_chains() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    // The development package has a link without the version.
+    let command = "cc -O1 luajit.c -l:libluajit-5.1.so.2";
+    let Some(program) = workshop.build("luajit", command) else {
+        return;
+    };
+    let calls = calls();
+    let path = calls.path();
+    let profiler = Profiler::start(199);
+    let arguments = [path.to_str().unwrap(), "60", "interpreted"];
+    let running = Running::start(&program, &arguments);
+    let pid = running.pid();
+    let profile = profiler.until(TIMEOUT, |profile| of_process(profile, pid) >= MIN_SAMPLES);
+    drop(running);
+    calls.check(&since_known(KIND, &profile, pid), pid, "library");
 }
 
 /// Processes that live for about 50 ms each.
