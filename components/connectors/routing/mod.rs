@@ -17,7 +17,7 @@ use profcol_component::{
     Refusal, Stability,
 };
 use profcol_config::PipelineId;
-use profcol_profile::{Attributes, Model, Profiles, gc};
+use profcol_profile::{Attributes, Profiles};
 
 use self::condition::{Condition, EvaluationError};
 pub use self::config::{ErrorMode, RouteConfig, RoutingConfig};
@@ -175,21 +175,12 @@ fn parts_of(
         let part = made.get(&rows).cloned();
         let part = part.unwrap_or_else(|| {
             made.entry(rows.clone())
-                .or_insert(part_of(profiles, &rows))
+                .or_insert_with(|| profiles.part(&rows))
                 .clone()
         });
         (pipeline.clone(), part)
     });
     let parts = parts.collect();
-    let dropped = (!dropped.is_empty()).then(|| part_of(profiles, &dropped));
+    let dropped = (!dropped.is_empty()).then(|| profiles.part(&dropped));
     (parts, dropped)
-}
-
-fn part_of(profiles: &Profiles, rows: &[usize]) -> Profiles {
-    let model = profiles.model();
-    let resources = rows.iter().filter_map(|row| model.resources.get(*row));
-    Profiles::from_model(gc(&Model {
-        dictionary: model.dictionary.clone(),
-        resources: resources.cloned().collect(),
-    }))
 }

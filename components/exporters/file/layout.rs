@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use profcol_profile::{Model, Profiles, ResourceProfiles, gc};
+use profcol_profile::{Profiles, Resource};
 
 use super::config::FileConfig;
 
@@ -71,38 +70,31 @@ impl Groups {
     }
 
     fn divide(&self, profiles: &Profiles) -> Parts {
-        let model = profiles.model();
-        let mut by_path: BTreeMap<PathBuf, Vec<ResourceProfiles>> = BTreeMap::new();
-        let mut dropped = Dropped::default();
-        for resource in &model.resources {
+        let mut by_path: BTreeMap<PathBuf, Vec<usize>> = BTreeMap::new();
+        let mut ungrouped = Vec::new();
+        for (position, resource) in profiles.resources().iter().enumerate() {
             match self.segment(resource) {
                 Some(segment) => by_path
                     .entry(self.path(segment))
                     .or_default()
-                    .push(resource.clone()),
-                None => dropped.add(resource),
+                    .push(position),
+                None => ungrouped.push(position),
             }
         }
-        let whole = dropped.profiles == 0 && by_path.len() == 1;
-        let parts = by_path.into_iter().map(|(path, resources)| {
-            if whole {
-                return (path, profiles.clone());
-            }
-            let dictionary = Arc::clone(&model.dictionary);
-            let part = gc(&Model {
-                dictionary,
-                resources,
-            });
-            (path, Profiles::from_model(part))
-        });
+        let mut dropped = Dropped::default();
+        if !ungrouped.is_empty() {
+            dropped.add(&profiles.part(&ungrouped));
+        }
+        let parts = by_path.into_iter();
+        let parts = parts.map(|(path, positions)| (path, profiles.part(&positions)));
         Parts {
             parts: parts.collect(),
             dropped,
         }
     }
 
-    fn segment<'a>(&self, resource: &'a ResourceProfiles) -> Option<&'a str> {
-        let attributes = &resource.resource.as_ref()?.attributes;
+    fn segment<'a>(&self, resource: &'a Resource) -> Option<&'a str> {
+        let attributes = &resource.attributes;
         let found = attributes
             .iter()
             .find(|entry| *entry.key == *self.attribute)?;
@@ -126,14 +118,7 @@ impl Groups {
 }
 
 impl Dropped {
-    fn add(&mut self, resource: &ResourceProfiles) {
-        for profile in resource.scopes.iter().flat_map(|scope| &scope.profiles) {
-            self.profiles += 1;
-            self.samples += profile.samples.len() as u64;
-        }
-    }
-
-    pub(super) fn add_all(&mut self, profiles: &Profiles) {
+    pub(super) fn add(&mut self, profiles: &Profiles) {
         self.profiles += profiles.profile_count() as u64;
         self.samples += profiles.sample_count() as u64;
     }

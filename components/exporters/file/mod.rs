@@ -194,7 +194,7 @@ impl Shared {
         for (path, part, record) in &records {
             match files.append(path, record) {
                 Ok(start) => written.push((path, start)),
-                Err(error) if error.is_bad_path() && self.may_drop(&error) => dropped.add_all(part),
+                Err(error) if error.is_bad_path() && self.may_drop(&error) => dropped.add(part),
                 Err(error) => {
                     // The whole batch is sent again, so nothing of it may stay in the files.
                     for (path, start) in written {

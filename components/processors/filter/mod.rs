@@ -17,7 +17,7 @@ use profcol_profile::{Model, Profiles};
 
 pub use self::config::FilterConfig;
 use self::sample_filter::{Dropped, SampleFilter};
-use crate::shared::remainder::{push_remainder, remainder_of};
+use crate::shared::remainder::push_remainder;
 use crate::shared::rules::{Decision, Rules};
 
 pub struct FilterProcessor {
@@ -65,7 +65,7 @@ impl FilterProcessor {
         let mut filter = SampleFilter::new(&self.rules, &model.dictionary);
         let resources = model.resources.iter();
         let resources = resources.filter_map(|row| filter.resource(row)).collect();
-        (remainder_of(profiles, resources), filter.dropped)
+        (model.with_resources(resources), filter.dropped)
     }
 
     fn count(&self, dropped: &Dropped) {

@@ -59,10 +59,7 @@ impl GroupByAttrs {
         if !groups.moved_any && !is_smaller {
             return None;
         }
-        Some(gc(&Model {
-            dictionary: model.dictionary.clone(),
-            resources: grouper.resources,
-        }))
+        Some(gc(&model.with_resources(grouper.resources)))
     }
 }
 

@@ -20,7 +20,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 pub use self::config::ProbabilisticSamplerConfig;
 use self::draw::Draw;
-use crate::shared::remainder::{push_remainder, remainder_of};
+use crate::shared::remainder::push_remainder;
 use profcol_metadata::attributes::{PID, find};
 
 pub struct ProbabilisticSampler {
@@ -131,7 +131,7 @@ impl Processor for ProbabilisticSampler {
         if left.dropped_samples == 0 && left.processes.is_empty() {
             return next.consume(batch).await;
         }
-        let passing = remainder_of(&batch.profiles, left.resources);
+        let passing = batch.profiles.model().with_resources(left.resources);
         let answer = push_remainder(batch, passing, next).await;
         if answer.is_ok() {
             self.dropped_samples.inc_by(left.dropped_samples as u64);

@@ -21,7 +21,7 @@ use profcol_profile::{Attributes, Profiles, Resource, ResourceProfiles, SharedRe
 
 use self::decision_cache::{CachedDecision, DecisionCache};
 use self::samples::SampleRelabeler;
-use crate::shared::remainder::{push_remainder, remainder_of};
+use crate::shared::remainder::push_remainder;
 use crate::shared::sampled_processes::sampled_processes;
 
 pub struct RelabelProcessor {
@@ -198,7 +198,7 @@ impl Processor for RelabelProcessor {
                 self.explain(drop_reporter, resource.as_ref(), *rule);
             }
         }
-        let remaining = remainder_of(&batch.profiles, filtered.resources);
+        let remaining = batch.profiles.model().with_resources(filtered.resources);
         let answer = push_remainder(batch, remaining, next).await;
         if answer.is_ok() {
             self.dropped_samples.inc_by(filtered.dropped_samples as u64);

@@ -1,15 +1,7 @@
 //! Passes on the remaining part of a batch.
 
 use profcol_component::{Answer, Batch, Consumer, Outcome};
-use profcol_profile::{Model, Profiles, ResourceProfiles, gc};
-
-/// A model with some resources of a batch, and its tables.
-pub(crate) fn remainder_of(profiles: &Profiles, resources: Vec<ResourceProfiles>) -> Model {
-    Model {
-        dictionary: profiles.model().dictionary.clone(),
-        resources,
-    }
-}
+use profcol_profile::{Model, Profiles, gc};
 
 /// Passes on only this part of a batch; if it is empty, the batch is done. Count dropped samples
 /// only if the answer is `Ok`: a refused batch is sent again.

@@ -96,6 +96,14 @@ impl Model {
             .map(Arc::as_ref)
     }
 
+    /// Other resources with the same tables.
+    pub fn with_resources(&self, resources: Vec<ResourceProfiles>) -> Self {
+        Self {
+            dictionary: Arc::clone(&self.dictionary),
+            resources,
+        }
+    }
+
     pub fn sample_count(&self) -> usize {
         self.profiles().map(|profile| profile.samples.len()).sum()
     }

@@ -18,7 +18,7 @@ use crate::opened::Opened;
 use crate::proto::WireError;
 use crate::read_failures::Decoded;
 use crate::wire::{self, Counts, Invalid, Reason, Skip};
-use crate::{Bound, Merger, Model, Pieces, Resource, SharedResource, heap, split};
+use crate::{Bound, Merger, Model, Pieces, Resource, SharedResource, gc, heap, split};
 
 /// A batch of profiles: shared, cheap to clone, copy-on-write.
 #[derive(Clone)]
@@ -131,7 +131,7 @@ impl Profiles {
         let verdict = wire::repair(&wire)?;
         let model = wire::decode(&wire, &verdict.skip)?;
         Ok(Received {
-            profiles: Self::from_model(crate::gc(&model)),
+            profiles: Self::from_model(gc(&model)),
             repaired: verdict.bad,
         })
     }
@@ -363,6 +363,25 @@ impl Profiles {
             pieces,
             oversize: oversize.map(Self::from_model),
         }
+    }
+
+    /// The resources at these positions, in ascending order, with the table rows that they use; all of them are the
+    /// unchanged batch. If the batch fails to decode, its samples belong to the first resource.
+    pub fn part(&self, positions: &[usize]) -> Self {
+        let is_whole = positions.len() == self.counts().resources;
+        if is_whole && positions.iter().copied().eq(0..positions.len()) {
+            return self.clone();
+        }
+        let batch = self.clone().tracked();
+        batch.model();
+        let model = self.model();
+        let rows = positions.iter().filter_map(|at| model.resources.get(*at));
+        let part = gc(&model.with_resources(rows.cloned().collect()));
+        let lost_samples = match positions.first() {
+            Some(0) => batch.lost_samples(),
+            _ => 0,
+        };
+        Self::with_lost(part, lost_samples)
     }
 
     /// The wire bytes as received, or of the changed content, encoded once.
@@ -740,6 +759,8 @@ mod tests {
             let pieces = merged.split(Bound::Samples(1)).pieces;
             let pieces = pieces.iter().map(Profiles::lost_samples);
             assert_eq!(pieces.sum::<usize>(), 2 * SAMPLES, "{wire:?}");
+            let parts = [vec![0], vec![1]].map(|at| lost(&unreadable(wire).part(&at)));
+            assert_eq!(parts, [all_lost, (0, 0)], "{wire:?}");
         }
         let mut replaced = unreadable(b"\xff");
         replaced.replace_resources(vec![Some(SharedResource::new(Resource::default()))]);

@@ -117,6 +117,22 @@ proptest! {
     }
 
     #[test]
+    fn parts_by_resource_keep_every_sample(model in models(), odd in any::<bool>()) {
+        let (whole, wire) = (Profiles::from_model(model.clone()), wire(&model));
+        let resources = 0..model.resources.len();
+        let (first, second): (Vec<_>, Vec<_>) = resources.partition(|at| (at % 2 == 1) == odd);
+        let parts = [whole.part(&first), whole.part(&second)];
+        for part in parts.iter().filter(|part| part.counts().resources < model.resources.len()) {
+            assert_clean(part.model());
+        }
+        let all = all_observations(parts.iter().map(Profiles::model));
+        prop_assert_eq!(all, observations(&model));
+        let received = Profiles::from_wire(wire.clone(), Validation::Reject).unwrap().profiles;
+        let all: Vec<usize> = (0..model.resources.len()).collect();
+        prop_assert_eq!(received.part(&all).to_wire().as_ptr(), wire.as_ptr());
+    }
+
+    #[test]
     fn a_chain_of_all_keeps_every_sample(
         batches in prop::collection::vec(models(), 1..4),
         first in bounds(),
