@@ -70,7 +70,11 @@ service:
         .stderr(Stdio::null())
         .spawn();
     let mut started = started.unwrap();
-    let text = scraped(&metrics);
+    let mut text = String::new();
+    wait_until("the receiver to run", || {
+        text = scraped(&metrics);
+        text.contains("otelcol_receiver_accepted_profile_samples")
+    });
     let _ = started.kill();
     let _ = started.wait();
     let readme = fs::read_to_string(root().join("deploy/monitoring/README.md")).unwrap();

@@ -200,8 +200,9 @@ async fn live_batches_are_stored_without_blocking_their_source() {
 async fn a_full_stored_queue_refuses_live_batches_that_have_an_alternative() {
     let folder = tempfile::tempdir().unwrap();
     for block_on_overflow in [false, true] {
-        let refuses = Sink::refusing((0..1000).map(|_| Refusal::retry("down")));
+        let refuses = Sink::refusing((0..100_000).map(|_| Refusal::retry("down")));
         let full = refuses.with_delivery(delivery(|settings| {
+            settings.retry_on_failure.max_elapsed_time = Duration::ZERO.into();
             settings.sending_queue.queue_size = 2;
             settings.sending_queue.block_on_overflow = block_on_overflow;
         }));
