@@ -19,6 +19,7 @@ mod capabilities;
 mod check;
 mod deferred_symbols;
 mod delivery;
+mod destinations;
 mod drop_feedback;
 mod drop_reasons;
 mod executables;
@@ -49,6 +50,7 @@ pub use deferred_symbols::{
 pub use delivery::{
     Delivery, DeliverySettings, PartitionSettings, QueueBatchSettings, QueueSettings, RetrySettings,
 };
+pub use destinations::Destinations;
 pub use drop_feedback::{
     DropExpiry, DropFeedback, DropReporter, DropSubscription, DroppedProcess, SampledProcess,
 };

@@ -12,9 +12,12 @@ use async_trait::async_trait;
 use profcol_config::PipelineId;
 use profcol_profile::Profiles;
 use prometheus::IntCounter;
+use tokio::sync::watch;
 
 use crate::registry::Handles;
-use crate::{Answer, Batch, BatchId, Check, Delivered, Delivery, Meter, Refusal, Stop};
+use crate::{
+    Answer, Batch, BatchId, Check, Delivered, Delivery, Destinations, Meter, Refusal, Stop,
+};
 
 /// Why a component could not start.
 #[derive(Debug, thiserror::Error)]
@@ -107,6 +110,13 @@ pub trait Exporter: Send + Sync + 'static {
 
     /// Handles for code that embeds the pipelines in its own process.
     fn offer(self: Arc<Self>, _handles: &mut Handles) {}
+
+    /// The current destinations of an exporter that divides its batches between several. The engine then delivers to
+    /// each of them, by the settings of this exporter, instead of calling [`export`](Self::export). What waits for a
+    /// destination that is gone is divided between the others.
+    fn destinations(&self) -> Option<watch::Receiver<Arc<Destinations>>> {
+        None
+    }
 
     /// Delivers one batch; called concurrently.
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal>;

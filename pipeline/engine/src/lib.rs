@@ -5,6 +5,7 @@
 
 pub mod document;
 mod graph;
+mod resends;
 mod sender;
 mod service;
 mod tasks;

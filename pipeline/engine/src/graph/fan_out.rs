@@ -1,34 +1,27 @@
 //! Sends one batch to several consumers without copying it.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use parking_lot::{Mutex, RwLock};
-use profcol_component::{
-    Answer, Attempt, Batch, BatchId, Consumer, Finalizers, IntCounter, Meter, Outcome, Refusal, Tap,
-};
+use parking_lot::RwLock;
+use profcol_component::{Answer, Batch, Consumer, Meter, Outcome, Tap};
 use profcol_profile::Profiles;
-use tokio::time::Instant;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::link::Target;
+use crate::resends::{Resends, worst};
 
 /// Passes the batch to all consumers concurrently, so that a blocking one does not delay the others.
 ///
 /// Returns the worst answer. If one consumer asks to retry, the source resends the batch; consumers that already gave a
 /// final answer are remembered by name and skipped, also when a reload has replaced them meanwhile.
 pub(crate) struct FanOut {
-    name: String,
     /// Of a receiver's output.
     tap: Option<Arc<Tap>>,
     branches: RwLock<Vec<Branch>>,
-    partial: Mutex<VecDeque<Partial>>,
-    meter: Meter,
-    /// From the second consumer on.
-    forgotten: OnceLock<IntCounter>,
+    /// By the name of the consumer.
+    resends: Resends<Arc<str>>,
 }
 
 /// A consumer of a fan-out.
@@ -54,50 +47,19 @@ struct Called {
     _call: TaskTrackerToken,
 }
 
-/// A batch that some consumers have settled and others refused with a retry.
-struct Partial {
-    id: BatchId,
-    since: Instant,
-    answered: HashMap<Arc<str>, Answered>,
-}
-
-/// A consumer's final answer.
-struct Answered {
-    answer: Answer,
-    attempt: Attempt,
-}
-
-/// Collects the answers for one batch. If the caller goes away early, the answers so far are remembered.
-struct PendingAnswers<'a> {
-    fan_out: &'a FanOut,
-    id: BatchId,
-    answered: Mutex<HashMap<Arc<str>, Answered>>,
-}
-
-/// How long a partially accepted batch is remembered: the time clients retry by default (`max_elapsed_time` of the
-/// Collector's exporters).
-const RESEND_WINDOW: Duration = Duration::from_secs(300);
-
-/// Maximum number of remembered batches. A client has one in flight per `num_consumers` (10 by default), so this covers
-/// a hundred clients with every request refused.
-const MAX_PARTIAL: usize = 1024;
-
 impl FanOut {
     /// `name` is the fan-out's owner.
     pub(crate) fn new(name: &str, meter: &Meter, tap: Option<Arc<Tap>>) -> Arc<Self> {
         Arc::new(Self {
-            name: name.to_owned(),
             tap,
             branches: RwLock::default(),
-            partial: Mutex::default(),
-            meter: meter.clone(),
-            forgotten: OnceLock::new(),
+            resends: Resends::new(name, meter),
         })
     }
 
     pub(crate) fn set(&self, branches: Vec<Branch>) {
         if branches.len() > 1 {
-            self.forgotten();
+            self.resends.forgotten();
         }
         *self.branches.write() = branches;
     }
@@ -139,38 +101,6 @@ impl FanOut {
         called.collect()
     }
 
-    fn forgotten(&self) -> &IntCounter {
-        self.forgotten.get_or_init(|| {
-            self.meter.counter(
-                "profcol_fanout_forgotten_batches",
-                "Partially accepted batches evicted from the cache; a resend of one is delivered twice.",
-                &[("fanout", &self.name)],
-            )
-        })
-    }
-
-    /// The known answers for a resent batch.
-    fn known_answers(&self, id: BatchId) -> HashMap<Arc<str>, Answered> {
-        let mut partial = self.partial.lock();
-        partial.retain(|batch| batch.since.elapsed() < RESEND_WINDOW);
-        let position = partial.iter().position(|batch| batch.id == id);
-        let known = position.and_then(|position| partial.remove(position));
-        known.map(|batch| batch.answered).unwrap_or_default()
-    }
-
-    fn remember(&self, id: BatchId, answered: HashMap<Arc<str>, Answered>) {
-        let mut partial = self.partial.lock();
-        if partial.len() == MAX_PARTIAL {
-            partial.pop_front();
-            self.forgotten().inc();
-        }
-        partial.push_back(Partial {
-            id,
-            since: Instant::now(),
-            answered,
-        });
-    }
-
     async fn push_once(&self, batch: Batch, consumers: &[Called]) -> Answer {
         let answers = consumers
             .iter()
@@ -191,25 +121,21 @@ impl FanOut {
             };
         };
         if let [only] = &consumers[..]
-            && self.partial.lock().is_empty()
+            && self.resends.is_empty()
         {
             return only.consumer.consume(only.part_of(batch)).await;
         }
         let finalizers = std::mem::take(&mut batch.finalizers);
-        let asking = PendingAnswers {
-            fan_out: self,
-            id,
-            answered: Mutex::new(self.known_answers(id)),
-        };
-        let answers = consumers
-            .iter()
-            .map(|called| asking.push_to(called, &batch, &finalizers));
-        let refusals = join_all(answers).await;
-        let answer = match refusals.into_iter().flatten().reduce(Refusal::prevailing) {
-            Some(refusal) => Err(refusal),
-            None => asking.complete(),
-        };
-        drop(asking);
+        let answers = self.resends.answers(id);
+        let refusals = consumers.iter().map(|called| {
+            let copy = called.part_of(Batch {
+                finalizers: finalizers.clone(),
+                ..batch.clone()
+            });
+            answers.push_to(Arc::clone(&called.name), copy, &*called.consumer)
+        });
+        let refusals = join_all(refusals).await;
+        let answer = answers.finish(refusals.into_iter().flatten());
         finalizers.settle(Outcome::Delivered);
         answer
     }
@@ -242,74 +168,16 @@ impl Called {
     }
 }
 
-impl PendingAnswers<'_> {
-    /// Sends the batch to a consumer without a final answer; returns the refusal if it is retryable.
-    async fn push_to(
-        &self,
-        called: &Called,
-        batch: &Batch,
-        finalizers: &Finalizers,
-    ) -> Option<Refusal> {
-        let waiting = finalizers.clone();
-        if let Some(known) = self.answered.lock().get(&called.name) {
-            known.attempt.adopt(waiting);
-            return None;
-        }
-        let (handed, attempt) = waiting.attempt();
-        let copy = called.part_of(Batch {
-            finalizers: handed,
-            ..batch.clone()
-        });
-        match called.consumer.consume(copy).await {
-            Err(refusal) if refusal.is_retryable() => {
-                attempt.refused().settle(refusal.outcome());
-                Some(refusal)
-            }
-            answer => {
-                let answered = Answered { answer, attempt };
-                let name = Arc::clone(&called.name);
-                self.answered.lock().insert(name, answered);
-                None
-            }
-        }
-    }
-
-    /// All consumers have answered: finalizers now wait for the copies.
-    fn complete(&self) -> Answer {
-        let answered = std::mem::take(&mut *self.answered.lock());
-        worst(answered.into_values().map(|known| {
-            known.attempt.accepted();
-            known.answer
-        }))
-    }
-}
-
-impl Drop for PendingAnswers<'_> {
-    fn drop(&mut self) {
-        let answered = std::mem::take(&mut *self.answered.lock());
-        if answered.is_empty() {
-            return;
-        }
-        for known in answered.values() {
-            // The source still holds the batch and waits for the outcome of the next attempt.
-            known.attempt.release().settle(Outcome::Undelivered);
-        }
-        self.fan_out.remember(self.id, answered);
-    }
-}
-
-/// The answer the sender of a batch must act on.
-fn worst(answers: impl IntoIterator<Item = Answer>) -> Answer {
-    let refusals = answers.into_iter().filter_map(Result::err);
-    refusals.reduce(Refusal::prevailing).map_or(Ok(()), Err)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use profcol_component::testkit::{Sink, batch, batch_with_outcomes};
+    use profcol_component::{BatchId, Refusal};
 
     use super::super::link::Calls;
     use super::*;
+    use crate::resends::RESEND_WINDOW;
 
     fn branches<const N: usize>(sinks: [(&str, &Arc<Sink>); N]) -> Vec<Branch> {
         let branch = |(name, sink): (&str, &Arc<Sink>)| Branch {

@@ -83,7 +83,7 @@ pub(crate) struct Feed {
     pub(crate) component: Option<Box<dyn Receiver>>,
     pub(crate) next: Arc<FanOut>,
     pub(crate) pipelines: Arc<[PipelineId]>,
-    /// Whether it feeds more than one exporter.
+    /// Whether it feeds more than one exporter, or destination of one.
     fans_out: bool,
     pub(crate) assigns_ids: Arc<AtomicBool>,
 }
@@ -267,7 +267,8 @@ impl<'a> Builder<'a> {
         let exporters = self.exporters()?;
         let connectors = self.connectors()?;
         let pipelines = self.pipelines()?;
-        let receivers = self.receivers()?;
+        let divides = exporters.iter().any(|named| named.component.divides());
+        let receivers = self.receivers(divides)?;
         Ok(Graph {
             document: self.document.clone(),
             extensions,
@@ -459,7 +460,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn receivers(&self) -> Result<Vec<Feed>, BuildFailure> {
+    fn receivers(&self, divides: bool) -> Result<Vec<Feed>, BuildFailure> {
         let mut receivers = Vec::new();
         for declared in &self.document.receivers {
             let fed = self.document.fed_by(&declared.id);
@@ -468,7 +469,7 @@ impl<'a> Builder<'a> {
                 continue;
             }
             let pipelines = fed.iter().copied().cloned().collect();
-            let fans_out = self.document.ways(fed.iter().copied()) > 1;
+            let fans_out = divides || self.document.ways(fed.iter().copied()) > 1;
             let running = self.previous.and_then(|graph| {
                 let mut running = graph.receivers.iter();
                 running.find(|feed| self.is_unchanged(declared, &feed.receiver))

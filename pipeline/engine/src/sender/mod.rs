@@ -11,6 +11,7 @@
 //! wait, unless a connector has an alternative for them.
 
 mod account;
+mod balancer;
 mod durable;
 mod metrics;
 mod overflow;
@@ -19,25 +20,28 @@ mod retry;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use profcol_component::{
-    Answer, Batch, Consumer, Delivered, Delivery, Exporter, Kind, Meter, Outcome, QueueSettings,
-    Refusal, RetrySettings, Side, Source, StartError, Stop, Tap, TapPoint, Taps,
+    Answer, Batch, Consumer, Delivered, Delivery, Exporter, Finalizers, Kind, Meter, Outcome,
+    QueueSettings, Refusal, RetrySettings, Side, Source, StartError, Stop, Tap, TapPoint, Taps,
 };
 use profcol_profile::Bound;
 use profcol_storage::Storage;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use self::account::{Account, Size};
 pub use self::account::{DropReason, ExporterBalance, ExporterProgress};
+use self::balancer::{Balancer, Common};
 use self::durable::DurableQueue;
 pub use self::durable::{InvalidRecord, batch_of};
 use self::metrics::StorageMetrics;
 use self::overflow::OverflowLog;
-use self::queue::Queue;
+use self::queue::{Queue, QueueSlot};
 use self::retry::Backoff;
 
 /// How often a batch may be split because the destination finds it too large.
@@ -60,8 +64,19 @@ pub(crate) struct Sender {
     storage: Option<StoredQueue>,
     account: Arc<Account>,
     overflow: Arc<OverflowLog>,
-    tap: Arc<Tap>,
+    /// `None` for one of several destinations.
+    tap: Option<Arc<Tap>>,
     stopping: Stopping,
+    /// Of an exporter with several destinations; its other fields are those of their senders.
+    balancer: Option<Arc<Balancer>>,
+    /// Of one of several destinations.
+    removal: Option<Removal>,
+}
+
+/// Whether a destination is gone, and who takes what it did not get.
+struct Removal {
+    removed: Stop,
+    balancer: Weak<Balancer>,
 }
 
 /// The storage of the queue, and the queue once open.
@@ -119,26 +134,63 @@ impl Sender {
             Some(settings) if storage.is_none() => Queue::new(settings, name, meter),
             _ => Queue::new(QueueSettings::for_live_sources(), name, &Meter::default()),
         };
+        let account = Arc::new(Account::new(name, meter));
+        let overflow = Arc::new(OverflowLog::new(name));
+        let balancer = exporter.destinations().map(|destinations| {
+            let (account, overflow) = (Arc::clone(&account), Arc::clone(&overflow));
+            let common = Common::new(name, delivery.clone(), account, overflow, meter);
+            Balancer::new(destinations, common, meter)
+        });
+        let tap = taps.tap(TapPoint {
+            kind: Kind::Exporter,
+            id: name.to_owned(),
+            pipeline: None,
+            side: Side::Input,
+        });
         Arc::new(Self {
             exporter,
             name: name.to_owned(),
             delivery,
             queue,
             storage,
-            account: Arc::new(Account::new(name, meter)),
-            overflow: Arc::new(OverflowLog::new(name)),
-            tap: taps.tap(TapPoint {
-                kind: Kind::Exporter,
-                id: name.to_owned(),
-                pipeline: None,
-                side: Side::Input,
-            }),
+            account,
+            overflow,
+            tap: Some(tap),
             stopping: Stopping::default(),
+            balancer,
+            removal: None,
         })
     }
 
-    /// Opens the stored queue, if any, before the first batch.
+    /// A sender to one of several destinations.
+    fn of_destination(
+        exporter: Arc<dyn Exporter>,
+        common: &Common,
+        balancer: Weak<Balancer>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            exporter,
+            name: common.name.clone(),
+            delivery: common.delivery.clone(),
+            queue: common.queue(),
+            storage: None,
+            account: Arc::clone(&common.account),
+            overflow: Arc::clone(&common.overflow),
+            tap: None,
+            stopping: Stopping::default(),
+            balancer: None,
+            removal: Some(Removal {
+                removed: Stop::new(),
+                balancer,
+            }),
+        })
+    }
+
+    /// Prepares for the first batch: opens the stored queue, if any.
     pub(crate) async fn open(&self) -> Result<(), StartError> {
+        if let Some(balancer) = &self.balancer {
+            balancer.open();
+        }
         let Some((stored, settings)) = self.storage.as_ref().zip(self.delivery.queue.clone())
         else {
             return Ok(());
@@ -170,8 +222,20 @@ impl Sender {
         Arc::clone(&self.exporter)
     }
 
-    /// Processes the queue until it is closed and empty.
+    /// Whether it divides batches between several destinations.
+    pub(crate) fn divides(&self) -> bool {
+        self.balancer.is_some()
+    }
+
+    /// Delivers until it is closed and empty.
     pub(crate) async fn run(self: Arc<Self>) {
+        match &self.balancer {
+            Some(balancer) => balancer.run(&self.stopping).await,
+            None => Arc::clone(&self).dispatch().await,
+        }
+    }
+
+    async fn dispatch(self: Arc<Self>) {
         match self.durable() {
             Some(durable) => durable.dispatch(Arc::clone(&self), &self.stopping).await,
             None => self.queue.dispatch(Arc::clone(&self)).await,
@@ -186,6 +250,9 @@ impl Sender {
     /// Stops accepting batches. Queued ones are tried immediately and retried until the deadline.
     pub(crate) fn close(&self, closing: Closing) {
         self.stopping.begin(closing);
+        if let Some(balancer) = &self.balancer {
+            balancer.close(closing);
+        }
         self.queue.close();
         if let Some(durable) = self.durable() {
             if closing.hands_over {
@@ -229,13 +296,20 @@ impl Sender {
     /// The outcomes so far.
     pub(crate) fn progress(&self) -> ExporterProgress {
         self.queue.wait_for_entrance();
+        if let Some(balancer) = &self.balancer {
+            balancer.wait_for_entrances();
+        }
         self.account.progress(&self.name)
     }
 
     /// Delivers one batch and settles its finalizers.
     pub(crate) async fn deliver(&self, mut batch: Batch) -> Answer {
+        if self.is_removed() && self.is_queued(&batch) {
+            self.hand_over(batch).await;
+            return Ok(());
+        }
         let finalizers = std::mem::take(&mut batch.finalizers);
-        match self.attempt(batch, 0).await {
+        match self.attempt(batch, &finalizers, 0).await {
             Ok(()) => {
                 finalizers.settle(Outcome::Delivered);
                 Ok(())
@@ -250,10 +324,26 @@ impl Sender {
         }
     }
 
-    async fn attempt(&self, batch: Batch, splits: u32) -> Result<(), Failed> {
+    /// `finalizers` are those of the whole batch, for a piece that another destination gets.
+    async fn attempt(
+        &self,
+        batch: Batch,
+        finalizers: &Finalizers,
+        splits: u32,
+    ) -> Result<(), Failed> {
         match self.retry_until_settled(&batch).await {
             Err((Refusal::TooLarge { limit_bytes, .. }, _)) if splits < MAX_SPLITS => {
-                self.deliver_in_pieces(batch, limit_bytes, splits + 1).await
+                self.deliver_in_pieces(batch, finalizers, limit_bytes, splits + 1)
+                    .await
+            }
+            Err((Refusal::Retry { .. }, _)) if self.is_removed() && self.is_queued(&batch) => {
+                let finalizers = finalizers.clone();
+                self.hand_over(Batch {
+                    finalizers,
+                    ..batch
+                })
+                .await;
+                Ok(())
             }
             Ok((delivered, lost)) => {
                 self.count_delivered(&batch, &delivered, lost);
@@ -275,6 +365,7 @@ impl Sender {
     async fn deliver_in_pieces(
         &self,
         batch: Batch,
+        finalizers: &Finalizers,
         limit_bytes: usize,
         splits: u32,
     ) -> Result<(), Failed> {
@@ -298,7 +389,7 @@ impl Sender {
         }
         for profiles in split.pieces {
             let piece = batch.clone().with_profiles(profiles);
-            let next = Box::pin(self.attempt(piece, splits)).await;
+            let next = Box::pin(self.attempt(piece, finalizers, splits)).await;
             answer = worse(answer, next);
         }
         answer
@@ -333,7 +424,12 @@ impl Sender {
                 };
                 return Err((refusal, reason));
             };
-            let Some(wait) = backoff.next(*after) else {
+            // Another destination gets it, or its source sends it again.
+            let next = match self.is_removed() {
+                true => None,
+                false => backoff.next(*after),
+            };
+            let Some(wait) = next else {
                 let given_up = match has_retried {
                     true => Refusal::retry(format!("no more retries left: {reason}")),
                     false => refusal,
@@ -358,6 +454,7 @@ impl Sender {
                 None => tokio::select! {
                     () = tokio::time::sleep(wait) => {}
                     () = self.stopping.stop.cancelled() => {}
+                    () = self.removed() => {}
                 },
             }
         }
@@ -460,13 +557,74 @@ impl Sender {
             && (self.delivery.queue.is_none() || self.queue.waits_for_result())
     }
 
+    /// Whether this is the sender to this instance of a destination.
+    fn is_for(&self, exporter: &Arc<dyn Exporter>) -> bool {
+        Arc::ptr_eq(&self.exporter, exporter)
+    }
+
+    /// Its destination is gone: what is not delivered goes to others.
+    fn remove(&self) {
+        if let Some(removal) = &self.removal {
+            removal.removed.cancel();
+        }
+        self.queue.close();
+    }
+
+    fn is_removed(&self) -> bool {
+        let removal = self.removal.as_ref();
+        removal.is_some_and(|removal| removal.removed.is_cancelled())
+    }
+
+    async fn removed(&self) {
+        match &self.removal {
+            Some(removal) => removal.removed.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Passes an accepted batch of a removed destination to others.
+    fn hand_over(&self, batch: Batch) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let removal = self.removal.as_ref();
+            // It runs the tasks that call this, so it is there.
+            if let Some(balancer) = removal.and_then(|removal| removal.balancer.upgrade()) {
+                balancer.adopt(batch).await;
+            }
+        })
+    }
+
+    /// Reserves room for a batch. One that was divided before its destination was removed needs none here: it moves on.
+    async fn reserve(&self, batch: &Batch) -> Result<QueueSlot, Refusal> {
+        let reserved = match batch.source {
+            // Its source cannot wait, but another exporter may have room.
+            Source::Live => self.queue.try_reserve(batch),
+            Source::Replayable | Source::Recorded => self.queue.reserve(batch).await,
+        };
+        match reserved {
+            Err(Refusal::Retry { .. }) if self.is_removed() => Ok(self.queue.slot_beyond(batch)),
+            reserved => reserved,
+        }
+    }
+
+    /// Enqueues an accepted batch.
+    async fn enqueue(&self, batch: Batch, slot: QueueSlot) -> oneshot::Receiver<Outcome> {
+        self.accepted(Size::of(&batch));
+        let (outcome, unsent) = self.queue.enqueue(batch, slot);
+        match unsent {
+            Some(batch) if self.is_removed() => self.hand_over(batch).await,
+            // The queue was closed meanwhile: the batch counts as left by the shutdown.
+            Some(batch) => batch.finalizers.settle(Outcome::Undelivered),
+            None => {}
+        }
+        outcome
+    }
+
     /// A batch the queue refuses is lost for this exporter; its source is not notified.
-    fn enqueue_live(&self, batch: Batch) {
+    async fn enqueue_live(&self, batch: Batch) {
         let size = Size::of(&batch);
-        let refusal = match self.queue.try_reserve(&batch) {
+        let refusal = match self.reserve(&batch).await {
             Ok(slot) => {
-                self.accepted(size);
-                self.queue.enqueue(batch, slot);
+                self.enqueue(batch, slot).await;
                 return;
             }
             Err(refusal) => refusal,
@@ -491,7 +649,12 @@ impl Sender {
 #[async_trait]
 impl Consumer for Sender {
     async fn consume(&self, mut batch: Batch) -> Answer {
-        self.tap.pass(&batch);
+        if let Some(tap) = &self.tap {
+            tap.pass(&batch);
+        }
+        if let Some(balancer) = &self.balancer {
+            return balancer.consume(batch).await;
+        }
         batch.profiles.keep_for(self.delivery.passthrough_encoding);
         if let Some(durable) = self.durable() {
             if batch.is_dropped_on_overflow() {
@@ -501,19 +664,14 @@ impl Consumer for Sender {
             return durable.store(batch).await;
         }
         if batch.is_dropped_on_overflow() {
-            self.enqueue_live(batch);
+            self.enqueue_live(batch).await;
             return Ok(());
         }
         if self.delivery.queue.is_none() {
             return self.deliver(batch).await;
         }
         let size = Size::of(&batch);
-        let reserved = match batch.source {
-            // Its source cannot wait, but another exporter may have room.
-            Source::Live => self.queue.try_reserve(&batch),
-            Source::Replayable | Source::Recorded => self.queue.reserve(&batch).await,
-        };
-        let slot = match reserved {
+        let slot = match self.reserve(&batch).await {
             Ok(slot) => slot,
             Err(refusal) => {
                 self.account.not_enqueued(size);
@@ -521,8 +679,8 @@ impl Consumer for Sender {
                 return batch.refuse(refusal);
             }
         };
-        self.accepted(size);
-        self.queue.push(batch, slot).await
+        let outcome = self.enqueue(batch, slot).await;
+        self.queue.answer(outcome).await
     }
 }
 

@@ -27,6 +27,22 @@ pub(crate) struct Queue {
     exit: Mutex<Option<mpsc::UnboundedReceiver<Batch>>>,
     size: Gauge,
     backlog: Backlog,
+    /// Of all queues of one exporter.
+    room: Option<Arc<Room>>,
+}
+
+/// Bounds what several queues hold together. A batch that moves from one to another takes nothing of the other's
+/// capacity, but keeps its share of the room.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    limit: AtomicU64,
+    used: AtomicU64,
+}
+
+/// A batch's share of the room until it is settled.
+struct RoomShare {
+    size: u64,
+    room: Arc<Room>,
 }
 
 /// Batches not yet taken by a consumer.
@@ -52,23 +68,21 @@ pub(super) const MAX_STALLED_WAIT: Duration = Duration::from_millis(50);
 /// A batch's share of the queue until it is settled.
 pub(crate) struct QueueSlot {
     size: u32,
-    permit: OwnedSemaphorePermit,
+    /// Held until the slot is released.
+    _held: Held,
 }
+
+/// `None` for a batch beyond the capacity.
+type Held = Option<(OwnedSemaphorePermit, Option<RoomShare>)>;
 
 impl Queue {
     pub(crate) fn new(settings: QueueSettings, exporter: &str, meter: &Meter) -> Self {
-        let labels: &[(&str, &str)] = &[("exporter", exporter)];
         let size = meter.gauge(
             "otelcol_exporter_queue_size",
             "Current size of the sending queue, in units of its sizer.",
-            labels,
+            &[("exporter", exporter)],
         );
-        let capacity = meter.gauge(
-            "otelcol_exporter_queue_capacity",
-            "Capacity of the sending queue, in units of its sizer.",
-            labels,
-        );
-        capacity.set(settings.queue_size as f64);
+        capacity_gauge(exporter, meter).set(settings.queue_size as f64);
         let (entrance, exit) = mpsc::unbounded_channel();
         Self {
             capacity_permits: Arc::new(Semaphore::new(capacity_permits(settings.queue_size))),
@@ -77,6 +91,15 @@ impl Queue {
             exit: Mutex::new(Some(exit)),
             backlog: Backlog::holding(0),
             size,
+            room: None,
+        }
+    }
+
+    /// Takes its capacity from the room, too.
+    pub(super) fn within(self, room: &Arc<Room>) -> Self {
+        Self {
+            room: Some(Arc::clone(room)),
+            ..self
         }
     }
 
@@ -103,12 +126,28 @@ impl Queue {
         let capacity_permits = Arc::clone(&self.capacity_permits);
         let permit = capacity_permits.acquire_many_owned(size).await;
         let permit = permit.map_err(|_closed| shutting_down())?;
-        Ok(QueueSlot { size, permit })
+        self.slot(size, permit)
     }
 
-    /// Enqueues a batch; with `wait_for_result` returns its outcome.
-    pub(crate) async fn push(&self, batch: Batch, slot: QueueSlot) -> Answer {
-        let outcome = self.enqueue(batch, slot);
+    fn slot(&self, size: u32, permit: OwnedSemaphorePermit) -> Result<QueueSlot, Refusal> {
+        let room = self.room.as_ref();
+        let share = room.map(|room| room.take(size)).transpose()?;
+        Ok(QueueSlot {
+            size,
+            _held: Some((permit, share)),
+        })
+    }
+
+    /// A slot beyond the capacity, for a batch that does not stay in this queue.
+    pub(super) fn slot_beyond(&self, batch: &Batch) -> QueueSlot {
+        QueueSlot {
+            size: self.permits_for(batch).unwrap_or_default(),
+            _held: None,
+        }
+    }
+
+    /// The answer to an enqueued batch; with `wait_for_result` its outcome.
+    pub(crate) async fn answer(&self, outcome: oneshot::Receiver<Outcome>) -> Answer {
         if !self.settings.wait_for_result {
             self.backlog.pace().await;
             return Ok(());
@@ -127,10 +166,10 @@ impl Queue {
         let size = self.permits_for(batch)?;
         let permit = Arc::clone(&self.capacity_permits).try_acquire_many_owned(size);
         let permit = permit.map_err(|full| match full {
-            TryAcquireError::NoPermits => Refusal::retry("sending queue is full"),
+            TryAcquireError::NoPermits => full_queue(),
             TryAcquireError::Closed => shutting_down(),
         })?;
-        Ok(QueueSlot { size, permit })
+        self.slot(size, permit)
     }
 
     fn permits_for(&self, batch: &Batch) -> Result<u32, Refusal> {
@@ -145,32 +184,37 @@ impl Queue {
         Ok(count)
     }
 
-    /// Enqueues a batch. The slot is released and the outcome sent when the batch is settled.
-    pub(crate) fn enqueue(&self, mut batch: Batch, slot: QueueSlot) -> oneshot::Receiver<Outcome> {
-        let QueueSlot { size, permit } = slot;
+    /// Enqueues a batch. The slot is released and the outcome sent when the batch is settled. Returns the batch, too, if
+    /// the queue was closed meanwhile.
+    pub(crate) fn enqueue(
+        &self,
+        mut batch: Batch,
+        slot: QueueSlot,
+    ) -> (oneshot::Receiver<Outcome>, Option<Batch>) {
+        let size = slot.size;
         let gauge = self.size.clone();
         gauge.add(f64::from(size));
         let (report, outcome) = oneshot::channel();
-        let report = Mutex::new(Some((report, permit)));
+        let report = Mutex::new(Some((report, slot)));
         batch.finalizers.add(Finalizer::new(move |outcome| {
             gauge.sub(f64::from(size));
             let report = report.lock().take();
-            if let Some((report, _permit)) = report {
+            if let Some((report, _slot)) = report {
                 // The receiver is dropped unless the caller waits for the result.
                 let _ = report.send(outcome);
             }
         }));
+        (outcome, self.move_in(batch))
+    }
+
+    /// Adds a batch that has its slot already. Returns it if the queue is closed.
+    pub(super) fn move_in(&self, batch: Batch) -> Option<Batch> {
         let entrance = self.entrance.lock();
-        self.backlog.add();
-        let unsent = match entrance.as_ref() {
-            Some(entrance) => entrance.send(batch).err().map(|unsent| unsent.0),
-            None => Some(batch),
+        let Some(entrance) = entrance.as_ref() else {
+            return Some(batch);
         };
-        // The queue was closed meanwhile: the batch counts as left by the shutdown.
-        if let Some(batch) = unsent {
-            batch.finalizers.settle(Outcome::Undelivered);
-        }
-        outcome
+        self.backlog.add();
+        entrance.send(batch).err().map(|unsent| unsent.0)
     }
 
     /// Moves batches from the queue to the exporter, `num_consumers` at a time, until the queue is
@@ -217,6 +261,33 @@ impl Queue {
             consumers.dispatch_all(ready).await;
         }
         consumers.dispatch_all(accumulator.flush_all()).await;
+    }
+}
+
+// === impl Room ===
+
+impl Room {
+    pub(super) fn set_limit(&self, limit: u64) {
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    fn take(self: &Arc<Self>, size: u32) -> Result<RoomShare, Refusal> {
+        let (size, limit) = (u64::from(size), self.limit.load(Ordering::Relaxed));
+        let more = |used: u64| used.checked_add(size).filter(|used| *used <= limit);
+        let taken = self
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        let share = |_| RoomShare {
+            size,
+            room: Arc::clone(self),
+        };
+        taken.map(share).map_err(|_| full_queue())
+    }
+}
+
+impl Drop for RoomShare {
+    fn drop(&mut self) {
+        self.room.used.fetch_sub(self.size, Ordering::Relaxed);
     }
 }
 
@@ -314,10 +385,13 @@ impl Consumers {
     }
 
     pub(super) async fn dispatch_batch(&mut self, batch: Batch) {
-        let slot = Arc::clone(&self.slots)
-            .acquire_owned()
-            .await
-            .expect("the consumers' semaphore is never closed");
+        let slot = tokio::select! {
+            slot = Arc::clone(&self.slots).acquire_owned() => {
+                slot.expect("the consumers' semaphore is never closed")
+            }
+            // Those in flight may hang.
+            () = self.sender.removed() => return self.sender.hand_over(batch).await,
+        };
         while let Some(done) = self.running.try_join_next() {
             propagate(done);
         }
@@ -342,12 +416,20 @@ impl Consumers {
 }
 
 /// Propagates an exporter's panic, which ends the process.
-fn propagate(done: Result<(), tokio::task::JoinError>) {
+pub(super) fn propagate(done: Result<(), tokio::task::JoinError>) {
     if let Err(error) = done
         && let Ok(panic) = error.try_into_panic()
     {
         std::panic::resume_unwind(panic);
     }
+}
+
+pub(super) fn capacity_gauge(exporter: &str, meter: &Meter) -> Gauge {
+    meter.gauge(
+        "otelcol_exporter_queue_capacity",
+        "Capacity of the sending queue, in units of its sizer.",
+        &[("exporter", exporter)],
+    )
 }
 
 fn capacity_permits(queue_size: i64) -> usize {
@@ -358,6 +440,10 @@ fn capacity_permits(queue_size: i64) -> usize {
 
 fn permits(size: i64) -> u32 {
     u32::try_from(size.max(1)).unwrap_or(u32::MAX)
+}
+
+fn full_queue() -> Refusal {
+    Refusal::retry("sending queue is full")
 }
 
 fn shutting_down() -> Refusal {
