@@ -163,10 +163,6 @@ pub const ELSEWHERE: &[ForeignComponent] = &[
     exporter(&["pprof"], "`pprof_file` writes pprof files"),
     exporter(&["kafka", "pulsar", "rabbitmq"], BROKER),
     exporter(
-        &["loadbalancing", "load_balancing"],
-        "profcol does not have it; `otlp_grpc` spreads calls over the addresses of a name (`dns:///host:port`, `balancer_name: round_robin`)",
-    ),
-    exporter(
         &["otelarrow", "otel_arrow"],
         "OTel Arrow does not support profiles; send them with `otlp_grpc`",
     ),

@@ -3,6 +3,7 @@
 mod debug;
 mod file;
 mod live_view;
+mod load_balancing;
 mod nop;
 mod otlp_grpc;
 mod otlp_http;
@@ -21,6 +22,7 @@ pub const ALL: &[Entry<dyn Exporter>] = &[
     entry::<debug::Debug>(),
     entry::<file::File>(),
     entry::<live_view::LiveView>(),
+    entry::<load_balancing::LoadBalancing>(),
     entry::<nop::Nop>(),
     entry::<otlp_grpc::OtlpGrpc>(),
     entry::<otlp_http::OtlpHttp>(),

@@ -1,8 +1,10 @@
 //! Destinations with several or changing addresses, proxies, and Unix sockets.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
@@ -10,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use profcol_component::testkit::profiles;
+use profcol_profile::{KeyValue, Profiles};
 use profcol_test_harness::backend::http::{HttpDestination, HttpMode};
 use profcol_test_harness::backend::{Client, Destination, Mode, wait_until};
 use profcol_test_harness::peers::Process;
@@ -146,6 +149,100 @@ fn pick_first_uses_the_first_reachable_address() {
     let mut got: Vec<_> = destinations.iter().map(Destination::samples).collect();
     got.sort_unstable();
     assert_eq!(got, [0, 10]);
+}
+
+/// One sample of each of these services.
+fn of_services(services: Range<usize>) -> Profiles {
+    Profiles::merge(services.map(|number| {
+        let mut profiles = profiles(1);
+        profiles.update_resources(|resource| {
+            let name = format!("service-{number}");
+            resource.attributes = vec![KeyValue::new("service.name", &*name)];
+            true
+        });
+        profiles
+    }))
+}
+
+/// The samples that arrived, by service.
+fn services(destination: &Destination) -> BTreeMap<String, usize> {
+    let mut samples = BTreeMap::new();
+    for taken in destination.taken() {
+        for row in &taken.model().resources {
+            let resource = row.resource.clone().unwrap_or_default();
+            let name = resource.attributes[0].value.as_str().unwrap_or_default();
+            let profiles = row.scopes.iter().flat_map(|scope| &scope.profiles);
+            let more: usize = profiles.map(|it| it.samples.len()).sum();
+            *samples.entry(name.to_owned()).or_default() += more;
+        }
+    }
+    samples
+}
+
+#[test]
+fn load_balancing_keeps_services_together_and_follows_dns() {
+    const SERVICES: usize = 40;
+    let mut destinations = side_by_side(3);
+    let addresses: Vec<_> = destinations.iter().map(|there| there.address).collect();
+    let Some(hosts) = Hosts::new(&addresses) else {
+        return;
+    };
+    let port = addresses[0].port();
+    let exporter = format!(
+        "load_balancing: {{protocol: {{otlp: {{tls: {{insecure: true}}, {RETRY}}}}}, \
+         resolver: {{dns: {{hostname: backend.test, port: {port}, interval: 50ms, timeout: 10s}}}}}}"
+    );
+    let rig = hosts.profcol(&config(&exporter, "load_balancing"));
+    let client = Client::new(rig.grpc);
+    let send = |times| (0..times).for_each(|_| client.send(&of_services(0..SERVICES)).unwrap());
+    let sum = |all: &[Destination]| all.iter().map(Destination::samples).sum::<usize>();
+
+    send(4);
+    wait_until("all to arrive", || sum(&destinations) == 4 * SERVICES);
+    for destination in &destinations {
+        let got = services(destination);
+        assert!(
+            !got.is_empty() && got.values().all(|&it| it == 4),
+            "{got:?}"
+        );
+    }
+
+    // One is killed. What is for it waits, the rest does not.
+    let gone = destinations.pop().expect("there are three");
+    let moved = services(&gone);
+    drop(gone);
+    let stayed = SERVICES - moved.len();
+    send(2);
+    wait_until("the others to get theirs", || {
+        sum(&destinations) == 6 * stayed
+    });
+    hosts.set(&addresses[..2]);
+    let all = 6 * stayed + 2 * moved.len();
+    wait_until("the rest to arrive", || sum(&destinations) == all);
+    let got = destinations.iter().map(services);
+    for (service, samples) in got.flatten() {
+        let expected = if moved.contains_key(&service) { 2 } else { 6 };
+        assert_eq!(samples, expected, "{service}");
+    }
+
+    // It returns, and gets its own services again.
+    let back = Destination::on(addresses[2], Mode::Take);
+    hosts.set(&addresses);
+    let mut sent = 0;
+    wait_until("it to be found", || {
+        send(1);
+        sent += 1;
+        back.samples() > 0
+    });
+    let output = rig.stop();
+    let all = all + sent * SERVICES;
+    assert_eq!(sum(&destinations) + back.samples(), all);
+    assert!(services(&back).keys().eq(moved.keys()));
+    let delivered = all + 4 * moved.len();
+    assert!(
+        output.contains(&format!("delivered={delivered}")),
+        "{output}"
+    );
 }
 
 /// A proxy that tunnels all requests to one destination and records them.

@@ -3,13 +3,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use profcol_component::testkit::{self, batch};
 use profcol_net::Encoding;
-use profcol_net::grpc::Code;
+use profcol_net::grpc::{Code, Status};
+use profcol_otlp::service::{GRPC_PATH, PartialSuccess};
 use profcol_profile::Profiles;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
 use super::*;
 use crate::shared::backend::{self, GrpcBackend, context, received, response};
+use crate::shared::otlp::USER_AGENT;
 use profcol_component::testkit::load;
 
 async fn exporter(address: &str, options: &str) -> Box<dyn Exporter> {

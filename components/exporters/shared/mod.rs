@@ -4,6 +4,7 @@
 pub(crate) mod backend;
 pub(crate) mod handshake;
 pub(crate) mod otlp;
+pub(crate) mod otlp_grpc;
 #[cfg(feature = "parca")]
 pub(crate) mod parca;
 pub(crate) mod pprof_builder;

@@ -35,6 +35,7 @@ pub use client::{
     DirectStream, GrpcCall, GrpcClient, GrpcClientKeepalive, GrpcClientSettings, GrpcReply,
     GrpcStream, Http2Error, HttpCall, HttpClient, HttpClientKeepalive, HttpClientSettings,
     HttpDownload, HttpError, HttpReply, LookupError, ProxyError, TlsFailure, is_http_url,
+    lookup_within,
 };
 pub use compress::{Compression, Encoding, Level};
 pub use errors::{EndpointError, ErrorAt, SettingsError, UnsupportedProxy, UrlError};

@@ -28,11 +28,20 @@ pub(super) enum Address {
 
 /// All addresses of a host, in the resolver's order.
 pub(super) async fn lookup(host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
+    lookup_within(CONNECT_TIMEOUT, host, port).await
+}
+
+/// All addresses of a host, in the resolver's order, if the lookup takes no longer than `limit`.
+pub async fn lookup_within(
+    limit: Duration,
+    host: &str,
+    port: u16,
+) -> Result<Vec<SocketAddr>, ConnectError> {
     let failed = |error| ConnectError::Lookup {
         host: host.to_owned(),
         error,
     };
-    let found = timeout(CONNECT_TIMEOUT, lookup_host((host, port))).await;
+    let found = timeout(limit, lookup_host((host, port))).await;
     let found = found.map_err(|_| failed(LookupError::Timeout))?;
     let found = found.map(Iterator::collect);
     let addresses: Vec<_> = or_loopback(host, port, found)

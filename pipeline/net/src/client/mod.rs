@@ -23,6 +23,7 @@ mod stream;
 
 use crate::{EndpointError, SettingsError, UrlError};
 
+pub use dial::lookup_within;
 pub use direct::{DirectHttp, DirectStream};
 pub use endpoint::is_http_url;
 pub use error::{ConnectError, Http2Error, LookupError, ProxyError, TlsFailure};

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::endpoint::GrpcTarget;
 use super::proxy::Proxies;
-use crate::SettingsError;
 use crate::compress::{Compression, Level};
 use crate::server::AuthSettings;
 use crate::settings::{header_map, is_default};
 use crate::tls::ClientTls;
+use crate::{EndpointError, SettingsError};
 
 /// A gRPC client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -106,12 +106,19 @@ impl Default for GrpcClientKeepalive {
     }
 }
 
+impl GrpcClientSettings {
+    /// Whether this is a valid `endpoint`.
+    pub fn check_endpoint(endpoint: &str) -> Result<(), EndpointError> {
+        GrpcTarget::parse(endpoint).map(drop)
+    }
+}
+
 impl Config for GrpcClientSettings {
     fn validate(&self, problems: &mut Problems) {
         if self.endpoint.is_empty() {
             let problem = Problem::new("requires a non-empty \"endpoint\"");
             problems.push(problem.key("endpoint"));
-        } else if let Err(error) = GrpcTarget::parse(&self.endpoint) {
+        } else if let Err(error) = Self::check_endpoint(&self.endpoint) {
             problems.add("endpoint", error);
         }
         if let Err(error) = self.compression.for_grpc() {

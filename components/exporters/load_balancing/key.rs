@@ -1,0 +1,247 @@
+//! Chooses an endpoint by the attributes of a resource.
+//!
+//! By rendezvous hashing: the endpoint with the highest hash of itself and the key gets the resource. If an
+//! endpoint goes, only its keys move; a new one takes its share from all others. All senders with the same endpoints
+//! choose alike, so hashes depend neither on the machine nor on the version.
+
+use profcol_profile::{Attributes, KeyValue, Value};
+use twox_hash::XxHash3_64;
+
+use super::config::{LoadBalancingConfig, RoutingKey};
+
+const SERVICE_NAME: &str = "service.name";
+
+/// What equal keys have in common.
+#[derive(Clone, Debug)]
+pub(super) enum Key {
+    /// All attributes.
+    Resource,
+    /// The values of these.
+    Attributes(Vec<String>),
+}
+
+/// The endpoints to choose from.
+#[derive(Debug)]
+pub(super) struct Chooser {
+    key: Key,
+    /// The hash of each.
+    endpoints: Vec<u64>,
+}
+
+// === impl Key ===
+
+impl Key {
+    pub(super) fn of(config: &LoadBalancingConfig) -> Self {
+        match config.routing_key {
+            RoutingKey::Service => Self::Attributes(vec![SERVICE_NAME.to_owned()]),
+            RoutingKey::Resource => Self::Resource,
+            RoutingKey::Attributes => Self::Attributes(config.routing_attributes.clone()),
+        }
+    }
+
+    /// A missing attribute is part of the key, too.
+    fn hash(&self, attributes: &Attributes) -> u64 {
+        let mut bytes = Vec::new();
+        match self {
+            Self::Resource => {
+                let mut sorted: Vec<&KeyValue> = attributes.iter().collect();
+                sorted.sort_by(|a, b| a.key.cmp(&b.key));
+                for attribute in sorted {
+                    add_text(&mut bytes, &attribute.key);
+                    add(&mut bytes, &attribute.value);
+                }
+            }
+            Self::Attributes(keys) => {
+                for key in keys {
+                    let found = attributes.iter().find(|it| *it.key == **key);
+                    add(&mut bytes, found.map_or(&Value::Empty, |it| &it.value));
+                }
+            }
+        }
+        XxHash3_64::oneshot(&bytes)
+    }
+}
+
+/// Values are equal exactly if their bytes are.
+fn add(bytes: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::Empty => bytes.push(0),
+        Value::Str(text) => {
+            bytes.push(1);
+            add_text(bytes, text);
+        }
+        Value::Bool(flag) => bytes.extend([2, u8::from(*flag)]),
+        Value::Int(number) => {
+            bytes.push(3);
+            bytes.extend(number.to_le_bytes());
+        }
+        Value::Double(number) => {
+            bytes.push(4);
+            bytes.extend(number.to_bits().to_le_bytes());
+        }
+        Value::Bytes(content) => {
+            bytes.push(5);
+            add_length(bytes, content.len());
+            bytes.extend(&**content);
+        }
+        Value::Array(values) => {
+            bytes.push(6);
+            add_length(bytes, values.len());
+            values.iter().for_each(|value| add(bytes, value));
+        }
+        Value::Map(entries) => {
+            bytes.push(7);
+            add_length(bytes, entries.len());
+            for entry in entries.iter() {
+                add_text(bytes, &entry.key);
+                add(bytes, &entry.value);
+            }
+        }
+    }
+}
+
+fn add_text(bytes: &mut Vec<u8>, text: &str) {
+    add_length(bytes, text.len());
+    bytes.extend(text.as_bytes());
+}
+
+fn add_length(bytes: &mut Vec<u8>, length: usize) {
+    bytes.extend((length as u64).to_le_bytes());
+}
+
+// === impl Chooser ===
+
+impl Chooser {
+    pub(super) fn new<'a>(key: Key, endpoints: impl IntoIterator<Item = &'a str>) -> Self {
+        let endpoints = endpoints.into_iter();
+        Self {
+            key,
+            endpoints: endpoints
+                .map(|it| XxHash3_64::oneshot(it.as_bytes()))
+                .collect(),
+        }
+    }
+
+    /// The position of the endpoint for a resource; 0 without endpoints.
+    pub(super) fn choose(&self, attributes: &Attributes) -> usize {
+        let key = self.key.hash(attributes).to_le_bytes();
+        let endpoints = self.endpoints.iter().enumerate();
+        let highest =
+            endpoints.max_by_key(|(_, endpoint)| XxHash3_64::oneshot_with_seed(**endpoint, &key));
+        highest.map_or(0, |(position, _)| position)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(name: &str) -> Attributes {
+        vec![
+            KeyValue::new("process.pid", 7),
+            KeyValue::new(SERVICE_NAME, name),
+        ]
+    }
+
+    fn by_service() -> Key {
+        Key::Attributes(vec![SERVICE_NAME.to_owned()])
+    }
+
+    fn chooser(endpoints: &[String]) -> Chooser {
+        Chooser::new(by_service(), endpoints.iter().map(String::as_str))
+    }
+
+    const KEYS: usize = 10_000;
+
+    fn chosen(endpoints: &[String]) -> Vec<&str> {
+        let chooser = chooser(endpoints);
+        let keys = (0..KEYS).map(|number| service(&format!("service-{number}")));
+        keys.map(|key| &*endpoints[chooser.choose(&key)]).collect()
+    }
+
+    fn endpoints(count: usize) -> Vec<String> {
+        (0..count).map(|it| format!("10.0.0.{it}:4317")).collect()
+    }
+
+    #[test]
+    fn only_keys_of_a_removed_endpoint_move() {
+        let all = endpoints(10);
+        let fewer: Vec<_> = all
+            .iter()
+            .filter(|it| !it.contains(".3:"))
+            .cloned()
+            .collect();
+        let (before, after) = (chosen(&all), chosen(&fewer));
+        for (before, after) in before.iter().zip(&after) {
+            assert!(
+                before == after || before.contains(".3:"),
+                "{before} {after}"
+            );
+        }
+        let moved = before.iter().zip(&after).filter(|(a, b)| a != b).count();
+        assert!((900..1100).contains(&moved), "{moved}");
+    }
+
+    #[test]
+    fn endpoints_get_equal_shares() {
+        let all = endpoints(10);
+        let chosen = chosen(&all);
+        for endpoint in &all {
+            let share = chosen.iter().filter(|it| *it == endpoint).count();
+            assert!((900..1100).contains(&share), "{endpoint}: {share}");
+        }
+    }
+
+    /// Another version of profcol, or another machine, must choose alike.
+    #[test]
+    fn the_choice_is_fixed() {
+        let all = endpoints(10);
+        let chooser = chooser(&all);
+        let names = ["", "checkout", "a-much-longer-name-of-a-service-than-most"];
+        let chosen = names.map(|name| chooser.choose(&service(name)));
+        assert_eq!(chosen, [5, 5, 0]);
+    }
+
+    #[test]
+    fn equal_keys_have_equal_hashes() {
+        let one = vec![KeyValue::new("a", "x"), KeyValue::new("b", 1)];
+        let other = vec![KeyValue::new("b", 1), KeyValue::new("a", "x")];
+        let missing = vec![KeyValue::new("b", 1)];
+        assert_eq!(Key::Resource.hash(&one), Key::Resource.hash(&other));
+        assert_ne!(Key::Resource.hash(&one), Key::Resource.hash(&missing));
+        let process = Key::Attributes(vec!["host.id".to_owned(), "process.pid".to_owned()]);
+        let process_of = |host: &str, pid: i64| {
+            process.hash(&vec![
+                KeyValue::new("process.pid", pid),
+                KeyValue::new("host.id", host),
+            ])
+        };
+        assert_eq!(process_of("a", 1), process_of("a", 1));
+        assert_ne!(process_of("a", 1), process_of("a", 2));
+        assert_ne!(process_of("a", 1), process_of("b", 1));
+        assert_ne!(process_of("a", 1), by_service().hash(&one));
+    }
+
+    #[test]
+    fn values_that_differ_have_different_bytes() {
+        let text = |text: &str| Value::from(text);
+        let values = [
+            Value::Empty,
+            text(""),
+            text("1"),
+            Value::Int(1),
+            Value::Double(1.0),
+            Value::Bool(true),
+            Value::Bytes(b"1".as_slice().into()),
+            Value::Array([text("a"), text("b")].into()),
+            Value::Array([text("ab")].into()),
+            Value::Map([KeyValue::new("a", "b")].into()),
+        ];
+        let mut seen = std::collections::HashSet::new();
+        for value in &values {
+            let mut bytes = Vec::new();
+            add(&mut bytes, value);
+            assert!(seen.insert(bytes), "{value:?}");
+        }
+    }
+}
