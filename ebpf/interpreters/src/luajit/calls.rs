@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use super::function::{Image, string};
 use crate::memory::Memory;
 
-/// Maximum number of names per prototype; further calls have none.
+/// Maximum number of calls with names per prototype.
 const MAX_NAMES: usize = 4096;
-/// Instructions before a call that are searched for the one that loaded the function.
-const MAX_BEFORE: usize = 256;
+/// Maximum number of instructions and variables looked at for them.
+const MAX_STEPS: usize = 1 << 20;
 /// Bytes of a variable's name.
 const MAX_VARIABLE_BYTES: usize = 256;
 
@@ -34,6 +34,8 @@ mod op {
     pub const TSETR: u8 = 64;
     pub const TSETM: u8 = 63;
     pub const CALLM: u8 = 65;
+    #[cfg(test)]
+    pub const CALL: u8 = 66;
     pub const CALLT: u8 = 68;
     pub const ITERC: u8 = 69;
     pub const ISNEXT: u8 = 72;
@@ -122,24 +124,26 @@ pub struct Calls {
 impl Calls {
     pub fn read(memory: &impl Memory, image: &Image) -> Self {
         let code: Vec<Instruction> = image.instructions().into_iter().map(Instruction).collect();
-        let mut names = HashMap::new();
-        for (at, instruction) in code.iter().enumerate() {
-            if names.len() >= MAX_NAMES {
-                break;
-            }
-            let name = match instruction.op() {
-                op::CALLM..=op::CALLT => value(memory, image, &code, at, instruction.a()),
+        let mut reader = Reader {
+            memory,
+            image,
+            code: &code,
+            left: MAX_STEPS,
+        };
+        let calls = code.iter().enumerate().filter_map(|(at, instruction)| {
+            let register = match instruction.op() {
+                op::CALLM..=op::CALLT => instruction.a(),
                 // The iterator's function is before the copy that is called.
-                op::ITERC => {
-                    let slot = instruction.a().checked_sub(3);
-                    slot.and_then(|slot| value(memory, image, &code, at, slot))
-                }
-                _ => None,
+                op::ITERC => instruction.a().checked_sub(3)?,
+                _ => return None,
             };
-            if let (Some(name), Ok(at)) = (name, u32::try_from(at)) {
-                names.insert(at, name);
-            }
-        }
+            Some((at, register))
+        });
+        let names = calls.take(MAX_NAMES).filter_map(|(at, register)| {
+            let name = reader.value(at, register)?;
+            Some((u32::try_from(at).ok()?, name))
+        });
+        let names = names.collect();
         let operations = code.iter().map(|instruction| instruction.op());
         Self {
             names,
@@ -163,87 +167,98 @@ impl Calls {
     }
 }
 
-/// The name of the value that a register has before an instruction.
-fn value(
-    memory: &impl Memory,
-    image: &Image,
-    code: &[Instruction],
-    at: usize,
-    register: u32,
-) -> Option<String> {
-    let mut register = register;
-    if let Some(name) = variable(image.variables(), at, register) {
-        return Some(name);
-    }
-    // The first instruction begins the function.
-    for before in (1..at).rev().take(MAX_BEFORE) {
-        let instruction = *code.get(before)?;
-        let a = instruction.a();
-        if instruction.sets_rest() && register >= a {
-            return None;
-        }
-        if instruction.op() == op::KNIL && (a..=instruction.d()).contains(&register) {
-            return None;
-        }
-        if !instruction.sets() || register != a {
-            continue;
-        }
-        let constant = |number| {
-            let text = string(memory, image.constant(number)?).ok()?;
-            (!text.is_empty()).then_some(text)
-        };
-        match instruction.op() {
-            op::MOV => {
-                register = instruction.d();
-                if let Some(name) = variable(image.variables(), before, register) {
-                    return Some(name);
-                }
-            }
-            op::GGET => return constant(instruction.d()),
-            op::TGETS => return constant(instruction.c()),
-            op::UGET => return upvalue(image.upvalue_names(), instruction.d()),
-            _ => return None,
-        }
-    }
-    None
+struct Reader<'a, M> {
+    memory: &'a M,
+    image: &'a Image,
+    code: &'a [Instruction],
+    /// Further steps of searches.
+    left: usize,
 }
 
-/// The local variable in a register: for each variable its name, and the distances from the start of the one before to
-/// its start, and from there to its end.
-fn variable(variables: &[u8], at: usize, register: u32) -> Option<String> {
-    let mut rest = variables;
-    let mut start = 0u64;
-    let mut left = register;
-    let at = at as u64;
-    while let Some((&kind, after)) = rest.split_first() {
-        if kind == 0 {
-            return None;
-        }
-        let mut name: &[u8] = &[];
-        if kind < UNNAMED {
-            rest = after;
-        } else {
-            let length = rest
-                .iter()
-                .take(MAX_VARIABLE_BYTES)
-                .position(|&it| it == 0)?;
-            (name, rest) = rest.split_at_checked(length)?;
-            rest = rest.get(1..)?;
-        }
-        start = start.saturating_add(number(&mut rest)?);
-        if start > at {
-            return None;
-        }
-        let end = start.saturating_add(number(&mut rest)?);
-        if at < end {
-            if left == 0 {
-                let name = String::from_utf8_lossy(name).into_owned();
-                return (!name.is_empty()).then_some(name);
-            }
-            left -= 1;
-        }
+impl<M: Memory> Reader<'_, M> {
+    fn step(&mut self) -> Option<()> {
+        self.left = self.left.checked_sub(1)?;
+        Some(())
     }
-    None
+
+    /// The name of the value that a register has before an instruction.
+    fn value(&mut self, at: usize, register: u32) -> Option<String> {
+        let mut register = register;
+        if let Some(name) = self.variable(at, register) {
+            return Some(name);
+        }
+        // The first instruction begins the function.
+        for before in (1..at).rev() {
+            self.step()?;
+            let instruction = *self.code.get(before)?;
+            let a = instruction.a();
+            if instruction.sets_rest() && register >= a {
+                return None;
+            }
+            if instruction.op() == op::KNIL && (a..=instruction.d()).contains(&register) {
+                return None;
+            }
+            if !instruction.sets() || register != a {
+                continue;
+            }
+            return match instruction.op() {
+                op::MOV => {
+                    register = instruction.d();
+                    if let Some(name) = self.variable(before, register) {
+                        return Some(name);
+                    }
+                    continue;
+                }
+                op::GGET => self.constant(instruction.d()),
+                op::TGETS => self.constant(instruction.c()),
+                op::UGET => upvalue(self.image.upvalue_names(), instruction.d()),
+                _ => None,
+            };
+        }
+        None
+    }
+
+    fn constant(&self, number: u32) -> Option<String> {
+        let text = string(self.memory, self.image.constant(number)?).ok()?;
+        (!text.is_empty()).then_some(text)
+    }
+
+    /// The local variable in a register: for each variable its name, and the distances from the start of the one before
+    /// to its start, and from there to its end.
+    fn variable(&mut self, at: usize, register: u32) -> Option<String> {
+        let mut rest = self.image.variables();
+        let mut start = 0u64;
+        let mut left = register;
+        let at = at as u64;
+        while let Some((&kind, after)) = rest.split_first() {
+            self.step()?;
+            if kind == 0 {
+                return None;
+            }
+            let mut name: &[u8] = &[];
+            if kind < UNNAMED {
+                rest = after;
+            } else {
+                let mut text = rest.iter().take(MAX_VARIABLE_BYTES);
+                let length = text.position(|&byte| byte == 0)?;
+                (name, rest) = rest.split_at_checked(length)?;
+                rest = rest.get(1..)?;
+            }
+            start = start.saturating_add(number(&mut rest)?);
+            if start > at {
+                return None;
+            }
+            let end = start.saturating_add(number(&mut rest)?);
+            if at < end {
+                if left == 0 {
+                    let name = String::from_utf8_lossy(name).into_owned();
+                    return (!name.is_empty()).then_some(name);
+                }
+                left -= 1;
+            }
+        }
+        None
+    }
 }
 
 /// A number in groups of seven bits.
@@ -266,4 +281,151 @@ fn upvalue(names: &[u8], number: u32) -> Option<String> {
     let name = name.get(..name.len().min(MAX_VARIABLE_BYTES))?;
     let name = String::from_utf8_lossy(name).into_owned();
     (!name.is_empty()).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::super::function::Prototype;
+    use super::super::generation;
+    use super::*;
+    use crate::memory::MemoryError;
+
+    const ADDRESS: u64 = 0x10_000;
+    const TEXTS: u64 = 0x20_000;
+
+    /// A prototype, and texts after each other.
+    struct Process {
+        prototype: Vec<u8>,
+        texts: Vec<u8>,
+    }
+
+    impl Memory for Process {
+        fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), MemoryError> {
+            let places = [(ADDRESS, &self.prototype), (TEXTS, &self.texts)];
+            let found = places.iter().find_map(|(start, bytes)| {
+                let at = usize::try_from(address.checked_sub(*start)?).ok()?;
+                bytes.get(at..at.checked_add(buffer.len())?)
+            });
+            let Some(found) = found else {
+                let error = io::ErrorKind::InvalidInput.into();
+                return Err(MemoryError { address, error });
+            };
+            buffer.copy_from_slice(found);
+            Ok(())
+        }
+    }
+
+    fn instruction(op: u8, a: u8, d: u16) -> u32 {
+        u32::from(op) | u32::from(a) << 8 | u32::from(d) << 16
+    }
+
+    /// The function of lines 10 to 14 with this code, whose constants are `@shop.lua` and the names, whose first register
+    /// is the variable `each` from the second instruction on, and with the upvalue `outer`.
+    fn process(code: &[u32], names: &[&str]) -> Process {
+        let mut texts = Vec::new();
+        let mut addresses = Vec::new();
+        for text in ["@shop.lua"].iter().chain(names) {
+            addresses.push(TEXTS + texts.len() as u64);
+            let mut object = vec![0; 24];
+            object[9] = 4;
+            object[20] = text.len() as u8;
+            object.extend(text.as_bytes());
+            object.resize(object.len().next_multiple_of(8), 0);
+            texts.extend(object);
+        }
+        let mut prototype = vec![0; 104];
+        prototype.extend(
+            code.iter()
+                .flat_map(|instruction| instruction.to_le_bytes()),
+        );
+        prototype.resize(prototype.len().next_multiple_of(8), 0);
+        for address in addresses.iter().skip(1).rev() {
+            prototype.extend(address.to_le_bytes());
+        }
+        let put = |prototype: &mut Vec<u8>, at: usize, word: u64| {
+            prototype[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        };
+        let end = |prototype: &Vec<u8>| ADDRESS + prototype.len() as u64;
+        let constants = end(&prototype);
+        put(&mut prototype, 32, constants);
+        let lines = end(&prototype);
+        put(&mut prototype, 80, lines);
+        prototype.extend((1..code.len()).map(|line| line as u8));
+        let upvalues = end(&prototype);
+        put(&mut prototype, 88, upvalues);
+        prototype.extend(b"outer\0");
+        let variables = end(&prototype);
+        put(&mut prototype, 96, variables);
+        prototype.extend(b"each\0\x01\x40\0");
+        let size = prototype.len() as u64;
+        put(&mut prototype, 56, size);
+        put(&mut prototype, 8, (code.len() as u64) << 32);
+        put(&mut prototype, 64, TEXTS);
+        put(&mut prototype, 72, 4 << 32 | 10);
+        Process { prototype, texts }
+    }
+
+    fn read(process: &Process) -> Option<Prototype> {
+        let generation = generation(process, ADDRESS).ok()?;
+        Prototype::read(process, ADDRESS, generation).ok()
+    }
+
+    #[test]
+    fn calls_have_the_name_of_what_they_call() {
+        let code = [
+            instruction(89, 4, 0),
+            instruction(op::GGET, 1, 0),
+            instruction(op::CALL, 1, 1),
+            instruction(op::TGETS, 1, 1),
+            instruction(op::CALL, 1, 1),
+            instruction(op::UGET, 2, 0),
+            instruction(op::MOV, 1, 2),
+            instruction(op::CALL, 1, 1),
+            instruction(op::CALL, 0, 1),
+            instruction(op::TGETV, 1, 1),
+            instruction(op::CALL, 1, 1),
+            instruction(op::ARITHMETIC, 1, 1),
+        ];
+        let process = process(&code, &["print", "total"]);
+        let read = read(&process).unwrap();
+        assert_eq!((&*read.name, &*read.file), ("shop.lua:10", "shop.lua"));
+        let names: Vec<_> = [2, 4, 7, 8, 10, 9, 11, 1000]
+            .map(|at| read.called(at))
+            .into();
+        let expected = [
+            Some("print"),
+            Some("total"),
+            Some("outer"),
+            Some("each"),
+            None,
+            Some("__index"),
+            Some("__add"),
+            None,
+        ];
+        assert_eq!(names, expected);
+        let lines = [0, 1, 11, 12, u32::MAX].map(|position| read.line(position));
+        assert_eq!(lines, [10, 11, 21, 0, 0]);
+    }
+
+    #[test]
+    fn damage_costs_names_only() {
+        let code = [
+            instruction(89, 4, 0),
+            instruction(op::GGET, 1, 0),
+            instruction(op::CALL, 1, 1),
+        ];
+        let whole = process(&code, &["print"]);
+        assert!(read(&whole).is_some());
+        for at in 0..whole.prototype.len() {
+            for byte in [0, 1, 0x7f, 0xff] {
+                let mut damaged = process(&code, &["print"]);
+                damaged.prototype[at] = byte;
+                if let Some(read) = read(&damaged) {
+                    assert!(read.bytes() < 1 << 16);
+                }
+            }
+        }
+    }
 }

@@ -8,6 +8,8 @@ use crate::memory::Memory;
 
 /// Maximum length of a name or a path; longer ones are truncated.
 const MAX_BYTES: usize = 1024;
+/// Of a colon and a line.
+const LINE_BYTES: usize = 11;
 /// Maximum size of a prototype with its code; larger ones have no lines.
 const MAX_PROTOTYPE_BYTES: usize = 1 << 20;
 
@@ -172,6 +174,7 @@ fn name(file: &str, first_line: u32) -> String {
         return MAIN.to_owned();
     }
     let name = file.rsplit('/').next().unwrap_or(file);
+    let name: String = name.chars().take(MAX_BYTES - LINE_BYTES).collect();
     format!("{name}:{first_line}")
 }
 
