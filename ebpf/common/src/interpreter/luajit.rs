@@ -460,7 +460,7 @@ fn prototype(
     // The machine has read the instruction already.
     let behind = instruction.wrapping_sub(code) >> 2;
     let position = if behind > 0 && behind <= count {
-        behind as u32 - 1 & position::INSTRUCTION
+        (behind as u32 - 1) & position::INSTRUCTION
     } else {
         position::UNKNOWN
     };
