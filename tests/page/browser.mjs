@@ -4,9 +4,9 @@
 //
 // puppeteer-core comes from NODE_PATH or from --puppeteer (the folder of the package). With --hostile, a function of that name
 // and a label of that value must be in the profile and must stay text (see main.rs). Exits with 1 and a reason at the first failed check.
-import { existsSync, mkdirSync, readFileSync } from 'node:fs';
+import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { pathToFileURL } from 'node:url';
+import { launch } from './puppeteer.mjs';
 
 const PATIENCE_MILLISECONDS = 30000;
 
@@ -19,17 +19,6 @@ function parseArguments(given) {
   }
   if (places.length !== 2) throw new Error('usage: browser.mjs URL SCREENSHOT_FOLDER [--puppeteer FOLDER] [--chromium PROGRAM] [--hostile NAME]');
   return { ...options, url: new URL(places[0]).href, screenshots: places[1] };
-}
-
-// `import` ignores NODE_PATH, and the package has no entry for `require`.
-async function loadPuppeteer(folder) {
-  const folders = [folder, ...(process.env.NODE_PATH ?? '').split(':').filter(Boolean).map((path) => join(path, 'puppeteer-core'))].filter(Boolean);
-  const found = folders.find((path) => existsSync(join(path, 'package.json')));
-  if (!found) throw new Error('puppeteer-core is neither in NODE_PATH nor given with --puppeteer');
-  const description = JSON.parse(readFileSync(join(found, 'package.json'), 'utf8'));
-  const entry = description.exports?.['.'];
-  const file = typeof entry === 'string' ? entry : entry?.import?.default ?? entry?.import ?? entry?.default ?? description.main;
-  return (await import(pathToFileURL(join(found, file)))).default;
 }
 
 function check(holds, reason) {
@@ -428,11 +417,7 @@ async function heaviestName(visit) {
 async function main() {
   const options = parseArguments(process.argv.slice(2));
   mkdirSync(options.screenshots, { recursive: true });
-  const puppeteer = await loadPuppeteer(options.puppeteer);
-  const browser = await puppeteer.launch({
-    executablePath: options.chromium, headless: true, defaultViewport: { width: 1280, height: 800 },
-    args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run', '--disable-background-networking', '--disable-component-update'],
-  });
+  const browser = await launch({ ...options, viewport: { width: 1280, height: 800 } });
   let step = '';
   try {
     const page = await browser.newPage();

@@ -5,7 +5,6 @@ use crate::tree::{CallTree, NodeId, Values};
 
 /// Nodes depth first, callees sorted by name: the order does not depend on the values, so that successive graphs of a
 /// program look alike.
-/// stays the same.
 #[derive(Clone, Debug, Default)]
 pub struct Layout {
     pub depth: Vec<u32>,

@@ -14,66 +14,62 @@ export function widthScale(nodes, byShare) {
 }
 
 // Bars in rows, each row sorted by position, the root spanning 0 to 1. `node` is -2 - n for what is not shown below
-// node n.
+// node n, `hidden` the width of that.
 export function layoutTree(nodes, scale) {
-  const { rowStart, bars, rows } = countBars(nodes);
-  const layout = {
-    rows, rowStart, bars,
-    start: new Float64Array(bars),
-    end: new Float64Array(bars),
-    node: new Int32Array(bars),
-    barOf: new Uint32Array(nodes.count),
-  };
+  const { count, depth, total, baseTotal } = nodes;
+  const hidden = hiddenWidths(nodes, scale);
+  const { rowStart, bars, rows } = countBars(nodes, hidden);
+  const start = new Float64Array(bars);
+  const end = new Float64Array(bars);
+  const shown = new Int32Array(bars);
+  const barOf = new Uint32Array(count);
   const next = rowStart.slice();
   const cursor = new Float64Array(rows + 1);
   const limit = new Float64Array(rows + 1).fill(1);
   const open = new Uint32Array(rows + 1);
-  let deepest = -1;
   const place = (row, width, node) => {
     const bar = next[row]++;
-    const start = Math.min(cursor[row], limit[row]);
+    start[bar] = Math.min(cursor[row], limit[row]);
     // Rounding must not push a bar beyond its parent.
-    const end = Math.min(start + width, limit[row]);
-    layout.start[bar] = start;
-    layout.end[bar] = end;
-    layout.node[bar] = node;
-    cursor[row] = end;
-    if (node >= 0) {
-      layout.barOf[node] = bar;
-      cursor[row + 1] = start;
-      limit[row + 1] = end;
+    end[bar] = Math.min(start[bar] + width, limit[row]);
+    shown[bar] = node;
+    cursor[row] = end[bar];
+    return bar;
+  };
+  let deepest = -1;
+  for (let node = 0; node <= count; node++) {
+    // The last round only closes what is open.
+    const row = node < count ? depth[node] : 0;
+    for (; deepest >= row; deepest--) {
+      const closed = open[deepest];
+      if (hidden[closed] > 0) place(deepest + 1, hidden[closed], -2 - closed);
     }
-  };
-  const close = (node) => {
-    const hidden = hiddenWidth(nodes, node, scale);
-    if (hasHidden(nodes, node)) place(nodes.depth[node] + 1, hidden, -2 - node);
-  };
-  for (let node = 0; node < nodes.count; node++) {
-    const depth = nodes.depth[node];
-    for (; deepest >= depth; deepest--) close(open[deepest]);
-    place(depth, nodes.total[node] * scale.now + nodes.baseTotal[node] * scale.base, node);
-    open[depth] = node;
-    deepest = depth;
+    if (node === count) break;
+    const bar = place(row, total[node] * scale.now + baseTotal[node] * scale.base, node);
+    barOf[node] = bar;
+    cursor[row + 1] = start[bar];
+    limit[row + 1] = end[bar];
+    open[row] = node;
+    deepest = row;
   }
-  for (; deepest >= 0; deepest--) close(open[deepest]);
-  return layout;
+  return { rows, rowStart, bars, start, end, node: shown, barOf, hidden };
 }
 
-function hasHidden(nodes, node) {
-  return notShown(nodes, node) > 0 || notShownInBase(nodes, node) > 0;
-}
-
-function hiddenWidth(nodes, node, scale) {
-  return notShown(nodes, node) * scale.now + notShownInBase(nodes, node) * scale.base;
-}
-
-function countBars(nodes) {
-  const perRow = new Uint32Array(nodes.rows + 1);
+function hiddenWidths(nodes, scale) {
+  const hidden = new Float64Array(nodes.count);
   for (let node = 0; node < nodes.count; node++) {
-    perRow[nodes.depth[node]] += 1;
-    if (hasHidden(nodes, node)) perRow[nodes.depth[node] + 1] += 1;
+    hidden[node] = notShown(nodes, node) * scale.now + notShownInBase(nodes, node) * scale.base;
   }
-  const rows = perRow[nodes.rows] > 0 ? nodes.rows + 1 : nodes.rows;
+  return hidden;
+}
+
+function countBars({ count, depth, rows: levels }, hidden) {
+  const perRow = new Uint32Array(levels + 1);
+  for (let node = 0; node < count; node++) {
+    perRow[depth[node]] += 1;
+    if (hidden[node] > 0) perRow[depth[node] + 1] += 1;
+  }
+  const rows = perRow[levels] > 0 ? levels + 1 : levels;
   const rowStart = new Uint32Array(rows + 1);
   for (let row = 0; row < rows; row++) rowStart[row + 1] = rowStart[row] + perRow[row];
   return { rows, rowStart, bars: rowStart[rows] };
@@ -137,9 +133,10 @@ export function barNear(layout, row, place, distance) {
 
 // The deepest row below a node, including bars that are not shown.
 export function rowsBelow(nodes, layout, node) {
+  if (node === ROOT) return layout.rows;
   let deepest = nodes.depth[node];
   for (let below = node; below < nodes.end[node]; below++) {
-    const row = nodes.depth[below] + (hasHidden(nodes, below) ? 1 : 0);
+    const row = nodes.depth[below] + (layout.hidden[below] > 0 ? 1 : 0);
     if (row > deepest) deepest = row;
   }
   return Math.min(deepest, layout.rows - 1) + 1;
