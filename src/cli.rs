@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, ArgAction, Args, Parser, Subcommand, ValueEnum};
 use profcol_printable::{is_printable, lines};
 
 pub use self::convert::{Compare, Convert, Diff};
@@ -38,13 +38,19 @@ pub struct Cli {
 pub struct Configuration {
     /// A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default:
     /// profile this host and show it at http://127.0.0.1:7071/
-    #[arg(long = "config", value_name = "URI", global = true)]
+    #[arg(id = "config", long, value_name = "URI", global = true)]
     pub uris: Vec<String>,
-    /// Override one value of the files, such as `exporters.debug.verbosity=detailed`
-    #[arg(long = "set", value_name = "KEY=VALUE", global = true, value_parser = key_value)]
+    /// Override one value of the configuration, such as `receivers.ebpf_cpu.frequency=19`
+    #[arg(id = "set", long, value_name = "KEY=VALUE", global = true, value_parser = key_value)]
     pub sets: Vec<String>,
     /// Accepted for compatibility with the OpenTelemetry Collector; has no effect
-    #[arg(long, value_name = "GATES", global = true, allow_hyphen_values = true)]
+    #[arg(
+        id = "feature-gates",
+        long,
+        value_name = "GATES",
+        global = true,
+        allow_hyphen_values = true
+    )]
     pub feature_gates: Vec<String>,
 }
 
@@ -53,12 +59,16 @@ pub enum Command {
     /// Run the pipelines of a configuration (the default)
     Run,
     /// Profile this host, some processes or a command for a while, and write one file
+    #[command(args(without(&["config", "feature-gates"])))]
     Record(Record),
     /// Show live CPU usage of processes, units, pods, and their functions with callers and callees
+    #[command(args(without(&["config", "feature-gates"])))]
     Top(Top),
     /// Write a profile in another format
+    #[command(args(without(ALL)))]
     Convert(Convert),
     /// Compare two profiles by function
+    #[command(args(without(ALL)))]
     Diff(Diff),
     /// Check that this host and the destinations meet a configuration's requirements, and explain how to fix what is
     /// missing
@@ -80,8 +90,10 @@ pub enum Command {
     #[cfg(feature = "parca")]
     Upload(Upload),
     /// List the components in this binary
+    #[command(args(without(ALL)))]
     Components,
     /// List feature gates (profcol has none)
+    #[command(args(without(ALL)))]
     Featuregate { id: Option<String> },
     /// List the attributes the processors would set for each process on this host; `--config` supplies the options of
     /// the `container` processor
@@ -96,24 +108,74 @@ pub enum Command {
     #[command(subcommand)]
     Relabel(Relabel),
     /// Inspect the directory of a `file_storage`
-    #[command(subcommand)]
+    #[command(subcommand, args(without(ALL)))]
     Storage(Storage),
     /// Print the JSON Schema of the whole configuration, for editors
+    #[command(args(without(ALL)))]
     Schema,
     /// Print the version
+    #[command(args(without(ALL)))]
     Version,
     /// Print a completion script for a shell
+    #[command(args(without(ALL)))]
     Completions { shell: clap_complete::Shell },
     /// Print the manual page, or that of a command
+    #[command(args(without(ALL)))]
     Man {
         /// Such as `record`, or `relabel test`
         command: Vec<String>,
     },
 }
 
+impl Configuration {
+    fn is_empty(&self) -> bool {
+        self.uris.is_empty() && self.sets.is_empty()
+    }
+}
+
+impl Cli {
+    /// Refuses options that would have no effect.
+    pub fn check(&self) -> Result<(), String> {
+        let takes_it = !matches!(
+            self.command,
+            Some(
+                Command::Convert(_)
+                    | Command::Diff(_)
+                    | Command::Components
+                    | Command::Featuregate { .. }
+                    | Command::Storage(_)
+                    | Command::Schema
+                    | Command::Version
+                    | Command::Completions { .. }
+                    | Command::Man { .. }
+            )
+        );
+        match takes_it || self.configuration.is_empty() {
+            true => Ok(()),
+            false => Err("this command reads no configuration: omit --config and --set".to_owned()),
+        }
+    }
+}
+
+/// The options of a configuration.
+const ALL: &[&str] = &["config", "set", "feature-gates"];
+
+/// Keeps options of a configuration out of a command's help.
+fn without(options: &[&'static str]) -> Vec<Arg> {
+    let hidden = |&option| {
+        Arg::new(option)
+            .long(option)
+            .action(ArgAction::Append)
+            .global(true)
+            .hide(true)
+    };
+    options.iter().map(hidden).collect()
+}
+
 #[derive(Debug, Subcommand)]
 pub enum Storage {
     /// List queues and histories, verify every byte, and export them; read-only, safe while profcol runs
+    #[command(args(without(ALL)))]
     Inspect(InspectStorage),
 }
 

@@ -24,6 +24,9 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(answer) => return cli::answer(&answer),
     };
+    if let Err(reason) = cli.check() {
+        return end(Err(CommandError::Usage(reason)));
+    }
     let configuration = &cli.configuration;
     let result = match cli.command.unwrap_or(Command::Run) {
         Command::Run => commands::run(configuration),

@@ -800,7 +800,7 @@ fn profiles_are_converted_and_compared() {
         &["diff", before, after, "--fail-over", "10"],
         1,
         changed,
-        "Error: 1 functions grew by more than 10% of the profile",
+        "Error: 1 function grew by more than 10% of the profile",
     );
     check(
         &["diff", before, after, "-o", path(&html)],

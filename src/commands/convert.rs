@@ -53,7 +53,8 @@ pub fn diff(diff: &Diff) -> Result<(), CommandError> {
     match diff.fail_over.as_ref().map_or(0, grown) {
         0 => Ok(()),
         number => Err(CommandError::Runtime(format!(
-            "{number} functions grew by more than {}% of the profile",
+            "{number} function{} grew by more than {}% of the profile",
+            if number == 1 { "" } else { "s" },
             diff.fail_over.unwrap_or_default()
         ))),
     }

@@ -56,8 +56,8 @@ pub fn run(configuration: &Configuration) -> Result<(), CommandError> {
     };
     if is_built_in {
         session.on_stop = match output() {
-            Some(_) => announce_writing,
-            None => || print("stopping...\n"),
+            Some(_) => Box::new(announce_writing),
+            None => Box::new(|| print("stopping...\n")),
         };
     }
     let report = in_runtime(serve(&loaded, &telemetry, session))?;
@@ -131,7 +131,7 @@ pub struct Session {
     /// The pipelines are stopped when it ends.
     pub until: Pin<Box<dyn Future<Output = ()>>>,
     /// Called when the stop begins.
-    pub on_stop: fn(),
+    pub on_stop: Box<dyn Fn()>,
     /// Reports readiness, status and stop to systemd.
     pub notifier: Notifier,
     /// Without it, a reload is refused.
@@ -144,7 +144,7 @@ impl Default for Session {
             on_graph: Box::new(|_| {}),
             on_start: Box::new(|| {}),
             until: Box::pin(std::future::pending()),
-            on_stop: || {},
+            on_stop: Box::new(|| {}),
             notifier: Notifier::default(),
             reloader: None,
         }

@@ -391,6 +391,7 @@ const STEPS = {
       const width = await visit.page.evaluate(() => document.scrollingElement.scrollWidth);
       check(width <= 400, `the page is ${width} pixels wide on a screen of 400`);
       await visit.screenshot(`narrow-${scheme}`);
+      for (const view of ['table', 'tree', 'processes', 'pipelines']) await checkFits(visit, view);
       await visit.page.setViewport({ width: 1280, height: 800 });
       await visit.open('');
       await visit.waitForGraph();
@@ -398,6 +399,17 @@ const STEPS = {
     }
   },
 };
+
+// Nothing scrolls sideways, except the tabs.
+async function checkFits(visit, view) {
+  await visit.open(`view=${view}`);
+  if (view === 'pipelines') await visit.waitFor('the components', () => document.querySelectorAll('.card').length > 1);
+  const wider = await visit.page.evaluate(() => [document.scrollingElement, ...document.querySelectorAll('.panel, .panel *')]
+    .filter((place) => place.scrollWidth > place.clientWidth && /auto|scroll|visible/.test(getComputedStyle(place).overflowX) && place.clientWidth > 0)
+    .map((place) => `${place.tagName}.${place.className}: ${place.scrollWidth} in ${place.clientWidth}`));
+  check(wider.length === 0, `${view} is wider than the screen: ${wider.join(', ')}`);
+  await visit.screenshot(`narrow-${view}`);
+}
 
 // A label value with HTML is shown as it is.
 async function checkStaysText(visit, selector) {

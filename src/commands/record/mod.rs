@@ -2,9 +2,11 @@
 
 mod command;
 
+use std::cell::Cell;
 use std::io::{IsTerminal, stderr};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use profcol_component::{Meter, SelfTelemetry};
@@ -56,9 +58,9 @@ pub fn record(record: &Record, on_top: &Configuration) -> Result<ExitCode, Comma
         .map_err(|error| CommandError::Configuration(error.to_string()))?;
     privileges::keep(loaded.document.capabilities());
 
-    let began = Instant::now();
+    let lasted = Rc::new(Cell::new(Duration::ZERO));
     let (report, code) = in_runtime(async {
-        let (session, recorded) = session(record, started);
+        let (session, recorded) = session(record, started, &lasted);
         let report = serve(&loaded, &telemetry, session).await?;
         Ok((report, recorded.exit_code()))
     })?;
@@ -70,7 +72,7 @@ pub fn record(record: &Record, on_top: &Configuration) -> Result<ExitCode, Comma
         &telemetry.meter,
         output,
         format,
-        began.elapsed(),
+        lasted.get(),
     ) {
         Some(summary) => print(&summary),
         None if record.command.is_empty() => {
@@ -136,8 +138,12 @@ fn include(record: &Record, started: Option<&Started>) -> Vec<Value> {
     pids.chain(names).chain(cgroups).chain(command).collect()
 }
 
-/// Ends with the command, after the duration, or never.
-fn session(record: &Record, started: Option<Started>) -> (Session, Recorded) {
+/// Ends with the command, after the duration, or never. `lasted` is set to the time from the start to the stop.
+fn session(
+    record: &Record,
+    started: Option<Started>,
+    lasted: &Rc<Cell<Duration>>,
+) -> (Session, Recorded) {
     let duration = record.duration;
     let (recorded, running) = match started {
         Some(started) => started.into_parts(),
@@ -157,10 +163,18 @@ fn session(record: &Record, started: Option<Started>) -> (Session, Recorded) {
             () = show_progress(duration) => {}
         }
     };
+    let began = Rc::new(Cell::new(Instant::now()));
+    let (start, lasted) = (began.clone(), lasted.clone());
     let session = Session {
-        on_start: Box::new(move || release.send()),
+        on_start: Box::new(move || {
+            start.set(Instant::now());
+            release.send();
+        }),
         until: Box::pin(until),
-        on_stop: announce_writing,
+        on_stop: Box::new(move || {
+            lasted.set(began.get().elapsed());
+            announce_writing();
+        }),
         ..Session::default()
     };
     (session, recorded)

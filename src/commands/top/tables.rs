@@ -235,7 +235,7 @@ pub fn as_text(snapshot: &Snapshot, rows: usize) -> String {
 /// The displayed name, with a placeholder if empty.
 pub fn shown(name: &str) -> String {
     match name {
-        "" => "[no name]".to_owned(),
+        "" => "(no symbol)".to_owned(),
         name => line(name).into_owned(),
     }
 }
