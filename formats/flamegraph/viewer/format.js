@@ -84,3 +84,17 @@ export function shortenMiddle(text, most) {
   const head = Math.ceil((most - 1) / 2);
   return `${text.slice(0, head)}…${text.slice(text.length - (most - 1 - head))}`;
 }
+
+// Shortens a function's name: leaves out namespaces first, since a reader knows them from the callers.
+export function shortenName(name, most) {
+  let from = 0;
+  let depth = 0;
+  for (let at = 0; name.length - from > most && at < name.length - 2; at++) {
+    const character = name[at];
+    if (character === '<' || character === '(') depth += 1;
+    else if (character === '>' || character === ')') depth = Math.max(0, depth - 1);
+    // A closure's number says nothing without its function.
+    else if (depth === 0 && character === ':' && name[at + 1] === ':' && name[at + 2] !== '{' && name[at + 2] !== '<') from = at + 2;
+  }
+  return shortenMiddle(name.slice(from), most);
+}

@@ -2,7 +2,7 @@
 import { BAR_HEIGHT, visibleBars } from './layout.js';
 import { currentTheme, kindStripe } from './colors.js';
 import { element } from './dom.js';
-import { formatValue, shortenMiddle } from './format.js';
+import { formatValue, shortenName } from './format.js';
 import { ROOT } from './profile.js';
 
 const LABEL_FONT = '12px ui-monospace, SFMono-Regular, Menlo, Consolas, "Liberation Mono", monospace';
@@ -155,7 +155,7 @@ export class GraphPainter {
       const name = this.labelOf(node).slice(0, MOST_LABEL);
       const characters = Math.floor(width / this.glyph);
       if (characters < Math.min(name.length, LEAST_CHARACTERS)) continue;
-      const text = shortenMiddle(name, characters);
+      const text = shortenName(name, characters);
       const dimmed = node < 0 || (this.graph.matches && !this.graph.matches[this.graph.nodes.frame[node]]);
       context.fillStyle = dimmed ? this.graph.theme.dim : this.graph.theme.text;
       // Non-ASCII characters may be wider than the measured glyph.

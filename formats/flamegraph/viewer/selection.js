@@ -4,7 +4,11 @@ import { button, element } from './dom.js';
 import { describeValue } from './details.js';
 import { withoutSymbol } from './profile.js';
 
-const HINT = 'Click zooms, Escape goes back, ctrl + wheel zooms, drag pans, / searches';
+const GRAPH_HINT = 'Click zooms, Escape goes back, ctrl + wheel zooms, drag pans, / searches';
+const HINTS = {
+  flame: GRAPH_HINT, sandwich: GRAPH_HINT, table: 'Click selects a function, / searches',
+  tree: 'Click selects a function, arrow keys open and close, / searches',
+};
 const ANSWER_MILLISECONDS = 1500;
 
 export class SelectionBar {
@@ -14,8 +18,8 @@ export class SelectionBar {
     this.element = element('div', { class: 'selection' });
   }
 
-  showHint() {
-    this.element.replaceChildren(element('span', { class: 'hint' }, HINT));
+  showHint(view) {
+    this.element.replaceChildren(element('span', { class: 'hint' }, HINTS[view] ?? ''));
   }
 
   // `selected` is the number of the function, or -1 if this profile does not have it.

@@ -346,7 +346,7 @@ export class Viewer {
 
   showSelection() {
     if (this.hasSelection && this.profile) this.selection.show(this.profile, this.selected, this.state);
-    else this.selection.showHint();
+    else this.selection.showHint(this.state.view);
   }
 
   zoomToSelected() {

@@ -9,7 +9,7 @@ import { decodeState, DEFAULT_STATE, encodeState } from '../url.js';
 import { asYaml, formatRate, metricOf, rateOf } from '../pipelines.js';
 import { describeBatch, resourceName } from '../tap.js';
 import { describeEnds, droppedProcesses, matchesProcess, sortProcesses, unitOf } from '../processes.js';
-import { formatDifference, formatPoints, formatShare, formatValue, printable, shortenMiddle } from '../format.js';
+import { formatDifference, formatPoints, formatShare, formatValue, printable, shortenMiddle, shortenName } from '../format.js';
 import { highestStep, roundUp, tickStep } from '../timeline.js';
 import { documentOf, namesOf } from './support.js';
 
@@ -129,6 +129,13 @@ test('names are shortened in the middle and stay plain', () => {
   assert.equal(shortenMiddle('tokio::runtime::task::poll', 12), 'tokio:…:poll');
   assert.equal(shortenMiddle('abc', 12), 'abc');
   assert.equal(shortenMiddle('abcdefghijkl', 5), 'abcd…');
+  assert.equal(shortenName('llvm::FPPassManager::runOnFunction', 40), 'llvm::FPPassManager::runOnFunction');
+  assert.equal(shortenName('llvm::FPPassManager::runOnFunction', 30), 'FPPassManager::runOnFunction');
+  assert.equal(shortenName('llvm::FPPassManager::runOnFunction', 14), 'runOnFunction');
+  assert.equal(shortenName('llvm::FPPassManager::runOnFunction', 5), 'runO…');
+  assert.equal(shortenName('<std::thread::Builder as a::B>::spawn::{closure#0}', 20), 'spawn::{closure#0}');
+  assert.equal(shortenName('core::ops::FnOnce::call_once::<F, ()>', 26), 'FnOnce::call_once::<F, ()>');
+  assert.equal(shortenName('operator>>::x::yyyyyyyy', 9), 'yyyyyyyy');
   assert.equal(printable('日本 ok'), '日本 ok');
   assert.equal(printable('a\u2066b\nc'), 'a\\u{2066}b\\u{a}c');
 });
