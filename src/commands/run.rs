@@ -1,10 +1,14 @@
 //! `profcol run`: starts and stops the service.
 
+use std::cell::Cell;
+use std::net::SocketAddr;
 use std::pin::Pin;
+use std::rc::Rc;
 
 use profcol_component::{SelfTelemetry, Stop};
 use profcol_engine::telemetry::{MetricsServer, init_logs};
 use profcol_engine::{Graph, Service, StopReport};
+use profcol_exporters::PageAddress;
 use profcol_printable::line;
 
 use super::CommandError;
@@ -34,9 +38,6 @@ service:
 pub fn run(configuration: &Configuration) -> Result<(), CommandError> {
     let is_built_in = configuration.uris.is_empty();
     let loaded = load_or_built_in(configuration)?;
-    if is_built_in {
-        introduce();
-    }
     let service = &loaded.document.service;
     let telemetry = SelfTelemetry::default();
     init_logs(&service.telemetry.logs, &[], &telemetry.log)
@@ -55,6 +56,13 @@ pub fn run(configuration: &Configuration) -> Result<(), CommandError> {
         ..Session::default()
     };
     if is_built_in {
+        let page = Rc::new(Cell::new(None));
+        let offered = page.clone();
+        session.on_graph = Box::new(move |graph| {
+            let address = graph.exporter("live_view").get::<PageAddress>();
+            offered.set(address.map(|it| (*it).clone()));
+        });
+        session.on_start = Box::new(move || introduce(page.take().and_then(|it| it.get())));
         session.on_stop = match output() {
             Some(_) => Box::new(announce_writing),
             None => Box::new(|| print("stopping...\n")),
@@ -88,7 +96,11 @@ fn built_in() -> Vec<String> {
     uris
 }
 
-fn introduce() {
+/// Printed once everything has started.
+fn introduce(page: Option<SocketAddr>) {
+    let page = page.map_or_else(String::new, |address| {
+        format!("Flame graphs of the last hour, live:  http://{address}/\n")
+    });
     let files = output().map_or_else(String::new, |directory| {
         let directory = line(&directory);
         format!(
@@ -97,8 +109,7 @@ fn introduce() {
     });
     print(&format!(
         "profcol samples every process of this host 99 times a second, and prints the hottest functions every ten seconds.
-Flame graphs of the last hour, live:  http://127.0.0.1:7071/
-{files}Stop it with Ctrl-C. One file instead: profcol record; pipelines of your own: profcol --config FILE
+{page}{files}Stop it with Ctrl-C. One file instead: profcol record; pipelines of your own: profcol --config FILE
 ",
     ));
 }

@@ -13,9 +13,10 @@ mod questions;
 mod reply;
 mod service;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -27,7 +28,7 @@ use profcol_component::{
 };
 use profcol_history::{Extent, Flush, History, Limits, Recent};
 use profcol_net::auth::ServerAuth;
-use profcol_net::{AllowedHosts, HttpServer, ListeningSockets, ServerError};
+use profcol_net::{AllowedHosts, BoundAddr, HttpServer, ListeningSockets, ServerError};
 use tokio::sync::Notify;
 
 use self::api::Api;
@@ -48,9 +49,20 @@ pub struct LiveView {
     /// Notified when samples arrive that are not on disk.
     changed: Notify,
     write_fails: AtomicBool,
-    /// Set between start and run.
     sockets: ListeningSockets,
+    /// Set between start and run.
     server: Mutex<Option<HttpServer>>,
+    address: PageAddress,
+}
+
+/// Where the page is served, once it is; a handle for the program that runs the pipelines.
+#[derive(Clone, Default)]
+pub struct PageAddress(Arc<OnceLock<SocketAddr>>);
+
+impl PageAddress {
+    pub fn get(&self) -> Option<SocketAddr> {
+        self.0.get().copied()
+    }
 }
 
 struct Telemetry {
@@ -122,6 +134,7 @@ impl Factory for LiveView {
             telemetry: Telemetry::new(context, config.archive().is_some()),
             sockets: context.shared.get(),
             server: Mutex::new(None),
+            address: PageAddress::default(),
         }))
     }
 }
@@ -205,6 +218,7 @@ impl Exporter for LiveView {
 
     fn offer(self: Arc<Self>, handles: &mut Handles) {
         handles.add(Recent::new(Arc::clone(&self.history)));
+        handles.add(self.address.clone());
     }
 
     async fn start(&self) -> Result<(), StartError> {
@@ -219,6 +233,9 @@ impl Exporter for LiveView {
         }
         let server = self.bind().map_err(StartError::new)?;
         tracing::info!(endpoint = %server.local_addr(), "Serving the live view.");
+        if let BoundAddr::Tcp(address) = server.local_addr() {
+            let _ = self.address.0.set(*address);
+        }
         *self.server.lock() = Some(server);
         Ok(())
     }

@@ -19,7 +19,7 @@ pub enum ReadError {
     #[error("invalid OTLP JSON profile: {0}")]
     Json(String),
     #[error(
-        "a profile for the Firefox Profiler or speedscope, which profcol only writes; convert from pprof, OTLP or folded stacks"
+        "an HTML, SVG, Firefox Profiler or speedscope file, which profcol only writes; read pprof, OTLP or folded stacks: `profcol record -o FILE.pb.gz` writes pprof"
     )]
     OnlyWritten,
     #[error("line {line} is not a folded stack such as `main;run;read 12`")]
@@ -64,7 +64,10 @@ fn binary_or_text(content: &[u8], limits: Limits) -> Result<Model, ReadError> {
     if content.first().is_some_and(|byte| *byte >= b' ')
         && let Ok(text) = std::str::from_utf8(content)
     {
-        return folded(text);
+        return match is_markup(text) {
+            true => Err(ReadError::OnlyWritten),
+            false => folded(text),
+        };
     }
     let pprof = match profcol_pprof::read(content, limits) {
         Ok(model) => return Ok(model),
@@ -77,6 +80,14 @@ fn binary_or_text(content: &[u8], limits: Limits) -> Result<Model, ReadError> {
             otlp: error.to_string(),
         }),
     }
+}
+
+/// Folded stacks can start with `<`, too.
+fn is_markup(text: &str) -> bool {
+    let start = text.get(..9).unwrap_or_default().to_ascii_lowercase();
+    ["<!doctype", "<?xml", "<svg"]
+        .iter()
+        .any(|it| start.starts_with(it))
 }
 
 /// Semicolon-separated functions, outermost first, then a number.

@@ -182,7 +182,12 @@ fn code_with_a_source_file_and_without_an_address_is_interpreted() {
 #[test]
 fn formats_that_are_only_written_are_named() {
     let model = read(THREADS).unwrap();
-    for format in [Format::Firefox, Format::Speedscope] {
+    for format in [
+        Format::Firefox,
+        Format::Speedscope,
+        Format::Html,
+        Format::Svg,
+    ] {
         let content = write(&model, format, "test").unwrap();
         let error = read(&content).unwrap_err().to_string();
         assert!(error.contains("which profcol only writes"), "{error}");
