@@ -388,6 +388,7 @@ class Page {
     const chosen = dragsBase ? 'range' : this.state.base;
     for (const choice of this.baseButtons) setPressed(choice, choice.dataset.base === chosen);
     const base = compares ? this.baseRange(this.currentRange()) : null;
+    this.baseText.className = base && !dragsBase && this.hasBase === false ? 'missing' : 'dim';
     this.baseText.textContent = dragsBase ? 'Drag over the timeline to choose the baseline.' : base ? `${formatClock(base.from)} – ${formatClock(base.until)}${this.hasBase === false ? ', no samples' : ''}` : '';
     if (this.shownRange) this.timeline.mark(this.isFixed ? this.currentRange() : this.shownRange, base);
   }
