@@ -1,7 +1,7 @@
 // What the page weighs and how fast it draws, beside speedscope on the same profile in the same browser.
 //
 //   NODE_PATH=<folder with puppeteer-core> node benches/page/main.mjs [--nodes 1000,100000,1000000] [--rounds 3]
-//     [--speedscope FOLDER] [--chromium PROGRAM]
+//     [--viewers profcol,speedscope] [--speedscope FOLDER] [--chromium PROGRAM]
 //
 // FOLDER is the package's dist/release. There is no GPU: Chromium paints the page in software, and renders speedscope's WebGL with
 // SwiftShader. Only ratios within one run are meaningful.
@@ -17,7 +17,7 @@ const FRAMES = 120;
 const PATIENCE_MILLISECONDS = 300000;
 
 function parseArguments(given) {
-  const options = { nodes: '1000,100000,1000000', rounds: '3', chromium: '/usr/bin/chromium' };
+  const options = { nodes: '1000,100000,1000000', rounds: '3', viewers: 'profcol,speedscope', chromium: '/usr/bin/chromium' };
   for (let index = 0; index < given.length; index += 2) {
     const name = given[index].replace(/^--/, '');
     if (given[index + 1] === undefined) throw new Error(`${given[index]} needs a value`);
@@ -25,7 +25,7 @@ function parseArguments(given) {
   }
   const usual = fileURLToPath(new URL('../../target/tools/speedscope-1.25.0/node_modules/speedscope/dist/release', import.meta.url));
   if (!options.speedscope && existsSync(usual)) options.speedscope = usual;
-  return { ...options, nodes: options.nodes.split(',').map(Number), rounds: Number(options.rounds) };
+  return { ...options, nodes: options.nodes.split(',').map(Number), rounds: Number(options.rounds), viewers: options.viewers.split(',') };
 }
 
 // Runs in the page before its scripts. Both viewers write function names with fillText: the first one tells that the graph is there.
@@ -135,7 +135,7 @@ function frames(loads, gesture) {
 
 async function main() {
   const options = parseArguments(process.argv.slice(2));
-  const viewers = Object.keys(VIEWERS).filter((viewer) => viewer !== 'speedscope' || options.speedscope);
+  const viewers = Object.keys(VIEWERS).filter((viewer) => options.viewers.includes(viewer) && (viewer !== 'speedscope' || options.speedscope));
   const server = new Server(options.speedscope);
   const origin = await server.listen();
   const browsers = {};

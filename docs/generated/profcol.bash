@@ -775,7 +775,7 @@ _profcol() {
             return 0
             ;;
         profcol__subcmd__record)
-            opts="-F -d -p -a -o -h --frequency --duration --pid --comm --cgroup --all --output --open --config --set --feature-gates --help"
+            opts="-F -d -p -a -o -h --frequency --duration --pid --comm --cgroup --all --output --open --config --feature-gates --set --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -825,11 +825,11 @@ _profcol() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --set)
+                --feature-gates)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --feature-gates)
+                --set)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1097,7 +1097,7 @@ _profcol() {
             return 0
             ;;
         profcol__subcmd__top)
-            opts="-F -p -i -w -b -n -h --frequency --pid --interval --window --batch --iterations --json --rows --config --set --feature-gates --help"
+            opts="-F -p -i -w -b -n -h --frequency --pid --interval --window --batch --iterations --json --rows --config --feature-gates --set --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1151,11 +1151,11 @@ _profcol() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --set)
+                --feature-gates)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --feature-gates)
+                --set)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -25,7 +25,7 @@ function __fish_profcol_using_subcommand
 end
 
 complete -c profcol -n "__fish_profcol_needs_command" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_needs_command" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_needs_command" -l set -d 'Override one value of the configuration, such as `receivers.ebpf_cpu.frequency=19`' -r
 complete -c profcol -n "__fish_profcol_needs_command" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c profcol -n "__fish_profcol_needs_command" -s V -l version -d 'Print version'
@@ -49,7 +49,7 @@ complete -c profcol -n "__fish_profcol_needs_command" -f -a "completions" -d 'Pr
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "man" -d 'Print the manual page, or that of a command'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c profcol -n "__fish_profcol_using_subcommand run" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand run" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand run" -l set -d 'Override one value of the configuration, such as `receivers.ebpf_cpu.frequency=19`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand run" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand run" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand record" -s F -l frequency -d 'Samples per second on each busy CPU' -r
@@ -58,9 +58,9 @@ complete -c profcol -n "__fish_profcol_using_subcommand record" -s p -l pid -d '
 complete -c profcol -n "__fish_profcol_using_subcommand record" -l comm -d 'Only processes with this name; `*` matches any text' -r
 complete -c profcol -n "__fish_profcol_using_subcommand record" -l cgroup -d 'Only processes in this cgroup; `*` matches any text' -r
 complete -c profcol -n "__fish_profcol_using_subcommand record" -s o -l output -d 'Output file; the extension selects the format: .html, .svg, .pb.gz, .folded, .speedscope.json, .firefox.json, .firefox.json.gz, .otlp, .otlp.json' -r -F
-complete -c profcol -n "__fish_profcol_using_subcommand record" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand record" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand record" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
+complete -c profcol -n "__fish_profcol_using_subcommand record" -l config -r
+complete -c profcol -n "__fish_profcol_using_subcommand record" -l feature-gates -r
+complete -c profcol -n "__fish_profcol_using_subcommand record" -l set -d 'Override one value of the configuration, such as `receivers.ebpf_cpu.frequency=19`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand record" -s a -l all -d 'Every process, even if a command is given'
 complete -c profcol -n "__fish_profcol_using_subcommand record" -l open -d 'Open the file in a browser when done'
 complete -c profcol -n "__fish_profcol_using_subcommand record" -s h -l help -d 'Print help'
@@ -70,32 +70,32 @@ complete -c profcol -n "__fish_profcol_using_subcommand top" -s i -l interval -d
 complete -c profcol -n "__fish_profcol_using_subcommand top" -s w -l window -d 'Show samples of this window up to now; default: 10s, or the interval with --batch' -r
 complete -c profcol -n "__fish_profcol_using_subcommand top" -s n -l iterations -d 'Exit after this many tables' -r
 complete -c profcol -n "__fish_profcol_using_subcommand top" -l rows -d 'Rows per printed table' -r
-complete -c profcol -n "__fish_profcol_using_subcommand top" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand top" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand top" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
+complete -c profcol -n "__fish_profcol_using_subcommand top" -l config -r
+complete -c profcol -n "__fish_profcol_using_subcommand top" -l feature-gates -r
+complete -c profcol -n "__fish_profcol_using_subcommand top" -l set -d 'Override one value of the configuration, such as `receivers.ebpf_cpu.frequency=19`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand top" -s b -l batch -d 'Print one table after another; default if the output is not a terminal'
 complete -c profcol -n "__fish_profcol_using_subcommand top" -l json -d 'Print one JSON object per line'
 complete -c profcol -n "__fish_profcol_using_subcommand top" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand convert" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand convert" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand convert" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
+complete -c profcol -n "__fish_profcol_using_subcommand convert" -l config -r
+complete -c profcol -n "__fish_profcol_using_subcommand convert" -l set -r
+complete -c profcol -n "__fish_profcol_using_subcommand convert" -l feature-gates -r
 complete -c profcol -n "__fish_profcol_using_subcommand convert" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand diff" -l compare -d 'How values are compared' -r -f -a "share\t'As a share of each profile'
 value\t'As absolute values'"
 complete -c profcol -n "__fish_profcol_using_subcommand diff" -l functions -d 'Functions to show' -r
 complete -c profcol -n "__fish_profcol_using_subcommand diff" -l fail-over -d 'Exit with code 1 if a function grew by more than this share of the profile, such as `5%`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand diff" -s o -l output -d 'Write an HTML page with a differential flame graph' -r -F
-complete -c profcol -n "__fish_profcol_using_subcommand diff" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand diff" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand diff" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
+complete -c profcol -n "__fish_profcol_using_subcommand diff" -l config -r
+complete -c profcol -n "__fish_profcol_using_subcommand diff" -l set -r
+complete -c profcol -n "__fish_profcol_using_subcommand diff" -l feature-gates -r
 complete -c profcol -n "__fish_profcol_using_subcommand diff" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c profcol -n "__fish_profcol_using_subcommand doctor" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand doctor" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand doctor" -l set -d 'Override one value of the configuration, such as `receivers.ebpf_cpu.frequency=19`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand doctor" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand doctor" -l json -d 'Print an array of objects with `component`, `check`, `status` (`ok`, `warn`, `fail`), `found`, `consequence` and `fix`'
 complete -c profcol -n "__fish_profcol_using_subcommand doctor" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand validate" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand validate" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand validate" -l set -d 'Override one value of the configuration, such as `receivers.ebpf_cpu.frequency=19`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand validate" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand validate" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l mode -r -f -a "redacted\t'Replace secrets'
@@ -105,7 +105,7 @@ json\t''"
 complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l validate -d 'Also check that its components can be built' -r -f -a "true\t''
 false\t''"
 complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l set -d 'Override one value of the configuration, such as `receivers.ebpf_cpu.frequency=19`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand print-config" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l to -d 'Server: `grpcs://HOST:PORT`, `grpc://HOST:PORT` for plaintext, or `HOST:PORT`' -r
@@ -114,30 +114,30 @@ complete -c profcol -n "__fish_profcol_using_subcommand upload" -l bearer-token-
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l ca-file -d 'CA certificate of the server, if it is not in the system\'s store' -r
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l give-up-after -d 'Retry for this long while the server is unreachable; `0s` retries forever' -r
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand upload" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand upload" -l set -d 'Override one value of the configuration, such as `receivers.ebpf_cpu.frequency=19`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l dry-run -d 'List the recordings and what was already uploaded, without sending or deleting anything'
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l keep -d 'Mark files as delivered instead of deleting them'
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l insecure -d 'Use plaintext if the server URL has no scheme'
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l insecure-skip-verify -d 'Do not verify the server\'s certificate'
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand components" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand components" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand components" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
+complete -c profcol -n "__fish_profcol_using_subcommand components" -l config -r
+complete -c profcol -n "__fish_profcol_using_subcommand components" -l set -r
+complete -c profcol -n "__fish_profcol_using_subcommand components" -l feature-gates -r
 complete -c profcol -n "__fish_profcol_using_subcommand components" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
+complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -l config -r
+complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -l set -r
+complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -l feature-gates -r
 complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand processes" -l pid -d 'Only this process' -r
 complete -c profcol -n "__fish_profcol_using_subcommand processes" -l format -r -f -a "yaml\t''
 json\t''"
 complete -c profcol -n "__fish_profcol_using_subcommand processes" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand processes" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand processes" -l set -d 'Override one value of the configuration, such as `receivers.ebpf_cpu.frequency=19`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand processes" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand processes" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -l set -d 'Override one value of the configuration, such as `receivers.ebpf_cpu.frequency=19`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -f -a "test" -d 'Show labels before and after, and the effect of each rule of the configuration\'s relabel processors'
@@ -145,40 +145,40 @@ complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l pid -d 'Use the labels of this process' -r
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l labels -d 'Use these labels, as `name=value,name=value`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l set -d 'Override one value of the configuration, such as `receivers.ebpf_cpu.frequency=19`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from help" -f -a "test" -d 'Show labels before and after, and the effect of each rule of the configuration\'s relabel processors'
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c profcol -n "__fish_profcol_using_subcommand storage; and not __fish_seen_subcommand_from inspect help" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand storage; and not __fish_seen_subcommand_from inspect help" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand storage; and not __fish_seen_subcommand_from inspect help" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
+complete -c profcol -n "__fish_profcol_using_subcommand storage; and not __fish_seen_subcommand_from inspect help" -l config -r
+complete -c profcol -n "__fish_profcol_using_subcommand storage; and not __fish_seen_subcommand_from inspect help" -l set -r
+complete -c profcol -n "__fish_profcol_using_subcommand storage; and not __fish_seen_subcommand_from inspect help" -l feature-gates -r
 complete -c profcol -n "__fish_profcol_using_subcommand storage; and not __fish_seen_subcommand_from inspect help" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand storage; and not __fish_seen_subcommand_from inspect help" -f -a "inspect" -d 'List queues and histories, verify every byte, and export them; read-only, safe while profcol runs'
 complete -c profcol -n "__fish_profcol_using_subcommand storage; and not __fish_seen_subcommand_from inspect help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from inspect" -l queue -d 'Only the queue or history of this exporter' -r
 complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from inspect" -l export -d 'Write the batches to a new file that the `otlp_file` receiver reads: OTLP JSON lines if its name ends with `.jsonl`, else length-prefixed OTLP protobuf' -r -F
-complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from inspect" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from inspect" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from inspect" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
+complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from inspect" -l config -r
+complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from inspect" -l set -r
+complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from inspect" -l feature-gates -r
 complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from inspect" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from help" -f -a "inspect" -d 'List queues and histories, verify every byte, and export them; read-only, safe while profcol runs'
 complete -c profcol -n "__fish_profcol_using_subcommand storage; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c profcol -n "__fish_profcol_using_subcommand schema" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand schema" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand schema" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
+complete -c profcol -n "__fish_profcol_using_subcommand schema" -l config -r
+complete -c profcol -n "__fish_profcol_using_subcommand schema" -l set -r
+complete -c profcol -n "__fish_profcol_using_subcommand schema" -l feature-gates -r
 complete -c profcol -n "__fish_profcol_using_subcommand schema" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand version" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand version" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand version" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
+complete -c profcol -n "__fish_profcol_using_subcommand version" -l config -r
+complete -c profcol -n "__fish_profcol_using_subcommand version" -l set -r
+complete -c profcol -n "__fish_profcol_using_subcommand version" -l feature-gates -r
 complete -c profcol -n "__fish_profcol_using_subcommand version" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand completions" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand completions" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand completions" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
+complete -c profcol -n "__fish_profcol_using_subcommand completions" -l config -r
+complete -c profcol -n "__fish_profcol_using_subcommand completions" -l set -r
+complete -c profcol -n "__fish_profcol_using_subcommand completions" -l feature-gates -r
 complete -c profcol -n "__fish_profcol_using_subcommand completions" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand man" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Default: profile this host and show it at http://127.0.0.1:7071/' -r
-complete -c profcol -n "__fish_profcol_using_subcommand man" -l set -d 'Override one value of the files, such as `exporters.debug.verbosity=detailed`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand man" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
+complete -c profcol -n "__fish_profcol_using_subcommand man" -l config -r
+complete -c profcol -n "__fish_profcol_using_subcommand man" -l set -r
+complete -c profcol -n "__fish_profcol_using_subcommand man" -l feature-gates -r
 complete -c profcol -n "__fish_profcol_using_subcommand man" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "run" -d 'Run the pipelines of a configuration (the default)'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "record" -d 'Profile this host, some processes or a command for a while, and write one file'
