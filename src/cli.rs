@@ -128,32 +128,26 @@ pub enum Command {
 }
 
 impl Configuration {
-    fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.uris.is_empty() && self.sets.is_empty()
     }
 }
 
-impl Cli {
-    /// Refuses options that would have no effect.
-    pub fn check(&self) -> Result<(), String> {
-        let takes_it = !matches!(
-            self.command,
-            Some(
-                Command::Convert(_)
-                    | Command::Diff(_)
-                    | Command::Components
-                    | Command::Featuregate { .. }
-                    | Command::Storage(_)
-                    | Command::Schema
-                    | Command::Version
-                    | Command::Completions { .. }
-                    | Command::Man { .. }
-            )
-        );
-        match takes_it || self.configuration.is_empty() {
-            true => Ok(()),
-            false => Err("this command reads no configuration: omit --config and --set".to_owned()),
-        }
+impl Command {
+    /// Whether `--config` or `--set` has an effect.
+    pub fn reads_configuration(&self) -> bool {
+        !matches!(
+            self,
+            Self::Convert(_)
+                | Self::Diff(_)
+                | Self::Components
+                | Self::Featuregate { .. }
+                | Self::Storage(_)
+                | Self::Schema
+                | Self::Version
+                | Self::Completions { .. }
+                | Self::Man { .. }
+        )
     }
 }
 

@@ -24,11 +24,14 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(answer) => return cli::answer(&answer),
     };
-    if let Err(reason) = cli.check() {
-        return end(Err(CommandError::Usage(reason)));
-    }
     let configuration = &cli.configuration;
-    let result = match cli.command.unwrap_or(Command::Run) {
+    let command = cli.command.unwrap_or(Command::Run);
+    if !command.reads_configuration() && !configuration.is_empty() {
+        return end(Err(CommandError::Usage(
+            "this command reads no configuration: omit --config and --set".to_owned(),
+        )));
+    }
+    let result = match command {
         Command::Run => commands::run(configuration),
         Command::Record(record) => return end(commands::record(&record, configuration)),
         Command::Top(top) => commands::top(&top, configuration),

@@ -760,6 +760,19 @@ const BEFORE: &str = "main;a 50\nmain;b 50\n";
 const AFTER: &str = "main;a 50\nmain;b 110\nmain;c\x1b[2J 40\n";
 
 #[test]
+fn options_without_effect_are_refused_and_not_in_help() {
+    let refused = "Error: this command reads no configuration: omit --config and --set";
+    check(&["convert", "--config", "x", "a", "b"], 2, "", refused);
+    check(&["--set", "a=b", "diff", "a", "b"], 2, "", refused);
+    check(&["version", "--feature-gates", "x"], 0, "profcol ", "");
+    let help = |command| run(&[command, "--help"]).stdout;
+    assert!(!help("convert").contains("--set"), "{}", help("convert"));
+    assert!(!help("record").contains("--config"), "{}", help("record"));
+    assert!(help("record").contains("--set"), "{}", help("record"));
+    assert!(help("doctor").contains("--config"), "{}", help("doctor"));
+}
+
+#[test]
 fn profiles_are_converted_and_compared() {
     let before = file("before.folded", BEFORE);
     let after = file("after.folded", AFTER);

@@ -61,6 +61,10 @@ fn without_a_configuration_the_host_is_profiled_with_names() {
     let (output, errors) = (text(&output), text(&errors));
     assert!(is_told(&output), "{output}\n{errors}");
     assert_eq!(errors.lines().count(), 5, "{errors}");
+    assert!(
+        errors.contains(&format!("live:  http://{page}/\n")),
+        "{errors}"
+    );
     assert_eq!(errors.lines().last(), Some("writing..."));
     let profiles = fs::read_dir(folder.path().join("profiles")).unwrap();
     let profiles: Vec<_> = profiles.map(|file| file.unwrap().path()).collect();
