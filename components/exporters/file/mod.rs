@@ -231,6 +231,7 @@ impl Shared {
             message:
                 "resources without a usable value of `group_by::resource_attribute` are dropped"
                     .to_owned(),
+            undelivered: Vec::new(),
         }
     }
 

@@ -136,6 +136,7 @@ async fn a_partial_success_is_a_success_with_a_message() {
     let expected = Delivered {
         rejected_profiles: 3,
         message: "too old".to_owned(),
+        undelivered: Vec::new(),
     };
     let proto = [("content-type", "application/x-protobuf")];
     let json = [("content-type", "application/json; charset=utf-8")];

@@ -54,6 +54,7 @@ pub(crate) fn delivered(partial: PartialSuccess) -> Delivered {
     Delivered {
         rejected_profiles: u64::try_from(partial.rejected_profiles).unwrap_or(0),
         message: truncated(partial.error_message),
+        undelivered: Vec::new(),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use profcol_profile::Profiles;
+
 use crate::{Outcome, Reason};
 
 /// Accepted, or the refusal.
@@ -31,7 +33,25 @@ pub struct Delivered {
     pub rejected_profiles: u64,
     /// The backend's message, possibly empty.
     pub message: String,
+    /// Parts that were not delivered, for exporters that send a batch in several messages. Each is treated like a
+    /// batch with this refusal; the others are not resent.
+    pub undelivered: Vec<Undelivered>,
 }
+
+/// A part of a batch that was not delivered.
+#[derive(Clone, Debug)]
+pub struct Undelivered {
+    pub profiles: Profiles,
+    pub refusal: Refusal,
+}
+
+impl PartialEq for Undelivered {
+    fn eq(&self, other: &Self) -> bool {
+        self.refusal == other.refusal && self.profiles.to_wire() == other.profiles.to_wire()
+    }
+}
+
+impl Eq for Undelivered {}
 
 impl Refusal {
     pub fn retry(reason: impl Into<Reason>) -> Self {

@@ -39,7 +39,7 @@ pub mod testkit;
 mod traits;
 
 pub use accumulator::{Accumulator, Limits, Ready, Sizer};
-pub use answer::{Answer, Delivered, Refusal};
+pub use answer::{Answer, Delivered, Refusal, Undelivered};
 pub use batch::{Batch, BatchId, Metadata, Source};
 pub use capabilities::Capabilities;
 pub use check::{Check, Listening, Problem, Severity, place};

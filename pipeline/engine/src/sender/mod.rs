@@ -28,8 +28,9 @@ use futures_util::future::BoxFuture;
 use profcol_component::{
     Answer, Batch, Consumer, Delivered, Delivery, Exporter, Finalizers, Kind, Meter, Outcome,
     QueueSettings, Refusal, RetrySettings, Side, Source, StartError, Stop, Tap, TapPoint, Taps,
+    Undelivered,
 };
-use profcol_profile::Bound;
+use profcol_profile::{Bound, Profiles};
 use profcol_storage::Storage;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -101,6 +102,13 @@ pub(crate) struct Closing {
     pub(crate) reason: DropReason,
     /// Leaves a stored queue to the exporter's next instance, except for batches in flight.
     pub(crate) hands_over: bool,
+}
+
+/// The retries of a batch, and later of what is left of it.
+#[derive(Clone)]
+struct Retries {
+    backoff: Backoff,
+    has_retried: bool,
 }
 
 /// Why a batch or a piece of it was not delivered.
@@ -331,7 +339,22 @@ impl Sender {
         finalizers: &Finalizers,
         splits: u32,
     ) -> Result<(), Failed> {
-        match self.retry_until_settled(&batch).await {
+        let retries = self.retries_of(&batch);
+        self.attempt_after(None, batch, finalizers, splits, retries)
+            .await
+    }
+
+    /// Delivers a batch; if it was refused before, after the wait for that.
+    async fn attempt_after(
+        &self,
+        refused: Option<Refusal>,
+        batch: Batch,
+        finalizers: &Finalizers,
+        splits: u32,
+        mut retries: Retries,
+    ) -> Result<(), Failed> {
+        let settled = self.retry_until_settled(&batch, refused, &mut retries);
+        match settled.await {
             Err((Refusal::TooLarge { limit_bytes, .. }, _)) if splits < MAX_SPLITS => {
                 self.deliver_in_pieces(batch, finalizers, limit_bytes, splits + 1)
                     .await
@@ -347,7 +370,8 @@ impl Sender {
             }
             Ok((delivered, lost)) => {
                 self.count_delivered(&batch, &delivered, lost);
-                Ok(())
+                self.deliver_rest(batch, finalizers, delivered.undelivered, splits, retries)
+                    .await
             }
             Err((refusal, reason)) => {
                 let was_cut_off = matches!(reason, DropReason::Shutdown | DropReason::Reload);
@@ -360,6 +384,33 @@ impl Sender {
                 Err(Failed { refusal, is_kept })
             }
         }
+    }
+
+    /// Continues with the parts of a batch that were not delivered; those to be retried go together.
+    async fn deliver_rest(
+        &self,
+        batch: Batch,
+        finalizers: &Finalizers,
+        undelivered: Vec<Undelivered>,
+        splits: u32,
+        retries: Retries,
+    ) -> Result<(), Failed> {
+        let (again, refused): (Vec<_>, Vec<_>) = undelivered
+            .into_iter()
+            .partition(|part| part.refusal.is_retryable());
+        let retried = again.iter().map(|part| part.refusal.clone());
+        let retried = retried.reduce(Refusal::prevailing).map(|refusal| {
+            let profiles = Profiles::merge(again.into_iter().map(|part| part.profiles));
+            Undelivered { profiles, refusal }
+        });
+        let mut answer = Ok(());
+        for Undelivered { profiles, refusal } in refused.into_iter().chain(retried) {
+            let part = batch.clone().with_profiles(profiles);
+            let refusal = Some(refusal);
+            let delivery = self.attempt_after(refusal, part, finalizers, splits, retries.clone());
+            answer = worse(answer, Box::pin(delivery).await);
+        }
+        answer
     }
 
     async fn deliver_in_pieces(
@@ -395,69 +446,87 @@ impl Sender {
         answer
     }
 
-    /// Retries until the batch is delivered, permanently refused, or out of time. Returns the samples that the exporter
-    /// failed to read, too.
+    fn retries_of(&self, batch: &Batch) -> Retries {
+        let is_live_inline = self.delivery.queue.is_none() && batch.is_dropped_on_overflow();
+        let backoff = match is_live_inline {
+            // A live batch is not resent, so it is retried even by an exporter without retries.
+            true => Backoff::new(&RetrySettings::default()),
+            false => Backoff::new(&self.delivery.retry),
+        };
+        Retries {
+            backoff,
+            has_retried: false,
+        }
+    }
+
+    /// Retries until the batch or a part of it is delivered, it is permanently refused, or out of time. Returns the
+    /// samples that the exporter failed to read, too.
     async fn retry_until_settled(
         &self,
         batch: &Batch,
+        refused: Option<Refusal>,
+        retries: &mut Retries,
     ) -> Result<(Delivered, Size), (Refusal, DropReason)> {
-        let live_inline = RetrySettings::default();
-        let is_live_inline = self.delivery.queue.is_none() && batch.is_dropped_on_overflow();
-        let settings = match is_live_inline {
-            // A live batch is not resent, so it is retried even by an exporter without retries.
-            true => &live_inline,
-            false => &self.delivery.retry,
-        };
-        let mut backoff = Backoff::new(settings);
-        let mut has_retried = false;
+        if let Some(refusal) = refused {
+            self.wait_before_retry(refusal, retries).await?;
+        }
         loop {
             let profiles = batch.profiles.clone().tracked();
             let exported = batch.detached().with_profiles(profiles);
-            let refusal = match self.try_once(&exported).await {
+            match self.try_once(&exported).await {
                 Ok(delivered) => return Ok((delivered, Size::lost(&exported))),
-                Err(refusal) => refusal,
-            };
-            let Refusal::Retry { reason, after } = &refusal else {
-                let reason = match &refusal {
-                    Refusal::TooLarge { .. } => DropReason::TooLarge,
-                    _ => DropReason::Rejected,
-                };
-                return Err((refusal, reason));
-            };
-            // Another destination gets it, or its source sends it again.
-            let next = match self.is_removed() {
-                true => None,
-                false => backoff.next(*after),
-            };
-            let Some(wait) = next else {
-                let given_up = match has_retried {
-                    true => Refusal::retry(format!("no more retries left: {reason}")),
-                    false => refusal,
-                };
-                return Err((given_up, DropReason::RetriesExhausted));
-            };
-            let Some(wait) = self.within_deadline(wait, *after) else {
-                let cause = self.stopping.reason();
-                let interrupted = format!("interrupted due to {}: {reason}", cause.name());
-                return Err((Refusal::retry(interrupted), cause));
-            };
-            tracing::info!(
-                otelcol.component.id = %self.name,
-                otelcol.component.kind = "exporter",
-                error = %reason,
-                interval = %profcol_config::Duration::from(wait),
-                "Exporting failed. Will retry the request after interval."
-            );
-            has_retried = true;
-            match self.stopping.deadline() {
-                Some(_) => tokio::time::sleep(wait).await,
-                None => tokio::select! {
-                    () = tokio::time::sleep(wait) => {}
-                    () = self.stopping.stop.cancelled() => {}
-                    () = self.removed() => {}
-                },
+                Err(refusal) => self.wait_before_retry(refusal, retries).await?,
             }
         }
+    }
+
+    /// Waits before the next attempt, unless there is none.
+    async fn wait_before_retry(
+        &self,
+        refusal: Refusal,
+        retries: &mut Retries,
+    ) -> Result<(), (Refusal, DropReason)> {
+        let Refusal::Retry { reason, after } = &refusal else {
+            let reason = match &refusal {
+                Refusal::TooLarge { .. } => DropReason::TooLarge,
+                _ => DropReason::Rejected,
+            };
+            return Err((refusal, reason));
+        };
+        // Another destination gets it, or its source sends it again.
+        let next = match self.is_removed() {
+            true => None,
+            false => retries.backoff.next(*after),
+        };
+        let Some(wait) = next else {
+            let given_up = match retries.has_retried {
+                true => Refusal::retry(format!("no more retries left: {reason}")),
+                false => refusal,
+            };
+            return Err((given_up, DropReason::RetriesExhausted));
+        };
+        let Some(wait) = self.within_deadline(wait, *after) else {
+            let cause = self.stopping.reason();
+            let interrupted = format!("interrupted due to {}: {reason}", cause.name());
+            return Err((Refusal::retry(interrupted), cause));
+        };
+        tracing::info!(
+            otelcol.component.id = %self.name,
+            otelcol.component.kind = "exporter",
+            error = %reason,
+            interval = %profcol_config::Duration::from(wait),
+            "Exporting failed. Will retry the request after interval."
+        );
+        retries.has_retried = true;
+        match self.stopping.deadline() {
+            Some(_) => tokio::time::sleep(wait).await,
+            None => tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.stopping.stop.cancelled() => {}
+                () = self.removed() => {}
+            },
+        }
+        Ok(())
     }
 
     /// The wait before the next attempt: short during shutdown, `None` if there is no time left.
@@ -509,7 +578,10 @@ impl Sender {
             self.account.failed(lost, self.is_queued(batch));
             self.account.dropped(lost, DropReason::DecodeFailed);
         }
-        let size = Size::of(batch) - lost;
+        let parts = delivered.undelivered.iter();
+        let left =
+            parts.map(|part| Size::of(&batch.detached().with_profiles(part.profiles.clone())));
+        let size = left.fold(Size::of(batch) - lost, |size, left| size - left);
         let rejected = size.share(delivered.rejected_profiles, batch.profiles.profile_count());
         self.account
             .delivered(size - rejected, self.is_queued(batch));

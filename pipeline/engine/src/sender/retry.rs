@@ -6,6 +6,7 @@ use profcol_component::RetrySettings;
 use tokio::time::Instant;
 
 /// Exponential backoff with jitter, so that many agents do not hit a recovering server in lockstep.
+#[derive(Clone)]
 pub(crate) struct Backoff {
     settings: Option<RetrySettings>,
     interval: Duration,

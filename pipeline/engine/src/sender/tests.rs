@@ -517,6 +517,7 @@ async fn rejected_profiles_of_a_batch_are_not_counted_as_sent() {
             Ok(Delivered {
                 rejected_profiles: 1,
                 message: "too old".to_owned(),
+                undelivered: Vec::new(),
             })
         }
     }
@@ -643,4 +644,62 @@ async fn an_oversized_sample_is_counted_and_the_rest_delivered() {
             enqueue_failed: 0
         }
     );
+}
+
+/// Delivers the first sample of a batch; the first time it refuses the others, each differently.
+#[derive(Default)]
+struct Piecewise {
+    exported: parking_lot::Mutex<Vec<usize>>,
+}
+
+#[async_trait]
+impl Exporter for Piecewise {
+    fn delivery(&self) -> Delivery {
+        unqueued(steady_retry())
+    }
+
+    async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
+        let is_first = self.exported.lock().is_empty();
+        self.exported.lock().push(batch.profiles.sample_count());
+        if !is_first {
+            return Ok(Delivered::default());
+        }
+        let refusals = [
+            Refusal::retry("down"),
+            Refusal::permanent("no"),
+            Refusal::TooLarge {
+                reason: "too large".into(),
+                limit_bytes: 1,
+            },
+            Refusal::retry("down"),
+        ];
+        let pieces = batch.profiles.split(Bound::Samples(1)).pieces;
+        let undelivered = pieces.into_iter().skip(1).zip(refusals);
+        Ok(Delivered {
+            undelivered: undelivered
+                .map(|(profiles, refusal)| Undelivered { profiles, refusal })
+                .collect(),
+            ..Delivered::default()
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_partly_delivered_batch_only_the_rest_is_resent() {
+    let (exporter, meter) = (Arc::new(Piecewise::default()), Meter::default());
+    let exporting = Arc::clone(&exporter) as Arc<dyn Exporter>;
+    let sender = Sender::new(exporting, "pieces", &meter, None, &Taps::default());
+    let (whole, outcomes) = batch_with_outcomes(5);
+    let began = Instant::now();
+    let refusal = sender.consume(whole).await.unwrap_err();
+    assert!(!refusal.is_retryable(), "{refusal}");
+    assert!(
+        began.elapsed() > Duration::ZERO,
+        "there is a wait before the retry"
+    );
+    assert_eq!(*exporter.exported.lock(), [5, 2]);
+    assert_eq!(outcomes.seen(), [Outcome::Rejected]);
+    let count = |name: &str| meter.counter(name, "", &[("exporter", "pieces")]).get();
+    assert_eq!(count("otelcol_exporter_sent_profile_samples"), 3);
+    assert_eq!(count("otelcol_exporter_send_failed_profile_samples"), 2);
 }
