@@ -2,6 +2,8 @@
 
 mod debug;
 mod file;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod live_view;
 mod load_balancing;
 mod nop;
@@ -23,6 +25,8 @@ pub use self::live_view::PageAddress;
 pub const ALL: &[Entry<dyn Exporter>] = &[
     entry::<debug::Debug>(),
     entry::<file::File>(),
+    #[cfg(feature = "kafka")]
+    entry::<kafka::Kafka>(),
     entry::<live_view::LiveView>(),
     entry::<load_balancing::LoadBalancing>(),
     entry::<nop::Nop>(),

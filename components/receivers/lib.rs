@@ -2,6 +2,8 @@
 
 #[cfg(feature = "ebpf_cpu")]
 mod ebpf_cpu;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod nop;
 mod otlp;
 mod otlp_file;
@@ -16,6 +18,8 @@ use profcol_component::{Entry, Receiver, entry};
 pub const ALL: &[Entry<dyn Receiver>] = &[
     #[cfg(feature = "ebpf_cpu")]
     entry::<ebpf_cpu::EbpfCpu>(),
+    #[cfg(feature = "kafka")]
+    entry::<kafka::Kafka>(),
     entry::<nop::Nop>(),
     entry::<otlp::Otlp>(),
     entry::<otlp_file::OtlpFile>(),

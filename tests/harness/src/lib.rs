@@ -6,6 +6,7 @@
 
 pub mod backend;
 pub mod judge;
+pub mod kafka;
 pub mod peers;
 pub mod profile;
 pub mod programs;

@@ -1,0 +1,255 @@
+//! Delivers messages, and commits their offsets after that.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use krafka::consumer::{
+    Consumer, ConsumerRebalanceListener, ConsumerRecord, OffsetAndMetadata, TopicPartition,
+};
+use parking_lot::Mutex;
+use profcol_component::{Finalizer, Finalizers, IntCounter, Outcome, Output, Source, Stop};
+use profcol_kafka::{Encoding, Error};
+use profcol_profile::{KeyValue, Profiles, Value};
+use tokio::sync::{Notify, oneshot};
+
+use super::offsets::Offsets;
+use crate::shared::offer;
+
+/// Maximum delay between retries, unless the refusal has one.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
+
+/// Delay before messages that the exporters gave up on are pushed again.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// How long messages in flight may keep a partition that moves to another member.
+const REVOKE_GRACE: Duration = Duration::from_secs(5);
+
+/// Delivers messages, and commits their offsets after that.
+pub(super) struct Delivery {
+    pub(super) output: Output,
+    pub(super) stop: Stop,
+    pub(super) encoding: Encoding,
+    /// Headers to add as resource attributes.
+    pub(super) headers: Vec<String>,
+    pub(super) counters: Counters,
+    offsets: Mutex<Offsets>,
+    settled: Notify,
+    /// It has this as its listener.
+    consumer: Mutex<Weak<Consumer>>,
+}
+
+pub(super) struct Counters {
+    pub(super) messages: IntCounter,
+    pub(super) undecodable: IntCounter,
+    pub(super) refused: IntCounter,
+    pub(super) repeated: IntCounter,
+}
+
+impl Delivery {
+    pub(super) fn new(
+        output: Output,
+        stop: Stop,
+        encoding: Encoding,
+        headers: Vec<String>,
+        counters: Counters,
+    ) -> Self {
+        Self {
+            output,
+            stop,
+            encoding,
+            headers,
+            counters,
+            offsets: Mutex::default(),
+            settled: Notify::new(),
+            consumer: Mutex::default(),
+        }
+    }
+
+    pub(super) fn commit_to(&self, consumer: &Arc<Consumer>) {
+        *self.consumer.lock() = Arc::downgrade(consumer);
+    }
+
+    /// A message was read; call [`deliver`](Self::deliver) for it.
+    pub(super) fn read(&self, record: &ConsumerRecord) {
+        self.counters.messages.inc();
+        let partition = partition_of(record);
+        self.offsets.lock().read(&partition, record.offset);
+    }
+
+    /// Delivers a message. After a stop it may end without an outcome; then the message is not committed.
+    pub(super) async fn deliver(&self, record: ConsumerRecord) {
+        let partition = partition_of(&record);
+        if self.process(&record).await {
+            self.offsets.lock().settle(&partition, record.offset);
+            self.settled.notify_waiters();
+        }
+    }
+
+    /// Returns whether the message needs no further attempt.
+    async fn process(&self, record: &ConsumerRecord) -> bool {
+        let (topic, partition, offset) = (&*record.topic, record.partition, record.offset);
+        let Some(value) = record.value.clone() else {
+            // It deletes older messages with its key.
+            return true;
+        };
+        let received = match self.encoding.decode(value) {
+            Ok(received) => received,
+            Err(error) => {
+                self.counters.undecodable.inc();
+                tracing::error!(topic, partition, offset, %error, "Passing over a message that cannot be decoded; check `encoding` in `profiles`.");
+                return true;
+            }
+        };
+        let dropped: usize = received.repaired.values().sum();
+        if dropped > 0 {
+            self.output.count_failed(dropped as u64);
+            tracing::warn!(
+                topic,
+                partition,
+                offset,
+                dropped,
+                "Dropping invalid samples."
+            );
+        }
+        let profiles = self.with_headers(received.profiles, record);
+        if profiles.is_empty() {
+            return true;
+        }
+        loop {
+            let (waiting, outcome) = watch();
+            let offered = offer(
+                &self.output,
+                &self.stop,
+                &profiles,
+                Source::Recorded,
+                waiting,
+                MAX_RETRY_DELAY,
+            );
+            if let Err(refusal) = offered.await {
+                self.counters.refused.inc();
+                tracing::error!(topic, partition, offset, error = %refusal, "Message permanently refused.");
+                return true;
+            }
+            match outcome.await.unwrap_or(Outcome::Lost) {
+                Outcome::Delivered => return true,
+                Outcome::Rejected => {
+                    self.counters.refused.inc();
+                    tracing::error!(
+                        topic,
+                        partition,
+                        offset,
+                        "A destination permanently refused a message."
+                    );
+                    return true;
+                }
+                Outcome::Undelivered | Outcome::Lost => {}
+            }
+            tokio::select! {
+                () = tokio::time::sleep(RETRY_DELAY) => self.counters.repeated.inc(),
+                () = self.stop.cancelled() => return false,
+            }
+        }
+    }
+
+    fn with_headers(&self, mut profiles: Profiles, record: &ConsumerRecord) -> Profiles {
+        let named = |name: &String| {
+            let value = record.header_str(name)?;
+            Some(KeyValue {
+                key: format!("kafka.header.{name}").into(),
+                value: Value::from(value),
+            })
+        };
+        let attributes: Vec<KeyValue> = self.headers.iter().filter_map(named).collect();
+        if !attributes.is_empty() {
+            profiles.update_resources(|resource| {
+                resource
+                    .attributes
+                    .retain(|old| attributes.iter().all(|new| new.key != old.key));
+                resource.attributes.extend(attributes.iter().cloned());
+                true
+            });
+        }
+        profiles
+    }
+
+    /// Commits what was delivered since the last call.
+    pub(super) async fn commit(&self) {
+        let consumer = self.consumer.lock().upgrade();
+        let Some(consumer) = consumer else {
+            return;
+        };
+        let offsets = self.offsets.lock().to_commit();
+        if offsets.is_empty() {
+            return;
+        }
+        let committing = offsets.iter().map(|((topic, partition), offset)| {
+            let partition = TopicPartition::new(topic.clone(), *partition);
+            (partition, OffsetAndMetadata::new(*offset))
+        });
+        match consumer.commit_offsets(committing).await {
+            Ok(()) => self.offsets.lock().committed(&offsets),
+            Err(error) => {
+                tracing::warn!(error = %Error::from(error), "Failed to commit offsets; will retry.");
+            }
+        }
+    }
+
+    async fn settle(&self, partitions: &[TopicPartition]) {
+        loop {
+            let settled = self.settled.notified();
+            if !self.offsets.lock().are_in_flight(partitions) {
+                return;
+            }
+            settled.await;
+        }
+    }
+}
+
+impl ConsumerRebalanceListener for Delivery {
+    async fn on_partitions_assigned(&self, partitions: &[TopicPartition]) {
+        tracing::info!(
+            partitions = partitions.len(),
+            "The group assigned partitions."
+        );
+    }
+
+    async fn on_partitions_revoked(&self, partitions: &[TopicPartition]) {
+        if partitions.is_empty() {
+            return;
+        }
+        // What is in flight after that is delivered by the next member, too.
+        let _ = tokio::time::timeout(REVOKE_GRACE, self.settle(partitions)).await;
+        self.commit().await;
+        self.offsets.lock().forget(partitions);
+        tracing::info!(
+            partitions = partitions.len(),
+            "The group took partitions away."
+        );
+    }
+
+    async fn on_partitions_lost(&self, partitions: &[TopicPartition]) {
+        self.offsets.lock().forget(partitions);
+        tracing::warn!(
+            partitions = partitions.len(),
+            "The group has given partitions to other members; messages in flight are delivered twice."
+        );
+    }
+}
+
+fn partition_of(record: &ConsumerRecord) -> TopicPartition {
+    TopicPartition::new(&*record.topic, record.partition)
+}
+
+/// Finalizers that report an outcome.
+fn watch() -> (Finalizers, oneshot::Receiver<Outcome>) {
+    let (sender, receiver) = oneshot::channel();
+    let sender = Mutex::new(Some(sender));
+    let mut finalizers = Finalizers::default();
+    finalizers.add(Finalizer::new(move |outcome| {
+        if let Some(sender) = sender.lock().take() {
+            // Fails if the receiver has ended.
+            let _ = sender.send(outcome);
+        }
+    }));
+    (finalizers, receiver)
+}

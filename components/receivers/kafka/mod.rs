@@ -1,0 +1,391 @@
+//! Receives profiles from Kafka, as a member of a consumer group.
+//!
+//! ```text
+//! brokers ──► poll ──► a task per message, up to max_in_flight ──► pipelines
+//!        ◄── commit ◄── offsets without a gap ◄────── outcomes ◄──────────
+//! ```
+//!
+//! While too many messages are in flight, the partitions are paused, and polling goes on for the group.
+
+mod config;
+mod delivery;
+mod offsets;
+mod topics;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use krafka::CloseOptions;
+use krafka::admin::ListTopicsOptions;
+use krafka::consumer::{AutoOffsetReset, Consumer, PartitionAssignmentStrategy};
+use profcol_admission::Admission;
+use profcol_component::{
+    BuildContext, BuildError, Capabilities, Check, ComponentStatus, Factory, Gauge, Output,
+    Receiver, RunError, Stability, Status, Stop,
+};
+use profcol_kafka::{Error, check_cluster, check_topic};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+pub use self::config::KafkaConfig;
+use self::config::{InitialOffset, Strategy};
+use self::delivery::{Counters, Delivery};
+use self::topics::Topics;
+use crate::shared::admission;
+
+/// Timeout of a request to a broker.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Delay before the next attempt after an error of the client.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// How long to poll while there is no room for messages.
+const FULL_POLL: Duration = Duration::from_millis(100);
+
+/// How long messages in flight may take after a stop.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+
+/// How long leaving the group may take.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
+
+pub struct Kafka {
+    config: KafkaConfig,
+    topics: Topics,
+    admission: Admission,
+    status: ComponentStatus,
+    counters: Counters,
+    lag: Gauge,
+}
+
+/// A member of the group.
+struct Member {
+    kafka: krafka::Kafka,
+    consumer: Arc<Consumer>,
+    subscribed: BTreeSet<String>,
+    /// When to look for new topics.
+    next_look: Instant,
+    is_paused: bool,
+}
+
+impl Factory for Kafka {
+    const NAME: &'static str = "kafka";
+    const STABILITY: Stability = Stability::Alpha;
+    type Config = KafkaConfig;
+    type Component = dyn Receiver;
+
+    fn capabilities(_: &KafkaConfig) -> Capabilities {
+        Capabilities::NONE
+    }
+
+    fn build(
+        config: &KafkaConfig,
+        context: &BuildContext,
+    ) -> Result<Box<dyn Receiver>, BuildError> {
+        let id = context.id.to_string();
+        let labels = [("receiver", id.as_str())];
+        let counter = |name, help| context.meter.counter(name, help, &labels);
+        Ok(Box::new(Self {
+            config: config.clone(),
+            topics: Topics::new(&config.profiles).map_err(BuildError::new)?,
+            admission: admission(context, "kafka"),
+            status: context.status.clone(),
+            counters: Counters {
+                messages: counter("otelcol_receiver_kafka_messages", "Messages read."),
+                undecodable: counter(
+                    "otelcol_receiver_kafka_undecodable_messages",
+                    "Messages passed over because they could not be decoded.",
+                ),
+                refused: counter(
+                    "otelcol_receiver_kafka_refused_messages",
+                    "Messages passed over because a destination permanently refused them.",
+                ),
+                repeated: counter(
+                    "otelcol_receiver_kafka_repeated_messages",
+                    "Messages pushed again because the exporters gave up on them.",
+                ),
+            },
+            lag: context.meter.gauge(
+                "otelcol_receiver_kafka_lag_messages",
+                "Messages in this member's partitions that were not read yet.",
+                &labels,
+            ),
+        }))
+    }
+}
+
+#[async_trait]
+impl Receiver for Kafka {
+    async fn check(&mut self) -> Vec<Check> {
+        let (kafka, mut checks) = match check_cluster(&self.config.client).await {
+            Ok(found) => found,
+            Err(checks) => return checks,
+        };
+        for topic in self.topics.names() {
+            checks.push(check_topic(&kafka, topic, false).await);
+        }
+        checks
+    }
+
+    async fn run(self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {
+        let Self {
+            config,
+            topics,
+            admission,
+            status,
+            counters,
+            lag,
+        } = *self;
+        let headers = match config.header_extraction.extract_headers {
+            true => config.header_extraction.headers.clone(),
+            false => Vec::new(),
+        };
+        let delivery = Arc::new(Delivery::new(
+            output.for_transport("kafka"),
+            stop.clone(),
+            config.profiles.encoding,
+            headers,
+            counters,
+        ));
+        let consuming = Consuming {
+            config,
+            topics,
+            admission,
+            status,
+            lag,
+            delivery,
+            stop,
+        };
+        consuming.run().await;
+        Ok(())
+    }
+}
+
+/// The running receiver.
+struct Consuming {
+    config: KafkaConfig,
+    topics: Topics,
+    admission: Admission,
+    status: ComponentStatus,
+    lag: Gauge,
+    delivery: Arc<Delivery>,
+    stop: Stop,
+}
+
+impl Consuming {
+    async fn run(self) {
+        let Some(mut member) = self.join().await else {
+            return;
+        };
+        let mut in_flight = JoinSet::new();
+        let mut next_commit = Instant::now() + self.config.commit_interval.to_std();
+        while !self.stop.is_cancelled() {
+            while in_flight.try_join_next().is_some() {}
+            let polled = tokio::select! {
+                polled = self.poll(&mut member, in_flight.len()) => polled,
+                () = self.stop.cancelled() => break,
+            };
+            match polled {
+                Ok(records) => {
+                    for record in records {
+                        self.delivery.read(&record);
+                        let delivery = Arc::clone(&self.delivery);
+                        in_flight.spawn(async move { delivery.deliver(record).await });
+                    }
+                    self.status.set(Status::Ok);
+                }
+                Err(error) => {
+                    self.wait_after(&error).await;
+                    if error.ends_the_client() {
+                        leave(&member).await;
+                        let Some(joined) = self.join().await else {
+                            return;
+                        };
+                        member = joined;
+                    }
+                }
+            }
+            if Instant::now() >= next_commit {
+                self.delivery.commit().await;
+                self.report_lag(&member).await;
+                next_commit = Instant::now() + self.config.commit_interval.to_std();
+            }
+        }
+        self.finish(&member, in_flight).await;
+    }
+
+    /// Connects; `None` if a stop came first.
+    async fn join(&self) -> Option<Member> {
+        loop {
+            let joining = tokio::select! {
+                joining = self.connect() => joining,
+                () = self.stop.cancelled() => return None,
+            };
+            match joining {
+                Ok(member) => return Some(member),
+                Err(error) => self.wait_after(&error).await,
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Member, Error> {
+        let config = &self.config;
+        let kafka = config
+            .client
+            .connect(REQUEST_TIMEOUT, |builder| builder)
+            .await?;
+        let mut builder = kafka
+            .consumer(&config.group_id)
+            .auto_offset_reset(match config.initial_offset {
+                InitialOffset::Latest => AutoOffsetReset::Latest,
+                InitialOffset::Earliest => AutoOffsetReset::Earliest,
+            })
+            .enable_auto_commit(false)
+            .session_timeout(config.session_timeout.to_std())
+            .heartbeat_interval(config.heartbeat_interval.to_std())
+            .partition_assignment_strategies(config.group_rebalance_strategies.iter().map(strategy))
+            .fetch_min_bytes(bytes(config.min_fetch_size))
+            .fetch_max_bytes(bytes(config.max_fetch_size))
+            .max_partition_fetch_bytes(bytes(config.max_partition_fetch_size))
+            .fetch_max_wait(config.max_fetch_wait.to_std())
+            .max_decompressed_size(config.max_decompress_batch_bytes as usize)
+            .max_poll_records(i32::from(config.max_in_flight))
+            .max_buffered_records(i32::from(config.max_in_flight))
+            .rebalance_listener(Arc::clone(&self.delivery))
+            // The brokers' operators have profcol's own metrics.
+            .metrics_push(false);
+        if !config.group_instance_id.is_empty() {
+            builder = builder.group_instance_id(&config.group_instance_id);
+        }
+        if !config.rack_id.is_empty() {
+            builder = builder.client_rack(&config.rack_id);
+        }
+        let consumer = Arc::new(builder.build().await?);
+        self.delivery.commit_to(&consumer);
+        Ok(Member {
+            kafka,
+            consumer,
+            subscribed: BTreeSet::new(),
+            next_look: Instant::now(),
+            is_paused: false,
+        })
+    }
+
+    /// Messages to deliver; none while there is no room.
+    async fn poll(
+        &self,
+        member: &mut Member,
+        in_flight: usize,
+    ) -> Result<Vec<krafka::ConsumerRecord>, Error> {
+        self.subscribe(member).await?;
+        let wanted = self.config.max_fetch_size as usize;
+        let memory = self.admission.reserve(wanted);
+        let is_full = in_flight >= usize::from(self.config.max_in_flight) || memory.is_err();
+        member.pause(is_full).await;
+        let timeout = match is_full {
+            true => FULL_POLL,
+            false => self.config.commit_interval.to_std(),
+        };
+        Ok(member.consumer.poll(timeout).await?)
+    }
+
+    /// Subscribes to the topics; if they are given by patterns, again from time to time.
+    async fn subscribe(&self, member: &mut Member) -> Result<(), Error> {
+        let is_done = !self.topics.have_patterns() && !member.subscribed.is_empty();
+        if is_done || Instant::now() < member.next_look {
+            return Ok(());
+        }
+        let existing = match self.topics.have_patterns() {
+            true => {
+                member
+                    .kafka
+                    .admin()
+                    .list_topics(ListTopicsOptions::default())
+                    .await?
+            }
+            false => Vec::new(),
+        };
+        let interval = self.config.client.metadata.refresh_interval.to_std();
+        member.next_look = Instant::now() + interval;
+        let topics = self.topics.of(&existing);
+        if topics.is_empty() {
+            tracing::warn!("No topic matches `profiles::topics` yet.");
+        } else if topics != member.subscribed {
+            member.consumer.subscribe(&topics).await?;
+            tracing::info!(topics = ?topics, group_id = %self.config.group_id, "Subscribed.");
+            member.subscribed = topics;
+        }
+        Ok(())
+    }
+
+    async fn wait_after(&self, error: &Error) {
+        tracing::error!(%error, "Failed to read from Kafka; will retry.");
+        self.status
+            .set(Status::RecoverableError(error.to_string().into()));
+        tokio::select! {
+            () = tokio::time::sleep(RETRY_DELAY) => {}
+            () = self.stop.cancelled() => {}
+        }
+    }
+
+    async fn report_lag(&self, member: &Member) {
+        let lag = member.consumer.lag().await;
+        let lag: u64 = lag.values().filter_map(|partition| partition.lag).sum();
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "topics have fewer than 2^52 messages"
+        )]
+        self.lag.set(lag as f64);
+    }
+
+    /// Waits for messages in flight, commits, and leaves the group.
+    async fn finish(&self, member: &Member, mut in_flight: JoinSet<()>) {
+        let deadline = self.stop.finish_within(SHUTDOWN_GRACE);
+        let settled = async { while in_flight.join_next().await.is_some() {} };
+        if timeout_at(deadline, settled).await.is_err() {
+            tracing::info!(
+                messages = in_flight.len(),
+                "Messages without an outcome are not committed; the next member delivers them."
+            );
+        }
+        self.delivery.commit().await;
+        leave(member).await;
+    }
+}
+
+impl Member {
+    /// Pauses or resumes all partitions. While paused, new ones are paused, too.
+    async fn pause(&mut self, pauses: bool) {
+        if !pauses && !self.is_paused {
+            return;
+        }
+        for (topic, partitions) in self.consumer.assignment().await {
+            match pauses {
+                true => self.consumer.pause(&topic, &partitions).await,
+                false => self.consumer.resume(&topic, &partitions).await,
+            }
+        }
+        self.is_paused = pauses;
+    }
+}
+
+async fn leave(member: &Member) {
+    let leaving = CloseOptions::new().timeout(LEAVE_TIMEOUT);
+    if let Err(error) = member.consumer.close_with(leaving).await {
+        tracing::warn!(error = %Error::from(error), "Failed to leave the group.");
+    }
+}
+
+fn strategy(strategy: &Strategy) -> PartitionAssignmentStrategy {
+    match strategy {
+        Strategy::CooperativeSticky => PartitionAssignmentStrategy::CooperativeSticky,
+        Strategy::Range => PartitionAssignmentStrategy::Range,
+        Strategy::RoundRobin => PartitionAssignmentStrategy::RoundRobin,
+    }
+}
+
+/// Validation keeps sizes within range.
+fn bytes(size: u32) -> i32 {
+    i32::try_from(size).unwrap_or(i32::MAX)
+}

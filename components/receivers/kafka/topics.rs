@@ -1,0 +1,73 @@
+//! The topics that a receiver subscribes to.
+
+use std::collections::BTreeSet;
+
+use regex::Regex;
+
+use super::config::ProfilesConfig;
+
+#[derive(Debug)]
+pub(super) struct Topics {
+    names: BTreeSet<String>,
+    patterns: Vec<Regex>,
+    excluded: Vec<Regex>,
+}
+
+impl Topics {
+    pub(super) fn new(config: &ProfilesConfig) -> Result<Self, regex::Error> {
+        let (patterns, names): (Vec<&String>, Vec<&String>) = config
+            .topics
+            .iter()
+            .partition(|topic| topic.starts_with('^'));
+        let compile =
+            |texts: Vec<&String>| texts.into_iter().map(|text| Regex::new(text)).collect();
+        Ok(Self {
+            names: names.into_iter().cloned().collect(),
+            patterns: compile(patterns)?,
+            excluded: compile(config.exclude_topics.iter().collect())?,
+        })
+    }
+
+    /// Whether the topics depend on what the cluster has.
+    pub(super) fn have_patterns(&self) -> bool {
+        !self.patterns.is_empty()
+    }
+
+    pub(super) fn names(&self) -> &BTreeSet<String> {
+        &self.names
+    }
+
+    /// The topics to subscribe to, of a cluster with these.
+    pub(super) fn of(&self, existing: &[String]) -> BTreeSet<String> {
+        let matches =
+            |patterns: &[Regex], topic: &str| patterns.iter().any(|it| it.is_match(topic));
+        let matching = existing
+            .iter()
+            .filter(|topic| matches(&self.patterns, topic) && !matches(&self.excluded, topic));
+        self.names.iter().chain(matching).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_choose_among_existing_topics() {
+        let list = |texts: &[&str]| {
+            texts
+                .iter()
+                .map(|&text| text.to_owned())
+                .collect::<Vec<_>>()
+        };
+        let config = ProfilesConfig {
+            topics: list(&["always", "^profiles-"]),
+            exclude_topics: list(&["test"]),
+            ..ProfilesConfig::default()
+        };
+        let topics = Topics::new(&config).unwrap();
+        let existing = list(&["profiles-a", "profiles-test", "other-profiles-b"]);
+        let chosen: Vec<String> = topics.of(&existing).into_iter().collect();
+        assert_eq!(chosen, ["always", "profiles-a"]);
+    }
+}

@@ -1,0 +1,148 @@
+//! Errors of the client, with what to do about them.
+
+use std::fmt;
+
+use krafka::KrafkaError;
+use krafka::error::ErrorCode;
+use profcol_component::Refusal;
+
+/// An error of the client, or of a broker. The text ends with the fix where it is known.
+#[derive(Debug)]
+pub struct Error(KrafkaError);
+
+/// What an error means for a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    /// It may be accepted later.
+    Later,
+    Never,
+    TooLarge,
+}
+
+impl Error {
+    /// The text without the fix.
+    pub fn problem(&self) -> String {
+        self.0.to_string()
+    }
+
+    /// What to do about it.
+    pub fn fix(&self) -> Option<&'static str> {
+        match &self.0 {
+            KrafkaError::Auth { message, .. } if is_of_tls(message) => Some(
+                "check `tls`: the CA must have signed the broker's certificate, which must name the host in `brokers`",
+            ),
+            KrafkaError::Auth { .. } => Some(CREDENTIALS),
+            KrafkaError::Network(_) => {
+                Some("check `brokers`, that the broker runs, and firewalls between")
+            }
+            KrafkaError::Timeout { .. } | KrafkaError::DeliveryTimeout { .. } => Some(
+                "check the broker's log, and that its `advertised.listeners` can be reached from here",
+            ),
+            KrafkaError::UnknownTopic { .. } => Some(TOPIC),
+            KrafkaError::Broker { code, .. } => of_broker(*code).1,
+            _ => None,
+        }
+    }
+
+    /// Whether the client that returned it must be replaced.
+    pub fn ends_the_client(&self) -> bool {
+        self.0.is_fatal()
+    }
+
+    /// The refusal of a message of `bytes`.
+    pub fn refusal(self, bytes: usize) -> Refusal {
+        match self.meaning() {
+            Meaning::Later => Refusal::retry(self),
+            Meaning::Never => Refusal::permanent(self),
+            Meaning::TooLarge => Refusal::TooLarge {
+                reason: self.to_string().into(),
+                limit_bytes: bytes / 2,
+            },
+        }
+    }
+
+    fn meaning(&self) -> Meaning {
+        match &self.0 {
+            KrafkaError::Broker { code, .. } => of_broker(*code).0,
+            KrafkaError::Config { .. }
+            | KrafkaError::Compression { .. }
+            | KrafkaError::Serialization { .. } => Meaning::Never,
+            // Also after wrong credentials: a broker that restarts refuses right ones until it has read them.
+            _ => Meaning::Later,
+        }
+    }
+}
+
+const CREDENTIALS: &str = "check `auth::sasl`: user name, password and mechanism";
+const TOPIC: &str = "create the topic, or correct its name";
+
+fn of_broker(code: ErrorCode) -> (Meaning, Option<&'static str>) {
+    match code {
+        ErrorCode::MessageTooLarge | ErrorCode::RecordListTooLarge => (
+            Meaning::TooLarge,
+            Some("lower `producer::max_message_bytes`, or raise the topic's `max.message.bytes`"),
+        ),
+        ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId => {
+            (Meaning::Later, Some(TOPIC))
+        }
+        ErrorCode::SaslAuthenticationFailed => (Meaning::Later, Some(CREDENTIALS)),
+        ErrorCode::UnsupportedSaslMechanism => (
+            Meaning::Later,
+            Some("set `auth::sasl::mechanism` to one that the broker offers"),
+        ),
+        ErrorCode::TopicAuthorizationFailed => (
+            Meaning::Never,
+            Some("grant the user the right to write to or read from the topic"),
+        ),
+        ErrorCode::GroupAuthorizationFailed => (
+            Meaning::Never,
+            Some("grant the user the right to read in the group"),
+        ),
+        ErrorCode::ClusterAuthorizationFailed => (
+            Meaning::Never,
+            Some("grant the user the right IDEMPOTENT_WRITE on the cluster"),
+        ),
+        ErrorCode::InvalidTopic => (Meaning::Never, Some("correct the name of the topic")),
+        ErrorCode::InvalidRecord | ErrorCode::UnsupportedCompressionType => (
+            Meaning::Never,
+            Some("check `compression.type` and `cleanup.policy` of the topic"),
+        ),
+        ErrorCode::NotEnoughReplicas | ErrorCode::NotEnoughReplicasAfterAppend => (
+            Meaning::Later,
+            Some("check that enough brokers run for the topic's `min.insync.replicas`"),
+        ),
+        ErrorCode::KafkaStorageException => (
+            Meaning::Later,
+            Some("check the broker's disk: it may be full"),
+        ),
+        _ => (Meaning::Later, None),
+    }
+}
+
+/// Failed handshakes of TLS and of SASL are one kind of error.
+fn is_of_tls(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    message.contains("tls") || message.contains("certificate")
+}
+
+impl From<KrafkaError> for Error {
+    fn from(error: KrafkaError) -> Self {
+        Self(error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)?;
+        match self.fix() {
+            Some(fix) => write!(f, "; {fix}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&self.0)
+    }
+}

@@ -1,0 +1,88 @@
+//! Brokers and members of the group that die under load: everything arrives.
+
+use profcol_test_harness::backend::{Destination, Mode, wait_until};
+use profcol_test_harness::kafka::Broker;
+
+use crate::{Agent, Arrived, TOPIC, gateway};
+
+#[test]
+#[ignore = "needs the peers, see cargo xtask test"]
+fn a_killed_broker_loses_nothing() {
+    let Some(mut broker) = Broker::start() else {
+        return;
+    };
+    broker.create_topic(TOPIC, 3);
+    let destination = Destination::new(Mode::Take);
+    let agent = Agent::start(broker.address, "");
+    let member = gateway(broker.address, destination.address, "");
+    let mut arrived = Arrived::default();
+    agent.send(0..100);
+    arrived.wait_for(&destination, 50);
+    agent.send(100..150);
+    broker.kill();
+    agent.send(150..300);
+    broker.launch();
+    broker.wait();
+    agent.send(300..400);
+    arrived.wait_for(&destination, 400);
+    let output = agent.stop();
+    assert!(!output.contains("Dropping data"), "{output}");
+    let (status, output) = member.stop();
+    assert!(status.success(), "{output}");
+    arrived.take(&destination);
+    let messages: i64 = broker.messages(TOPIC, 3).values().sum();
+    eprintln!(
+        "400 batches: {messages} messages in Kafka, {} delivered again",
+        arrived.repeated()
+    );
+    assert_eq!(messages, 400, "the brokers drop what is sent twice");
+}
+
+#[test]
+#[ignore = "needs the peers, see cargo xtask test"]
+fn three_gateways_share_a_topic_and_one_dies() {
+    let Some(broker) = Broker::start() else {
+        return;
+    };
+    broker.create_topic(TOPIC, 12);
+    let destination = Destination::new(Mode::Take);
+    let agent = Agent::start(broker.address, "");
+    let mut gateways: Vec<_> = (0..3)
+        .map(|_| gateway(broker.address, destination.address, "group_id: gateways"))
+        .collect();
+    for gateway in &mut gateways {
+        gateway.wait_for_output("to get partitions", |output| {
+            output.contains("assigned partitions")
+        });
+    }
+    let mut arrived = Arrived::default();
+    agent.send(0..300);
+    wait_until("some to arrive", || {
+        arrived.take(&destination);
+        arrived.0.len() > 100
+    });
+    agent.send(300..600);
+    // With SIGKILL.
+    drop(gateways.pop());
+    agent.send(600..900);
+    arrived.wait_for(&destination, 900);
+    // A rebalance without a kill.
+    let joined = gateway(broker.address, destination.address, "group_id: gateways");
+    gateways.push(joined);
+    agent.send(900..1200);
+    arrived.wait_for(&destination, 1200);
+    agent.stop();
+    for gateway in gateways {
+        let (status, output) = gateway.stop();
+        assert!(status.success(), "{output}");
+    }
+    arrived.take(&destination);
+    let messages = broker.messages(TOPIC, 12);
+    let used = messages.values().filter(|messages| **messages > 0).count();
+    eprintln!(
+        "1200 batches in {used} partitions: {} delivered again",
+        arrived.repeated()
+    );
+    assert_eq!(messages.values().sum::<i64>(), 1200);
+    assert_eq!(used, 12, "{messages:?}");
+}
