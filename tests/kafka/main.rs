@@ -129,6 +129,7 @@ struct Arrived(BTreeMap<String, usize>);
 
 impl Arrived {
     fn take(&mut self, destination: &Destination) {
+        self.0.clear();
         for profiles in destination.taken() {
             for resource in &profiles.model().resources {
                 let attributes = resource.resource.iter().flat_map(|it| &it.attributes);

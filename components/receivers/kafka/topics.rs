@@ -19,8 +19,9 @@ impl Topics {
             .topics
             .iter()
             .partition(|topic| topic.starts_with('^'));
-        let compile =
-            |texts: Vec<&String>| texts.into_iter().map(|text| Regex::new(text)).collect();
+        let compile = |texts: Vec<&String>| -> Result<Vec<Regex>, regex::Error> {
+            texts.into_iter().map(|text| Regex::new(text)).collect()
+        };
         Ok(Self {
             names: names.into_iter().cloned().collect(),
             patterns: compile(patterns)?,

@@ -176,7 +176,7 @@ impl Broker {
             let producer = client.producer().build().await?;
             let sent = producer.send(record).await;
             producer.close().await?;
-            sent
+            sent.map(|_| ())
         });
         sent.expect("the broker takes the message");
     }
