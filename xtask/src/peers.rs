@@ -3,9 +3,10 @@
 //! * `otelcol`: the OpenTelemetry Collector, built by its builder from `tests/peers/otelcol.yaml`;
 //! * `pprof`: the one shipped with Go;
 //! * `grpc` and `h2spec`: an OTLP peer on grpc-go, and the HTTP/2 conformance suite, from the Go module `tests/peers`.
+//! * `kafka`: the jars of Apache Kafka's broker, fetched by Maven as `tests/peers/kafka/pom.xml` says;
 //! * `forward-client`: the load generator of `benches/forward`, on grpc-go, not needed by tests.
 //!
-//! Each is built once and kept while its stamp matches the recipe.
+//! Each is made once and kept while its stamp matches the recipe.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -23,10 +24,12 @@ const MANIFEST: &str = "tests/peers/otelcol.yaml";
 const MODULE: &str = "tests/peers";
 const BUILDER: &str = "go.opentelemetry.io/collector/cmd/builder@v0.162.0";
 const CLIENT: &str = "benches/forward/client";
+const KAFKA: &str = "tests/peers/kafka/pom.xml";
 
-/// The programs to build; empty without Go.
+/// The programs to build; empty without Go and Maven.
 pub struct Plan {
     folder: PathBuf,
+    has_go: bool,
     peers: Vec<Peer>,
 }
 
@@ -34,16 +37,17 @@ struct Peer {
     name: &'static str,
     /// All inputs of the build, stored in the stamp.
     recipe: String,
-    /// Arguments of `go`, run in the directory.
+    tool: &'static str,
+    /// Arguments of the tool, run in the directory.
     build: Vec<String>,
-    /// Path of the built program, relative to the directory.
+    /// Path of the result, relative to the directory.
     result: String,
 }
 
 /// `cargo xtask peers`.
 pub fn build(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let mut plan = Plan::new(workspace, report);
-    if !plan.peers.is_empty() {
+    if plan.has_go {
         let module = workspace.root.join(CLIENT);
         let client = Peer::of_module("forward-client", &module, "", &plan.folder);
         plan.peers.push(client);
@@ -58,17 +62,37 @@ pub fn build(workspace: &Workspace, report: &mut Report) -> Result<()> {
 impl Plan {
     pub fn new(workspace: &Workspace, report: &mut Report) -> Self {
         let folder = workspace.target.join("peers");
-        let go = process::output(Command::new("go").arg("version"));
-        let Ok(go) = go else {
-            report.skip(
+        let mut plan = Self {
+            folder,
+            has_go: false,
+            peers: Vec::new(),
+        };
+        let maven = process::output(Command::new("mvn").arg("--version"));
+        let java = process::output(Command::new("java").arg("-version"));
+        match maven.and(java) {
+            Ok(_) => {
+                let kafka = Peer::kafka(workspace, &plan.folder);
+                plan.peers.push(kafka);
+            }
+            Err(_) => report.skip(
+                "the tests with Kafka",
+                "Java or Maven not found (`java -version` or `mvn --version` failed)",
+            ),
+        }
+        match process::output(Command::new("go").arg("version")) {
+            Ok(go) => plan.add_go(workspace, go),
+            Err(_) => report.skip(
                 "the tests against real peers",
                 "Go not found (`go version` failed)",
-            );
-            return Self {
-                folder,
-                peers: Vec::new(),
-            };
-        };
+            ),
+        }
+        plan
+    }
+
+    /// The programs in Go; `go` is its version.
+    fn add_go(&mut self, workspace: &Workspace, go: String) {
+        self.has_go = true;
+        let folder = &self.folder;
         let manifest = workspace.root.join(MANIFEST);
         let manifest_text = fs::read_to_string(&manifest).unwrap_or_default();
         let words = |words: &[&str]| {
@@ -80,23 +104,25 @@ impl Plan {
         let mut run_builder = words(&["run", BUILDER, "--config"]);
         run_builder.push(manifest.to_string_lossy().into_owned());
         let module = workspace.root.join(MODULE);
-        let peers = vec![
-            Peer::of_module("grpc", &module, "grpc", &folder),
-            Peer::of_module("h2spec", &module, "h2spec", &folder),
+        let peers = [
+            Peer::of_module("grpc", &module, "grpc", folder),
+            Peer::of_module("h2spec", &module, "h2spec", folder),
             Peer {
                 name: "otelcol",
+                tool: "go",
                 recipe: format!("{BUILDER}\n{manifest_text}"),
                 build: run_builder,
                 result: "otelcol-build/otelcol".to_owned(),
             },
             Peer {
                 name: "pprof",
+                tool: "go",
                 recipe: go,
                 build: words(&["build", "-o", "pprof-build/pprof", "cmd/pprof"]),
                 result: "pprof-build/pprof".to_owned(),
             },
         ];
-        Self { folder, peers }
+        self.peers.extend(peers);
     }
 
     /// Builds what is missing or stale; returns whether peers are available.
@@ -137,9 +163,32 @@ impl Peer {
         ];
         Self {
             name,
+            tool: "go",
             recipe: sources(module, package),
             build: build.map(str::to_owned).to_vec(),
             result,
+        }
+    }
+
+    fn kafka(workspace: &Workspace, folder: &Path) -> Self {
+        let output = folder.join("kafka-build");
+        let pom = workspace.root.join(KAFKA);
+        let build = [
+            "-q",
+            "-B",
+            "-ntp",
+            "-f",
+            &*pom.to_string_lossy(),
+            "dependency:copy-dependencies",
+            &*format!("-DoutputDirectory={}", output.display()),
+            "-DincludeScope=runtime",
+        ];
+        Self {
+            name: "kafka",
+            tool: "mvn",
+            recipe: fs::read_to_string(&pom).unwrap_or_default(),
+            build: build.map(str::to_owned).to_vec(),
+            result: "kafka-build".to_owned(),
         }
     }
 
@@ -163,13 +212,13 @@ impl Peer {
         );
         let started = Instant::now();
         let status = Command::new("nice")
-            .arg("go")
+            .arg(self.tool)
             .args(&self.build)
             .current_dir(folder)
             .stdout(log.try_clone().context("failed to share the log file")?)
             .stderr(log)
             .status()
-            .context("failed to start `nice go`")?;
+            .with_context(|| format!("failed to start `nice {}`", self.tool))?;
         if !status.success() {
             let log_text = fs::read_to_string(&log_path).unwrap_or_default();
             let tail: Vec<&str> = log_text.lines().rev().take(10).collect();
@@ -180,6 +229,10 @@ impl Peer {
                 log_path.display(),
                 tail.join("\n")
             );
+        }
+        if program.is_dir() {
+            fs::remove_dir_all(&program)
+                .with_context(|| format!("failed to remove {}", program.display()))?;
         }
         fs::rename(folder.join(&self.result), &program)
             .with_context(|| format!("the build did not create {}", self.result))?;

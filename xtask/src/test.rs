@@ -19,7 +19,7 @@ use crate::{peers, process};
 const SKIPS: &str = "PROFCOL_TEST_SKIPS";
 
 /// The tests with the peers.
-const PEER_TESTS: &[&str] = &["otelcol", "transports"];
+const PEER_TESTS: &[&str] = &["kafka", "otelcol", "transports"];
 
 /// Ignored because it takes minutes.
 const LONG: &str = "every_row_of_every_file_matches_readelf";
@@ -94,7 +94,7 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     println!(
         "All tests: about 28 minutes of one CPU plus the build, which takes as long on a fresh clone.\n\
          `cargo xtask test --quick` runs the most important ones in about three minutes.\n  \
-         1. `cargo test --workspace`, while the peers are built from their Go modules (kept in target/peers)\n  \
+         1. `cargo test --workspace`, while the peers are built from their Go modules, and fetched by Maven (kept in target/peers)\n  \
          2. the tests that need these peers\n\
          Missing requirements are reported and skipped; root runs more tests."
     );
