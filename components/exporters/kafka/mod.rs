@@ -62,20 +62,7 @@ impl Factory for Kafka {
         config: &KafkaConfig,
         context: &BuildContext,
     ) -> Result<Box<dyn Exporter>, BuildError> {
-        let id = context.id.to_string();
-        let counter = |name, help| context.meter.counter(name, help, &[("exporter", &id)]);
-        Ok(Box::new(Self {
-            config: config.clone(),
-            producer: Mutex::default(),
-            messages: counter(
-                "otelcol_exporter_kafka_messages",
-                "Messages acknowledged by brokers.",
-            ),
-            bytes: counter(
-                "otelcol_exporter_kafka_message_bytes",
-                "Size of acknowledged messages, before compression.",
-            ),
-        }))
+        Ok(Box::new(Self::new(config, context)))
     }
 }
 
@@ -170,6 +157,23 @@ impl Exporter for Kafka {
 }
 
 impl Kafka {
+    fn new(config: &KafkaConfig, context: &BuildContext) -> Self {
+        let id = context.id.to_string();
+        let counter = |name, help| context.meter.counter(name, help, &[("exporter", &id)]);
+        Self {
+            config: config.clone(),
+            producer: Mutex::default(),
+            messages: counter(
+                "otelcol_exporter_kafka_messages",
+                "Messages acknowledged by brokers.",
+            ),
+            bytes: counter(
+                "otelcol_exporter_kafka_message_bytes",
+                "Size of acknowledged messages, before compression.",
+            ),
+        }
+    }
+
     /// Connects unless connected.
     async fn producer(&self) -> Result<Arc<Producer>, Error> {
         let mut producer = self.producer.lock().await;
