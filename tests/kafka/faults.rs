@@ -1,7 +1,8 @@
 //! Brokers and members of the group that die under load: everything arrives.
 
 use profcol_test_harness::backend::{Destination, Mode, wait_until};
-use profcol_test_harness::kafka::Broker;
+use profcol_test_harness::kafka::{Broker, Settings};
+use profcol_test_harness::support::SmallDisk;
 
 use crate::{Agent, Arrived, TOPIC, gateway};
 
@@ -35,7 +36,7 @@ fn a_killed_broker_loses_nothing() {
         "400 batches: {messages} messages in Kafka, {} delivered again",
         arrived.repeated()
     );
-    assert_eq!(messages, 400, "the brokers drop what is sent twice");
+    assert_eq!(messages, 400, "the broker keeps what is sent twice");
 }
 
 #[test]
@@ -85,4 +86,82 @@ fn three_gateways_share_a_topic_and_one_dies() {
     );
     assert_eq!(messages.values().sum::<i64>(), 1200);
     assert_eq!(used, 12, "{messages:?}");
+}
+
+#[test]
+#[ignore = "needs the peers, see cargo xtask test"]
+fn leaders_move_to_other_brokers() {
+    let Some([first, mut second, mut third]) = Broker::three() else {
+        return;
+    };
+    first.create_topic(TOPIC, 6);
+    let destination = Destination::new(Mode::Take);
+    let agent = Agent::start(first.address, "");
+    let member = gateway(first.address, destination.address, "");
+    let mut arrived = Arrived::default();
+    agent.send(0..100);
+    arrived.wait_for(&destination, 50);
+    // Each leads two of the partitions. One of three replicas may be missing.
+    second.kill();
+    agent.send(100..300);
+    arrived.wait_for(&destination, 300);
+    second.launch();
+    second.wait();
+    wait_until("the replicas to be in sync", || first.are_in_sync(TOPIC, 3));
+    third.kill();
+    agent.send(300..400);
+    arrived.wait_for(&destination, 400);
+    agent.stop();
+    let (status, output) = member.stop();
+    assert!(status.success(), "{output}");
+    arrived.take(&destination);
+    let messages: i64 = first.messages(TOPIC, 6).values().sum();
+    eprintln!(
+        "400 batches, leaders moved twice: {messages} messages in Kafka, {} delivered again",
+        arrived.repeated()
+    );
+    assert_eq!(messages, 400);
+}
+
+#[test]
+#[ignore = "needs the peers, see cargo xtask test"]
+fn a_full_disk_loses_nothing() {
+    let Some(disk) = SmallDisk::mount("size=24m") else {
+        return;
+    };
+    let broker = Broker::with(&Settings {
+        // So that the messages fill the disk, not the indices.
+        properties: "log.index.size.max.bytes=65536\nnum.partitions=1",
+        logs: Some(&disk.path().join("logs")),
+        ..Settings::default()
+    });
+    let Some(mut broker) = broker else {
+        return;
+    };
+    broker.create_topic(TOPIC, 1);
+    let agent = Agent::start(broker.address, "producer: {delivery_timeout: 10s}");
+    let filler = b"filler".repeat(100_000);
+    wait_until("the disk to be full", || {
+        broker.has_ended() || broker.try_send("filler", &filler).is_err()
+    });
+    agent.send(0..100);
+    wait_until("the broker to give up", || broker.has_ended());
+    disk.grow("size=200m");
+    broker.kill();
+    broker.launch();
+    broker.wait();
+    let destination = Destination::new(Mode::Take);
+    let member = gateway(broker.address, destination.address, "");
+    let mut arrived = Arrived::default();
+    arrived.wait_for(&destination, 100);
+    let output = agent.stop();
+    assert!(!output.contains("Dropping data"), "{output}");
+    let (status, output) = member.stop();
+    assert!(status.success(), "{output}");
+    arrived.take(&destination);
+    let messages: i64 = broker.messages(TOPIC, 1).values().sum();
+    eprintln!(
+        "100 batches: {messages} messages in Kafka, {} delivered again",
+        arrived.repeated()
+    );
 }

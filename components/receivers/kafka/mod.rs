@@ -38,8 +38,15 @@ use crate::shared::admission;
 /// Timeout of a request to a broker.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Delay before the next attempt after an error of the client.
+/// Delay before the first retry after an error of the client, and the longest.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
+
+/// How often to look for topics that do not exist.
+const MISSING_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Longer than a process runs.
+const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// How long to poll while there is no room for messages.
 const FULL_POLL: Duration = Duration::from_millis(100);
@@ -67,6 +74,8 @@ struct Member {
     /// When to look for new topics.
     next_look: Instant,
     is_paused: bool,
+    /// That no topic exists was logged.
+    is_warned: bool,
 }
 
 impl Factory for Kafka {
@@ -179,6 +188,7 @@ impl Consuming {
             return;
         };
         let mut in_flight = JoinSet::new();
+        let mut delay = RETRY_DELAY;
         let mut next_commit = Instant::now() + self.config.commit_interval.to_std();
         while !self.stop.is_cancelled() {
             while in_flight.try_join_next().is_some() {}
@@ -194,9 +204,10 @@ impl Consuming {
                         in_flight.spawn(async move { delivery.deliver(record).await });
                     }
                     self.status.set(Status::Ok);
+                    delay = RETRY_DELAY;
                 }
                 Err(error) => {
-                    self.wait_after(&error).await;
+                    self.wait_after(&error, &mut delay).await;
                     if error.ends_the_client() {
                         leave(&member).await;
                         let Some(joined) = self.join().await else {
@@ -217,6 +228,7 @@ impl Consuming {
 
     /// Connects; `None` if a stop came first.
     async fn join(&self) -> Option<Member> {
+        let mut delay = RETRY_DELAY;
         loop {
             let joining = tokio::select! {
                 joining = self.connect() => joining,
@@ -224,7 +236,7 @@ impl Consuming {
             };
             match joining {
                 Ok(member) => return Some(member),
-                Err(error) => self.wait_after(&error).await,
+                Err(error) => self.wait_after(&error, &mut delay).await,
             }
         }
     }
@@ -269,6 +281,7 @@ impl Consuming {
             subscribed: BTreeSet::new(),
             next_look: Instant::now(),
             is_paused: false,
+            is_warned: false,
         })
     }
 
@@ -279,6 +292,10 @@ impl Consuming {
         in_flight: usize,
     ) -> Result<Vec<krafka::ConsumerRecord>, Error> {
         self.subscribe(member).await?;
+        if member.subscribed.is_empty() {
+            tokio::time::sleep_until(member.next_look).await;
+            return Ok(Vec::new());
+        }
         let wanted = self.config.max_fetch_size as usize;
         let memory = self.admission.reserve(wanted);
         let is_full = in_flight >= usize::from(self.config.max_in_flight) || memory.is_err();
@@ -290,43 +307,49 @@ impl Consuming {
         Ok(member.consumer.poll(timeout).await?)
     }
 
-    /// Subscribes to the topics; if they are given by patterns, again from time to time.
+    /// Subscribes to the topics that exist, and looks for the others from time to time.
     async fn subscribe(&self, member: &mut Member) -> Result<(), Error> {
-        let is_done = !self.topics.have_patterns() && !member.subscribed.is_empty();
-        if is_done || Instant::now() < member.next_look {
+        if Instant::now() < member.next_look {
             return Ok(());
         }
-        let existing = match self.topics.have_patterns() {
-            true => {
-                member
-                    .kafka
-                    .admin()
-                    .list_topics(ListTopicsOptions::default())
-                    .await?
+        let listing = member.kafka.admin();
+        let existing = listing.list_topics(ListTopicsOptions::default()).await?;
+        let topics = self.topics.among(&existing);
+        let missing = self.topics.names().difference(&topics);
+        let missing: Vec<&String> = missing.collect();
+        let interval = match missing.is_empty() && !topics.is_empty() {
+            true if self.topics.have_patterns() => {
+                self.config.client.metadata.refresh_interval.to_std()
             }
-            false => Vec::new(),
+            true => NEVER,
+            false => MISSING_INTERVAL,
         };
-        let interval = self.config.client.metadata.refresh_interval.to_std();
         member.next_look = Instant::now() + interval;
-        let topics = self.topics.of(&existing);
-        if topics.is_empty() {
-            tracing::warn!("No topic matches `profiles::topics` yet.");
-        } else if topics != member.subscribed {
+        if topics != member.subscribed {
             member.consumer.subscribe(&topics).await?;
-            tracing::info!(topics = ?topics, group_id = %self.config.group_id, "Subscribed.");
+            tracing::info!(?topics, ?missing, group_id = %self.config.group_id, "Subscribed.");
             member.subscribed = topics;
+        } else if topics.is_empty() && !member.is_warned {
+            tracing::warn!(
+                ?missing,
+                "No topic of `profiles::topics` exists; waiting for one. Create it, or correct its name."
+            );
+            member.is_warned = true;
         }
         Ok(())
     }
 
-    async fn wait_after(&self, error: &Error) {
-        tracing::error!(%error, "Failed to read from Kafka; will retry.");
+    /// Waits before the next attempt, longer each time.
+    async fn wait_after(&self, error: &Error, delay: &mut Duration) {
+        let interval = profcol_config::Duration::from(*delay);
+        tracing::error!(%error, %interval, "Failed to read from Kafka. Will retry after interval.");
         self.status
             .set(Status::RecoverableError(error.to_string().into()));
         tokio::select! {
-            () = tokio::time::sleep(RETRY_DELAY) => {}
+            () = tokio::time::sleep(*delay) => {}
             () = self.stop.cancelled() => {}
         }
+        *delay = (*delay * 2).min(MAX_RETRY_DELAY);
     }
 
     async fn report_lag(&self, member: &Member) {

@@ -38,14 +38,15 @@ impl Topics {
         &self.names
     }
 
-    /// The topics to subscribe to, of a cluster with these.
-    pub(super) fn of(&self, existing: &[String]) -> BTreeSet<String> {
+    /// The topics to subscribe to, of those that the cluster has.
+    pub(super) fn among(&self, existing: &[String]) -> BTreeSet<String> {
         let matches =
             |patterns: &[Regex], topic: &str| patterns.iter().any(|it| it.is_match(topic));
-        let matching = existing
-            .iter()
-            .filter(|topic| matches(&self.patterns, topic) && !matches(&self.excluded, topic));
-        self.names.iter().chain(matching).cloned().collect()
+        let is_wanted = |topic: &&String| {
+            self.names.contains(*topic)
+                || matches(&self.patterns, topic) && !matches(&self.excluded, topic)
+        };
+        existing.iter().filter(is_wanted).cloned().collect()
     }
 }
 
@@ -62,13 +63,13 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let config = ProfilesConfig {
-            topics: list(&["always", "^profiles-"]),
+            topics: list(&["named", "missing", "^profiles-"]),
             exclude_topics: list(&["test"]),
             ..ProfilesConfig::default()
         };
         let topics = Topics::new(&config).unwrap();
-        let existing = list(&["profiles-a", "profiles-test", "other-profiles-b"]);
-        let chosen: Vec<String> = topics.of(&existing).into_iter().collect();
-        assert_eq!(chosen, ["always", "profiles-a"]);
+        let existing = list(&["named", "profiles-a", "profiles-test", "other-profiles-b"]);
+        let chosen: Vec<String> = topics.among(&existing).into_iter().collect();
+        assert_eq!(chosen, ["named", "profiles-a"]);
     }
 }

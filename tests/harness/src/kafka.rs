@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use krafka::admin::{
-    CreateTopicsOptions, ListOffsetsOptions, NewTopic, OffsetSpec, TopicPartition,
+    CreateTopicsOptions, DescribeTopicsOptions, ListOffsetsOptions, NewTopic, OffsetSpec,
+    TopicPartition,
 };
 use krafka::error::KrafkaError;
 use krafka::{Kafka, Record};
@@ -50,30 +51,52 @@ impl Broker {
     }
 
     pub fn with(settings: &Settings<'_>) -> Option<Self> {
+        Self::node(1, free_address(), settings)
+    }
+
+    /// A cluster of three, whose topics have three replicas. The first is the controller.
+    pub fn three() -> Option<[Self; 3]> {
+        let controller = free_address();
+        let settings = Settings {
+            properties: "offsets.topic.replication.factor=3\n\
+                         default.replication.factor=3\n\
+                         min.insync.replicas=2",
+            ..Settings::default()
+        };
+        let node = |number| Self::node(number, controller, &settings);
+        Some([node(1)?, node(2)?, node(3)?])
+    }
+
+    fn node(number: u32, controller: SocketAddr, settings: &Settings<'_>) -> Option<Self> {
         if !target().join("peers/kafka").exists() {
             skip("no Kafka in target/peers: `cargo xtask peers` fetches it with Java and Maven");
             return None;
         }
-        let (address, controller) = (free_address(), free_address());
+        let address = free_address();
         let folder = TempDir::new().expect("can create a temporary folder");
         let logs = folder.path().join("logs");
         let logs = settings.logs.unwrap_or(&logs).display();
-        let (listener, advertised, protocol) = match settings.secure {
-            Some(secure) => (
-                format!(",SASL_SSL://{secure}"),
-                format!(",SASL_SSL://localhost:{}", secure.port()),
-                ",SASL_SSL:SASL_SSL",
-            ),
-            None => (String::new(), String::new(), ""),
-        };
+        let (mut listeners, mut advertised) = (
+            format!("PLAINTEXT://{address}"),
+            format!("PLAINTEXT://{address}"),
+        );
+        if let Some(secure) = settings.secure {
+            listeners += &format!(",SASL_SSL://{secure}");
+            advertised += &format!(",SASL_SSL://localhost:{}", secure.port());
+        }
+        let mut roles = "broker";
+        if number == 1 {
+            listeners += &format!(",CONTROLLER://{controller}");
+            roles = "broker,controller";
+        }
         let properties = format!(
-            "process.roles=broker,controller\n\
-             node.id=1\n\
+            "process.roles={roles}\n\
+             node.id={number}\n\
              controller.quorum.voters=1@{controller}\n\
-             listeners=PLAINTEXT://{address},CONTROLLER://{controller}{listener}\n\
-             advertised.listeners=PLAINTEXT://{address}{advertised}\n\
+             listeners={listeners}\n\
+             advertised.listeners={advertised}\n\
              controller.listener.names=CONTROLLER\n\
-             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{protocol}\n\
+             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL\n\
              inter.broker.listener.name=PLAINTEXT\n\
              log.dirs={logs}\n\
              num.partitions=3\n\
@@ -85,6 +108,8 @@ impl Broker {
              share.coordinator.state.topic.min.isr=1\n\
              group.initial.rebalance.delay.ms=0\n\
              group.min.session.timeout.ms=1000\n\
+             broker.session.timeout.ms=3000\n\
+             broker.heartbeat.interval.ms=500\n\
              log.cleaner.dedupe.buffer.size=2097152\n\
              {}\n",
             settings.properties
@@ -139,12 +164,9 @@ impl Broker {
         }
     }
 
+    /// With as many replicas as the cluster's topics have.
     pub fn create_topic(&self, name: &str, partitions: i32) {
-        let topic = NewTopic::new(name, partitions, 1).expect("a valid topic");
-        self.create(topic);
-    }
-
-    pub fn create(&self, topic: NewTopic) {
+        let topic = NewTopic::new(name, partitions, -1).expect("a valid topic");
         let client = self.client().expect("the broker answers");
         let admin = client.admin();
         let creating = admin.create_topics([topic], CreateTopicsOptions::default());
@@ -168,17 +190,45 @@ impl Broker {
         messages.collect()
     }
 
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        let process = self.process.as_mut();
+        process.is_none_or(|process| process.try_wait().expect("it is our child").is_some())
+    }
+
     /// Sends a message as it is.
     pub fn send(&self, topic: &str, value: &[u8]) {
-        let client = self.client().expect("the broker answers");
+        let sent = self.try_send(topic, value);
+        sent.expect("the broker takes the message");
+    }
+
+    /// Sends a message as it is, without many attempts.
+    pub fn try_send(&self, topic: &str, value: &[u8]) -> Result<(), KafkaError> {
+        let client = self.client()?;
         let record = Record::new(topic, value.to_vec());
-        let sent = self.runtime.block_on(async {
-            let producer = client.producer().build().await?;
+        let timeout = Duration::from_secs(15);
+        self.runtime.block_on(async {
+            let producer = client.producer().delivery_timeout(timeout);
+            let producer = producer.build().await?;
             let sent = producer.send(record).await;
             producer.close().await?;
             sent.map(|_| ())
-        });
-        sent.expect("the broker takes the message");
+        })
+    }
+
+    /// Whether each partition of a topic has this many replicas in sync.
+    pub fn are_in_sync(&self, topic: &str, replicas: usize) -> bool {
+        let client = self.client().expect("the broker answers");
+        let admin = client.admin();
+        let describing = admin.describe_topics([topic], DescribeTopicsOptions::default());
+        let mut described = self
+            .runtime
+            .block_on(describing)
+            .expect("the broker answers");
+        let topic = described.remove(topic).expect("it was asked for");
+        let topic = topic.expect("the topic exists");
+        let mut partitions = topic.partitions.iter();
+        partitions.all(|partition| partition.isr.len() == replicas)
     }
 
     fn client(&self) -> Result<Kafka, KrafkaError> {
@@ -186,6 +236,7 @@ impl Broker {
         let connecting = Kafka::builder(self.address.to_string())
             .request_timeout(timeout)
             .connect_timeout(timeout)
+            .allow_auto_create_topics(true)
             .connect();
         self.runtime.block_on(connecting)
     }

@@ -148,6 +148,14 @@ impl SmallDisk {
         None
     }
 
+    /// Changes options, such as the size.
+    pub fn grow(&self, options: &str) {
+        let remount = format!("remount,{options}");
+        let mut mount = Command::new("mount");
+        let status = mount.args(["-o", &remount]).arg(self.path()).status();
+        assert!(status.is_ok_and(|status| status.success()), "{remount}");
+    }
+
     pub fn path(&self) -> &Path {
         self.0.path()
     }

@@ -50,6 +50,9 @@ struct WithFields<F> {
     fields: String,
 }
 
+/// Libraries whose errors the components log, with what to do: their other events are for debugging.
+const CHATTY: &[&str] = &["krafka"];
+
 /// Installs the global logger with the outputs of `settings`, without the modules in `silent`, whose events a command
 /// reports itself. `recent` gets the lines too while enabled. Only the first call has an effect.
 pub fn init(settings: &LogSettings, silent: &[&str], recent: &RecentLog) -> Result<(), LogError> {
@@ -65,7 +68,15 @@ pub fn init(settings: &LogSettings, silent: &[&str], recent: &RecentLog) -> Resu
         LogLevel::Error => LevelFilter::ERROR,
     };
     let silent = silent.iter().map(|module| (*module, LevelFilter::OFF));
-    let filter = Targets::new().with_default(level).with_targets(silent);
+    let chatty = match settings.level {
+        LogLevel::Debug => level,
+        _ => LevelFilter::ERROR,
+    };
+    let chatty = CHATTY.iter().map(|library| (*library, chatty));
+    let filter = Targets::new()
+        .with_default(level)
+        .with_targets(chatty)
+        .with_targets(silent);
     // Fails if a subscriber is already installed, as in tests.
     let _ = tracing_subscriber::registry()
         .with(layers)
