@@ -203,7 +203,7 @@ impl Broker {
     }
 
     /// Sends a message as it is, without many attempts.
-    pub fn try_send(&self, topic: &str, value: &[u8]) -> Result<(), KafkaError> {
+    pub fn try_send(&self, topic: &str, value: &[u8]) -> Result<(), KrafkaError> {
         let client = self.client()?;
         let record = Record::new(topic, value.to_vec());
         let timeout = Duration::from_secs(15);
