@@ -140,7 +140,7 @@ fn a_full_disk_loses_nothing() {
     };
     broker.create_topic(TOPIC, 1);
     let agent = Agent::start(broker.address, "producer: {delivery_timeout: 10s}");
-    let filler = b"filler".repeat(100_000);
+    let filler = b"filler".repeat(150_000);
     wait_until("the disk to be full", || {
         broker.has_ended() || broker.try_send("filler", &filler).is_err()
     });

@@ -45,6 +45,9 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 /// How often to look for topics that do not exist.
 const MISSING_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Timeout of asking for the leaders; until then nothing is read.
+const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Longer than a process runs.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
@@ -76,6 +79,8 @@ struct Member {
     is_paused: bool,
     /// That no topic exists was logged.
     is_warned: bool,
+    /// Failed requests of the client so far.
+    failed: u64,
 }
 
 impl Factory for Kafka {
@@ -220,6 +225,7 @@ impl Consuming {
             if Instant::now() >= next_commit {
                 self.delivery.commit().await;
                 self.report_lag(&member).await;
+                member.follow_leaders().await;
                 next_commit = Instant::now() + self.config.commit_interval.to_std();
             }
         }
@@ -282,6 +288,7 @@ impl Consuming {
             next_look: Instant::now(),
             is_paused: false,
             is_warned: false,
+            failed: 0,
         })
     }
 
@@ -378,6 +385,20 @@ impl Consuming {
 }
 
 impl Member {
+    /// Asks for the leaders of the partitions if requests have failed. The client does so if a broker says that it leads
+    /// no longer, but not if the broker is gone.
+    async fn follow_leaders(&mut self) {
+        let failed = self.consumer.metrics().consumer.errors;
+        if failed == self.failed {
+            return;
+        }
+        self.failed = failed;
+        let options = ListTopicsOptions::default().timeout(METADATA_TIMEOUT);
+        if let Err(error) = self.kafka.admin().list_topics(options).await {
+            tracing::debug!(%error, "Failed to ask for the leaders.");
+        }
+    }
+
     /// Pauses or resumes all partitions. While paused, new ones are paused, too.
     async fn pause(&mut self, pauses: bool) {
         if !pauses && !self.is_paused {
