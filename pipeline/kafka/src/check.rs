@@ -14,6 +14,7 @@ const TIMEOUT: Duration = Duration::from_secs(4);
 
 const CLUSTER: &str = "cluster";
 const BROKER: &str = "broker";
+const PASSWORD: &str = "password";
 const TOPIC: &str = "topic";
 const NOT_REACHED: &str = "profiles are not exchanged with the cluster";
 const CHECK_LOG: &str = "check the broker's log";
@@ -32,6 +33,18 @@ pub async fn check_cluster(settings: &ClientSettings) -> Result<(Kafka, Vec<Chec
     };
     let found = format!("{addresses}: {} brokers", brokers.len());
     let mut checks = vec![Check::new(CLUSTER, found)];
+    if settings.exposes_password() {
+        checks.push(
+            Check::new(
+                PASSWORD,
+                "`auth::sasl` has the mechanism PLAIN, without TLS",
+            )
+            .warn(
+                "whoever sees the connection reads the password",
+                "add a section `tls`, or use a SCRAM mechanism",
+            ),
+        );
+    }
     for broker in brokers {
         let address = format!("{}:{}", broker.host, broker.port);
         let only = ClientSettings {

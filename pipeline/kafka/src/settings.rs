@@ -110,9 +110,10 @@ impl ClientSettings {
         }
     }
 
-    /// Whether passwords or profiles can be read on the way.
-    pub fn is_encrypted(&self) -> bool {
-        self.tls.as_ref().is_some_and(uses_tls)
+    /// Whether the password can be read on the way.
+    pub fn exposes_password(&self) -> bool {
+        let is_plain = |sasl: &SaslSettings| sasl.mechanism == Mechanism::Plain;
+        self.auth.sasl.as_ref().is_some_and(is_plain) && !self.tls.as_ref().is_some_and(uses_tls)
     }
 
     /// The names of the first brokers, for messages.
