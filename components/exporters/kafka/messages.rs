@@ -31,8 +31,13 @@ impl Messages {
     /// `limit` is the maximum length of a value.
     pub(super) fn of(batch: &Batch, config: &KafkaConfig, limit: usize) -> Self {
         let mut messages = Self::default();
-        for ((topic, key), rows) in resources_of(batch, config) {
-            let profiles = part_of(&batch.profiles, &rows);
+        let parts = resources_of(batch, config);
+        let is_whole = parts.len() == 1;
+        for ((topic, key), rows) in parts {
+            let profiles = match is_whole {
+                true => batch.profiles.clone(),
+                false => part_of(&batch.profiles, &rows),
+            };
             messages.add(&topic, &key, profiles, config.profiles.encoding, limit);
         }
         messages
@@ -119,9 +124,6 @@ fn topic_of(resource: &Resource, attribute: &str) -> Option<String> {
 }
 
 fn part_of(profiles: &Profiles, rows: &[usize]) -> Profiles {
-    if rows.len() == profiles.resources().len() {
-        return profiles.clone();
-    }
     let model = profiles.model();
     let resources = rows.iter().filter_map(|row| model.resources.get(*row));
     Profiles::from_model(gc(&Model {

@@ -218,7 +218,11 @@ impl ConsumerRebalanceListener for Delivery {
             return;
         }
         // What is in flight after that is delivered by the next member, too.
-        let _ = tokio::time::timeout(REVOKE_GRACE, self.settle(partitions)).await;
+        tokio::select! {
+            _ = tokio::time::timeout(REVOKE_GRACE, self.settle(partitions)) => {}
+            // The receiver has waited already.
+            () = self.stop.cancelled() => {}
+        }
         self.commit().await;
         self.offsets.lock().forget(partitions);
         tracing::info!(

@@ -27,13 +27,12 @@ use profcol_component::{
 };
 use profcol_kafka::{Error, check_cluster, check_topic};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 pub use self::config::KafkaConfig;
 use self::config::{InitialOffset, Strategy};
 use self::delivery::{Counters, Delivery};
 use self::topics::Topics;
-use crate::shared::admission;
 
 /// Timeout of a request to a broker.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -57,7 +56,7 @@ const FULL_POLL: Duration = Duration::from_millis(100);
 /// How long messages in flight may take after a stop.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// How long leaving the group may take.
+/// How long the last commit may take, and leaving the group.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub struct Kafka {
@@ -103,7 +102,7 @@ impl Factory for Kafka {
         Ok(Box::new(Self {
             config: config.clone(),
             topics: Topics::new(&config.profiles).map_err(BuildError::new)?,
-            admission: admission(context, "kafka"),
+            admission: context.admission.clone(),
             status: context.status.clone(),
             counters: Counters {
                 messages: counter("otelcol_receiver_kafka_messages", "Messages read."),
@@ -171,8 +170,7 @@ impl Receiver for Kafka {
             delivery,
             stop,
         };
-        consuming.run().await;
-        Ok(())
+        consuming.run().await
     }
 }
 
@@ -188,15 +186,18 @@ struct Consuming {
 }
 
 impl Consuming {
-    async fn run(self) {
+    async fn run(self) -> Result<(), RunError> {
         let Some(mut member) = self.join().await else {
-            return;
+            return Ok(());
         };
         let mut in_flight = JoinSet::new();
         let mut delay = RETRY_DELAY;
         let mut next_commit = Instant::now() + self.config.commit_interval.to_std();
         while !self.stop.is_cancelled() {
-            while in_flight.try_join_next().is_some() {}
+            while let Some(ended) = in_flight.try_join_next() {
+                // It panicked.
+                ended.map_err(RunError::new)?;
+            }
             let polled = tokio::select! {
                 polled = self.poll(&mut member, in_flight.len()) => polled,
                 () = self.stop.cancelled() => break,
@@ -216,20 +217,28 @@ impl Consuming {
                     if error.ends_the_client() {
                         leave(&member).await;
                         let Some(joined) = self.join().await else {
-                            return;
+                            return Ok(());
                         };
                         member = joined;
                     }
                 }
             }
             if Instant::now() >= next_commit {
-                self.delivery.commit().await;
-                self.report_lag(&member).await;
-                member.follow_leaders().await;
+                tokio::select! {
+                    () = self.tick(&mut member) => {}
+                    () = self.stop.cancelled() => break,
+                }
                 next_commit = Instant::now() + self.config.commit_interval.to_std();
             }
         }
         self.finish(&member, in_flight).await;
+        Ok(())
+    }
+
+    async fn tick(&self, member: &mut Member) {
+        self.delivery.commit().await;
+        self.report_lag(member).await;
+        member.follow_leaders().await;
     }
 
     /// Connects; `None` if a stop came first.
@@ -307,11 +316,11 @@ impl Consuming {
         let memory = self.admission.reserve(wanted);
         let is_full = in_flight >= usize::from(self.config.max_in_flight) || memory.is_err();
         member.pause(is_full).await;
-        let timeout = match is_full {
+        let wait = match is_full {
             true => FULL_POLL,
             false => self.config.commit_interval.to_std(),
         };
-        Ok(member.consumer.poll(timeout).await?)
+        Ok(member.consumer.poll(wait).await?)
     }
 
     /// Subscribes to the topics that exist, and looks for the others from time to time.
@@ -379,7 +388,8 @@ impl Consuming {
                 "Messages without an outcome are not committed; the next member delivers them."
             );
         }
-        self.delivery.commit().await;
+        // What is not committed is delivered again.
+        let _ = timeout(LEAVE_TIMEOUT, self.delivery.commit()).await;
         leave(member).await;
     }
 }
