@@ -15,7 +15,7 @@ const TRACES: &str =
 const STATEMENTS: &str = "profcol has no OTTL; `attributes`, `resource` and `relabel` change attributes, `filter` drops samples";
 const BY_OTLP: &str =
     "profcol does not have it; if the backend accepts OTLP, use `otlp_grpc` or `otlp_http`";
-const BROKER: &str = "profcol does not use message brokers; send profiles over OTLP (`otlp`, `otlp_grpc`, `otlp_http`)";
+const BROKER: &str = "of message brokers, profcol uses only Kafka (`kafka`); send profiles there, or over OTLP (`otlp_grpc`, `otlp_http`)";
 const ON_DISK: &str = "`file_storage` stores queues on disk";
 const DISCOVERY: &str =
     "profcol discovers no scrape targets; `ebpf_cpu` profiles every process of its host";
@@ -50,7 +50,6 @@ pub const ELSEWHERE: &[ForeignComponent] = &[
         &["pyroscope", "parca_agent"],
         "`ebpf_cpu` profiles this host; `parca` receives from Parca Agents, `otlp` receives OTLP profiles",
     ),
-    receiver(&["kafka"], BROKER),
     receiver(
         &["otelarrow", "otel_arrow"],
         "OTel Arrow does not support profiles; receive them with `otlp`",
@@ -161,7 +160,7 @@ pub const ELSEWHERE: &[ForeignComponent] = &[
     // Exporters.
     exporter(&["logging"], "replaced by `debug`, as in the Collector"),
     exporter(&["pprof"], "`pprof_file` writes pprof files"),
-    exporter(&["kafka", "pulsar", "rabbitmq"], BROKER),
+    exporter(&["pulsar", "rabbitmq"], BROKER),
     exporter(
         &["otelarrow", "otel_arrow"],
         "OTel Arrow does not support profiles; send them with `otlp_grpc`",
