@@ -71,10 +71,11 @@ pub fn detect<S: Source + ?Sized>(
         return Err(refuse("its virtual machine is of an unknown build"));
     };
     let offset = |at: u64| at.wrapping_sub(delta);
+    let code = offset(machine.range.start)..offset(machine.range.end);
     Ok(Some(DetectedInterpreter {
         runtime: Runtime::LuaJit,
         version,
-        loops: vec![offset(machine.range.start)..offset(machine.range.end)],
+        loops: Vec::from([code]),
         calls: Vec::new(),
         interpreter: Interpreter {
             runtime: runtime::LUAJIT,
