@@ -5,6 +5,7 @@
 use std::io;
 
 use libfuzzer_sys::fuzz_target;
+use profcol_ebpf_interpreters::beam;
 use profcol_ebpf_interpreters::{
     DetectedInterpreter, Memory, MemoryError, ProcessCache, SampledFunction, detect,
 };
@@ -39,7 +40,32 @@ fuzz_target!(|data: &[u8]| {
     for example in DetectedInterpreter::examples() {
         read(&example, data);
     }
+    read_modules(data);
 });
+
+/// The modules of BEAM.
+fn read_modules(data: &[u8]) {
+    let (words, rest) = data.split_at_checked(24).unwrap_or_default();
+    let (words, _) = words.as_chunks();
+    let [table, atoms, address] = *words else {
+        return;
+    };
+    let [table, atoms, address] = [table, atoms, address].map(u64::from_le_bytes);
+    let memory = AnyMemory(rest);
+    for release in ["25", "27"] {
+        let Ok(layout) = beam::Layout::of_release(release) else {
+            continue;
+        };
+        let mut modules = beam::Modules::new(layout, table, atoms);
+        for generation in [None, Some(0)] {
+            let _ = modules.refresh(&memory, generation);
+            if let Ok(function) = modules.function(&memory, address, 0) {
+                assert!(function.name.chars().count() <= 1024);
+                assert!(function.file.chars().count() <= 1024);
+            }
+        }
+    }
+}
 
 fn read(interpreter: &DetectedInterpreter, data: &[u8]) {
     let (address, rest) = data.split_at_checked(8).unwrap_or_default();

@@ -15,6 +15,8 @@
 extern crate self as aya_ebpf;
 
 mod arena;
+#[path = "../../ebpf/programs/src/beam.rs"]
+mod beam;
 mod bytes;
 mod files;
 #[expect(dead_code, reason = "processes are looked up elsewhere")]
@@ -132,6 +134,7 @@ fn walk(thread: &Thread, epoch: u64, scratch: &mut Scratch) -> WalkResult {
     scratch.v8_looked_up = 0;
     scratch.v8_skipped = 0;
     scratch.java_looked_up = 0;
+    scratch.beam_looked_up = 0;
     scratch.java_registers = thread.java_registers;
     scratch.interpreter_stage = interpreter::stage::NATIVE;
     scratch.sample.stack = StackHash::default();

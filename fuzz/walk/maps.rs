@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use profcol_ebpf_common::interpreter::beam::BeamProcess;
 use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 use profcol_ebpf_common::interpreter::{Interpreter, RuntimeProcess};
 use profcol_ebpf_common::record::{ProcessKey, ThreadKey};
@@ -120,6 +121,20 @@ impl JavaProcesses {
     /// None: matches the signature that the programs call.
     pub unsafe fn get(&self, _: &ProcessKey) -> Option<&'static JavaProcess> {
         stage::with(|process| process.java)
+    }
+}
+
+/// The state of BEAM in processes.
+pub struct BeamProcesses;
+
+pub static BEAM_PROCESSES: BeamProcesses = BeamProcesses;
+
+impl BeamProcesses {
+    /// # Safety
+    ///
+    /// None: matches the signature that the programs call.
+    pub unsafe fn get(&self, _: &ProcessKey) -> Option<&'static BeamProcess> {
+        stage::with(|process| process.beam)
     }
 }
 

@@ -3,7 +3,7 @@
 use profcol_ebpf_common::file::{self, FileEntry, FileId, TableRef, file_number};
 use profcol_ebpf_common::interpreter::thread_variable::ThreadVariable;
 use profcol_ebpf_common::interpreter::{
-    Interpreter, RuntimeProcess, hotspot, luajit, perl, php, python, ruby, runtime, v8,
+    Interpreter, RuntimeProcess, beam, hotspot, luajit, perl, php, python, ruby, runtime, v8,
 };
 use profcol_ebpf_common::layout::Layout;
 use profcol_ebpf_common::record::{MAX_KERNEL_FRAMES, MAX_USER_FRAMES, Sample};
@@ -34,6 +34,8 @@ pub struct Process {
     pub interpreter: Option<&'static Interpreter>,
     /// Set if it runs Java.
     pub java: Option<&'static hotspot::JavaProcess>,
+    /// Set if it runs BEAM.
+    pub beam: Option<&'static beam::BeamProcess>,
     /// Set if the V8 file was detected.
     pub v8_file: Option<&'static u32>,
     /// The state of Ruby or PHP.
@@ -97,6 +99,8 @@ impl Process {
             process.interpreter = Some(any_interpreter(bytes));
             let is_java = bytes.rarely(2);
             process.java = is_java.then(|| any_java(bytes));
+            let is_beam = bytes.rarely(2);
+            process.beam = is_beam.then(|| any_beam(bytes));
             let has_v8 = bytes.rarely(2);
             process.v8_file = has_v8.then_some(&file_number::FIRST_FILE);
             let state = Word::any(bytes, &process).at(STACK);
@@ -629,6 +633,42 @@ fn any_java(bytes: &mut Bytes) -> &'static hotspot::JavaProcess {
         frame_bcp: offset(),
     };
     Box::leak(Box::new(hotspot::JavaProcess { layout, cache }))
+}
+
+/// Leaked as above. Its code is anywhere below or on the stack.
+fn any_beam(bytes: &mut Bytes) -> &'static beam::BeamProcess {
+    let mut address = || match bytes.below(2) {
+        0 => STACK + bytes.word() % (STACK_PAGES * PAGE),
+        _ => FIRST_MAPPING + bytes.word() % (64 * PAGE),
+    };
+    let [shared, main, main_return, first_return, modules, scheduler_key] =
+        [(); 6].map(|()| address());
+    let [shared, main] = [shared, main].map(|start| hotspot::AddressRange {
+        start,
+        end: start + PAGE,
+    });
+    let [place, offset, frame_bytes, registers_bias, scheduler_process] =
+        [(); 5].map(|()| u32::from(bytes.byte()));
+    Box::leak(Box::new(beam::BeamProcess {
+        code: hotspot::AddressRange {
+            start: FIRST_MAPPING,
+            end: STACK + STACK_PAGES * PAGE,
+        },
+        shared,
+        main,
+        main_return,
+        first_return,
+        modules,
+        scheduler_key,
+        scheduler: ThreadVariable {
+            place: place % 4,
+            offset,
+            table_shift: offset % 8,
+        },
+        main_frame_bytes: frame_bytes * 8,
+        registers_bias,
+        scheduler_process,
+    }))
 }
 
 fn any_rule(bytes: &mut Bytes) -> Rule {

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod balance;
+mod beam;
 mod built_in;
 mod by_events;
 mod calls;

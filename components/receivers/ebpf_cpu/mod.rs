@@ -29,7 +29,7 @@ use profcol_component::{
     BuildContext, BuildError, Capabilities, Check, DropFeedback, Executables, Factory, Output,
     Receiver, RunError, Stability, StartError, Stop,
 };
-use profcol_ebpf_interpreters::names::{FunctionKey, InterpretedNames};
+use profcol_ebpf_interpreters::names::{FunctionKey, GeneratedCode, InterpretedNames};
 use profcol_ebpf_interpreters::{DetectedInterpreter, Runtime, SampledFunction};
 use profcol_ebpf_loader::{
     InterpretedFrame, Loaded, Process, ProcessKey, Profiler, Record, SampledFiles, StackFrame,
@@ -342,10 +342,16 @@ impl Running {
                     return;
                 }
                 let mut has_generated_code = false;
+                let mut has_unknown_code = false;
+                let mut is_behind_generated_code = false;
                 for frame in user.stack() {
+                    let is_interpreted = matches!(frame, StackFrame::Interpreted(_));
+                    has_unknown_code |= is_behind_generated_code && !is_interpreted;
+                    is_behind_generated_code = false;
                     match frame {
                         StackFrame::Native(frame) if frame.file() == file_number::ANONYMOUS => {
                             has_generated_code = true;
+                            is_behind_generated_code = true;
                         }
                         StackFrame::Native(_) => {}
                         StackFrame::Interpreted(frame)
@@ -354,9 +360,9 @@ impl Running {
                             let known = interpreters.entry(frame.file).or_insert_with(|| {
                                 executables.get(frame.file)?.interpreter.clone()
                             });
-                            let is_java =
-                                Runtime::from_number(frame.runtime) == Some(Runtime::Java);
-                            if known.is_some() || is_java {
+                            let is_of_process = Runtime::from_number(frame.runtime)
+                                .is_some_and(Runtime::is_of_process);
+                            if known.is_some() || is_of_process {
                                 let key = function_key(sample.process, &frame);
                                 interpreted.observe(key, sample.process.pid, known.as_ref());
                             }
@@ -365,6 +371,8 @@ impl Running {
                 }
                 if has_generated_code {
                     jit.observe(sample.process, sample.process.pid);
+                }
+                if has_unknown_code || is_behind_generated_code {
                     interpreted.observe_generated_code(sample.process, sample.process.pid);
                 }
                 let sample_key =
@@ -400,8 +408,11 @@ impl Running {
         for process in drop_feedback {
             profiler.exclude(&process);
         }
-        for (process, java) in interpreted.take_java_processes() {
-            profiler.set_java_process(&process, &java);
+        for (process, code) in interpreted.take_processes() {
+            match code {
+                GeneratedCode::Java(java) => profiler.set_java_process(&process, &java),
+                GeneratedCode::Beam(beam) => profiler.set_beam_process(&process, &beam),
+            }
         }
     }
 

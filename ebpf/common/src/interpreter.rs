@@ -8,6 +8,7 @@
 //! An interpreted frame is two words: a [`Frame`] with the runtime and the address of
 //! its function, and the [`Detail`].
 
+pub mod beam;
 pub mod hotspot;
 pub mod luajit;
 pub mod perl;
@@ -45,7 +46,9 @@ pub mod runtime {
     pub const PERL: u32 = 8;
     /// A prototype of LuaJIT, with the [position](super::luajit::position) in it.
     pub const LUAJIT: u32 = 9;
-    pub const COUNT: u32 = 10;
+    /// An address in code that BEAM's JIT compiler generated.
+    pub const BEAM: u32 = 10;
+    pub const COUNT: u32 = 11;
 }
 
 /// The loader's data on a file with an interpreter, shared by all processes that map it.

@@ -7,6 +7,7 @@ use std::path::Path;
 use profcol_ebpf_unwind::ElfCode;
 use profcol_processes::{MappedFile, mapped_code};
 
+use crate::beam::Beam;
 use crate::hotspot::HotSpot;
 use crate::{Unsupported, detect};
 
@@ -135,7 +136,10 @@ impl Detector {
 fn version(file: &File) -> Option<Result<String, Unsupported>> {
     let code = ElfCode::read(file).ok()?;
     let detected = match detect(&code, file) {
-        Ok(None) => HotSpot::detect(&code, file).map(|it| it.map(|_| "HotSpot".to_owned())),
+        Ok(None) => match HotSpot::detect(&code, file) {
+            Ok(None) => Beam::detect(&code, file).map(|it| it.map(|beam| beam.release)),
+            found => found.map(|it| it.map(|_| "HotSpot".to_owned())),
+        },
         detected => detected.map(|it| it.map(|detected| detected.version)),
     };
     detected.transpose()

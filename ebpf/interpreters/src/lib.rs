@@ -7,6 +7,7 @@
 //! Each runtime is a module here, and one in `profcol-ebpf-common`'s `interpreter`; [`detect`] has the
 //! list. Files and processes are untrusted: all reads have limits, and contradictory data is rejected.
 
+pub mod beam;
 pub mod context;
 mod elf_file;
 mod error;
@@ -14,6 +15,7 @@ pub mod hotspot;
 mod jumps;
 pub mod language_runtimes;
 mod luajit;
+mod mapping;
 mod memory;
 pub mod names;
 mod perl;
@@ -78,8 +80,9 @@ pub struct SampledFunction {
 }
 
 impl SampledFunction {
-    fn is_of_java(&self) -> bool {
-        Runtime::from_number(self.runtime) == Some(Runtime::Java)
+    /// Whether its address is meaningless in another process.
+    fn is_of_process(&self) -> bool {
+        Runtime::from_number(self.runtime).is_some_and(Runtime::is_of_process)
     }
 }
 
@@ -190,6 +193,7 @@ pub enum Runtime {
     Php,
     Perl,
     LuaJit,
+    Beam,
 }
 
 /// An unsupported interpreter, whose code shows as native frames.
@@ -212,6 +216,7 @@ impl Runtime {
             Self::Php => "php",
             Self::Perl => "perl",
             Self::LuaJit => "luajit",
+            Self::Beam => "beam",
         }
     }
 
@@ -225,7 +230,13 @@ impl Runtime {
             Self::Php => "php",
             Self::Perl => "perl",
             Self::LuaJit => "luajit",
+            Self::Beam => "beam",
         }
+    }
+
+    /// Whether it is found through a process, not through its file.
+    pub fn is_of_process(self) -> bool {
+        matches!(self, Self::Java | Self::Beam)
     }
 
     /// By its number in frames.
@@ -240,6 +251,7 @@ impl Runtime {
             runtime::PHP => Some(Self::Php),
             runtime::PERL => Some(Self::Perl),
             runtime::LUAJIT => Some(Self::LuaJit),
+            runtime::BEAM => Some(Self::Beam),
             _ => None,
         }
     }

@@ -12,13 +12,15 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use parking_lot::{Condvar, Mutex};
+use profcol_ebpf_common::interpreter::beam::BeamProcess;
 use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 
+use crate::beam::{self, BeamFiles, BeamRuntime};
 use crate::hotspot::{self, Attached, JavaFiles, JavaFrame, JavaRuntime};
 use crate::memory::ProcessMemory;
 use crate::{
-    DetectedInterpreter, ProcessCache, SampledFunction, SourceFrame, luajit, perl, php, python,
-    ruby, v8,
+    DetectedInterpreter, FunctionError, ProcessCache, SampledFunction, SourceFrame, luajit, perl,
+    php, python, ruby, v8,
 };
 
 /// Maximum number of queued functions; dropped ones are queued again by a later sample.
@@ -32,6 +34,8 @@ const MAX_LOOKED_AT: usize = 8192;
 
 /// Delay before a failed read is retried.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Delay before a runtime is looked at again for more memory with code.
+const LOOK_DELAY: Duration = Duration::from_secs(1);
 
 /// A function of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,6 +69,7 @@ pub(crate) enum Function {
     Php(php::PhpFunction),
     Perl(perl::Statement),
     LuaJit(luajit::Prototype),
+    Beam(beam::BeamFunction),
 }
 
 impl InterpretedFunction {
@@ -100,6 +105,12 @@ impl InterpretedFunction {
                 first_line: prototype.first_line,
                 line: prototype.line(position),
             }],
+            Function::Beam(function) => vec![SourceFrame {
+                name: (&*function.name).into(),
+                file: (&*function.file).into(),
+                first_line: function.first_line,
+                line: function.line,
+            }],
             Function::Ruby(sequence) => vec![SourceFrame {
                 name: (&*sequence.name).into(),
                 file: (&*sequence.file).into(),
@@ -131,6 +142,7 @@ impl InterpretedFunction {
     pub fn role(&self, position: u32) -> Role {
         match &self.0 {
             Function::Java(hotspot::Code::Stubs(_)) => Role::Machinery,
+            Function::Beam(function) if function.is_shared_code => Role::Machinery,
             Function::Java(code) => {
                 let frames = code.frames(position);
                 let begins = frames.iter().any(JavaFrame::begins_virtual_thread);
@@ -145,7 +157,8 @@ impl InterpretedFunction {
             | Function::Ruby(_)
             | Function::Php(_)
             | Function::Perl(_)
-            | Function::LuaJit(_) => Role::Function,
+            | Function::LuaJit(_)
+            | Function::Beam(_) => Role::Function,
         }
     }
 
@@ -158,6 +171,7 @@ impl InterpretedFunction {
             Function::Php(function) => function.bytes(),
             Function::Perl(statement) => statement.bytes(),
             Function::LuaJit(prototype) => prototype.bytes(),
+            Function::Beam(function) => function.bytes(),
         }
     }
 }
@@ -186,10 +200,10 @@ enum Request<K> {
     Function {
         key: FunctionKey<K>,
         pid: u32,
-        /// None for Java, whose runtime is found through the process.
+        /// None for runtimes that are found through the process.
         interpreter: Option<Arc<DetectedInterpreter>>,
     },
-    JavaRuntime {
+    Runtime {
         process: K,
         pid: u32,
     },
@@ -205,20 +219,27 @@ struct State<K> {
     functions: HashMap<FunctionKey<K>, Entry>,
     /// Forked processes have the functions of their parent, and may exit before the read.
     inherited: HashMap<(u32, SampledFunction), Arc<InterpretedFunction>>,
-    /// Processes that were checked for Java's runtime.
+    /// Processes that were checked for a runtime with generated code.
     looked_at: HashMap<K, LookedAt>,
-    /// Java processes that have not been reported yet.
-    java_processes: Vec<(K, JavaProcess)>,
+    /// Those with one that have not been reported yet.
+    found: Vec<(K, GeneratedCode)>,
     waiting: usize,
     round: u64,
     max_bytes: usize,
     counts: NameCounts,
 }
 
+/// The programs' data on a process with generated code.
+#[derive(Clone, Copy, Debug)]
+pub enum GeneratedCode {
+    Java(JavaProcess),
+    Beam(BeamProcess),
+}
+
 enum LookedAt {
     Waiting,
-    /// The runtime was still starting.
-    NotYet(Instant),
+    /// The runtime was still starting, or may use more memory for code later.
+    Until(Instant),
     Done,
 }
 
@@ -244,7 +265,7 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
                 functions: HashMap::new(),
                 inherited: HashMap::new(),
                 looked_at: HashMap::new(),
-                java_processes: Vec::new(),
+                found: Vec::new(),
                 waiting: 0,
                 round: 0,
                 max_bytes,
@@ -257,6 +278,7 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
             open: HashMap::new(),
             uses: 0,
             java_files: JavaFiles::default(),
+            beam_files: BeamFiles::default(),
         };
         thread::Builder::new()
             .name("profcol-names".into())
@@ -300,26 +322,26 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
         }
     }
 
-    /// Reports sampled generated code of a process, which may be Java's.
+    /// Reports sampled code of a process that was generated by an unknown runtime.
     pub fn observe_generated_code(&self, process: K, pid: u32) {
         let mut state = self.shared.state.lock();
         match state.looked_at.get(&process) {
-            Some(LookedAt::NotYet(at)) if at.elapsed() >= RETRY_DELAY => {}
+            Some(LookedAt::Until(at)) if Instant::now() >= *at => {}
             Some(_) => return,
             None => {}
         }
         if state.looked_at.len() >= MAX_LOOKED_AT {
             state.looked_at.clear();
         }
-        let request = Request::JavaRuntime { process, pid };
+        let request = Request::Runtime { process, pid };
         if self.requests.try_send(request).is_ok() {
             state.looked_at.insert(process, LookedAt::Waiting);
         }
     }
 
-    /// Newly detected Java processes, each once.
-    pub fn take_java_processes(&self) -> Vec<(K, JavaProcess)> {
-        std::mem::take(&mut self.shared.state.lock().java_processes)
+    /// Newly detected processes with generated code.
+    pub fn take_processes(&self) -> Vec<(K, GeneratedCode)> {
+        std::mem::take(&mut self.shared.state.lock().found)
     }
 
     /// Waits until all requested functions are read, or the timeout.
@@ -379,8 +401,7 @@ impl<K: Copy + Eq + Hash> State<K> {
                     }
                 })
             }
-            // Java addresses do not carry over to another process.
-            None if key.function.is_of_java() => None,
+            None if key.function.is_of_process() => None,
             None => self.inherited.get(&shared).cloned(),
         };
         if function.is_none() {
@@ -389,6 +410,15 @@ impl<K: Copy + Eq + Hash> State<K> {
         if let Some(entry) = self.functions.get_mut(&key) {
             entry.name = function.map_or_else(|| Name::Failed(Instant::now()), Name::Read);
         }
+    }
+
+    /// Forgets the functions of a generation that begins: generations recur.
+    fn forget(&mut self, process: K, generation: u32) {
+        self.functions.retain(|key, entry| {
+            key.process != process
+                || key.function.generation != generation
+                || matches!(entry.name, Name::Waiting)
+        });
     }
 
     fn forget_surplus(&mut self) {
@@ -415,6 +445,7 @@ struct Reader<K> {
     open: HashMap<K, Opened>,
     uses: u64,
     java_files: JavaFiles,
+    beam_files: BeamFiles,
 }
 
 struct Opened {
@@ -428,6 +459,62 @@ struct OpenProcess {
     memory: ProcessMemory,
     cache: ProcessCache,
     java: Option<Box<JavaRuntime>>,
+    beam: Option<Box<BeamRuntime>>,
+}
+
+/// Whether a process has a runtime with generated code.
+enum Looked {
+    None,
+    NotYet,
+    Found(Box<GeneratedCode>),
+}
+
+impl OpenProcess {
+    fn is_attached(&self) -> bool {
+        self.java.is_some() || self.beam.is_some()
+    }
+
+    fn attach(&mut self, pid: u32, java: &mut JavaFiles, beam: &mut BeamFiles) -> Looked {
+        match java.attach(pid, &self.memory) {
+            Attached::Java(java) => {
+                let process = java.process;
+                self.java = Some(java);
+                return Looked::Found(Box::new(GeneratedCode::Java(process)));
+            }
+            Attached::NotYet => return Looked::NotYet,
+            Attached::None => {}
+        }
+        match beam.attach(pid, &self.memory) {
+            beam::Attached::None => Looked::None,
+            beam::Attached::NotYet => Looked::NotYet,
+            beam::Attached::Beam(beam) => {
+                let process = beam.process;
+                // It has what was read before.
+                self.beam.get_or_insert(beam);
+                Looked::Found(Box::new(GeneratedCode::Beam(process)))
+            }
+        }
+    }
+
+    /// Reads a function of generated code, and the generation of all functions of the process if it is new. None without a
+    /// runtime.
+    fn function(
+        &mut self,
+        sampled: &SampledFunction,
+    ) -> Option<(Result<InterpretedFunction, FunctionError>, Option<u32>)> {
+        if let Some(java) = &self.java {
+            return Some((java.function(&self.memory, sampled), None));
+        }
+        let beam = self.beam.as_mut()?;
+        Some(match beam.refresh(&self.memory, sampled) {
+            Ok(generation) => (beam.function(&self.memory, sampled), generation),
+            // The process may have exited: some of its names are known.
+            Err(error) => (
+                beam.function(&self.memory, sampled).map_err(|_| error),
+                None,
+            ),
+        })
+    }
 }
 
 impl<K: Copy + Eq + Hash> Reader<K> {
@@ -446,15 +533,20 @@ impl<K: Copy + Eq + Hash> Reader<K> {
                         self.shared.idle.notify_all();
                     }
                 }
-                Request::JavaRuntime { process, pid } => {
+                Request::Runtime { process, pid } => {
                     let found = self.attach(process, pid);
                     let mut state = self.shared.state.lock();
                     let looked_at = match found {
-                        Attached::None => LookedAt::Done,
-                        Attached::NotYet => LookedAt::NotYet(Instant::now()),
-                        Attached::Java(java) => {
-                            state.java_processes.push((process, java.process));
-                            LookedAt::Done
+                        Looked::None => LookedAt::Done,
+                        Looked::NotYet => LookedAt::Until(Instant::now() + RETRY_DELAY),
+                        Looked::Found(code) => {
+                            state.found.push((process, *code));
+                            match *code {
+                                GeneratedCode::Java(_) => LookedAt::Done,
+                                GeneratedCode::Beam(_) => {
+                                    LookedAt::Until(Instant::now() + LOOK_DELAY)
+                                }
+                            }
                         }
                     };
                     state.looked_at.insert(process, looked_at);
@@ -480,6 +572,7 @@ impl<K: Copy + Eq + Hash> Reader<K> {
                 memory,
                 cache: ProcessCache::default(),
                 java: None,
+                beam: None,
             });
             Opened { process, used: 0 }
         });
@@ -487,20 +580,16 @@ impl<K: Copy + Eq + Hash> Reader<K> {
         opened.process.as_mut()
     }
 
-    /// Looks for Java's runtime in a process.
-    fn attach(&mut self, process: K, pid: u32) -> Attached {
-        let mut files = std::mem::take(&mut self.java_files);
+    /// Looks for a runtime with generated code in a process.
+    fn attach(&mut self, process: K, pid: u32) -> Looked {
+        let mut java_files = std::mem::take(&mut self.java_files);
+        let mut beam_files = std::mem::take(&mut self.beam_files);
         let found = match self.process(process, pid) {
-            None => Attached::None,
-            Some(open) => {
-                let found = files.attach(pid, &open.memory);
-                if let Attached::Java(java) = &found {
-                    open.java = Some(java.clone());
-                }
-                found
-            }
+            None => Looked::None,
+            Some(open) => open.attach(pid, &mut java_files, &mut beam_files),
         };
-        self.java_files = files;
+        self.java_files = java_files;
+        self.beam_files = beam_files;
         found
     }
 
@@ -510,19 +599,21 @@ impl<K: Copy + Eq + Hash> Reader<K> {
         pid: u32,
         interpreter: Option<&DetectedInterpreter>,
     ) -> Option<InterpretedFunction> {
-        let is_attached = self.process(key.process, pid)?.java.is_some();
-        if interpreter.is_none() && !is_attached {
+        if interpreter.is_none() && !self.process(key.process, pid)?.is_attached() {
             self.attach(key.process, pid);
         }
-        let OpenProcess {
-            memory,
-            cache,
-            java,
-        } = self.process(key.process, pid)?;
-        let read = match interpreter {
-            Some(interpreter) => interpreter.function(memory, cache, &key.function),
-            None => java.as_ref()?.function(memory, &key.function),
+        let process = self.process(key.process, pid)?;
+        let (read, new_generation) = match interpreter {
+            Some(interpreter) => {
+                let memory = &process.memory;
+                let read = interpreter.function(memory, &mut process.cache, &key.function);
+                (read, None)
+            }
+            None => process.function(&key.function)?,
         };
+        if let Some(generation) = new_generation {
+            self.shared.state.lock().forget(key.process, generation);
+        }
         match read {
             Ok(function) => Some(function),
             Err(error) => {

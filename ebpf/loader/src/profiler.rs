@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
 use profcol_ebpf_common::counter::{self, COUNTERS};
+use profcol_ebpf_common::interpreter::beam::BeamProcess;
 use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 use profcol_ebpf_common::reason::{EndReason, REASONS};
 use profcol_ebpf_common::record::{ProcessKey, process_state};
@@ -136,6 +137,7 @@ struct Parts {
     counters: PerCpuArray<MapData, [u64; COUNTERS]>,
     processes: HashMap<MapData, ProcessKey, u32>,
     java_processes: HashMap<MapData, ProcessKey, JavaProcess>,
+    beam_processes: HashMap<MapData, ProcessKey, BeamProcess>,
     sample_counts: SampleCounts,
     tables: Tables,
     sampled_files: SampledFiles,
@@ -271,6 +273,7 @@ impl Loaded {
             counters: programs.counters,
             processes: programs.processes,
             java_processes: programs.java_processes,
+            beam_processes: programs.beam_processes,
             sample_counts: programs.sample_counts,
             tables,
             sampled_files,
@@ -339,6 +342,13 @@ impl Profiler {
     pub fn set_java_process(&mut self, process: &ProcessKey, java: &JavaProcess) {
         if let Err(error) = self.parts.java_processes.insert(process, java, 0) {
             tracing::warn!(pid = process.pid, %error, "Failed to publish a Java process.");
+        }
+    }
+
+    /// Publishes the data for walking the stacks of a process that runs BEAM.
+    pub fn set_beam_process(&mut self, process: &ProcessKey, beam: &BeamProcess) {
+        if let Err(error) = self.parts.beam_processes.insert(process, beam, 0) {
+            tracing::warn!(pid = process.pid, %error, "Failed to publish a process that runs BEAM.");
         }
     }
 

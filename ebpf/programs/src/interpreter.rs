@@ -44,6 +44,10 @@ pub mod stage {
     pub const LUAJIT: u32 = 13;
     /// The native frame of a trace, or of a helper of the virtual machine.
     pub const LUAJIT_FIND: u32 = 14;
+    /// A frame of BEAM's code, its callers, and what called the process.
+    pub const BEAM_ENTER: u32 = 15;
+    pub const BEAM: u32 = 16;
+    pub const BEAM_LEAVE: u32 = 17;
 }
 
 /// Per call; the next call continues.

@@ -14,6 +14,7 @@
 
 #[cfg_attr(feature = "blocks", path = "blocks.rs")]
 mod arena;
+mod beam;
 mod context;
 mod files;
 mod frame_cache;

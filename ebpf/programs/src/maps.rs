@@ -5,6 +5,7 @@ use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, Queue, RingBuf};
 use profcol_ebpf_common::context::ContextLayout;
 use profcol_ebpf_common::counter::COUNTERS;
 use profcol_ebpf_common::file::{FileEntry, FileId};
+use profcol_ebpf_common::interpreter::beam::BeamProcess;
 use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 use profcol_ebpf_common::interpreter::{Interpreter, RuntimeProcess};
 use profcol_ebpf_common::published::{Area, ImageAreas, ProcessImage};
@@ -62,6 +63,10 @@ pub static RUNTIME_PROCESSES: LruHashMap<ProcessKey, RuntimeProcess> =
 /// Processes that run HotSpot.
 #[map(name = "java_processes")]
 pub static JAVA_PROCESSES: LruHashMap<ProcessKey, JavaProcess> = LruHashMap::with_max_entries(1, 0);
+
+/// Processes that run BEAM.
+#[map(name = "beam_processes")]
+pub static BEAM_PROCESSES: LruHashMap<ProcessKey, BeamProcess> = LruHashMap::with_max_entries(1, 0);
 
 /// Where threads have contexts, by the file number of the executable.
 #[map(name = "executable_contexts")]

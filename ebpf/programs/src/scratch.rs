@@ -6,7 +6,7 @@ use profcol_ebpf_common::context::{
 use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::interpreter::hotspot::{self, AddressRange};
 use profcol_ebpf_common::interpreter::{
-    BLOCK_WORDS, NativeFrame, RuntimeProcess, luajit, perl, php, python, ruby,
+    BLOCK_WORDS, NativeFrame, RuntimeProcess, beam, luajit, perl, php, python, ruby,
 };
 use profcol_ebpf_common::mappings::Mapping;
 use profcol_ebpf_common::record::{
@@ -117,6 +117,10 @@ pub struct Scratch {
     /// The registers of the innermost frame in which HotSpot keeps its state.
     pub java_registers: [u64; 3],
     pub java_place: hotspot::Place,
+    /// The process's code of BEAM, after a look-up; empty if it has none.
+    pub beam_code: AddressRange,
+    pub beam_looked_up: u32,
+    pub beam: beam::Walk,
     /// The start of the stack.
     pub first: Walk,
     pub first_stack: StackHash,

@@ -13,6 +13,7 @@ use profcol_ebpf_common::walk::{self, CodeMapping, UserMemory};
 
 use crate::Target;
 use crate::arena::Arena;
+use crate::beam;
 use crate::files::{self, MappedFile};
 use crate::frame_cache::{self, Key};
 use crate::hotspot;
@@ -73,6 +74,21 @@ pub extern "C" fn walk_frames(handle: ScratchHandle, most: u32) -> u32 {
                 } else if next == hotspot::STUB {
                     next = barrier_var(u64::from(hotspot::leave_stub(scratch.handle()))) as u32;
                 }
+                if next != CONTINUE {
+                    return next;
+                }
+            } else if scratch.interpreter_stage == interpreter::stage::BEAM_ENTER
+                || scratch.interpreter_stage == interpreter::stage::BEAM
+                || scratch.interpreter_stage == interpreter::stage::BEAM_LEAVE
+            {
+                let next = if scratch.interpreter_stage == interpreter::stage::BEAM_ENTER {
+                    beam::enter(scratch.handle())
+                } else if scratch.interpreter_stage == interpreter::stage::BEAM {
+                    beam::add_caller(scratch.handle())
+                } else {
+                    beam::leave(scratch.handle())
+                };
+                let next = barrier_var(u64::from(next)) as u32;
                 if next != CONTINUE {
                     return next;
                 }
@@ -157,6 +173,9 @@ pub extern "C" fn advance(handle: ScratchHandle, found: u32) -> u32 {
         return found;
     }
     if scratch.frame.file() == file_number::ANONYMOUS && hotspot::is_java_code(scratch) {
+        return CONTINUE;
+    }
+    if scratch.frame.file() == file_number::ANONYMOUS && beam::is_beam_code(scratch) {
         return CONTINUE;
     }
     scratch.java_registers = [0; 3];

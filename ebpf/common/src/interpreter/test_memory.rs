@@ -1,6 +1,7 @@
 //! Handmade process memory.
 
 use super::{BLOCK_WORDS, BlockMemory};
+use crate::walk::UserMemory;
 use std::collections::BTreeMap;
 
 /// Words at addresses.
@@ -34,5 +35,15 @@ impl BlockMemory for Memory {
 
     fn word(&mut self, address: u64) -> Option<u64> {
         self.words.get(&address).copied()
+    }
+}
+
+impl UserMemory for Memory {
+    fn user_word(&mut self, address: u64) -> Option<u64> {
+        self.word(address)
+    }
+
+    fn address_bits(&self) -> u64 {
+        u64::MAX
     }
 }

@@ -2,22 +2,19 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 use profcol_ebpf_unwind::ElfCode;
 
 use super::{Code, HotSpot, Layout};
+use crate::mapping::{FileKey, Mapping, find_code};
 use crate::memory::{Memory, ProcessMemory};
 use crate::{FunctionError, InterpretedFunction, SampledFunction, names};
 
 /// The file name of the runtime.
 const LIBRARY: &str = "/libjvm.so";
 
-/// Maximum size of `/proc/PID/maps`, which a process can make arbitrarily long.
-const MAX_MAPS_BYTES: u64 = 64 << 20;
 /// Maximum number of tracked files; a host has a few.
 const MAX_FILES: usize = 64;
 
@@ -45,22 +42,11 @@ pub struct JavaFiles {
     known: HashMap<FileKey, Known>,
 }
 
-/// Device and inode as in `/proc/PID/maps`.
-type FileKey = (String, String);
-
 #[derive(Clone, Debug)]
 enum Known {
     NotSupported,
     Detected(HotSpot),
     Read(HotSpot, Arc<Layout>),
-}
-
-/// A mapping of the runtime's code.
-struct Mapping {
-    file: FileKey,
-    start: u64,
-    offset: u64,
-    paths: [PathBuf; 2],
 }
 
 impl JavaFiles {
@@ -155,37 +141,9 @@ fn detect(mapping: &Mapping) -> Result<Option<Known>, FunctionError> {
 
 /// The first mapping of the runtime's code.
 fn mapping(pid: u32) -> Option<Mapping> {
-    let maps = File::open(format!("/proc/{pid}/maps")).ok()?;
-    let mut lines = BufReader::new(maps.take(MAX_MAPS_BYTES));
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        if lines.read_until(b'\n', &mut line).ok()? == 0 {
-            return None;
-        }
-        let text = String::from_utf8_lossy(&line);
-        let text = text.trim_end().trim_end_matches(" (deleted)");
-        if !text.ends_with(LIBRARY) {
-            continue;
-        }
-        let mut words = text.splitn(6, ' ');
-        let range = words.next()?;
-        let (mode, offset, device, inode) =
-            (words.next()?, words.next()?, words.next()?, words.next()?);
-        if !mode.contains('x') {
-            continue;
-        }
-        let path = words.next()?.trim_start();
-        return Some(Mapping {
-            file: (device.to_owned(), inode.to_owned()),
-            start: u64::from_str_radix(range.split('-').next()?, 16).ok()?,
-            offset: u64::from_str_radix(offset, 16).ok()?,
-            paths: [
-                format!("/proc/{pid}/map_files/{range}").into(),
-                format!("/proc/{pid}/root{path}").into(),
-            ],
-        });
-    }
+    find_code(pid, |name, mapping| {
+        name.ends_with(LIBRARY).then_some(mapping)
+    })
 }
 
 impl JavaRuntime {

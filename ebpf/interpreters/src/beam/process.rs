@@ -1,0 +1,267 @@
+//! Finds BEAM in processes.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::ops::Range;
+
+use profcol_ebpf_common::interpreter::beam::BeamProcess;
+use profcol_ebpf_common::interpreter::hotspot::AddressRange;
+use profcol_ebpf_common::interpreter::thread_variable::{ThreadVariable, place};
+use profcol_ebpf_unwind::ElfCode;
+
+use super::{Beam, Modules};
+use crate::mapping::{FileKey, Mapping, find_code};
+use crate::memory::{Memory, ProcessMemory};
+use crate::{FunctionError, InterpretedFunction, SampledFunction, Unsupported, names};
+
+const EXECUTABLE: &str = "/beam.smp";
+/// The JIT compiler maps its code twice, one of them writable.
+const GENERATED_CODE: &str = "/memfd:";
+
+/// Maximum number of mappings of generated code; each has some MiB.
+const MAX_GENERATED: usize = 1024;
+/// Maximum number of tracked files; a host has a few.
+const MAX_FILES: usize = 64;
+/// The start of generated code, with what all modules share.
+const SHARED_CODE_BYTES: usize = 64 << 10;
+
+/// The result of looking for BEAM in a process.
+#[derive(Debug)]
+pub enum Attached {
+    /// No BEAM, or an unsupported one.
+    None,
+    /// The runtime is starting.
+    NotYet,
+    Beam(Box<BeamRuntime>),
+}
+
+/// The runtime of a process.
+#[derive(Debug)]
+pub struct BeamRuntime {
+    pub process: BeamProcess,
+    modules: Modules,
+}
+
+/// The tracked runtime files.
+#[derive(Debug, Default)]
+pub struct BeamFiles {
+    /// None if it is not supported.
+    known: HashMap<FileKey, Option<Beam>>,
+}
+
+struct Mappings {
+    runtime: Mapping,
+    /// At least one.
+    generated: Vec<AddressRange>,
+}
+
+impl BeamFiles {
+    /// Looks for the runtime in a process.
+    pub fn attach(&mut self, pid: u32, memory: &ProcessMemory) -> Attached {
+        let Some(mappings) = mappings(pid) else {
+            return Attached::None;
+        };
+        match self.attach_mappings(&mappings, memory) {
+            Ok(found) => found,
+            Err(error @ (FunctionError::Memory(_) | FunctionError::Invalid(_))) => {
+                tracing::debug!(pid, %error, "failed to read the state of BEAM");
+                Attached::NotYet
+            }
+            Err(error) => {
+                let path = mappings.runtime.paths[1].display();
+                tracing::warn!(%path, reason = %error, "Interpreter not supported; showing its native frames.");
+                self.keep(&mappings.runtime.file, None);
+                Attached::None
+            }
+        }
+    }
+
+    fn attach_mappings(
+        &mut self,
+        mappings: &Mappings,
+        memory: &ProcessMemory,
+    ) -> Result<Attached, FunctionError> {
+        let runtime = &mappings.runtime;
+        let beam = match self.known.get(&runtime.file) {
+            Some(Some(known)) => known.clone(),
+            Some(None) => return Ok(Attached::None),
+            None => {
+                // The process may have exited.
+                let Some(file) = runtime.paths.iter().find_map(|path| File::open(path).ok()) else {
+                    return Ok(Attached::None);
+                };
+                let found = match ElfCode::read(&file) {
+                    Ok(code) => Beam::detect(&code, &file)?,
+                    Err(_) => None,
+                };
+                let found = found.ok_or_else(|| Unsupported {
+                    runtime: "Erlang/OTP",
+                    version: "of an unknown version".into(),
+                    why: "it does not export its state",
+                })?;
+                let path = runtime.paths[1].display();
+                tracing::info!(%path, runtime = "beam", version = %found.release, "Found an interpreter.");
+                self.keep(&runtime.file, Some(found.clone()));
+                found
+            }
+        };
+        let found = beam.read(mappings, memory)?;
+        Ok(found.map_or(Attached::NotYet, |found| Attached::Beam(Box::new(found))))
+    }
+
+    fn keep(&mut self, file: &FileKey, known: Option<Beam>) {
+        if self.known.len() >= MAX_FILES && !self.known.contains_key(file) {
+            self.known.clear();
+        }
+        self.known.insert(file.clone(), known);
+    }
+}
+
+impl Mappings {
+    /// A range that contains all generated code.
+    fn all_generated(&self) -> AddressRange {
+        let starts = self.generated.iter().map(|range| range.start);
+        let ends = self.generated.iter().map(|range| range.end);
+        AddressRange {
+            start: starts.min().unwrap_or_default(),
+            end: ends.max().unwrap_or_default(),
+        }
+    }
+}
+
+impl Beam {
+    /// Reads the state of a process; None while it is starting.
+    fn read(
+        &self,
+        mappings: &Mappings,
+        memory: &impl Memory,
+    ) -> Result<Option<BeamRuntime>, FunctionError> {
+        let bias = self.bias(mappings.runtime.start, mappings.runtime.offset);
+        let first_return = memory.word(self.first_return.wrapping_add(bias))?;
+        let mut generated = mappings.generated.iter();
+        let Some(mapping) = generated.find(|range| range.holds(first_return)) else {
+            return Ok(None);
+        };
+        let table = self.modules.wrapping_add(bias);
+        let mut modules = Modules::new(self.layout, table, self.atoms.wrapping_add(bias));
+        modules.refresh(memory, None)?;
+        let shared = modules.gap(first_return, *mapping);
+        let size = usize::try_from(shared.end.saturating_sub(shared.start)).unwrap_or(usize::MAX);
+        let code = memory.bytes(shared.start, size.min(SHARED_CODE_BYTES))?;
+        let main = ProcessMain::find(&code).ok_or(FunctionError::Invalid(
+            "the main function of BEAM has an unknown form",
+        ))?;
+        let at = |offset: usize| shared.start.wrapping_add(offset as u64);
+        Ok(Some(BeamRuntime {
+            process: BeamProcess {
+                code: mappings.all_generated(),
+                shared,
+                main: AddressRange {
+                    start: at(main.range.start),
+                    end: at(main.range.end),
+                },
+                main_return: self.main_return.wrapping_add(bias),
+                first_return,
+                modules: table,
+                scheduler_key: self.scheduler_key.wrapping_add(bias),
+                scheduler: ThreadVariable {
+                    place: place::KEY,
+                    offset: 0,
+                    table_shift: 0,
+                },
+                main_frame_bytes: main.frame_bytes,
+                registers_bias: main.registers_bias,
+                scheduler_process: self.layout.scheduler_process,
+            },
+            modules,
+        }))
+    }
+}
+
+/// The code that starts and ends functions of processes.
+struct ProcessMain {
+    range: Range<usize>,
+    frame_bytes: u32,
+    registers_bias: u32,
+}
+
+impl ProcessMain {
+    /// sub rsp, imm32
+    const ALLOCATE: &[u8] = &[0x48, 0x81, 0xec];
+    /// and rsp, -64; mov [rdi], rsp
+    const ALIGN: &[u8] = &[0x48, 0x83, 0xe4, 0xc0, 0x48, 0x89, 0x27];
+    /// lea rbx, [rsp + disp8], and with disp32
+    const REGISTERS: &[u8] = &[0x48, 0x8d, 0x5c, 0x24];
+    const REGISTERS_FAR: &[u8] = &[0x48, 0x8d, 0x9c, 0x24];
+    /// Size of its code, rounded up: the rest of it runs on the stack of a process.
+    const BYTES: usize = 0x200;
+
+    /// Its entry allocates the registers of the scheduler.
+    fn find(code: &[u8]) -> Option<Self> {
+        let aligned = memchr::memmem::find(code, Self::ALIGN)?;
+        let start = aligned.checked_sub(Self::ALLOCATE.len() + 4)?;
+        let size = code.get(start..)?.strip_prefix(Self::ALLOCATE)?;
+        let rest = code.get(aligned + Self::ALIGN.len()..)?;
+        let registers_bias = match rest.strip_prefix(Self::REGISTERS_FAR) {
+            Some(rest) => u32::from_le_bytes(*rest.first_chunk()?),
+            None => u32::from(*rest.strip_prefix(Self::REGISTERS)?.first()?),
+        };
+        Some(Self {
+            range: start..start + Self::BYTES,
+            frame_bytes: u32::from_le_bytes(*size.first_chunk()?),
+            registers_bias,
+        })
+    }
+}
+
+/// None if the process does not run BEAM, or has no generated code yet.
+fn mappings(pid: u32) -> Option<Mappings> {
+    let mut runtime = None;
+    let mut generated = Vec::new();
+    find_code(pid, |name, mapping| {
+        if name.ends_with(EXECUTABLE) {
+            runtime.get_or_insert(mapping);
+        } else if (name.is_empty() || name.starts_with(GENERATED_CODE))
+            && generated.len() < MAX_GENERATED
+        {
+            generated.push(AddressRange {
+                start: mapping.start,
+                end: mapping.end,
+            });
+        }
+        None::<()>
+    });
+    if generated.is_empty() {
+        return None;
+    }
+    Some(Mappings {
+        runtime: runtime?,
+        generated,
+    })
+}
+
+impl BeamRuntime {
+    /// Looks at the modules, if the function was sampled with others. Returns their generation if it is new.
+    pub fn refresh(
+        &mut self,
+        memory: &impl Memory,
+        sampled: &SampledFunction,
+    ) -> Result<Option<u32>, FunctionError> {
+        self.modules.refresh(memory, Some(sampled.generation))
+    }
+
+    /// Reads the function at a sampled address.
+    pub fn function(
+        &mut self,
+        memory: &impl Memory,
+        sampled: &SampledFunction,
+    ) -> Result<InterpretedFunction, FunctionError> {
+        let SampledFunction {
+            address,
+            generation,
+            ..
+        } = *sampled;
+        let function = self.modules.function(memory, address, generation)?;
+        Ok(InterpretedFunction(names::Function::Beam(function)))
+    }
+}

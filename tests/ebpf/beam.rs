@@ -1,0 +1,358 @@
+//! Erlang functions appear in exact call chains.
+
+#![expect(clippy::print_stdout, reason = "the figures are of interest")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use profcol_test_harness::backend::wait_until;
+use profcol_test_harness::profile::{Profile, Sample};
+use profcol_test_harness::support::{root, skip};
+use profcol_test_harness::toolchain::Workshop;
+
+use crate::calls::{Calls, ShortLived, chain_of, check_isolated, count, name, names_of};
+use crate::host::{Profiler, Running, can_profile};
+
+/// Enough to sample each chain often.
+const MIN_SAMPLES: usize = 1000;
+const TIMEOUT: Duration = Duration::from_secs(90);
+
+const KIND: &str = "beam";
+const PROGRAM: &str = "calls.erl";
+const NO_NAME: &str = "[beam: no name]";
+/// Such as that of the scheduler.
+const SHARED_CODE: &str = "[beam: shared code]";
+
+/// The chains of `calls.erl`, innermost first, without modules and arities.
+const CHAINS: &[&[&str]] = &[
+    &["burn", "inner", "middle", "by_call"],
+    &["burn", "-by_fun/0-fun-0-", "enter", "by_fun"],
+    &["burn", "-by_map/0-fun-0-", "by_map"],
+    &["burn", "-by_fold/0-fun-0-", "by_fold"],
+    &["burn", "-by_sort/0-fun-0-", "by_sort"],
+    &["burn", "-by_comprehension/0-lc$^0/1-0-", "by_comprehension"],
+    &["burn", "inner", "by_apply"],
+    &["burn", "inner", "by_name"],
+    &["burn", "by_catch"],
+    &["burn", "by_exception"],
+    &["burn", "by_after"],
+    &["burn", "-by_map_fold/0-fun-0-", "by_map_fold"],
+    &["burn", "by_variables"],
+    &["burn", "by_float"],
+    &["burn", "by_größe"],
+    &["garbage", "by_garbage"],
+    &["builtin", "by_builtin"],
+];
+/// Runs in processes of its own.
+const PROCESS: &str = "by_process";
+
+fn calls() -> Calls {
+    Calls {
+        kind: KIND,
+        program: PROGRAM,
+        // And recursion, and processes.
+        ways: CHAINS.len() + 2,
+        chain: Box::new(|way| match way {
+            PROCESS => ["burn", PROCESS].map(str::to_owned).to_vec(),
+            _ => chain_of(way, CHAINS, &["main"]),
+        }),
+        is_of_program: |frame| frame.source.0.ends_with(PROGRAM),
+        name: |name| {
+            let function = name.strip_prefix("calls:").unwrap_or(name);
+            function.rsplit_once('/').map_or(function, |(name, _)| name)
+        },
+    }
+}
+
+/// An installation of Erlang.
+struct Erlang {
+    /// Its root in the file system, for one that is not installed on this machine.
+    root: PathBuf,
+    release: String,
+}
+
+impl Erlang {
+    /// This machine's, and those below `target/tools/otp-*`.
+    fn all() -> Vec<Self> {
+        let folders = fs::read_dir(root().join("target/tools"));
+        let folders = folders.into_iter().flatten().flatten();
+        let unpacked = folders.map(|folder| folder.path()).filter(|path| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with("otp-"))
+        });
+        let mut found: Vec<Self> = [PathBuf::from("/")]
+            .into_iter()
+            .chain(unpacked)
+            .filter_map(|root| {
+                let release = root.join("usr/lib/erlang/releases/RELEASES");
+                let start = root.join("usr/lib/erlang/releases/start_erl.data");
+                release.exists().then_some(())?;
+                let text = fs::read_to_string(start).ok()?;
+                let release = text.split_whitespace().nth(1)?.to_owned();
+                Some(Self { root, release })
+            })
+            .collect();
+        found.sort_by(|one, other| one.release.cmp(&other.release));
+        found
+    }
+
+    /// Starts the emulator, and not a script that does: the process is the one to profile.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let folders = fs::read_dir(self.root.join("usr/lib/erlang")).unwrap();
+        let runtime = folders
+            .flatten()
+            .map(|folder| folder.file_name())
+            .find(|name| name.to_string_lossy().starts_with("erts-"))
+            .expect("no runtime");
+        let folder = Path::new("/usr/lib/erlang").join(runtime).join("bin");
+        let mut command = Command::new("/usr/sbin/chroot");
+        command
+            .arg(&self.root)
+            .arg(folder.join("erlexec"))
+            .args(arguments)
+            .env("ROOTDIR", "/usr/lib/erlang")
+            .env("BINDIR", &folder)
+            .env("EMU", "beam")
+            .env("PROGNAME", "erl")
+            .env("LANG", "C.UTF-8")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// A folder that this installation can read and write.
+    fn folder(&self, workshop: &Workshop) -> PathBuf {
+        if self.root == Path::new("/") {
+            return workshop.path("beam");
+        }
+        self.root.join("tmp")
+    }
+
+    /// The same as this installation sees it.
+    fn seen(&self, path: &Path) -> String {
+        let inside = path.strip_prefix(&self.root).unwrap_or(path);
+        Path::new("/").join(inside).display().to_string()
+    }
+}
+
+/// This machine's Erlang.
+fn any_erlang() -> Option<Erlang> {
+    let found = Erlang::all()
+        .into_iter()
+        .find(|it| it.root == Path::new("/"));
+    if found.is_none() {
+        skip("no Erlang: install erlang-base");
+    }
+    found
+}
+
+fn names(sample: &Sample) -> Vec<&str> {
+    names_of(KIND, sample)
+}
+
+/// Newer releases run the code of older ones.
+fn compile(source: &Path, folder: &Path) {
+    let compiled = Command::new("erlc")
+        .arg("-o")
+        .arg(folder)
+        .arg(source)
+        .status();
+    assert!(compiled.is_ok_and(|status| status.success()), "erlc failed");
+}
+
+fn check(erlang: &Erlang, options: &[&str]) {
+    let calls = calls();
+    let workshop = Workshop::open();
+    let folder = erlang.folder(&workshop);
+    fs::create_dir_all(&folder).unwrap();
+    compile(&calls.path(), &folder);
+    let is_up = folder.join("up");
+    let _ = fs::remove_file(&is_up);
+    let (path, up) = (erlang.seen(&folder), erlang.seen(&is_up));
+    let program = [
+        "-noinput", "-pa", &path, "-run", "calls", "main", "100", &up,
+    ];
+    let running = erlang
+        .command(&[options, &program].concat())
+        .spawn()
+        .unwrap();
+    let running = Running::of(running);
+    let pid = running.pid();
+    wait_until(&format!("Erlang {} to start", erlang.release), || {
+        is_up.exists()
+    });
+    let is_of_program = |sample: &Sample| {
+        sample.pid == pid && names(sample).iter().any(|name| name.starts_with("calls:"))
+    };
+    let profile = Profiler::start(199).until(TIMEOUT, |profile| {
+        count(profile, is_of_program) >= MIN_SAMPLES
+    });
+    drop(running);
+    // Other processes than those of the program also run, and schedulers wait for work.
+    let of_beam = profile
+        .samples
+        .into_iter()
+        .filter(|sample| sample.pid == pid)
+        .filter(|sample| names(sample).iter().any(|name| *name != SHARED_CODE))
+        .filter(|sample| !sample.is_before_table());
+    let profile = Profile::of(of_beam.collect());
+    let all = count(&profile, |_| true);
+    let whole = count(&profile, |sample| sample.end_reason.is_none());
+    println!("OTP {}: {whole} of {all} stacks are whole", erlang.release);
+    assert!(whole * 100 >= all * 99, "{whole} of {all}");
+    calls.check(
+        &profile,
+        pid,
+        &format!("OTP {} {}", erlang.release, options.join(" ")),
+    );
+}
+
+#[test]
+fn every_version_shows_exact_chains() {
+    if !can_profile() {
+        return;
+    }
+    let found = Erlang::all();
+    if found.is_empty() {
+        skip("no Erlang: install erlang-base");
+        return;
+    }
+    for erlang in found {
+        check(&erlang, &[]);
+    }
+}
+
+/// The names that the runtime itself gives to its code do not matter, and neither do its frame pointers.
+#[test]
+fn code_with_frame_pointers_shows_exact_chains() {
+    if !can_profile() {
+        return;
+    }
+    let Some(erlang) = any_erlang() else {
+        return;
+    };
+    check(&erlang, &["+JPperf", "true"]);
+}
+
+/// Each process burns for some tenths of a second, after the start of the emulator.
+#[test]
+fn short_lived_emulators_have_names() {
+    if !can_profile() {
+        return;
+    }
+    let Some(_) = any_erlang() else {
+        return;
+    };
+    let burn = "
+        F = fun Burn(0) -> ok; Burn(N) -> _ = lists:sum(lists:seq(1, 100)), Burn(N - 1) end,
+        F(100000), halt().";
+    ShortLived {
+        kind: KIND,
+        command: "\"$0\" -noinput -eval \"$1\"",
+        program: Path::new("erl"),
+        script: burn,
+        function: "lists:sum/1",
+        no_name: NO_NAME,
+        max_samples: 600,
+    }
+    .check();
+}
+
+/// Loads a module again and again, whose functions have other names and lines each time.
+const CHURN: &str = r##"
+-module(churn).
+-export([main/1]).
+
+main([Seconds]) ->
+    loop(0, erlang:monotonic_time(millisecond) + list_to_integer(Seconds) * 1000).
+
+loop(Number, Until) ->
+    Name = list_to_atom("made_" ++ integer_to_list(Number rem 50)),
+    Line = Number rem 50 + 1,
+    Forms = [{attribute, Line, file, {"made.erl", Line}},
+             {attribute, Line, module, made},
+             {attribute, Line, export, [{Name, 1}]},
+             {function, Line, Name, 1,
+              [{clause, Line, [{integer, Line, 0}], [], [{atom, Line, done}]},
+               {clause, Line, [{var, Line, 'N'}], [],
+                [{match, Line, {var, Line, '_'},
+                  {call, Line, {remote, Line, {atom, Line, erlang}, {atom, Line, phash2}}, [{var, Line, 'N'}]}},
+                 {call, Line, {atom, Line, Name}, [{op, Line, '-', {var, Line, 'N'}, {integer, Line, 1}}]}]}]}],
+    {ok, made, Code} = compile:forms(Forms, []),
+    {module, made} = code:load_binary(made, "made.erl", Code),
+    made:Name(200000),
+    true = code:purge(made) orelse true,
+    case erlang:monotonic_time(millisecond) < Until of
+        true -> loop(Number + 1, Until);
+        false -> halt()
+    end.
+"##;
+
+#[test]
+fn code_that_replaces_other_code_does_not_mix_up_names() {
+    if !can_profile() {
+        return;
+    }
+    let Some(erlang) = any_erlang() else {
+        return;
+    };
+    let workshop = Workshop::open();
+    let folder = workshop.path("churn");
+    fs::create_dir_all(&folder).unwrap();
+    let source = folder.join("churn.erl");
+    fs::write(&source, CHURN).unwrap();
+    compile(&source, &folder);
+    let profiler = Profiler::start(199);
+    let path = folder.display().to_string();
+    let program = ["-noinput", "-pa", &path, "-run", "churn", "main", "100"];
+    let running = Running::of(erlang.command(&program).spawn().unwrap());
+    let pid = running.pid();
+    let is_made = |sample: &Sample| {
+        sample.pid == pid && names(sample).iter().any(|name| name.starts_with("made:"))
+    };
+    let profile = profiler.until(TIMEOUT, |profile| count(profile, is_made) >= 1000);
+    drop(running);
+    let (mut right, mut wrong, mut nameless, mut numbers) = (0, 0, 0, BTreeSet::new());
+    for sample in profile.samples.iter().filter(|sample| sample.pid == pid) {
+        for frame in sample.frames.iter().filter(|frame| frame.kind == KIND) {
+            let number = name(frame).strip_prefix("made:made_");
+            let number = number.and_then(|rest| rest.strip_suffix("/1")?.parse::<i64>().ok());
+            if let Some(number) = number {
+                let is_right = frame.source.1 == number + 1;
+                *(if is_right { &mut right } else { &mut wrong }) += sample.count;
+                numbers.insert(number);
+            }
+            nameless += usize::from(name(frame) == NO_NAME) * sample.count;
+        }
+    }
+    let found = numbers.len();
+    println!(
+        "{right} of {found} functions have the line of their name, {wrong} have not, {nameless} were gone"
+    );
+    assert!(right > 300 && found > 20 && wrong == 0, "{wrong}");
+}
+
+#[test]
+fn names_functions_in_another_root_and_pid_namespace() {
+    if !can_profile() {
+        return;
+    }
+    let Some(_) = any_erlang() else {
+        return;
+    };
+    let workshop = Workshop::open();
+    let folder = workshop.path("isolated");
+    fs::create_dir_all(&folder).unwrap();
+    compile(&calls().path(), &folder);
+    let command = format!(
+        "erl -noinput -pa {folder} -run calls main 60 {folder}/up",
+        folder = folder.display()
+    );
+    check_isolated(KIND, &command, NO_NAME, |sample| {
+        let names = names(sample);
+        names.contains(&"calls:burn/1")
+            && names.last().is_some_and(|name| name.starts_with("init:"))
+    });
+}
