@@ -162,6 +162,31 @@ fn memory_descriptors_and_latency_stay_flat() {
     stays_flat(&readings);
 }
 
+/// A value that must stay flat, and by how much it varies.
+struct Kind {
+    name: &'static str,
+    value: fn(&Reading) -> u64,
+    noise: u64,
+}
+
+const KINDS: [Kind; 3] = [
+    Kind {
+        name: "resident KiB",
+        value: |it| it.resident_kib,
+        noise: 8 << 10,
+    },
+    Kind {
+        name: "descriptors",
+        value: |it| it.descriptors as u64,
+        noise: 8,
+    },
+    Kind {
+        name: "threads",
+        value: |it| it.threads,
+        noise: 4,
+    },
+];
+
 /// Compares the last quarter with the second one: the first fills caches.
 fn stays_flat(readings: &[Reading]) {
     let quarter = readings.len() / 4;
@@ -170,12 +195,7 @@ fn stays_flat(readings: &[Reading]) {
         values.sort_unstable();
         values[values.len() / 2]
     };
-    let kinds: [(&str, fn(&Reading) -> u64, u64); 3] = [
-        ("resident KiB", |it| it.resident_kib, 8 << 10),
-        ("descriptors", |it| it.descriptors as u64, 8),
-        ("threads", |it| it.threads, 4),
-    ];
-    for (name, value, noise) in kinds {
+    for Kind { name, value, noise } in KINDS {
         let early = median(quarter..2 * quarter, value);
         let late = median(3 * quarter..readings.len(), value);
         println!("{name}: {early} in the second quarter, {late} in the last");

@@ -38,11 +38,35 @@ impl ProcessMemory {
     pub fn open(pid: u32) -> io::Result<Self> {
         File::open(format!("/proc/{pid}/mem")).map(Self)
     }
+
+    /// Whether the process image is gone: its memory ends at once then, while address 0 of a living one is an error.
+    pub fn is_gone(&self) -> bool {
+        matches!(self.0.read_at(&mut [0], 0), Ok(0))
+    }
 }
 
 impl Memory for ProcessMemory {
     fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), MemoryError> {
         let read = self.0.read_exact_at(buffer, address);
         read.map_err(|error| MemoryError { address, error })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic fails the test")]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn the_memory_of_an_exited_process_is_gone() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let memory = ProcessMemory::open(child.id()).unwrap();
+        assert!(!memory.is_gone());
+        // It ends with its input.
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(memory.is_gone());
     }
 }

@@ -27,6 +27,8 @@ use crate::{
 const MAX_WAITING: usize = 4096;
 /// Maximum number of processes with open memory files.
 const MAX_OPEN: usize = 256;
+/// With each such number of processes, those that have exited are closed.
+const CLOSE_EVERY: u64 = 16;
 /// Maximum number of cached functions: enough for a hundred processes of a large framework.
 const MAX_FUNCTIONS: usize = 1 << 18;
 /// Maximum number of tracked processes with generated code.
@@ -276,6 +278,7 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
         let reader = Reader {
             shared: Arc::clone(&shared),
             open: HashMap::new(),
+            opened: 0,
             uses: 0,
             java_files: JavaFiles::default(),
             beam_files: BeamFiles::default(),
@@ -443,6 +446,8 @@ impl<K: Copy + Eq + Hash> State<K> {
 struct Reader<K> {
     shared: Arc<Shared<K>>,
     open: HashMap<K, Opened>,
+    /// How many were opened so far.
+    opened: u64,
     uses: u64,
     java_files: JavaFiles,
     beam_files: BeamFiles,
@@ -556,6 +561,12 @@ impl<K: Copy + Eq + Hash> Reader<K> {
     }
 
     fn process(&mut self, process: K, pid: u32) -> Option<&mut OpenProcess> {
+        if !self.open.contains_key(&process) {
+            self.opened += 1;
+            if self.opened.is_multiple_of(CLOSE_EVERY) {
+                self.close_exited();
+            }
+        }
         if self.open.len() >= MAX_OPEN && !self.open.contains_key(&process) {
             let oldest = self.open.iter().min_by_key(|(_, opened)| opened.used);
             if let Some(oldest) = oldest.map(|(process, _)| *process) {
@@ -578,6 +589,17 @@ impl<K: Copy + Eq + Hash> Reader<K> {
         });
         opened.used = self.uses;
         opened.process.as_mut()
+    }
+
+    /// Frees what the caches of exited processes hold. Their entries stay, so that a name that is asked for late is not read from
+    /// another process with the same PID.
+    fn close_exited(&mut self) {
+        for opened in self.open.values_mut() {
+            let exited = |process: &OpenProcess| process.memory.is_gone();
+            if opened.process.as_ref().is_some_and(exited) {
+                opened.process = None;
+            }
+        }
     }
 
     /// Looks for a runtime with generated code in a process.
