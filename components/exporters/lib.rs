@@ -20,8 +20,6 @@ mod top;
 
 use profcol_component::{Entry, Exporter, entry};
 
-pub use self::live_view::PageAddress;
-
 pub const ALL: &[Entry<dyn Exporter>] = &[
     entry::<debug::Debug>(),
     entry::<file::File>(),

@@ -30,10 +30,10 @@ mod interpreter;
 #[path = "../../ebpf/programs/src/kernel.rs"]
 mod kernel;
 mod kernel_image;
-mod maps;
-mod naive;
 #[path = "../../ebpf/programs/src/luajit.rs"]
 mod luajit;
+mod maps;
+mod naive;
 #[path = "../../ebpf/programs/src/perl.rs"]
 mod perl;
 #[path = "../../ebpf/programs/src/php.rs"]

@@ -551,6 +551,10 @@ fn any_interpreter(bytes: &mut Bytes) -> &'static Interpreter {
         catch_start: 0,
         catch_end: offset() << 8,
     };
+    let luajit = luajit::Layout {
+        current: offset(),
+        body: offset() << 8,
+    };
     Box::leak(Box::new(Interpreter {
         state: bytes.word(),
         runtime: [
@@ -571,10 +575,7 @@ fn any_interpreter(bytes: &mut Bytes) -> &'static Interpreter {
             text_end: u32::from(bytes.byte()) << 24,
         },
         perl,
-        luajit: luajit::Layout {
-            current: offset(),
-            body: offset() << 8,
-        },
+        luajit,
     }))
 }
 
@@ -641,14 +642,25 @@ fn any_beam(bytes: &mut Bytes) -> &'static beam::BeamProcess {
         0 => STACK + bytes.word() % (STACK_PAGES * PAGE),
         _ => FIRST_MAPPING + bytes.word() % (64 * PAGE),
     };
-    let [shared, main, main_return, first_return, modules, scheduler_key] =
-        [(); 6].map(|()| address());
+    let [
+        shared,
+        main,
+        main_return,
+        first_return,
+        modules,
+        scheduler_key,
+    ] = [(); 6].map(|()| address());
     let [shared, main] = [shared, main].map(|start| hotspot::AddressRange {
         start,
         end: start + PAGE,
     });
-    let [place, offset, frame_bytes, registers_bias, scheduler_process] =
-        [(); 5].map(|()| u32::from(bytes.byte()));
+    let [
+        place,
+        offset,
+        frame_bytes,
+        registers_bias,
+        scheduler_process,
+    ] = [(); 5].map(|()| u32::from(bytes.byte()));
     Box::leak(Box::new(beam::BeamProcess {
         code: hotspot::AddressRange {
             start: FIRST_MAPPING,

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use profcol_component::{SelfTelemetry, Stop};
 use profcol_engine::telemetry::{MetricsServer, init_logs};
 use profcol_engine::{Graph, Service, StopReport};
-use profcol_exporters::PageAddress;
+use profcol_history::PageAddress;
 use profcol_printable::line;
 
 use super::CommandError;

@@ -13,10 +13,9 @@ mod questions;
 mod reply;
 mod service;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -26,7 +25,7 @@ use profcol_component::{
     Gauge, Handles, Listening, RecentLog, Refusal, RunError, Stability, StartError, Stop, files,
     place,
 };
-use profcol_history::{Extent, Flush, History, Limits, Recent};
+use profcol_history::{Extent, Flush, History, Limits, PageAddress, Recent};
 use profcol_net::auth::ServerAuth;
 use profcol_net::{AllowedHosts, BoundAddr, HttpServer, ListeningSockets, ServerError};
 use tokio::sync::Notify;
@@ -53,16 +52,6 @@ pub struct LiveView {
     /// Set between start and run.
     server: Mutex<Option<HttpServer>>,
     address: PageAddress,
-}
-
-/// Where the page is served, once it is; a handle for the program that runs the pipelines.
-#[derive(Clone, Default)]
-pub struct PageAddress(Arc<OnceLock<SocketAddr>>);
-
-impl PageAddress {
-    pub fn get(&self) -> Option<SocketAddr> {
-        self.0.get().copied()
-    }
 }
 
 struct Telemetry {
@@ -234,7 +223,7 @@ impl Exporter for LiveView {
         let server = self.bind().map_err(StartError::new)?;
         tracing::info!(endpoint = %server.local_addr(), "Serving the live view.");
         if let BoundAddr::Tcp(address) = server.local_addr() {
-            let _ = self.address.0.set(*address);
+            self.address.set(*address);
         }
         *self.server.lock() = Some(server);
         Ok(())

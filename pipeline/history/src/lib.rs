@@ -13,6 +13,7 @@
 mod archive;
 mod chunk;
 mod memory;
+mod page_address;
 mod piece;
 mod query;
 mod recent;
@@ -35,6 +36,7 @@ use self::archive::Archive;
 pub use self::archive::{ArchiveOptions, DiskExtent};
 use self::chunk::Chunk;
 use self::memory::Memory;
+pub use self::page_address::PageAddress;
 pub use self::piece::Coverage;
 use self::piece::Piece;
 pub use self::query::{Query, QueryResult};
