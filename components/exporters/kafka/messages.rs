@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use profcol_component::{Batch, Refusal, Undelivered};
 use profcol_kafka::Encoding;
-use profcol_profile::{Attributes, Bound, KeyValue, Model, Profiles, Resource, Value, gc};
+use profcol_profile::{Attributes, Bound, Profiles, Resource};
 use twox_hash::XxHash3_128;
 
 use super::config::KafkaConfig;
+use crate::shared::attribute_bytes;
 
 /// A message, and the profiles in it.
 #[derive(Debug)]
@@ -31,13 +32,8 @@ impl Messages {
     /// `limit` is the maximum length of a value.
     pub(super) fn of(batch: &Batch, config: &KafkaConfig, limit: usize) -> Self {
         let mut messages = Self::default();
-        let parts = resources_of(batch, config);
-        let is_whole = parts.len() == 1;
-        for ((topic, key), rows) in parts {
-            let profiles = match is_whole {
-                true => batch.profiles.clone(),
-                false => part_of(&batch.profiles, &rows),
-            };
+        for ((topic, key), rows) in resources_of(batch, config) {
+            let profiles = batch.profiles.part(&rows);
             messages.add(&topic, &key, profiles, config.profiles.encoding, limit);
         }
         messages
@@ -123,54 +119,8 @@ fn topic_of(resource: &Resource, attribute: &str) -> Option<String> {
     (!topic.is_empty()).then(|| topic.to_owned())
 }
 
-fn part_of(profiles: &Profiles, rows: &[usize]) -> Profiles {
-    let model = profiles.model();
-    let resources = rows.iter().filter_map(|row| model.resources.get(*row));
-    Profiles::from_model(gc(&Model {
-        dictionary: model.dictionary.clone(),
-        resources: resources.cloned().collect(),
-    }))
-}
-
 /// A hash of the attributes, whatever their order; the same on every host and in every version.
 fn key_of(attributes: &Attributes) -> String {
-    let mut sorted: Vec<&KeyValue> = attributes.iter().collect();
-    sorted.sort_by(|a, b| a.key.cmp(&b.key));
-    let mut bytes = Vec::new();
-    for KeyValue { key, value } in sorted {
-        write_text(&mut bytes, key.as_bytes());
-        write_value(&mut bytes, value);
-    }
+    let bytes = attribute_bytes::of_all(attributes);
     format!("{:032x}", XxHash3_128::oneshot(&bytes))
-}
-
-fn write_text(bytes: &mut Vec<u8>, text: &[u8]) {
-    bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());
-    bytes.extend_from_slice(text);
-}
-
-fn write_value(bytes: &mut Vec<u8>, value: &Value) {
-    let mut tagged = |tag: u8, content: &[u8]| {
-        bytes.push(tag);
-        write_text(bytes, content);
-    };
-    match value {
-        Value::Empty => tagged(0, &[]),
-        Value::Str(text) => tagged(1, text.as_bytes()),
-        Value::Bool(flag) => tagged(2, &[u8::from(*flag)]),
-        Value::Int(number) => tagged(3, &number.to_le_bytes()),
-        Value::Double(number) => tagged(4, &number.to_bits().to_le_bytes()),
-        Value::Bytes(content) => tagged(5, content),
-        Value::Array(values) => {
-            tagged(6, &(values.len() as u64).to_le_bytes());
-            values.iter().for_each(|value| write_value(bytes, value));
-        }
-        Value::Map(entries) => {
-            tagged(7, &(entries.len() as u64).to_le_bytes());
-            for KeyValue { key, value } in entries.iter() {
-                write_text(bytes, key.as_bytes());
-                write_value(bytes, value);
-            }
-        }
-    }
 }

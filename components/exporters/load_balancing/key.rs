@@ -4,10 +4,11 @@
 //! endpoint goes, only its keys move; a new one takes its share from all others. All senders with the same endpoints
 //! choose alike, so hashes depend neither on the machine nor on the version.
 
-use profcol_profile::{Attributes, KeyValue, Value};
+use profcol_profile::{Attributes, Value};
 use twox_hash::XxHash3_64;
 
 use super::config::{LoadBalancingConfig, RoutingKey};
+use crate::shared::attribute_bytes;
 
 const SERVICE_NAME: &str = "service.name";
 
@@ -41,72 +42,20 @@ impl Key {
 
     /// A missing attribute is part of the key, too.
     fn hash(&self, attributes: &Attributes) -> u64 {
-        let mut bytes = Vec::new();
-        match self {
-            Self::Resource => {
-                let mut sorted: Vec<&KeyValue> = attributes.iter().collect();
-                sorted.sort_by(|a, b| a.key.cmp(&b.key));
-                for attribute in sorted {
-                    add_text(&mut bytes, &attribute.key);
-                    add(&mut bytes, &attribute.value);
-                }
-            }
+        let bytes = match self {
+            Self::Resource => attribute_bytes::of_all(attributes),
             Self::Attributes(keys) => {
+                let mut bytes = Vec::new();
                 for key in keys {
                     let found = attributes.iter().find(|it| *it.key == **key);
-                    add(&mut bytes, found.map_or(&Value::Empty, |it| &it.value));
+                    let value = found.map_or(&Value::Empty, |it| &it.value);
+                    attribute_bytes::add(&mut bytes, value);
                 }
+                bytes
             }
-        }
+        };
         XxHash3_64::oneshot(&bytes)
     }
-}
-
-/// Values are equal exactly if their bytes are.
-fn add(bytes: &mut Vec<u8>, value: &Value) {
-    match value {
-        Value::Empty => bytes.push(0),
-        Value::Str(text) => {
-            bytes.push(1);
-            add_text(bytes, text);
-        }
-        Value::Bool(flag) => bytes.extend([2, u8::from(*flag)]),
-        Value::Int(number) => {
-            bytes.push(3);
-            bytes.extend(number.to_le_bytes());
-        }
-        Value::Double(number) => {
-            bytes.push(4);
-            bytes.extend(number.to_bits().to_le_bytes());
-        }
-        Value::Bytes(content) => {
-            bytes.push(5);
-            add_length(bytes, content.len());
-            bytes.extend(&**content);
-        }
-        Value::Array(values) => {
-            bytes.push(6);
-            add_length(bytes, values.len());
-            values.iter().for_each(|value| add(bytes, value));
-        }
-        Value::Map(entries) => {
-            bytes.push(7);
-            add_length(bytes, entries.len());
-            for entry in entries.iter() {
-                add_text(bytes, &entry.key);
-                add(bytes, &entry.value);
-            }
-        }
-    }
-}
-
-fn add_text(bytes: &mut Vec<u8>, text: &str) {
-    add_length(bytes, text.len());
-    bytes.extend(text.as_bytes());
-}
-
-fn add_length(bytes: &mut Vec<u8>, length: usize) {
-    bytes.extend((length as u64).to_le_bytes());
 }
 
 // === impl Chooser ===
@@ -134,6 +83,8 @@ impl Chooser {
 
 #[cfg(test)]
 mod tests {
+    use profcol_profile::KeyValue;
+
     use super::*;
 
     fn service(name: &str) -> Attributes {
@@ -220,28 +171,5 @@ mod tests {
         assert_ne!(process_of("a", 1), process_of("a", 2));
         assert_ne!(process_of("a", 1), process_of("b", 1));
         assert_ne!(process_of("a", 1), by_service().hash(&one));
-    }
-
-    #[test]
-    fn values_that_differ_have_different_bytes() {
-        let text = |text: &str| Value::from(text);
-        let values = [
-            Value::Empty,
-            text(""),
-            text("1"),
-            Value::Int(1),
-            Value::Double(1.0),
-            Value::Bool(true),
-            Value::Bytes(b"1".as_slice().into()),
-            Value::Array([text("a"), text("b")].into()),
-            Value::Array([text("ab")].into()),
-            Value::Map([KeyValue::new("a", "b")].into()),
-        ];
-        let mut seen = std::collections::HashSet::new();
-        for value in &values {
-            let mut bytes = Vec::new();
-            add(&mut bytes, value);
-            assert!(seen.insert(bytes), "{value:?}");
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! Shared by several exporters.
 
+pub(crate) mod attribute_bytes;
 #[cfg(test)]
 pub(crate) mod backend;
 pub(crate) mod handshake;
