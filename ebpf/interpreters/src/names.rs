@@ -562,16 +562,7 @@ impl<K: Copy + Eq + Hash> Reader<K> {
 
     fn process(&mut self, process: K, pid: u32) -> Option<&mut OpenProcess> {
         if !self.open.contains_key(&process) {
-            self.opened += 1;
-            if self.opened.is_multiple_of(CLOSE_EVERY) {
-                self.close_exited();
-            }
-        }
-        if self.open.len() >= MAX_OPEN && !self.open.contains_key(&process) {
-            let oldest = self.open.iter().min_by_key(|(_, opened)| opened.used);
-            if let Some(oldest) = oldest.map(|(process, _)| *process) {
-                self.open.remove(&oldest);
-            }
+            self.make_room();
         }
         self.uses += 1;
         let opened = self.open.entry(process).or_insert_with(|| {
@@ -589,6 +580,20 @@ impl<K: Copy + Eq + Hash> Reader<K> {
         });
         opened.used = self.uses;
         opened.process.as_mut()
+    }
+
+    /// Called before another process is opened.
+    fn make_room(&mut self) {
+        self.opened += 1;
+        if self.opened.is_multiple_of(CLOSE_EVERY) {
+            self.close_exited();
+        }
+        if self.open.len() >= MAX_OPEN {
+            let oldest = self.open.iter().min_by_key(|(_, opened)| opened.used);
+            if let Some(oldest) = oldest.map(|(process, _)| *process) {
+                self.open.remove(&oldest);
+            }
+        }
     }
 
     /// Frees what the caches of exited processes hold. Their entries stay, so that a name that is asked for late is not read from

@@ -27,7 +27,7 @@ pub(crate) struct Resends<K> {
     forgotten: OnceLock<IntCounter>,
 }
 
-/// A batch of which some parts are settled and others were refused with a retry.
+/// A partly settled batch: the other parts were refused with a retry.
 struct Partial<K> {
     id: BatchId,
     since: Instant,

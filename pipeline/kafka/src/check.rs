@@ -40,7 +40,7 @@ pub async fn check_cluster(settings: &ClientSettings) -> Result<(Kafka, Vec<Chec
                 "`auth::sasl` has the mechanism PLAIN, without TLS",
             )
             .warn(
-                "whoever sees the connection reads the password",
+                "anyone who can observe the connection can read the password",
                 "add a section `tls`, or use a SCRAM mechanism",
             ),
         );

@@ -109,7 +109,7 @@ fn layout() -> Layout {
     Layout::of_release("25").unwrap()
 }
 
-/// Two modules, of which the second is Elixir's.
+/// Two modules; the second is Elixir's.
 fn image() -> (Image, u32) {
     let image = Image::default();
     let lists = image.atom(3, "lists");
