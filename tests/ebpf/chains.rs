@@ -87,19 +87,18 @@ fn judge_all(lives: &mut [Live], profile: &Profile) -> Vec<Verdict> {
 pub fn check(lives: &mut [Live], profiler: Profiler) {
     let profile = profiler.until(TIMEOUT, |profile| is_enough(lives, profile));
     let verdicts = judge_all(lives, &profile);
-    let mut failed = String::new();
+    let (mut right, mut failed) = (String::new(), String::new());
     for (live, verdict) in lives.iter().zip(verdicts) {
-        let text = verdict.describe(live.subject.program.name);
-        print!("{text}");
-        if !verdict.is_right(&live.subject.program, MIN_SAMPLES) {
-            failed += &text;
-        }
+        let is_right = verdict.is_right(&live.subject.program, MIN_SAMPLES);
+        let texts = if is_right { &mut right } else { &mut failed };
+        *texts += &verdict.describe(live.subject.program.name);
     }
     assert!(
         failed.is_empty(),
         "\n{failed}programs seen, by path and build id: {:#?}",
         seen(lives, &profile)
     );
+    print!("{right}");
 }
 
 /// The number of samples of the programs at these paths.
