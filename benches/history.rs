@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use profcol_benches::procfs::{self, CpuTime};
+use profcol_test_harness::procfs::{self, CpuTime};
 use serde_json::json;
 
 /// Print memory and CPU of three agents over time: without `live_view`, with it, and with its directory. Needs root.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Parser;
-use profcol_benches::procfs::{self, CpuTime};
+use profcol_test_harness::procfs::{self, CpuTime};
 
 /// Print resident memory, wake-ups and CPU usage of a process over some seconds.
 #[derive(Parser)]

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use profcol_benches::procfs::{self, CpuTime};
+use profcol_test_harness::procfs::{self, CpuTime};
 
 const RECORDED: &str = include_str!("../components/processors/k8s_attributes/testdata/pods.json");
 const REPLICA_SETS: &str = r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#;

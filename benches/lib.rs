@@ -11,4 +11,3 @@
 
 pub mod bodies;
 pub mod naive;
-pub mod procfs;

@@ -14,7 +14,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use profcol_benches::bodies::{self, Class};
-use profcol_benches::procfs::running_time;
 use profcol_parca::ipc;
 use profcol_parca::service::{record, request};
 use profcol_parca::v1::{Stacks, encode_samples, encode_stack_request, encode_stacks};
@@ -23,6 +22,7 @@ use profcol_parca::{
 };
 use profcol_pprof::gzip;
 use profcol_profile::{Model, Profiles, Validation};
+use profcol_test_harness::procfs::running_time;
 
 /// More than any record here needs.
 const LIMIT: usize = 1 << 30;

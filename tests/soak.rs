@@ -6,7 +6,6 @@
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 #![expect(clippy::print_stdout, reason = "the figures are of interest")]
 
-use std::fs;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,6 +15,7 @@ use std::time::{Duration, Instant};
 use profcol_component::testkit::profiles;
 use profcol_net::grpc::{Code, Status};
 use profcol_test_harness::backend::{Destination, Mode};
+use profcol_test_harness::procfs;
 use profcol_test_harness::rig::{RELOADED, Rig};
 use profcol_test_harness::support::{is_root, path};
 
@@ -29,23 +29,17 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// What one look at the process found.
 #[derive(Clone, Copy)]
 struct Reading {
-    resident_kib: u64,
+    resident: u64,
     descriptors: usize,
     threads: u64,
 }
 
 impl Reading {
     fn of(pid: u32) -> Self {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let number = |key: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(key));
-            let value = line.and_then(|rest| rest.trim().split(' ').next());
-            value.unwrap().parse::<u64>().unwrap()
-        };
         Self {
-            resident_kib: number("VmRSS:"),
-            descriptors: fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count(),
-            threads: number("Threads:"),
+            resident: procfs::resident(pid).unwrap(),
+            descriptors: procfs::descriptors(pid).unwrap(),
+            threads: procfs::threads(pid).unwrap(),
         }
     }
 }
@@ -134,7 +128,7 @@ fn memory_descriptors_and_latency_stay_flat() {
             let reading = readings.last().unwrap();
             println!(
                 "{minute:6}  {:12.1}  {:11}  {:7}  {:.1} {:.1}",
-                reading.resident_kib as f64 / 1024.0,
+                reading.resident as f64 / f64::from(1 << 20),
                 reading.descriptors,
                 reading.threads,
                 latencies[latencies.len() / 2].as_secs_f64() * 1e3,
@@ -172,7 +166,7 @@ struct Kind {
 const KINDS: [Kind; 3] = [
     Kind {
         name: "resident KiB",
-        value: |it| it.resident_kib,
+        value: |it| it.resident >> 10,
         noise: 8 << 10,
     },
     Kind {

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use profcol_benches::procfs::{self, CpuTime};
+use profcol_test_harness::procfs::{self, CpuTime};
 
 use crate::agent::Agent;
 use crate::bpf::Facts;

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use profcol_benches::procfs;
+use profcol_test_harness::procfs;
 
 /// How perf obtains the user stack.
 #[derive(Clone, Copy, Debug)]

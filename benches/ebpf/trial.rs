@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use profcol_benches::procfs;
+use profcol_test_harness::procfs;
 
 use crate::agent::{Agent, Metrics};
 use crate::bpf::{Facts, RunTimes};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use profcol_benches::bodies;
-use profcol_benches::procfs::{self, CpuTime};
+use profcol_test_harness::procfs::{self, CpuTime};
 
 use crate::forwarder::Forwarder;
 use crate::load::{Load, Sent, Shape};

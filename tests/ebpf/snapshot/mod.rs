@@ -11,10 +11,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use profcol_ebpf_common::reason::EndReason;
 use profcol_test_harness::backend::wait_until;
+use profcol_test_harness::procfs::CpuTime;
 use profcol_test_harness::programs::programs;
 use profcol_test_harness::support::skip;
 use profcol_test_harness::toolchain::Workshop;
@@ -28,8 +29,8 @@ use walker::{Files, Stopped};
 const STOPS: usize = 2;
 const STEPS: u32 = 20;
 
-/// CPU time of a program that is past its startup, in clock ticks.
-const STARTED: u64 = 20;
+/// CPU time of a program that is past its startup.
+const STARTED: Duration = Duration::from_millis(200);
 
 /// It has no caller, which some compilers do not mark.
 const FIRST: &str = "_start";
@@ -116,20 +117,12 @@ fn judge(pid: u32, files: &mut Files) -> Verdict {
     verdict
 }
 
-/// CPU time of a process, user and system; `None` once it has ended.
-fn cpu_ticks(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The fields after the name, which may contain spaces, begin with the third.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-    Some(ticks(14)? + ticks(15)?)
-}
-
 /// Checks a program and returns the differences.
 #[expect(clippy::print_stdout, reason = "the figures are of interest")]
 fn check(name: &str, pid: u32, files: &mut Files) -> String {
     wait_until(&format!("{name} to be past its startup"), || {
-        cpu_ticks(pid).is_none_or(|ticks| ticks >= STARTED)
+        // It may have ended.
+        CpuTime::of(pid).map_or(true, |spent| spent.total() >= STARTED)
     });
     let begin = Instant::now();
     let verdict = judge(pid, files);

@@ -8,6 +8,7 @@ pub mod backend;
 pub mod judge;
 pub mod kafka;
 pub mod peers;
+pub mod procfs;
 pub mod profile;
 pub mod programs;
 pub mod rig;

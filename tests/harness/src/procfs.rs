@@ -78,6 +78,18 @@ pub fn peak_resident(pid: u32) -> Result<u64> {
     Ok(1024 * status_number(&format!("/proc/{pid}/status"), "VmHWM")?)
 }
 
+/// The number of open file descriptors.
+pub fn descriptors(pid: u32) -> Result<usize> {
+    let folder = format!("/proc/{pid}/fd");
+    let open = fs::read_dir(&folder).with_context(|| format!("failed to list {folder}"))?;
+    Ok(open.count())
+}
+
+/// The number of threads.
+pub fn threads(pid: u32) -> Result<u64> {
+    status_number(&format!("/proc/{pid}/status"), "Threads")
+}
+
 /// The number of voluntary context switches, which equals the number of wake-ups. Excludes threads that have exited.
 pub fn sleeps(pid: u32) -> Result<u64> {
     let folder = format!("/proc/{pid}/task");
@@ -120,6 +132,8 @@ mod tests {
         let resident = resident(pid).unwrap();
         assert!(resident > 4096);
         assert!(peak_resident(pid).unwrap() >= resident);
+        assert!(descriptors(pid).unwrap() > 2);
+        assert!(threads(pid).unwrap() >= 1);
         // Threads of other tests may exit, which removes their counts.
         let grows = || {
             let slept = sleeps(pid).unwrap();
