@@ -25,11 +25,13 @@ pub(super) struct Chunk {
     resolution: Duration,
     pub frames: FrameTable,
     locations: Vec<Location>,
+    /// Empty once the chunk is finished.
     location_ids: HashMap<LocationKey, u32>,
     /// Locations whose symbols are deferred.
     unresolved: Vec<u32>,
     /// Parents come before their children.
     pub nodes: Vec<Node>,
+    /// Empty once the chunk is finished.
     node_ids: HashMap<Node, u32>,
     pub texts: IndexSet<Arc<str>>,
     pub series: IndexSet<Labels>,
@@ -195,6 +197,18 @@ impl Chunk {
                 row.value = row.value.saturating_add(weight.value);
             }
         }
+        self.table_bytes = self.measure();
+    }
+
+    /// Closes the open slice, and frees what only `add` needs.
+    pub fn finish(&mut self) {
+        self.seal();
+        self.location_ids = HashMap::new();
+        self.node_ids = HashMap::new();
+        self.open = HashMap::new();
+        self.locations.shrink_to_fit();
+        self.nodes.shrink_to_fit();
+        self.slices.shrink_to_fit();
         self.table_bytes = self.measure();
     }
 
@@ -372,13 +386,16 @@ impl Chunk {
         /// Hash tables have free slots.
         const HASHED: usize = 2;
         let frames = self.frames.heap_size();
-        let per_location = size_of::<Location>() + (size_of::<LocationKey>() + 16) * HASHED;
-        let per_node = size_of::<Node>() + (size_of::<Node>() + 8) * HASHED;
+        let per_location = size_of::<Location>() + size_of::<FrameId>();
+        let per_location_id = (size_of::<LocationKey>() + 16) * HASHED;
+        let per_node_id = (size_of::<Node>() + 8) * HASHED;
         let per_series = 16 * 20 + 40;
         let per_text = 64;
         frames
             + self.locations.len() * per_location
-            + self.nodes.len() * per_node
+            + self.location_ids.len() * per_location_id
+            + size_of_val(&*self.nodes)
+            + self.node_ids.len() * per_node_id
             + self.series.len() * per_series
             + self.texts.len() * per_text
     }

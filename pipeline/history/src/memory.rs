@@ -42,7 +42,7 @@ impl Memory {
         let is_full = |chunk: &Chunk| chunk.bytes() >= share || chunk.span() >= span;
         if self.chunks.back().is_none_or(is_full) {
             if let Some(last) = self.chunks.back_mut() {
-                last.seal();
+                last.finish();
             }
             self.chunks.push_back(Chunk::new(limits.resolution));
         }

@@ -136,7 +136,7 @@ pub(super) fn restore(
         &Default::default(),
         sample_labels,
     );
-    chunk.seal();
+    chunk.finish();
     Some(chunk)
 }
 
