@@ -17,8 +17,8 @@ pub struct EbpfCpuConfig {
     pub mode: Mode,
     /// Profile only processes that match one of these rules. Empty profiles all.
     pub include: Vec<RuleConfig>,
-    /// Do not profile processes that match one of these rules. Their stacks are not unwound, so they cost almost
-    /// nothing.
+    /// Do not profile processes that match one of these rules. They cost almost nothing: their stacks are not unwound,
+    /// and files that only they run get no unwind tables.
     pub exclude: Vec<RuleConfig>,
     /// `stream` sends each sample with its time and CPU; `count` aggregates equal samples in the kernel and sends
     /// their counts per `interval`.

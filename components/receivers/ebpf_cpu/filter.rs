@@ -33,6 +33,7 @@ pub struct Filter {
     include: Vec<FilterRule>,
     exclude: Vec<FilterRule>,
     decided: HashMap<ProcessKey, bool>,
+    latest: HashMap<u32, ProcessKey>,
     /// In the order of their first samples.
     order: VecDeque<ProcessKey>,
     limit: usize,
@@ -79,16 +80,25 @@ impl Filter {
         self.decided.get(process).copied()
     }
 
+    /// The decision about the last process with this PID, if there is one.
+    pub fn latest_decision(&self, pid: u32) -> Option<bool> {
+        self.decision(self.latest.get(&pid)?)
+    }
+
     /// Decides whether the process is profiled.
     pub fn decide(&mut self, process: ProcessKey, facts: ProcessFacts<'_>) -> bool {
         let is_included = self.is_included(facts);
         if self.decided.insert(process, is_included).is_none() {
             self.order.push_back(process);
         }
+        self.latest.insert(process.pid, process);
         if self.order.len() > self.limit
             && let Some(first) = self.order.pop_front()
         {
             self.decided.remove(&first);
+            if self.latest.get(&first.pid) == Some(&first) {
+                self.latest.remove(&first.pid);
+            }
         }
         is_included
     }
@@ -215,5 +225,22 @@ mod tests {
         }
         let decisions = [1, 2, 3].map(|pid| filter.decision(&key(pid)));
         assert_eq!(decisions, [None, Some(false), Some(true)]);
+        let latest = [1, 2, 3].map(|pid| filter.latest_decision(pid));
+        assert_eq!(latest, decisions);
+    }
+
+    #[test]
+    fn a_reused_pid_has_the_decision_of_the_last_process() {
+        let mut filter =
+            Filter::new(&config(r#"{"include": [{"comm": "new"}]}"#)).expect("valid patterns");
+        for (exec, comm) in [(0, "old"), (1, "new")] {
+            let facts = ProcessFacts {
+                comm,
+                ..ProcessFacts::default()
+            };
+            let process = ProcessKey { exec, ..key(1) };
+            assert_eq!(filter.decide(process, facts), comm == "new");
+            assert_eq!(filter.latest_decision(1), Some(comm == "new"));
+        }
     }
 }

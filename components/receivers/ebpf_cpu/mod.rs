@@ -329,8 +329,8 @@ impl Running {
         } = self;
         let executables = profiler.sampled_files().clone();
         let mut interpreters: HashMap<u32, Option<Arc<DetectedInterpreter>>> = HashMap::new();
-        let mut drop_feedback = Vec::new();
-        profiler.drain(|record| match record {
+        let mut excluded = Vec::new();
+        let files = profiler.drain(|record| match record {
             Record::Sample {
                 mut sample,
                 kernel,
@@ -400,13 +400,21 @@ impl Running {
                     && !decide(filter, &process, processes, &executables)
                     && process.executable != file_number::IN_EXEC
                 {
-                    drop_feedback.push(process.process);
+                    excluded.push(process.process);
                 }
             }
             Record::File { .. } => {}
         });
-        for process in drop_feedback {
+        for process in excluded {
             profiler.exclude(&process);
+        }
+        // Last: only now are the processes of all these files decided.
+        for file in files {
+            if filter.latest_decision(file.pid()) == Some(false) {
+                profiler.postpone_table(&file);
+            } else {
+                profiler.build_table(file);
+            }
         }
         for (process, code) in interpreted.take_processes() {
             match code {

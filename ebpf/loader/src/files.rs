@@ -30,6 +30,11 @@ pub struct AnnouncedFile {
 }
 
 impl AnnouncedFile {
+    /// The process in which it was sampled.
+    pub fn pid(&self) -> u32 {
+        self.file.pid
+    }
+
     /// The time since it was sampled.
     pub fn age(&self) -> Duration {
         Duration::from_nanos(sys::since_boot().saturating_sub(self.file.time))
@@ -62,6 +67,33 @@ struct TrackedFile {
     is_claimed: bool,
 }
 
+impl FilesState {
+    fn track(&mut self, file: &record::File) -> &mut TrackedFile {
+        let new = TrackedFile {
+            number: file.number,
+            tries: 0,
+            is_claimed: false,
+        };
+        let known = self.known.entry(file.id).or_insert(new);
+        if known.number != file.number {
+            // Evicted, and sampled again since.
+            *known = new;
+        }
+        known
+    }
+
+    /// Makes the programs announce the file at its next sample.
+    fn await_sample(&mut self, id: &FileId) {
+        let Ok(mut entry) = self.entries.get(id, 0) else {
+            return;
+        };
+        entry.table = TableRef::UNOPENED;
+        if let Err(error) = self.entries.insert(id, entry, 0) {
+            tracing::debug!(%error, "failed to reset a file entry");
+        }
+    }
+}
+
 impl Files {
     pub fn new(
         entries: HashMap<MapData, FileId, FileEntry>,
@@ -90,19 +122,7 @@ impl Files {
     pub fn take(&self, announced: &AnnouncedFile) -> bool {
         let AnnouncedFile { file, path } = announced;
         let mut state = self.state.lock();
-        let known = state.known.entry(file.id).or_insert(TrackedFile {
-            number: file.number,
-            tries: 0,
-            is_claimed: false,
-        });
-        if known.number != file.number {
-            // Evicted, and sampled again since.
-            *known = TrackedFile {
-                number: file.number,
-                tries: 0,
-                is_claimed: false,
-            };
-        }
+        let known = state.track(file);
         let is_new = known.tries == 0 && !known.is_claimed;
         let take = !std::mem::replace(&mut known.is_claimed, true);
         drop(state);
@@ -115,6 +135,14 @@ impl Files {
             self.sampled_files.insert(file.number, sampled);
         }
         take
+    }
+
+    /// Lets the next sample announce the file again, unless it is claimed.
+    pub fn postpone(&self, file: &record::File) {
+        let mut state = self.state.lock();
+        if !state.track(file).is_claimed {
+            state.await_sample(&file.id);
+        }
     }
 
     /// Lets a later sample announce the file again, perhaps through a process that lives longer. Returns the
@@ -144,13 +172,8 @@ impl Files {
                 return Some(due);
             }
             state.retries.pop_first();
-            if state.known.get(&id).is_some_and(|known| !known.is_claimed)
-                && let Ok(mut entry) = state.entries.get(&id, 0)
-            {
-                entry.table = TableRef::UNOPENED;
-                if let Err(error) = state.entries.insert(id, entry, 0) {
-                    tracing::debug!(%error, "failed to reset a file entry");
-                }
+            if state.known.get(&id).is_some_and(|known| !known.is_claimed) {
+                state.await_sample(&id);
             }
         }
     }

@@ -49,6 +49,7 @@ mod sys;
 mod tables;
 
 pub use clock::{Clock, Event};
+pub use files::AnnouncedFile;
 pub use functions::Functions;
 pub use names::Names;
 pub use opener::{OnOpened, Opened};

@@ -160,6 +160,7 @@ fn dispatch(
     item: &[u8],
     tables: &Tables,
     sideband: Option<&SideBand>,
+    files: &mut Vec<AnnouncedFile>,
     take: &mut impl FnMut(Record<'_>),
 ) {
     let Some(mut record) = records::parse(item) else {
@@ -172,7 +173,7 @@ fn dispatch(
                 Some(sideband) if file.names_bytes == 0 => sideband.path(&file.id),
                 _ => path.path(),
             };
-            tables.announce(AnnouncedFile { file: *file, path });
+            files.push(AnnouncedFile { file: *file, path });
             return;
         }
         (Record::Sample { sample, user, .. }, Some(sideband)) => {
@@ -304,14 +305,17 @@ impl Profiler {
         sys::wait_readable(self.parts.records.as_raw_fd(), timeout);
     }
 
-    /// Calls `take` with all records since the last call.
-    pub fn drain(&mut self, mut take: impl FnMut(Record<'_>)) {
+    /// Calls `take` with all records of samples and processes since the last call, and returns the new files.
+    /// Pass each to [`build_table`](Self::build_table) or [`postpone_table`](Self::postpone_table).
+    #[must_use]
+    pub fn drain(&mut self, mut take: impl FnMut(Record<'_>)) -> Vec<AnnouncedFile> {
         let tables = &self.parts.tables;
+        let mut files = Vec::new();
         let Some(sideband) = &self.parts.sideband else {
             while let Some(item) = self.parts.records.next() {
-                dispatch(&item, tables, None, &mut take);
+                dispatch(&item, tables, None, &mut files, &mut take);
             }
-            return;
+            return files;
         };
         let mut drained: Vec<Vec<u8>> = Vec::new();
         while let Some(item) = self.parts.records.next() {
@@ -320,10 +324,21 @@ impl Profiler {
         if !drained.is_empty() {
             sideband.catch_up();
             for item in &drained {
-                dispatch(item, tables, Some(sideband), &mut take);
+                dispatch(item, tables, Some(sideband), &mut files, &mut take);
             }
             sideband.settle();
         }
+        files
+    }
+
+    /// Builds the file's unwind table in the background.
+    pub fn build_table(&self, file: AnnouncedFile) {
+        self.parts.tables.build(file);
+    }
+
+    /// Builds no table until the next sample in the file: its process is excluded.
+    pub fn postpone_table(&self, file: &AnnouncedFile) {
+        self.parts.tables.postpone(file);
     }
 
     /// All drained records are symbolized: numbers of evicted files may be reused.

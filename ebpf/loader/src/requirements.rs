@@ -165,7 +165,9 @@ fn sample(settings: &Settings, time: Duration) -> Result<Trial, StartError> {
     let until = Instant::now() + time;
     while Instant::now() < until {
         profiler.wait(until.saturating_duration_since(Instant::now()));
-        profiler.drain(|_| {});
+        for file in profiler.drain(|_| {}) {
+            profiler.build_table(file);
+        }
     }
     profiler.stop();
     Ok(Trial {

@@ -156,7 +156,7 @@ impl Tables {
     }
 
     /// Queues a newly sampled file.
-    pub fn announce(&self, announced: AnnouncedFile) {
+    pub fn build(&self, announced: AnnouncedFile) {
         let Some(to_open) = &self.announced else {
             return;
         };
@@ -170,6 +170,16 @@ impl Tables {
             );
             self.files.retry_later(&announced.file);
         }
+        self.evict_surplus();
+    }
+
+    /// Lets the next sample announce the file again.
+    pub fn postpone(&self, announced: &AnnouncedFile) {
+        self.files.postpone(&announced.file);
+        self.evict_surplus();
+    }
+
+    fn evict_surplus(&self) {
         if self.files.surplus() > 0 {
             self.jobs.evict();
         }
