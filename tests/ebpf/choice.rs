@@ -64,10 +64,19 @@ fn check(rules: &str) {
         .replace("OTHER", programs.other.to_str().unwrap())
         .replace("WPID", &wanted.pid().to_string())
         .replace("OPID", &other.pid().to_string());
-    let profiler = Profiler::start_with(&format!("frequency: 199, {rules}"));
-    let profile = profiler.until(TIMEOUT, |profile| {
+    let mut profiler = Profiler::start_talkative(&format!("frequency: 199, {rules}"));
+    profiler.wait(TIMEOUT, |profile| {
         of(profile, &programs.wanted).len() >= MIN_SAMPLES
     });
+    let output = profiler.output();
+    let built = |path: &Path| {
+        let path = format!("path={path:?} ");
+        let mut lines = output.lines();
+        lines.any(|line| line.contains("built an unwind table") && line.contains(&path))
+    };
+    assert!(built(&programs.wanted), "{rules}: {output}");
+    assert!(!built(&programs.other), "{rules}: {output}");
+    let profile = profiler.stop();
     assert!(
         of(&profile, &programs.wanted).len() >= MIN_SAMPLES,
         "{rules}"
