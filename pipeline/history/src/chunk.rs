@@ -35,6 +35,7 @@ pub(super) struct Chunk {
     node_ids: HashMap<Node, u32>,
     pub texts: IndexSet<Arc<str>>,
     pub series: IndexSet<Labels>,
+    label_bytes: usize,
     /// The attribute of each label, by string number.
     attributes: HashMap<u32, LabelAttribute>,
     types: IndexSet<SampleType>,
@@ -132,6 +133,7 @@ impl Chunk {
             node_ids: HashMap::new(),
             texts: IndexSet::new(),
             series: IndexSet::new(),
+            label_bytes: 0,
             attributes: HashMap::new(),
             counted_types: HashSet::new(),
             types: IndexSet::new(),
@@ -209,6 +211,8 @@ impl Chunk {
         self.locations.shrink_to_fit();
         self.nodes.shrink_to_fit();
         self.slices.shrink_to_fit();
+        self.series.shrink_to_fit();
+        self.texts.shrink_to_fit();
         self.table_bytes = self.measure();
     }
 
@@ -389,7 +393,7 @@ impl Chunk {
         let per_location = size_of::<Location>() + size_of::<FrameId>();
         let per_location_id = (size_of::<LocationKey>() + 16) * HASHED;
         let per_node_id = (size_of::<Node>() + 8) * HASHED;
-        let per_series = 16 * 20 + 40;
+        let per_series = size_of::<Labels>() + 24;
         let per_text = 64;
         frames
             + self.locations.len() * per_location
@@ -397,6 +401,7 @@ impl Chunk {
             + size_of_val(&*self.nodes)
             + self.node_ids.len() * per_node_id
             + self.series.len() * per_series
+            + self.label_bytes
             + self.texts.len() * per_text
     }
 
@@ -448,7 +453,12 @@ impl Chunk {
         }
         labels.sort_unstable();
         labels.dedup_by_key(|(name, _)| *name);
-        self.series.insert_full(labels.into()).0 as u32
+        let bytes = size_of_val(&*labels);
+        let (number, is_new) = self.series.insert_full(labels.into());
+        if is_new {
+            self.label_bytes += bytes;
+        }
+        number as u32
     }
 
     fn label_number(&mut self, attribute: &str, is_of_sample: bool) -> u32 {
