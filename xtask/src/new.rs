@@ -37,7 +37,7 @@ pub fn exporter(workspace: &Workspace, name: &str) -> Result<()> {
     generate::run(workspace)?;
     println!(
         "Created components/exporters/{name} and registered it.\n\
-         Next: `cargo test -p profcol-exporters {name}`, then `cargo test --test registry`."
+         Next: `cargo test --workspace --lib {name}`, then `cargo test --workspace --test registry`."
     );
     Ok(())
 }
