@@ -4,12 +4,16 @@ use anyhow::{Result, bail};
 
 use crate::report::Report;
 use crate::workspace::Workspace;
-use crate::{bpf, layers as direction, process, siblings, unsafe_code, unused as dependencies};
+use crate::{
+    bpf, layers as direction, process, protobuf as messages, siblings, unsafe_code,
+    unused as dependencies,
+};
 
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     fmt(workspace)?;
     layers(workspace)?;
     unused(workspace)?;
+    protobuf(workspace)?;
     clippy(workspace)?;
     forwarder(workspace)?;
     fuzz_targets(workspace)?;
@@ -71,6 +75,15 @@ pub fn unused(workspace: &Workspace) -> Result<()> {
     refuse(
         &problems,
         "unused dependencies; list those needed only for their features in xtask/src/unused.rs",
+    )
+}
+
+pub fn protobuf(workspace: &Workspace) -> Result<()> {
+    println!("$ protobuf messages as their projects define them");
+    let problems = messages::violations(workspace)?;
+    refuse(
+        &problems,
+        "difference(s) from the definitions (see tests/golden/README.md)",
     )
 }
 

@@ -25,6 +25,7 @@ mod new;
 mod nightly;
 mod peers;
 mod process;
+mod protobuf;
 mod report;
 mod siblings;
 mod soak;
@@ -46,13 +47,14 @@ usage: cargo xtask <command>
 
   test       [--quick]   run all tests, including those against real peers, which it builds first (kept in target/peers);
              with --quick, the most important ones in about three minutes: unit tests, components, command line
-  check      all checks except tests: fmt, layers, unused, clippy, a build without default features, and bpf --check
+  check      all checks except tests: fmt, layers, unused, protobuf, clippy, a build without default features, and bpf --check
   nightly    checks too slow for each change: deny, features, cross, all kernels, kubernetes-test, helm, the
              packages, the longest tests and long fuzzing (about two hours; --list prints it)
   fmt        check formatting
   clippy     clippy, warnings denied
   layers     dependency direction between crates, places of unsafe code, and no references between sibling components
   unused     unused dependencies
+  protobuf   declarations of protobuf messages that differ from the projects' own
   deny       licences, sources and bans of the dependencies (cargo-deny)
   features   each crate alone without default features, and with each of its features alone
   cross      a build for aarch64-unknown-linux-gnu
@@ -107,6 +109,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ("clippy", []) => check::clippy(&workspace)?,
         ("layers", []) => check::layers(&workspace)?,
         ("unused", []) => check::unused(&workspace)?,
+        ("protobuf", []) => check::protobuf(&workspace)?,
         ("deny", []) => deny::run(&workspace)?,
         ("features", []) => features::run(&workspace)?,
         ("cross", []) => {

@@ -19,6 +19,7 @@ pub const MARK_UPLOAD_FINISHED: &str =
 pub const IN_PROGRESS: &str =
     "A previous upload is still in-progress and not stale yet (only stale uploads can be retried).";
 
+/// `parca.debuginfo.v1alpha1.ShouldInitiateUploadRequest`
 #[derive(Clone, PartialEq, Message)]
 pub struct ShouldInitiateUploadRequest {
     #[prost(string, tag = "1")]
@@ -30,6 +31,7 @@ pub struct ShouldInitiateUploadRequest {
     pub build_id_type: i32,
 }
 
+/// `parca.debuginfo.v1alpha1.ShouldInitiateUploadResponse`
 #[derive(Clone, PartialEq, Message)]
 pub struct ShouldInitiateUploadResponse {
     #[prost(bool, tag = "1")]
@@ -38,6 +40,7 @@ pub struct ShouldInitiateUploadResponse {
     pub reason: String,
 }
 
+/// `parca.debuginfo.v1alpha1.InitiateUploadRequest`
 #[derive(Clone, PartialEq, Message)]
 pub struct InitiateUploadRequest {
     #[prost(string, tag = "1")]
@@ -50,13 +53,14 @@ pub struct InitiateUploadRequest {
     pub build_id_type: i32,
 }
 
+/// `parca.debuginfo.v1alpha1.InitiateUploadResponse`
 #[derive(Clone, PartialEq, Message)]
 pub struct InitiateUploadResponse {
     #[prost(message, optional, tag = "1")]
     pub upload_instructions: Option<UploadInstructions>,
 }
 
-/// How to upload the file.
+/// `parca.debuginfo.v1alpha1.UploadInstructions`: how to upload the file.
 #[derive(Clone, PartialEq, Message)]
 pub struct UploadInstructions {
     #[prost(string, tag = "1")]
@@ -71,7 +75,7 @@ pub struct UploadInstructions {
     pub r#type: i32,
 }
 
-/// The messages of an upload: first its info, then chunks of the file.
+/// `parca.debuginfo.v1alpha1.UploadRequest`, the messages of an upload: first its info, then chunks of the file.
 #[derive(Clone, PartialEq, Message)]
 pub struct UploadRequest {
     #[prost(oneof = "UploadData", tags = "1, 2")]
@@ -86,7 +90,8 @@ pub enum UploadData {
     ChunkData(Bytes),
 }
 
-/// Identifies the upload; `MarkUploadFinishedRequest` has the same fields.
+/// `parca.debuginfo.v1alpha1.UploadInfo` and `parca.debuginfo.v1alpha1.MarkUploadFinishedRequest`: the same fields identify
+/// the upload.
 #[derive(Clone, PartialEq, Message)]
 pub struct UploadInfo {
     #[prost(string, tag = "1")]
@@ -97,6 +102,7 @@ pub struct UploadInfo {
     pub r#type: i32,
 }
 
+/// `parca.debuginfo.v1alpha1.BuildIDType`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
 #[repr(i32)]
 pub enum BuildIdType {
@@ -105,6 +111,7 @@ pub enum BuildIdType {
     Hash = 2,
 }
 
+/// `parca.debuginfo.v1alpha1.UploadInstructions.UploadStrategy`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
 #[repr(i32)]
 pub enum UploadStrategy {

@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::json::{self, is_default};
 
-/// A message whose fields are ignored.
+/// `types.v1.GoPGO` and `settings.v1.GetSettingsResponse`, whose fields are ignored.
 #[derive(Clone, PartialEq, Eq, Message, Deserialize, Serialize)]
 pub struct Empty {}
 
+/// `querier.v1.ProfileTypesRequest`
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default)]
 pub struct ProfileTypesRequest {
@@ -22,6 +23,7 @@ pub struct ProfileTypesRequest {
     pub end: i64,
 }
 
+/// `querier.v1.ProfileTypesResponse`
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProfileTypesResponse {
@@ -30,6 +32,7 @@ pub struct ProfileTypesResponse {
     pub profile_types: Vec<ProfileType>,
 }
 
+/// `types.v1.ProfileType`
 #[derive(Clone, PartialEq, Eq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProfileType {
@@ -53,6 +56,7 @@ pub struct ProfileType {
     pub period_unit: String,
 }
 
+/// `types.v1.LabelNamesRequest`
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default)]
 pub struct LabelNamesRequest {
@@ -66,6 +70,7 @@ pub struct LabelNamesRequest {
     pub end: i64,
 }
 
+/// `types.v1.LabelValuesRequest`
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default)]
 pub struct LabelValuesRequest {
@@ -81,7 +86,7 @@ pub struct LabelValuesRequest {
     pub end: i64,
 }
 
-/// The response to label name and label value queries.
+/// `types.v1.LabelNamesResponse` and `types.v1.LabelValuesResponse`
 #[derive(Clone, PartialEq, Eq, Message, Serialize)]
 pub struct NamesResponse {
     #[prost(string, repeated, tag = "1")]
@@ -89,6 +94,7 @@ pub struct NamesResponse {
     pub names: Vec<String>,
 }
 
+/// `querier.v1.SeriesRequest`
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SeriesRequest {
@@ -105,6 +111,7 @@ pub struct SeriesRequest {
     pub end: i64,
 }
 
+/// `querier.v1.SeriesResponse`
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SeriesResponse {
@@ -113,6 +120,7 @@ pub struct SeriesResponse {
     pub labels_set: Vec<Labels>,
 }
 
+/// `types.v1.Labels`
 #[derive(Clone, PartialEq, Eq, Message, Serialize)]
 pub struct Labels {
     #[prost(message, repeated, tag = "1")]
@@ -120,6 +128,7 @@ pub struct Labels {
     pub labels: Vec<LabelPair>,
 }
 
+/// `types.v1.LabelPair`
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Message, Serialize)]
 pub struct LabelPair {
     #[prost(string, tag = "1")]
@@ -130,6 +139,7 @@ pub struct LabelPair {
     pub value: String,
 }
 
+/// `querier.v1.SelectSeriesRequest`
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SelectSeriesRequest {
@@ -162,7 +172,7 @@ pub struct SelectSeriesRequest {
     pub limit: Option<i64>,
 }
 
-/// Numbers of `types.v1.TimeSeriesAggregationType`.
+/// `types.v1.TimeSeriesAggregationType`: its numbers and names.
 pub struct Aggregation;
 
 impl Aggregation {
@@ -177,6 +187,7 @@ impl json::Names for Aggregation {
     ];
 }
 
+/// `querier.v1.SelectSeriesResponse`
 #[derive(Clone, PartialEq, Message, Serialize)]
 pub struct SelectSeriesResponse {
     #[prost(message, repeated, tag = "1")]
@@ -184,6 +195,7 @@ pub struct SelectSeriesResponse {
     pub series: Vec<Series>,
 }
 
+/// `types.v1.Series`
 #[derive(Clone, PartialEq, Message, Serialize)]
 pub struct Series {
     #[prost(message, repeated, tag = "1")]
@@ -194,6 +206,7 @@ pub struct Series {
     pub points: Vec<Point>,
 }
 
+/// `types.v1.Point`
 #[derive(Clone, PartialEq, Message, Serialize)]
 pub struct Point {
     #[prost(double, tag = "1")]
@@ -205,7 +218,7 @@ pub struct Point {
     pub timestamp: i64,
 }
 
-/// Selects stacks of a profile.
+/// `types.v1.StackTraceSelector`: selects stacks of a profile.
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct StackTraceSelector {
@@ -218,6 +231,7 @@ pub struct StackTraceSelector {
     pub go_pgo: Option<Empty>,
 }
 
+/// `types.v1.Location`
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default)]
 pub struct CallSite {
@@ -225,6 +239,7 @@ pub struct CallSite {
     pub name: String,
 }
 
+/// `querier.v1.SelectMergeStacktracesRequest`
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SelectMergeStacktracesRequest {
@@ -263,7 +278,7 @@ pub struct SelectMergeStacktracesRequest {
     pub span_selector: Vec<String>,
 }
 
-/// Numbers of `querier.v1.ProfileFormat`.
+/// `querier.v1.ProfileFormat`: its numbers and names.
 pub struct Format;
 
 impl Format {
@@ -282,6 +297,7 @@ impl json::Names for Format {
     ];
 }
 
+/// `querier.v1.SelectMergeStacktracesResponse`
 #[derive(Clone, PartialEq, Message, Serialize)]
 pub struct SelectMergeStacktracesResponse {
     #[prost(message, optional, tag = "1")]
@@ -292,6 +308,7 @@ pub struct SelectMergeStacktracesResponse {
     pub pprof: Option<PprofProfile>,
 }
 
+/// `querier.v1.PprofProfile`
 #[derive(Clone, PartialEq, Message, Serialize)]
 pub struct PprofProfile {
     #[prost(message, optional, tag = "1")]
@@ -299,6 +316,7 @@ pub struct PprofProfile {
     pub profile: Option<Profile>,
 }
 
+/// `querier.v1.SelectMergeProfileRequest`
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SelectMergeProfileRequest {
@@ -325,6 +343,7 @@ pub struct SelectMergeProfileRequest {
     pub trace_id_selector: Vec<String>,
 }
 
+/// `querier.v1.DiffRequest`
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default)]
 pub struct DiffRequest {
@@ -334,6 +353,7 @@ pub struct DiffRequest {
     pub right: Option<SelectMergeStacktracesRequest>,
 }
 
+/// `querier.v1.DiffResponse`
 #[derive(Clone, PartialEq, Message, Serialize)]
 pub struct DiffResponse {
     #[prost(message, optional, tag = "1")]
@@ -341,6 +361,7 @@ pub struct DiffResponse {
     pub flamegraph: Option<FlameGraphDiff>,
 }
 
+/// `querier.v1.FlameGraph`
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FlameGraph {
@@ -358,6 +379,7 @@ pub struct FlameGraph {
     pub max_self: i64,
 }
 
+/// `querier.v1.FlameGraphDiff`
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FlameGraphDiff {
@@ -381,6 +403,7 @@ pub struct FlameGraphDiff {
     pub right_ticks: i64,
 }
 
+/// `querier.v1.Level`
 #[derive(Clone, PartialEq, Eq, Message, Serialize)]
 pub struct Level {
     #[prost(int64, repeated, tag = "1")]
@@ -391,6 +414,7 @@ pub struct Level {
     pub values: Vec<i64>,
 }
 
+/// `types.v1.GetProfileStatsResponse`
 #[derive(Clone, PartialEq, Eq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProfileStats {
@@ -406,7 +430,7 @@ pub struct ProfileStats {
     pub newest_profile_time: i64,
 }
 
-/// pprof's `Profile` message.
+/// `google.v1.Profile`: pprof's.
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Profile {
@@ -439,7 +463,7 @@ pub struct Profile {
     pub default_sample_type: i64,
 }
 
-/// Indices into the string table.
+/// `google.v1.ValueType`: indices into the string table.
 #[derive(Clone, PartialEq, Eq, Message, Serialize)]
 pub struct ValueType {
     #[prost(int64, tag = "1")]
@@ -454,6 +478,7 @@ pub struct ValueType {
     pub unit: i64,
 }
 
+/// `google.v1.Sample`
 #[derive(Clone, PartialEq, Eq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sample {
@@ -471,6 +496,7 @@ pub struct Sample {
     pub value: Vec<i64>,
 }
 
+/// `google.v1.Mapping`
 #[derive(Clone, PartialEq, Eq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mapping {
@@ -497,6 +523,7 @@ pub struct Mapping {
     pub has_inline_frames: bool,
 }
 
+/// `google.v1.Location`
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Location {
@@ -517,6 +544,7 @@ pub struct Location {
     pub line: Vec<Line>,
 }
 
+/// `google.v1.Line`
 #[derive(Clone, PartialEq, Eq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Line {
@@ -531,6 +559,7 @@ pub struct Line {
     pub line: i64,
 }
 
+/// `google.v1.Function`
 #[derive(Clone, PartialEq, Eq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Function {

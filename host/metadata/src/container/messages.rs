@@ -1,36 +1,40 @@
 //! The messages of containerd and of the container runtime interface, from their `.proto` files, without unused fields.
 
-/// `containerd.services.*` and `containerd.types`
 pub mod containerd {
     use std::collections::BTreeMap;
 
     use prost::Message;
 
+    /// `containerd.services.namespaces.v1.ListNamespacesResponse`
     #[derive(Clone, PartialEq, Message)]
     pub struct ListNamespacesResponse {
         #[prost(message, repeated, tag = "1")]
         pub namespaces: Vec<Namespace>,
     }
 
+    /// `containerd.services.namespaces.v1.Namespace`
     #[derive(Clone, PartialEq, Message)]
     pub struct Namespace {
         #[prost(string, tag = "1")]
         pub name: String,
     }
 
+    /// `containerd.services.containers.v1.GetContainerRequest`
     #[derive(Clone, PartialEq, Message)]
     pub struct GetContainerRequest {
         #[prost(string, tag = "1")]
         pub id: String,
     }
 
-    /// The response to a `GetContainerRequest`, and each message of a list.
+    /// `containerd.services.containers.v1.GetContainerResponse`, and
+    /// `containerd.services.containers.v1.ListContainerMessage`, the messages of a list.
     #[derive(Clone, PartialEq, Message)]
     pub struct GetContainerResponse {
         #[prost(message, optional, tag = "1")]
         pub container: Option<Container>,
     }
 
+    /// `containerd.services.containers.v1.Container`
     #[derive(Clone, PartialEq, Message)]
     pub struct Container {
         #[prost(string, tag = "1")]
@@ -41,12 +45,14 @@ pub mod containerd {
         pub image: String,
     }
 
+    /// `containerd.services.events.v1.SubscribeRequest`
     #[derive(Clone, PartialEq, Message)]
     pub struct SubscribeRequest {
         #[prost(string, repeated, tag = "1")]
         pub filters: Vec<String>,
     }
 
+    /// `containerd.types.Envelope`
     #[derive(Clone, PartialEq, Message)]
     pub struct Envelope {
         #[prost(string, tag = "2")]
@@ -64,7 +70,8 @@ pub mod containerd {
         pub value: Vec<u8>,
     }
 
-    /// The common first field of `ContainerCreate`, `ContainerUpdate` and `ContainerDelete`.
+    /// `containerd.events.ContainerCreate`, `containerd.events.ContainerUpdate` and `containerd.events.ContainerDelete`:
+    /// their common first field.
     #[derive(Clone, PartialEq, Message)]
     pub struct ContainerEvent {
         #[prost(string, tag = "1")]
@@ -72,36 +79,40 @@ pub mod containerd {
     }
 }
 
-/// `runtime.v1`
 pub mod cri {
     use std::collections::BTreeMap;
 
     use prost::{Enumeration, Message};
 
+    /// `runtime.v1.VersionResponse`
     #[derive(Clone, PartialEq, Message)]
     pub struct VersionResponse {
         #[prost(string, tag = "2")]
         pub runtime_name: String,
     }
 
+    /// `runtime.v1.ListContainersRequest`
     #[derive(Clone, PartialEq, Message)]
     pub struct ListContainersRequest {
         #[prost(message, optional, tag = "1")]
         pub filter: Option<ContainerFilter>,
     }
 
+    /// `runtime.v1.ContainerFilter`
     #[derive(Clone, PartialEq, Message)]
     pub struct ContainerFilter {
         #[prost(string, tag = "1")]
         pub id: String,
     }
 
+    /// `runtime.v1.ListContainersResponse`
     #[derive(Clone, PartialEq, Message)]
     pub struct ListContainersResponse {
         #[prost(message, repeated, tag = "1")]
         pub containers: Vec<Container>,
     }
 
+    /// `runtime.v1.Container`
     #[derive(Clone, PartialEq, Message)]
     pub struct Container {
         #[prost(string, tag = "1")]
@@ -118,18 +129,21 @@ pub mod cri {
         pub image_id: String,
     }
 
+    /// `runtime.v1.ContainerMetadata`
     #[derive(Clone, PartialEq, Message)]
     pub struct ContainerMetadata {
         #[prost(string, tag = "1")]
         pub name: String,
     }
 
+    /// `runtime.v1.ImageSpec`
     #[derive(Clone, PartialEq, Message)]
     pub struct ImageSpec {
         #[prost(string, tag = "1")]
         pub image: String,
     }
 
+    /// `runtime.v1.ContainerEventResponse`
     #[derive(Clone, PartialEq, Message)]
     pub struct ContainerEventResponse {
         #[prost(string, tag = "1")]
@@ -138,6 +152,7 @@ pub mod cri {
         pub container_event_type: i32,
     }
 
+    /// `runtime.v1.ContainerEventType`
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
     #[repr(i32)]
     pub enum ContainerEventType {

@@ -29,12 +29,14 @@ struct ProcessContext {
     resource: Option<Resource>,
 }
 
+/// `opentelemetry.proto.resource.v1.Resource`
 #[derive(Clone, PartialEq, Message)]
 struct Resource {
     #[prost(message, repeated, tag = "1")]
     attributes: Vec<Attribute>,
 }
 
+/// `opentelemetry.proto.common.v1.KeyValue`
 #[derive(Clone, PartialEq, Message)]
 struct Attribute {
     #[prost(string, tag = "1")]
@@ -43,7 +45,7 @@ struct Attribute {
     value: Option<AnyValue>,
 }
 
-/// Arrays, maps and bytes are left out.
+/// `opentelemetry.proto.common.v1.AnyValue` without arrays, maps and bytes.
 #[derive(Clone, PartialEq, Message)]
 struct AnyValue {
     #[prost(oneof = "Scalar", tags = "1, 2, 3, 4")]

@@ -13,7 +13,7 @@ const MAX_DETAILS: usize = 64;
 /// Maximum size of a status. An empty detail takes 2 bytes on the wire and 24 times as much memory.
 const MAX_BYTES: usize = 256 << 10;
 
-/// One `google.protobuf.Any` of a status that is not a `RetryInfo`.
+/// `google.protobuf.Any`: one of a status that is not a `RetryInfo`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Detail {
     #[prost(string, tag = "1")]
