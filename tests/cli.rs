@@ -826,6 +826,18 @@ fn profiles_are_converted_and_compared() {
             .unwrap()
             .contains("\"base_total\":100")
     );
+    let svg = html.with_extension("svg");
+    check(
+        &["diff", before, after, "-o", path(&svg)],
+        0,
+        changed,
+        "Wrote ",
+    );
+    assert!(
+        std::fs::read_to_string(&svg)
+            .unwrap()
+            .contains("<title>b\n50 count before (50.00%), 110 count after (55.00%)</title>")
+    );
 
     check(
         &["convert", "nowhere", path(&html)],
@@ -840,10 +852,10 @@ fn profiles_are_converted_and_compared() {
         "unknown file extension in \"a.xyz\"",
     );
     check(
-        &["diff", before, after, "-o", "a.svg"],
+        &["diff", before, after, "-o", "a.folded"],
         2,
         "",
-        "its name must end in .html",
+        "its name must end in .html or .svg",
     );
     check(
         &["diff", before, after, "--fail-over", "101%"],

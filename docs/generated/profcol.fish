@@ -53,7 +53,7 @@ complete -c profcol -n "__fish_profcol_using_subcommand run" -l set -d 'Override
 complete -c profcol -n "__fish_profcol_using_subcommand run" -l feature-gates -d 'Accepted for compatibility with the OpenTelemetry Collector; has no effect' -r
 complete -c profcol -n "__fish_profcol_using_subcommand run" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand record" -s F -l frequency -d 'Samples per second on each busy CPU' -r
-complete -c profcol -n "__fish_profcol_using_subcommand record" -s d -l duration -d 'How long to record, such as `10s` or `2m`; default: until Ctrl-C or the command exits' -r
+complete -c profcol -n "__fish_profcol_using_subcommand record" -s d -l duration -d 'How long to record, such as `10s` or `2m`; default: until Ctrl-C, or until the command or the processes exit' -r
 complete -c profcol -n "__fish_profcol_using_subcommand record" -s p -l pid -d 'Only these processes' -r
 complete -c profcol -n "__fish_profcol_using_subcommand record" -l comm -d 'Only processes with this name; `*` matches any text' -r
 complete -c profcol -n "__fish_profcol_using_subcommand record" -l cgroup -d 'Only processes in this cgroup; `*` matches any text' -r
@@ -84,7 +84,7 @@ complete -c profcol -n "__fish_profcol_using_subcommand diff" -l compare -d 'How
 value\t'As absolute values'"
 complete -c profcol -n "__fish_profcol_using_subcommand diff" -l functions -d 'Functions to show' -r
 complete -c profcol -n "__fish_profcol_using_subcommand diff" -l fail-over -d 'Exit with code 1 if a function grew by more than this share of the profile, such as `5%`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand diff" -s o -l output -d 'Write an HTML page with a differential flame graph' -r -F
+complete -c profcol -n "__fish_profcol_using_subcommand diff" -s o -l output -d 'Write a differential flame graph: an HTML page or an SVG image, by the file extension' -r -F
 complete -c profcol -n "__fish_profcol_using_subcommand diff" -l config -r
 complete -c profcol -n "__fish_profcol_using_subcommand diff" -l set -r
 complete -c profcol -n "__fish_profcol_using_subcommand diff" -l feature-gates -r

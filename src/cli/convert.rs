@@ -27,8 +27,8 @@ pub struct Diff {
     /// Exit with code 1 if a function grew by more than this share of the profile, such as `5%`
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub fail_over: Option<f64>,
-    /// Write an HTML page with a differential flame graph
-    #[arg(short, long, value_name = "FILE.html")]
+    /// Write a differential flame graph: an HTML page or an SVG image, by the file extension
+    #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 

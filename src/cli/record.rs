@@ -14,7 +14,7 @@ pub struct Record {
     /// Samples per second on each busy CPU
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub frequency: u32,
-    /// How long to record, such as `10s` or `2m`; default: until Ctrl-C or the command exits
+    /// How long to record, such as `10s` or `2m`; default: until Ctrl-C, or until the command or the processes exit
     #[arg(short, long, value_name = "TIME", value_parser = duration)]
     pub duration: Option<Duration>,
     /// Only these processes

@@ -7,8 +7,8 @@ use std::path::Path;
 use profcol_component::files;
 use profcol_files::{Format, call_tree, read, write};
 use profcol_flamegraph::{
-    CallTree, Document, FunctionTable, SampleType, Side, Source, Values, add_model, function_table,
-    html, sample_types,
+    CallTree, Document, FunctionTable, Relation, SampleType, Side, Source, Values, add_model,
+    difference_svg, function_table, html, sample_types,
 };
 use profcol_printable::line;
 use profcol_profile::Model;
@@ -30,11 +30,13 @@ pub fn convert(convert: &Convert) -> Result<(), CommandError> {
 }
 
 pub fn diff(diff: &Diff) -> Result<(), CommandError> {
-    if let Some(output) = &diff.output
-        && format_of(output)? != Format::Html
-    {
+    let output = match &diff.output {
+        Some(output) => Some((output, format_of(output)?)),
+        None => None,
+    };
+    if output.is_some_and(|(_, format)| !matches!(format, Format::Html | Format::Svg)) {
         return Err(CommandError::Usage(
-            "--output writes an HTML page: its name must end in .html".to_owned(),
+            "--output draws the difference: its name must end in .html or .svg".to_owned(),
         ));
     }
     let (before, after) = (load(&diff.before)?, load(&diff.after)?);
@@ -44,10 +46,13 @@ pub fn diff(diff: &Diff) -> Result<(), CommandError> {
     source.is_comparison = true;
     let changes = changes(&tree, diff.compare);
     print_text(&table(&tree, &source, &changes, diff))?;
-    if let Some(output) = &diff.output {
+    if let Some((output, format)) = output {
         let title = format!("{} and {}", diff.before.display(), diff.after.display());
-        let page = html(&Document::new(&tree, &source, usize::MAX), &title);
-        save(output, page.as_bytes())?;
+        let text = match format {
+            Format::Svg => difference_svg(&tree, &source, &title, relation(diff.compare)),
+            _ => html(&Document::new(&tree, &source, usize::MAX), &title),
+        };
+        save(output, text.as_bytes())?;
     }
     let grown = |percent: &f64| changes.iter().filter(|it| it.points() > *percent).count();
     match diff.fail_over.as_ref().map_or(0, grown) {
@@ -57,6 +62,13 @@ pub fn diff(diff: &Diff) -> Result<(), CommandError> {
             if number == 1 { "" } else { "s" },
             diff.fail_over.unwrap_or_default()
         ))),
+    }
+}
+
+fn relation(compare: Compare) -> Relation {
+    match compare {
+        Compare::Share => Relation::Share,
+        Compare::Value => Relation::Value,
     }
 }
 

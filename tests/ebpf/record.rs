@@ -110,6 +110,24 @@ fn records_a_process_for_a_limited_time() {
     }
 }
 
+/// Even if its parent has not waited for it.
+#[test]
+fn ends_when_the_selected_processes_have_exited() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let Some(busy) = workshop.build("busy", "cc -O2 -g busy.c") else {
+        return;
+    };
+    let running = [(); 2].map(|()| Running::start(&busy, &["3"]));
+    let pids = running.each_ref().map(|it| it.pid().to_string()).join(",");
+    let folder = tempfile::tempdir().unwrap();
+    let ended = record(folder.path(), &["-p", &pids, "-o", "a.folded"]);
+    assert!(ended.status.success(), "{}", stderr(&ended));
+    assert!(!stacks(&folder.path().join("a.folded")).is_empty());
+}
+
 #[test]
 fn reports_why_nothing_was_recorded() {
     if !can_profile() {
@@ -143,12 +161,16 @@ fn reports_why_nothing_was_recorded() {
     );
     check(&["-d", "0"], 2, "must be longer than 0s");
     check(&["-a", "-p", "1"], 2, "cannot be used with");
+    // Larger than any PID.
+    check(&["-p", "5000000"], 2, "no process with PID 5000000");
     check(
         &["--open", "-o", "a.pb.gz"],
         2,
         "--open needs an .html or .svg file",
     );
-    check(&["-d", "1", "-p", "4194303"], 1, "no samples");
+    let idle = Running::start(Path::new("sleep"), &["60"]);
+    let pid = idle.pid().to_string();
+    check(&["-d", "1", "-p", &pid], 1, "no samples");
     check(
         &["-o", "/proc/a.svg", "--", "sh", "-c", BUSY_SHELL],
         1,

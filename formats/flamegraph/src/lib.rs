@@ -37,6 +37,6 @@ pub use layout::{Cut, Layout};
 pub use model::{ModelFrames, add_location, add_model, to_model};
 pub use sample_type::{Measured, SampleType, Weight, measured, sample_types};
 pub use speedscope::speedscope;
-pub use svg::svg;
+pub use svg::{Relation, difference_svg, svg};
 pub use table::{FunctionTable, function_table};
 pub use tree::{CallTree, NodeId, Side, Values};

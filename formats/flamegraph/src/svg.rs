@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::document::Source;
 use crate::frames::{Frame, FrameKind};
 use crate::layout::Layout;
-use crate::tree::CallTree;
+use crate::tree::{CallTree, Values};
 
 const WIDTH: f64 = 1200.0;
 const ROW: u32 = 17;
@@ -18,10 +18,102 @@ const MIN_WIDTH: f64 = 0.3;
 const MAX_DEPTH: u32 = 2000;
 const MAX_NODES: usize = 20_000;
 
+/// Hues of functions that take less and more than before: told apart with any color vision.
+const LESS: u32 = 213;
+const MORE: u32 = 28;
+
+/// How the two profiles of a comparison are related.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// Each value is a share of its own profile.
+    Share,
+    Value,
+}
+
 pub fn svg(tree: &CallTree, source: &Source, title: &str) -> String {
-    let layout = Layout::new(tree, MAX_NODES);
     let total = tree.total().value.max(1) as f64;
-    let rows = rectangles(&layout, total);
+    let scale = Scale {
+        now: 1.0 / total,
+        base: 0.0,
+    };
+    draw(tree, title, &scale, |frame, values| Look {
+        values: format!(
+            "{} ({:.2}%)",
+            amount(values.value, &source.sample_type.unit),
+            values.value as f64 / total * 100.0
+        ),
+        color: color(frame, tree),
+    })
+}
+
+/// The difference of two profiles: a frame is as wide as both values together, and its color shows which is larger.
+pub fn difference_svg(tree: &CallTree, source: &Source, title: &str, relation: Relation) -> String {
+    let total = tree.total();
+    let share = |value: u64, of: u64| value as f64 / of.max(1) as f64;
+    let scale = match relation {
+        Relation::Share => {
+            let profiles = f64::from(u8::from(total.value > 0) + u8::from(total.base > 0)).max(1.0);
+            Scale {
+                now: share(1, total.value) / profiles,
+                base: share(1, total.base) / profiles,
+            }
+        }
+        Relation::Value => {
+            let both = share(1, total.value.saturating_add(total.base));
+            Scale {
+                now: both,
+                base: both,
+            }
+        }
+    };
+    let unit = &source.sample_type.unit;
+    draw(tree, title, &scale, |_, values| {
+        let (before, after) = (
+            share(values.base, total.base),
+            share(values.value, total.value),
+        );
+        let (now, base) = (
+            values.value as f64 * scale.now,
+            values.base as f64 * scale.base,
+        );
+        Look {
+            values: format!(
+                "{} before ({:.2}%), {} after ({:.2}%)",
+                amount(values.base, unit),
+                before * 100.0,
+                amount(values.value, unit),
+                after * 100.0
+            ),
+            color: difference_color(now, base),
+        }
+    })
+}
+
+/// Factors from values to shares of the width.
+struct Scale {
+    now: f64,
+    base: f64,
+}
+
+impl Scale {
+    fn width(&self, values: Values) -> f64 {
+        (values.value as f64 * self.now + values.base as f64 * self.base) * WIDTH
+    }
+}
+
+struct Look {
+    values: String,
+    color: String,
+}
+
+fn draw(
+    tree: &CallTree,
+    title: &str,
+    scale: &Scale,
+    look: impl Fn(&Frame, Values) -> Look,
+) -> String {
+    let layout = Layout::new(tree, MAX_NODES);
+    let rows = rectangles(&layout, scale);
     let depth = rows.iter().map(|it| it.depth).max().map_or(0, |it| it + 1);
     let height = HEADER + depth * ROW + 8;
     let mut out = format!(
@@ -36,17 +128,15 @@ pub fn svg(tree: &CallTree, source: &Source, title: &str) -> String {
             continue;
         };
         let label = tree.frames.label(layout.frame[it.row]);
-        let value = layout.total[it.row].value;
+        let Look { values, color } = look(frame, layout.total[it.row]);
         let (x, y) = (it.x, HEADER + (depth - 1 - it.depth) * ROW);
         let _ = write!(
             out,
-            "<g><title>{}\n{} ({:.2}%)</title><rect x=\"{x:.1}\" y=\"{y}\" width=\"{:.1}\" height=\"{}\" fill=\"{}\"/>",
+            "<g><title>{}\n{}</title><rect x=\"{x:.1}\" y=\"{y}\" width=\"{:.1}\" height=\"{}\" fill=\"{color}\"/>",
             escaped(&description(&label, frame, tree)),
-            amount(value, &source.sample_type.unit),
-            value as f64 / total * 100.0,
+            escaped(&values),
             (it.width - 0.4).max(MIN_WIDTH),
             ROW - 1,
-            color(frame, tree),
         );
         let room = ((it.width - 6.0) / CHARACTER) as usize;
         if room >= 3 {
@@ -71,13 +161,13 @@ struct Rectangle {
     width: f64,
 }
 
-fn rectangles(layout: &Layout, total: f64) -> Vec<Rectangle> {
+fn rectangles(layout: &Layout, scale: &Scale) -> Vec<Rectangle> {
     // The start of the next frame at each depth.
     let mut next: Vec<f64> = vec![0.0];
     let mut rectangles = Vec::new();
     for row in 0..layout.len() {
         let depth = layout.depth[row] as usize;
-        let (x, width) = (next[depth], layout.total[row].value as f64 / total * WIDTH);
+        let (x, width) = (next[depth], scale.width(layout.total[row]));
         next[depth] += width;
         next.truncate(depth + 1);
         next.push(x);
@@ -127,6 +217,19 @@ fn color(frame: &Frame, tree: &CallTree) -> String {
         (hash ^ u32::from(byte)).wrapping_mul(16_777_619)
     });
     format!("hsl({} 62% {}%)", hash % 360, 72 + hash / 360 % 8)
+}
+
+/// Grey if nothing changed.
+fn difference_color(now: f64, base: f64) -> String {
+    let both = now + base;
+    let relative = if both > 0.0 { (now - base) / both } else { 0.0 };
+    let strength = relative.abs().sqrt();
+    let hue = if relative < 0.0 { LESS } else { MORE };
+    format!(
+        "hsl({hue} {:.0}% {:.0}%)",
+        85.0 * strength,
+        92.0 - 24.0 * strength
+    )
 }
 
 fn shortened(text: &str, room: usize) -> String {

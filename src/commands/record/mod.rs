@@ -1,6 +1,7 @@
 //! `profcol record`: profiles for a duration and writes one file.
 
 mod command;
+mod selected;
 
 use std::cell::Cell;
 use std::io::{IsTerminal, stderr};
@@ -17,6 +18,7 @@ use profcol_printable::line;
 use serde_json::{Value, json};
 
 use self::command::{Recorded, Started};
+use self::selected::Selected;
 use super::run::{Session, announce_writing, in_runtime, serve};
 use super::{CommandError, load};
 use crate::cli::{Configuration, Record};
@@ -44,6 +46,7 @@ pub fn record(record: &Record, on_top: &Configuration) -> Result<ExitCode, Comma
             "--open needs an .html or .svg file: choose one with --output".to_owned(),
         ));
     }
+    let selected = Selected::new(&record.pid)?;
     // Start the command before dropping capabilities, which it must keep.
     let started = match record.command.as_slice() {
         [] => None,
@@ -60,7 +63,7 @@ pub fn record(record: &Record, on_top: &Configuration) -> Result<ExitCode, Comma
 
     let lasted = Rc::new(Cell::new(Duration::ZERO));
     let (report, code) = in_runtime(async {
-        let (session, recorded) = session(record, started, &lasted);
+        let (session, recorded) = session(record, selected, started, &lasted);
         let report = serve(&loaded, &telemetry, session).await?;
         Ok((report, recorded.exit_code()))
     })?;
@@ -138,13 +141,16 @@ fn include(record: &Record, started: Option<&Started>) -> Vec<Value> {
     pids.chain(names).chain(cgroups).chain(command).collect()
 }
 
-/// Ends with the command, after the duration, or never. `lasted` is set to the time from the start to the stop.
+/// Ends with the command or all selected processes, after the duration, or never. `lasted` is set to the time from the start to the stop.
 fn session(
     record: &Record,
+    selected: Selected,
     started: Option<Started>,
     lasted: &Rc<Cell<Duration>>,
 ) -> (Session, Recorded) {
     let duration = record.duration;
+    let only_by_pid =
+        record.comm.is_empty() && record.cgroup.is_empty() && record.command.is_empty();
     let (recorded, running) = match started {
         Some(started) => started.into_parts(),
         None => Default::default(),
@@ -160,6 +166,7 @@ fn session(
         tokio::select! {
             () = enough => {}
             () = ended.wait() => {}
+            () = selected.exited(), if only_by_pid => {}
             () = show_progress(duration) => {}
         }
     };

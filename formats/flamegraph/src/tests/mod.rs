@@ -152,6 +152,55 @@ fn a_comparison_has_both_values_and_keeps_functions_of_the_baseline() {
 }
 
 #[test]
+fn the_svg_of_a_difference_shows_both_values_and_which_is_larger() {
+    let mut tree = tree(&[("main same", 5), ("main grown", 5)]);
+    let main = frame(&mut tree, "main");
+    for (name, before) in [("same", 10), ("gone", 10)] {
+        let function = frame(&mut tree, name);
+        tree.add_stack([main, function], Side::Base, before);
+    }
+    let source = Source::default();
+    let width_and_color = |svg: &str, function: &str| {
+        let frame = svg
+            .split("<g>")
+            .find(|it| it.contains(&format!("<title>{function} [app]\n")));
+        let frame = frame.unwrap_or_else(|| panic!("no {function} in {svg}"));
+        let attribute = |name: &str| {
+            let (_, rest) = frame.split_once(&format!("{name}=\"")).unwrap();
+            rest.split('"').next().unwrap().to_owned()
+        };
+        (attribute("width"), attribute("fill"))
+    };
+    let shares = difference_svg(&tree, &source, "", Relation::Share);
+    let values = difference_svg(&tree, &source, "", Relation::Value);
+    assert!(
+        shares.contains("same [app]\n10 before (50.00%), 5 after (50.00%)"),
+        "{shares}"
+    );
+    assert!(
+        shares.contains("gone [app]\n10 before (50.00%), 0 after (0.00%)"),
+        "{shares}"
+    );
+    // Half of each profile, a quarter of both, and only one of them.
+    let unchanged = ("599.6".to_owned(), "hsl(28 0% 92%)".to_owned());
+    assert_eq!(width_and_color(&shares, "same"), unchanged);
+    assert_eq!(
+        width_and_color(&shares, "grown"),
+        ("299.6".to_owned(), "hsl(28 85% 68%)".to_owned())
+    );
+    assert_eq!(
+        width_and_color(&shares, "gone"),
+        ("299.6".to_owned(), "hsl(213 85% 68%)".to_owned())
+    );
+    // 15 of 30; a third less than before.
+    assert_eq!(
+        width_and_color(&values, "same"),
+        ("599.6".to_owned(), "hsl(213 49% 78%)".to_owned())
+    );
+    assert_eq!(width_and_color(&values, "grown").0, "199.6");
+}
+
+#[test]
 fn hostile_names_are_escaped() {
     let tree = tree(&[("a;b <script>&\"\n\u{1b}", 2), ("a", 1)]);
     assert_eq!(folded(&tree), "a 1\na:b;<script>&\"   2\n");
