@@ -36,7 +36,7 @@ pub fn svg(tree: &CallTree, source: &Source, title: &str) -> String {
         now: 1.0 / total,
         base: 0.0,
     };
-    draw(tree, title, &scale, |frame, values| Look {
+    draw(tree, title, "", &scale, |frame, values| Look {
         values: format!(
             "{} ({:.2}%)",
             amount(values.value, &source.sample_type.unit),
@@ -67,7 +67,8 @@ pub fn difference_svg(tree: &CallTree, source: &Source, title: &str, relation: R
         }
     };
     let unit = &source.sample_type.unit;
-    draw(tree, title, &scale, |_, values| {
+    let legend = "<text x=\"6\" y=\"30\">Blue takes less than before, orange more.</text>\n";
+    draw(tree, title, legend, &scale, |_, values| {
         let (before, after) = (
             share(values.base, total.base),
             share(values.value, total.value),
@@ -109,6 +110,7 @@ struct Look {
 fn draw(
     tree: &CallTree,
     title: &str,
+    legend: &str,
     scale: &Scale,
     look: impl Fn(&Frame, Values) -> Look,
 ) -> String {
@@ -120,7 +122,8 @@ fn draw(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
          font-family=\"ui-monospace,monospace\" font-size=\"11\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n\
-         <text x=\"6\" y=\"20\" font-size=\"14\">{}</text>\n",
+         <text x=\"6\" y=\"16\" font-size=\"14\">{}</text>\n\
+         {legend}",
         escaped(title),
     );
     for it in rows {
