@@ -1,5 +1,6 @@
 //! The binary: reads the command line, calls the engine, turns the result into an exit code.
 
+mod async_fd;
 mod cli;
 mod commands;
 mod notify;

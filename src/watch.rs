@@ -19,6 +19,8 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
+use crate::async_fd::async_fd;
+
 /// Changes within this time count as one: several files of one deployment, or a file that is still being written.
 const SETTLE: Duration = Duration::from_millis(250);
 
@@ -111,12 +113,7 @@ fn watch(files: &FileHashes) -> io::Result<(AsyncFd<OwnedFd>, Names)> {
             Err(error) => return Err(error.into()),
         }
     }
-    #[expect(
-        deprecated,
-        reason = "its replacement is unsafe, and an OwnedFd never changes its descriptor"
-    )]
-    let events = AsyncFd::new(events)?;
-    Ok((events, names))
+    Ok((async_fd(events)?, names))
 }
 
 fn current(files: &FileHashes) -> FileHashes {

@@ -1,13 +1,12 @@
 //! Processes selected by PID.
 
+use std::future::pending;
 use std::os::fd::OwnedFd;
-use std::thread;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use tokio::sync::oneshot;
 
+use crate::async_fd::async_fd;
 use crate::commands::CommandError;
 
 pub struct Selected(Vec<OwnedFd>);
@@ -31,19 +30,18 @@ impl Selected {
 
     /// Waits until all have exited; forever if there are none.
     pub async fn exited(self) {
-        let (sender, receiver) = oneshot::channel();
-        // It may outlive the recording.
-        thread::spawn(move || {
-            let wait = |process: &OwnedFd| {
-                let mut polled = [PollFd::new(process, PollFlags::IN)];
-                retry_on_intr(|| poll(&mut polled, None)).is_ok()
+        if self.0.is_empty() {
+            return pending().await;
+        }
+        for process in self.0 {
+            // The descriptor is readable once the process has exited, even before its parent has waited for it.
+            let has_exited = match async_fd(process) {
+                Ok(process) => process.readable().await.is_ok(),
+                Err(_) => false,
             };
-            if !self.0.is_empty() && self.0.iter().all(wait) {
-                let _ = sender.send(());
+            if !has_exited {
+                return pending().await;
             }
-        });
-        if receiver.await.is_err() {
-            std::future::pending().await
         }
     }
 }
