@@ -1,0 +1,28 @@
+//! Reads .NET assemblies in bounded pieces, from their files or from where a runtime mapped them.
+//!
+//! * [`Assembly`]: the PE headers and the metadata (ECMA-335): names of the assembly and its methods.
+//! * [`ReadyToRun`]: which method the native code at an address belongs to, in images compiled ahead of time.
+//! * [`Bundle`]: the assemblies in a single-file program.
+//!
+//! Files are untrusted and read with elevated privileges: anyone who can start a process can supply one. So each size
+//! has a limit, and nothing but the methods' addresses is kept.
+//!
+//! The crate `object` could read the PE headers. Its reader wants the image in memory as in the file, and the headers
+//! are a small part of what is read here.
+
+mod assembly;
+mod bundle;
+mod bytes;
+mod error;
+mod image;
+mod metadata;
+mod native_format;
+mod ready_to_run;
+mod signature;
+mod tables;
+
+pub use assembly::{Assembly, MethodToken};
+pub use bundle::{Bundle, BundleFile, BundleFileKind, Part};
+pub use error::DotNetError;
+pub use image::{ImageLayout, Machine};
+pub use ready_to_run::{R2rMethod, ReadyToRun};
