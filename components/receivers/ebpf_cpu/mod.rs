@@ -11,6 +11,7 @@ mod budget;
 mod check;
 mod config;
 mod delivery;
+mod dotnet;
 mod drop_feedback;
 mod executables;
 mod filter;
@@ -41,6 +42,7 @@ use self::budget::{Budget, Meter};
 pub use self::config::EbpfCpuConfig;
 use self::config::{Aggregation, Mode};
 use self::delivery::BatchQueue;
+use self::dotnet::DotNetProcesses;
 use self::drop_feedback::DroppedProcesses;
 use self::filter::{Filter, ProcessFacts};
 use self::interval::Interval;
@@ -75,6 +77,7 @@ struct Running {
     processes: Processes,
     jit: JitProcesses<ProcessKey>,
     interpreted: InterpretedNames<ProcessKey>,
+    dotnet: DotNetProcesses,
     is_sidecar: bool,
     filter: Filter,
     budget: Budget,
@@ -151,6 +154,7 @@ impl Receiver for EbpfCpu {
             kernel,
             processes: Processes::new(self.config.max_processes as usize),
             jit: JitProcesses::new(GENERATED_NAMES),
+            dotnet: DotNetProcesses::default(),
             interpreted: InterpretedNames::start(INTERPRETED_NAMES).map_err(|error| {
                 StartError::new(format!(
                     "failed to start the thread that reads names: {error}"
@@ -320,6 +324,7 @@ impl Running {
             processes,
             jit,
             interpreted,
+            dotnet,
             filter,
             interval,
             is_sidecar,
@@ -371,6 +376,9 @@ impl Running {
                 }
                 if has_generated_code {
                     jit.observe(sample.process, sample.process.pid);
+                    if dotnet.observe(sample.process, user.stack(), &executables) {
+                        observe_methods(interpreted, sample.process, user.stack());
+                    }
                 }
                 if has_unknown_code || is_behind_generated_code {
                     interpreted.observe_generated_code(sample.process, sample.process.pid);
@@ -420,6 +428,7 @@ impl Running {
             match code {
                 GeneratedCode::Java(java) => profiler.set_java_process(&process, &java),
                 GeneratedCode::Beam(beam) => profiler.set_beam_process(&process, &beam),
+                GeneratedCode::DotNet(dotnet) => profiler.set_dotnet_process(&process, &dotnet),
             }
         }
     }
@@ -445,6 +454,7 @@ impl Running {
                 attributes: &config.attributes,
                 jit: &self.jit,
                 interpreted: &self.interpreted,
+                dotnet: &self.dotnet,
                 interpreter_frames: config.interpreter_frames,
             },
             clock,
@@ -473,6 +483,21 @@ fn function_key(process: ProcessKey, frame: &InterpretedFrame) -> FunctionKey<Pr
             runtime: frame.runtime,
             code_address: frame.code_address,
         },
+    }
+}
+
+/// Requests the names of .NET's methods.
+fn observe_methods(
+    interpreted: &InterpretedNames<ProcessKey>,
+    process: ProcessKey,
+    stack: impl Iterator<Item = StackFrame>,
+) {
+    for frame in stack {
+        if let StackFrame::Native(frame) = frame
+            && frame.file() == file_number::ANONYMOUS
+        {
+            interpreted.observe(dotnet::method_key(process, frame), process.pid, None);
+        }
     }
 }
 

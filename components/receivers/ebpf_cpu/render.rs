@@ -18,6 +18,7 @@ use profcol_symbols::{GeneratedCode, JitNames, JitProcesses, KernelSymbolizer};
 
 use super::attributes::{Attributes, key};
 use super::config::InterpreterFrames;
+use super::dotnet::{self, DotNetProcesses};
 use super::function_key;
 use super::interval::{Interval, Observation, SeenStack};
 use super::processes::{Processes, text};
@@ -33,6 +34,7 @@ pub struct NameSources<'a> {
     pub attributes: &'a Attributes,
     pub jit: &'a JitProcesses<ProcessKey>,
     pub interpreted: &'a InterpretedNames<ProcessKey>,
+    pub dotnet: &'a DotNetProcesses,
     pub interpreter_frames: InterpreterFrames,
 }
 
@@ -51,6 +53,7 @@ pub fn render<'a>(
         interpreted: HashMap::new(),
         stacks: HashMap::new(),
         jit: None,
+        is_dotnet: false,
         process: ProcessKey::default(),
         contexts: seen.contexts(),
     };
@@ -135,6 +138,7 @@ struct Rendering<'a> {
     stacks: HashMap<(u32, u32), StackIdx>,
     /// Of the process being rendered.
     jit: Option<&'a JitNames>,
+    is_dotnet: bool,
     process: ProcessKey,
     contexts: HashMap<u32, &'a [u8]>,
 }
@@ -143,7 +147,8 @@ impl<'a> Rendering<'a> {
     /// Starts the samples of a process.
     fn enter(&mut self, observation: &Observation) {
         let names = self.names.jit.names(&observation.process);
-        if self.jit.is_some() || names.is_some() || !self.interpreted.is_empty() {
+        let is_dotnet = self.names.dotnet.contains(&observation.process);
+        if self.jit.is_some() || names.is_some() || is_dotnet || !self.interpreted.is_empty() {
             self.interpreted.clear();
             // The same address is other code in another process.
             self.stacks.clear();
@@ -151,6 +156,7 @@ impl<'a> Rendering<'a> {
             self.frames.retain(|frame, _| is_shared(frame));
         }
         self.jit = names;
+        self.is_dotnet = is_dotnet;
         self.process = observation.process;
     }
 
@@ -297,7 +303,8 @@ impl<'a> Rendering<'a> {
     }
 
     fn user_stack(&mut self, stack: &SeenStack<'_>, locations: &mut Vec<LocationIdx>) {
-        let hides = self.names.interpreter_frames == InterpreterFrames::Hide
+        let hides_stubs = self.names.interpreter_frames == InterpreterFrames::Hide;
+        let hides = hides_stubs
             && (stack.user.stack()).any(|frame| matches!(frame, StackFrame::Interpreted(_)));
         let mut is_behind_native = false;
         let before = locations.len();
@@ -308,7 +315,11 @@ impl<'a> Rendering<'a> {
                     is_behind_native = false;
                 }
                 StackFrame::Native(frame) => {
-                    locations.push(self.user_frame(frame));
+                    match self.compiled_method(frame) {
+                        Some((_, Role::Machinery)) if hides_stubs && locations.len() > before => {}
+                        Some((row, _)) => locations.push(row),
+                        None => locations.push(self.user_frame(frame)),
+                    }
                     is_behind_native = true;
                 }
                 StackFrame::Interpreted(frame) => {
@@ -400,6 +411,26 @@ impl<'a> Rendering<'a> {
         Some((row, role))
     }
 
+    /// A method of .NET in generated code.
+    fn compiled_method(&mut self, frame: Frame) -> Option<(LocationIdx, Role)> {
+        if !self.is_dotnet || frame.file() != file_number::ANONYMOUS {
+            return None;
+        }
+        let function = self
+            .names
+            .interpreted
+            .get(&dotnet::method_key(self.process, frame))?;
+        let lines = function.frames(0).into_iter();
+        let lines: Vec<Line> = lines.map(|frame| self.source_line(frame)).collect();
+        let kind = self.frame_type(Runtime::DotNet.frame_type());
+        let row = self.rows.location(LocationRef {
+            location: Location::default(),
+            lines: &lines,
+            attributes: &[kind],
+        });
+        Some((row, function.role(0)))
+    }
+
     fn source_line(&mut self, frame: SourceFrame<'_>) -> Line {
         let name = self.rows.string(&frame.name);
         let filename = self.rows.string(&frame.file);
@@ -465,8 +496,19 @@ impl<'a> Rendering<'a> {
         let is_go = executable
             .as_ref()
             .is_some_and(|executable| executable.is_go);
-        let kind = self.frame_type(if is_go { "go" } else { "native" });
+        let precompiled = executable
+            .as_ref()
+            .and_then(|executable| executable.dotnet.as_ref()?.function(frame.offset()));
+        let kind = self.frame_type(match (&precompiled, is_go) {
+            (Some(_), _) => Runtime::DotNet.frame_type(),
+            (None, true) => "go",
+            (None, false) => "native",
+        });
         let (mapping, address, line) = match executable {
+            Some(executable) if let Some(method) = &precompiled => {
+                let (mapping, address) = self.place(&executable, frame.offset());
+                (mapping, address, Some(self.source_line(method.frame())))
+            }
             Some(executable) => {
                 let (mapping, address) = self.place(&executable, frame.offset());
                 let name = executable.functions.find(address);

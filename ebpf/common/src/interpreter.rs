@@ -9,6 +9,7 @@
 //! its function, and the [`Detail`].
 
 pub mod beam;
+pub mod dotnet;
 pub mod hotspot;
 pub mod luajit;
 pub mod perl;
@@ -48,7 +49,9 @@ pub mod runtime {
     pub const LUAJIT: u32 = 9;
     /// An address in code that BEAM's JIT compiler generated.
     pub const BEAM: u32 = 10;
-    pub const COUNT: u32 = 11;
+    /// An address in code of .NET. The programs do not add it: they see native code.
+    pub const DOTNET: u32 = 11;
+    pub const COUNT: u32 = 12;
 }
 
 /// The loader's data on a file with an interpreter, shared by all processes that map it.

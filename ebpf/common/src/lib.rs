@@ -81,6 +81,8 @@ mod host {
     // SAFETY: as above.
     unsafe impl aya::Pod for interpreter::beam::BeamProcess {}
     // SAFETY: as above.
+    unsafe impl aya::Pod for interpreter::dotnet::DotNetProcess {}
+    // SAFETY: as above.
     unsafe impl aya::Pod for context::ContextLayout {}
     // SAFETY: as above.
     unsafe impl aya::Pod for record::ProcessKey {}

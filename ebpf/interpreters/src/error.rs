@@ -1,3 +1,5 @@
+use profcol_dotnet::DotNetError;
+
 use crate::Unsupported;
 use crate::memory::MemoryError;
 
@@ -10,6 +12,8 @@ pub enum FunctionError {
     Invalid(&'static str),
     #[error("another function now has this address")]
     Replaced,
+    #[error(transparent)]
+    Assembly(#[from] DotNetError),
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
 }

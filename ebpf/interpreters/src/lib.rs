@@ -9,6 +9,7 @@
 
 pub mod beam;
 pub mod context;
+pub mod dotnet;
 mod elf_file;
 mod error;
 pub mod hotspot;
@@ -194,6 +195,7 @@ pub enum Runtime {
     Perl,
     LuaJit,
     Beam,
+    DotNet,
 }
 
 /// An unsupported interpreter, whose code shows as native frames.
@@ -217,6 +219,7 @@ impl Runtime {
             Self::Perl => "perl",
             Self::LuaJit => "luajit",
             Self::Beam => "beam",
+            Self::DotNet => "dotnet",
         }
     }
 
@@ -231,12 +234,13 @@ impl Runtime {
             Self::Perl => "perl",
             Self::LuaJit => "luajit",
             Self::Beam => "beam",
+            Self::DotNet => "dotnet",
         }
     }
 
     /// Whether it is found through a process, not through its file.
     pub fn is_of_process(self) -> bool {
-        matches!(self, Self::Java | Self::Beam)
+        matches!(self, Self::Java | Self::Beam | Self::DotNet)
     }
 
     /// By its number in frames.
@@ -252,6 +256,7 @@ impl Runtime {
             runtime::PERL => Some(Self::Perl),
             runtime::LUAJIT => Some(Self::LuaJit),
             runtime::BEAM => Some(Self::Beam),
+            runtime::DOTNET => Some(Self::DotNet),
             _ => None,
         }
     }

@@ -13,9 +13,12 @@ use std::{io, thread};
 
 use parking_lot::{Condvar, Mutex};
 use profcol_ebpf_common::interpreter::beam::BeamProcess;
+use profcol_ebpf_common::interpreter::dotnet::DotNetProcess;
 use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
+use profcol_ebpf_common::interpreter::runtime;
 
 use crate::beam::{self, BeamFiles, BeamRuntime};
+use crate::dotnet::{DotNetFiles, DotNetFunction, DotNetRuntime};
 use crate::hotspot::{self, Attached, JavaFiles, JavaFrame, JavaRuntime};
 use crate::memory::ProcessMemory;
 use crate::{
@@ -72,6 +75,7 @@ pub(crate) enum Function {
     Perl(perl::Statement),
     LuaJit(luajit::Prototype),
     Beam(beam::BeamFunction),
+    DotNet(DotNetFunction),
 }
 
 impl InterpretedFunction {
@@ -113,6 +117,7 @@ impl InterpretedFunction {
                 first_line: function.first_line,
                 line: function.line,
             }],
+            Function::DotNet(function) => vec![function.frame()],
             Function::Ruby(sequence) => vec![SourceFrame {
                 name: (&*sequence.name).into(),
                 file: (&*sequence.file).into(),
@@ -144,6 +149,7 @@ impl InterpretedFunction {
     pub fn role(&self, position: u32) -> Role {
         match &self.0 {
             Function::Java(hotspot::Code::Stubs(_)) => Role::Machinery,
+            Function::DotNet(function) if function.is_stub => Role::Machinery,
             Function::Beam(function) if function.is_shared_code => Role::Machinery,
             Function::Java(code) => {
                 let frames = code.frames(position);
@@ -160,7 +166,8 @@ impl InterpretedFunction {
             | Function::Php(_)
             | Function::Perl(_)
             | Function::LuaJit(_)
-            | Function::Beam(_) => Role::Function,
+            | Function::Beam(_)
+            | Function::DotNet(_) => Role::Function,
         }
     }
 
@@ -174,6 +181,7 @@ impl InterpretedFunction {
             Function::Perl(statement) => statement.bytes(),
             Function::LuaJit(prototype) => prototype.bytes(),
             Function::Beam(function) => function.bytes(),
+            Function::DotNet(function) => function.bytes(),
         }
     }
 }
@@ -236,6 +244,7 @@ struct State<K> {
 pub enum GeneratedCode {
     Java(JavaProcess),
     Beam(BeamProcess),
+    DotNet(DotNetProcess),
 }
 
 enum LookedAt {
@@ -282,6 +291,7 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
             uses: 0,
             java_files: JavaFiles::default(),
             beam_files: BeamFiles::default(),
+            dotnet_files: DotNetFiles::default(),
         };
         thread::Builder::new()
             .name("profcol-names".into())
@@ -451,6 +461,7 @@ struct Reader<K> {
     uses: u64,
     java_files: JavaFiles,
     beam_files: BeamFiles,
+    dotnet_files: DotNetFiles,
 }
 
 struct Opened {
@@ -465,6 +476,7 @@ struct OpenProcess {
     cache: ProcessCache,
     java: Option<Box<JavaRuntime>>,
     beam: Option<Box<BeamRuntime>>,
+    dotnet: Option<Box<DotNetRuntime>>,
 }
 
 /// Whether a process has a runtime with generated code.
@@ -498,6 +510,16 @@ impl OpenProcess {
                 self.beam.get_or_insert(beam);
                 Looked::Found(Box::new(GeneratedCode::Beam(process)))
             }
+        }
+    }
+
+    fn attach_dotnet(&mut self, pid: u32, files: &mut DotNetFiles) -> Looked {
+        if self.dotnet.is_none() {
+            self.dotnet = files.attach(pid, &self.memory).map(Box::new);
+        }
+        match &self.dotnet {
+            Some(dotnet) => Looked::Found(Box::new(GeneratedCode::DotNet(dotnet.process))),
+            None => Looked::None,
         }
     }
 
@@ -547,7 +569,7 @@ impl<K: Copy + Eq + Hash> Reader<K> {
                         Looked::Found(code) => {
                             state.found.push((process, *code));
                             match *code {
-                                GeneratedCode::Java(_) => LookedAt::Done,
+                                GeneratedCode::Java(_) | GeneratedCode::DotNet(_) => LookedAt::Done,
                                 GeneratedCode::Beam(_) => {
                                     LookedAt::Until(Instant::now() + LOOK_DELAY)
                                 }
@@ -575,6 +597,7 @@ impl<K: Copy + Eq + Hash> Reader<K> {
                 cache: ProcessCache::default(),
                 java: None,
                 beam: None,
+                dotnet: None,
             });
             Opened { process, used: 0 }
         });
@@ -611,10 +634,15 @@ impl<K: Copy + Eq + Hash> Reader<K> {
     fn attach(&mut self, process: K, pid: u32) -> Looked {
         let mut java_files = std::mem::take(&mut self.java_files);
         let mut beam_files = std::mem::take(&mut self.beam_files);
+        let mut dotnet_files = std::mem::take(&mut self.dotnet_files);
         let found = match self.process(process, pid) {
             None => Looked::None,
-            Some(open) => open.attach(pid, &mut java_files, &mut beam_files),
+            Some(open) => match open.attach(pid, &mut java_files, &mut beam_files) {
+                Looked::None => open.attach_dotnet(pid, &mut dotnet_files),
+                found => found,
+            },
         };
+        self.dotnet_files = dotnet_files;
         self.java_files = java_files;
         self.beam_files = beam_files;
         found
@@ -626,6 +654,9 @@ impl<K: Copy + Eq + Hash> Reader<K> {
         pid: u32,
         interpreter: Option<&DetectedInterpreter>,
     ) -> Option<InterpretedFunction> {
+        if key.function.runtime == runtime::DOTNET {
+            return self.read_dotnet(key, pid);
+        }
         if interpreter.is_none() && !self.process(key.process, pid)?.is_attached() {
             self.attach(key.process, pid);
         }
@@ -641,12 +672,29 @@ impl<K: Copy + Eq + Hash> Reader<K> {
         if let Some(generation) = new_generation {
             self.shared.state.lock().forget(key.process, generation);
         }
-        match read {
-            Ok(function) => Some(function),
-            Err(error) => {
-                tracing::debug!(pid, %error, "failed to read the name of a function");
-                None
-            }
-        }
+        keep(read, pid)
     }
+
+    fn read_dotnet(&mut self, key: &FunctionKey<K>, pid: u32) -> Option<InterpretedFunction> {
+        if self.process(key.process, pid)?.dotnet.is_none() {
+            self.attach(key.process, pid);
+        }
+        let process = self.process(key.process, pid)?;
+        let dotnet = process.dotnet.as_mut()?;
+        let read = dotnet.function(&process.memory, key.function.address);
+        keep(
+            read.map(|it| InterpretedFunction(Function::DotNet(it))),
+            pid,
+        )
+    }
+}
+
+fn keep(
+    read: Result<InterpretedFunction, FunctionError>,
+    pid: u32,
+) -> Option<InterpretedFunction> {
+    read.inspect_err(
+        |error| tracing::debug!(pid, %error, "failed to read the name of a function"),
+    )
+    .ok()
 }

@@ -14,6 +14,8 @@ use profcol_ebpf_common::context::ContextLayout;
 use profcol_ebpf_common::file::TableRef;
 use profcol_ebpf_common::interpreter::Interpreter;
 use profcol_ebpf_common::table::PAGE_SHIFT;
+use profcol_ebpf_interpreters::dotnet::DotNetFile;
+use profcol_ebpf_interpreters::{Runtime, Unsupported};
 use profcol_ebpf_unwind as unwind;
 
 use crate::arena::{AllocError, Allocation, Arena};
@@ -115,6 +117,7 @@ impl Builder {
 
     fn build(&mut self, job: Job) {
         self.publish_contexts(&job);
+        self.find_dotnet(&job);
         let built = if job.size() >= LAZY_CODE_BYTES && self.lazy_tables.len() < MAX_LAZY_TABLES {
             self.begin_lazy(job)
         } else {
@@ -246,12 +249,7 @@ impl Builder {
                 loops
             }
             Err(unsupported) => {
-                Stats::count(&self.stats.unsupported_interpreters);
-                tracing::warn!(
-                    path = job.path,
-                    reason = %unsupported,
-                    "Interpreter not supported; showing its native frames."
-                );
+                self.report_unsupported(job, &unsupported);
                 Vec::new()
             }
         }
@@ -278,6 +276,35 @@ impl Builder {
                 );
             }
         }
+    }
+
+    fn find_dotnet(&self, job: &Job) {
+        match DotNetFile::of_executable(&job.elf, &job.source) {
+            Ok(None) => {}
+            Ok(Some(found)) => {
+                if let Some(runtime) = &found.runtime {
+                    Stats::count(&self.stats.interpreters);
+                    tracing::info!(
+                        path = job.path,
+                        runtime = Runtime::DotNet.name(),
+                        version = runtime.version,
+                        "Found an interpreter."
+                    );
+                }
+                let sampled_files = self.files.sampled_files();
+                sampled_files.set_dotnet(job.announced.file.number, found);
+            }
+            Err(unsupported) => self.report_unsupported(job, &unsupported),
+        }
+    }
+
+    fn report_unsupported(&self, job: &Job, unsupported: &Unsupported) {
+        Stats::count(&self.stats.unsupported_interpreters);
+        tracing::warn!(
+            path = job.path,
+            reason = %unsupported,
+            "Interpreter not supported; showing its native frames."
+        );
     }
 
     /// Builds the page and those around it.

@@ -1,6 +1,7 @@
 //! The queue of the thread that builds unwind tables.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 use profcol_ebpf_unwind as unwind;
@@ -17,7 +18,7 @@ const MAX_PAGES: usize = 4096;
 pub struct Job {
     pub announced: AnnouncedFile,
     pub path: String,
-    pub source: Box<dyn Source + Send>,
+    pub source: Arc<dyn Source + Send + Sync>,
     pub elf: unwind::ElfCode,
 }
 

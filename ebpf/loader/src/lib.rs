@@ -57,7 +57,7 @@ pub use preflight::capabilities;
 pub use profcol_ebpf_common::context::{Context, part};
 pub use profcol_ebpf_common::file::file_number;
 pub use profcol_ebpf_common::frame::Frame;
-pub use profcol_ebpf_common::interpreter::unreadable;
+pub use profcol_ebpf_common::interpreter::{runtime as interpreter_runtime, unreadable};
 pub use profcol_ebpf_common::reason::EndReason;
 pub use profcol_ebpf_common::record::{MAX_USER_FRAMES, Process, ProcessKey, Sample};
 pub use profcol_ebpf_common::sample_counts::{SampleKey, count_buffer};

@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use profcol_ebpf_common::file::{self, TableRef};
+use profcol_ebpf_interpreters::dotnet::DotNetFile;
 use profcol_ebpf_unwind as unwind;
 use profcol_elf::{ElfError, Source};
 
@@ -52,8 +53,17 @@ pub struct Opened<'a> {
 
 /// A file, or memory of the kernel (the vDSO).
 enum OpenedImage {
-    File(File),
-    Memory(Vec<u8>),
+    File(Arc<File>),
+    Memory(Arc<Vec<u8>>),
+}
+
+impl OpenedImage {
+    fn source(&self) -> Arc<dyn Source + Send + Sync> {
+        match self {
+            Self::File(file) => Arc::clone(file) as _,
+            Self::Memory(bytes) => Arc::clone(bytes) as _,
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -100,7 +110,7 @@ impl Opener {
         let AnnouncedFile { file, path } = announced;
         if file.id == file::VDSO {
             let bytes = read_vdso().map_err(OpenError::Vanished)?;
-            return Ok(("[vdso]".into(), OpenedImage::Memory(bytes)));
+            return Ok(("[vdso]".into(), OpenedImage::Memory(Arc::new(bytes))));
         }
         let map_files_link = PathResolver::map_files_link(file);
         if let Ok(opened) = File::open(&map_files_link)
@@ -110,14 +120,14 @@ impl Opener {
                 true => display_path(path),
                 false => display_path(&fs::read_link(&map_files_link).unwrap_or_default()),
             };
-            return Ok((shown, OpenedImage::File(opened)));
+            return Ok((shown, OpenedImage::File(Arc::new(opened))));
         }
         let path_resolver = self.path_resolver.candidates(file, path);
         for place in &path_resolver {
             if let Ok(opened) = open_regular(place)
                 && self.identifier.is_same_file(&opened, file.id)?
             {
-                return Ok((display_path(path), OpenedImage::File(opened)));
+                return Ok((display_path(path), OpenedImage::File(Arc::new(opened))));
             }
         }
         Err(OpenError::NotFound(path_resolver.len() + 1))
@@ -126,22 +136,20 @@ impl Opener {
     /// Records the data for symbolizing its frames, and queues it for the builder.
     fn register(&mut self, announced: AnnouncedFile, path: String, found: OpenedImage) {
         let file = announced.file;
-        let source: &dyn Source = match &found {
-            OpenedImage::File(opened) => opened,
-            OpenedImage::Memory(bytes) => bytes,
-        };
+        let source = found.source();
         let mut sampled = SampledFile {
             path,
             ..SampledFile::default()
         };
-        let elf = match unwind::ElfCode::read(source) {
+        let elf = match unwind::ElfCode::read(&*source) {
             Ok(elf) => elf,
             Err(unwind::UnwindTableError::Elf(ElfError::NotElf)) => {
                 Stats::count(&self.stats.not_elf);
                 let table = if is_memory(&sampled.path) {
                     TableRef::GENERATED
                 } else {
-                    sampled.file_id = file_id(source);
+                    sampled.file_id = file_id(&*source);
+                    sampled.dotnet = DotNetFile::of_assembly(&source).map(Arc::new);
                     self.empty_table
                 };
                 self.files.sampled_files().insert(file.number, sampled);
@@ -158,7 +166,7 @@ impl Opener {
         };
         sampled.gnu_build_id = elf.build_id.as_deref().map(hex);
         sampled.go_build_id = elf.go_build_id.as_deref().map(str::to_owned);
-        sampled.file_id = file_id(source);
+        sampled.file_id = file_id(&*source);
         sampled.is_go = elf.is_go();
         sampled.segments = elf.segments.clone();
         if let OpenedImage::Memory(image) = &found {
@@ -176,10 +184,7 @@ impl Opener {
         let job = Job {
             announced,
             path,
-            source: match found {
-                OpenedImage::File(opened) => Box::new(opened),
-                OpenedImage::Memory(bytes) => Box::new(bytes),
-            },
+            source,
             elf,
         };
         if let Err(job) = self.jobs.add(job) {
@@ -192,7 +197,7 @@ impl Opener {
     }
 }
 
-fn file_id(source: &dyn Source) -> Option<String> {
+fn file_id(source: &(impl Source + ?Sized)) -> Option<String> {
     unwind::htlhash(source).ok().map(|hash| hex(&hash))
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
 use profcol_ebpf_common::counter::{self, COUNTERS};
 use profcol_ebpf_common::interpreter::beam::BeamProcess;
+use profcol_ebpf_common::interpreter::dotnet::DotNetProcess;
 use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 use profcol_ebpf_common::reason::{EndReason, REASONS};
 use profcol_ebpf_common::record::{ProcessKey, process_state};
@@ -138,6 +139,7 @@ struct Parts {
     processes: HashMap<MapData, ProcessKey, u32>,
     java_processes: HashMap<MapData, ProcessKey, JavaProcess>,
     beam_processes: HashMap<MapData, ProcessKey, BeamProcess>,
+    dotnet_processes: HashMap<MapData, ProcessKey, DotNetProcess>,
     sample_counts: SampleCounts,
     tables: Tables,
     sampled_files: SampledFiles,
@@ -275,6 +277,7 @@ impl Loaded {
             processes: programs.processes,
             java_processes: programs.java_processes,
             beam_processes: programs.beam_processes,
+            dotnet_processes: programs.dotnet_processes,
             sample_counts: programs.sample_counts,
             tables,
             sampled_files,
@@ -357,6 +360,13 @@ impl Profiler {
     pub fn set_java_process(&mut self, process: &ProcessKey, java: &JavaProcess) {
         if let Err(error) = self.parts.java_processes.insert(process, java, 0) {
             tracing::warn!(pid = process.pid, %error, "Failed to publish a Java process.");
+        }
+    }
+
+    /// Publishes the data for finding the unwind rules of a process that runs .NET.
+    pub fn set_dotnet_process(&mut self, process: &ProcessKey, dotnet: &DotNetProcess) {
+        if let Err(error) = self.parts.dotnet_processes.insert(process, dotnet, 0) {
+            tracing::warn!(pid = process.pid, %error, "Failed to publish a process that runs .NET.");
         }
     }
 

@@ -11,6 +11,7 @@ use profcol_ebpf_common::counter::COUNTERS;
 use profcol_ebpf_common::file::{FileEntry, FileId, file_number};
 use profcol_ebpf_common::interpreter::Interpreter;
 use profcol_ebpf_common::interpreter::beam::BeamProcess;
+use profcol_ebpf_common::interpreter::dotnet::DotNetProcess;
 use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 use profcol_ebpf_common::layout::Layout;
 use profcol_ebpf_common::published::{Area, ImageAreas, MAX_AREAS_SHIFT, ProcessImage};
@@ -135,6 +136,7 @@ pub struct Programs {
     pub interpreters: HashMap<MapData, u32, Interpreter>,
     pub java_processes: HashMap<MapData, ProcessKey, JavaProcess>,
     pub beam_processes: HashMap<MapData, ProcessKey, BeamProcess>,
+    pub dotnet_processes: HashMap<MapData, ProcessKey, DotNetProcess>,
     pub executable_contexts: HashMap<MapData, u32, ContextLayout>,
     pub image_areas: HashMap<MapData, ProcessImage, ImageAreas>,
     pub areas: AreaMemory,
@@ -190,6 +192,7 @@ const AREAS: &str = "areas";
 const INTERPRETERS: &str = "interpreters";
 const JAVA_PROCESSES: &str = "java_processes";
 const BEAM_PROCESSES: &str = "beam_processes";
+const DOTNET_PROCESSES: &str = "dotnet_processes";
 const EXECUTABLE_CONTEXTS: &str = "executable_contexts";
 const SAMPLE: &str = "sample";
 const IDENTIFY: &str = "identify";
@@ -239,6 +242,7 @@ impl Programs {
             .map_max_entries("runtime_processes", sizes.processes)
             .map_max_entries(JAVA_PROCESSES, sizes.processes)
             .map_max_entries(BEAM_PROCESSES, sizes.processes)
+            .map_max_entries(DOTNET_PROCESSES, sizes.processes)
             .map_max_entries("frame_cache", frame_cache)
             .map_max_entries(IMAGE_AREAS, images)
             .map_max_entries(AREAS, areas)
@@ -313,6 +317,7 @@ impl Programs {
         let interpreters = take(&mut object, INTERPRETERS)?;
         let java_processes = take(&mut object, JAVA_PROCESSES)?;
         let beam_processes = take(&mut object, BEAM_PROCESSES)?;
+        let dotnet_processes = take(&mut object, DOTNET_PROCESSES)?;
         let executable_contexts = take(&mut object, EXECUTABLE_CONTEXTS)?;
         let image_areas = take(&mut object, IMAGE_AREAS)?;
         let first_counts = hash_map(&mut object, FIRST_COUNTS)?;
@@ -332,6 +337,7 @@ impl Programs {
             interpreters,
             java_processes,
             beam_processes,
+            dotnet_processes,
             executable_contexts,
             image_areas,
             areas: AreaMemory::new(&areas).map_err(LoadError::Memory)?,

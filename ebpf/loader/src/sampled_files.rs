@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 use profcol_ebpf_interpreters::DetectedInterpreter;
+use profcol_ebpf_interpreters::dotnet::DotNetFile;
 use profcol_elf::Segment;
 
 use crate::functions::Functions;
@@ -24,6 +26,8 @@ pub struct SampledFile {
     pub functions: Functions,
     /// Set once the file's table is built.
     pub interpreter: Option<Arc<DetectedInterpreter>>,
+    /// Set with it.
+    pub dotnet: Option<Arc<DotNetFile>>,
 }
 
 impl SampledFile {
@@ -39,12 +43,24 @@ impl SampledFile {
 #[derive(Clone, Default)]
 pub struct SampledFiles {
     by_number: Arc<RwLock<HashMap<u32, Arc<SampledFile>>>>,
+    /// Whether a runtime of .NET was ever found: most hosts have none.
+    has_dotnet: Arc<AtomicBool>,
 }
 
 impl SampledFiles {
     pub fn get(&self, number: u32) -> Option<Arc<SampledFile>> {
         let known = self.by_number.read();
         known.get(&number).cloned()
+    }
+
+    /// Whether the file is a runtime of .NET.
+    pub fn is_dotnet_runtime(&self, number: u32) -> bool {
+        if !self.has_dotnet.load(Ordering::Relaxed) {
+            return false;
+        }
+        let known = self.by_number.read();
+        let dotnet = known.get(&number).and_then(|file| file.dotnet.as_ref());
+        dotnet.is_some_and(|dotnet| dotnet.runtime.is_some())
     }
 
     pub(crate) fn insert(&self, number: u32, file: SampledFile) {
@@ -56,6 +72,16 @@ impl SampledFiles {
         let mut known = self.by_number.write();
         if let Some(file) = known.get_mut(&number) {
             Arc::make_mut(file).interpreter = Some(interpreter);
+        }
+    }
+
+    pub(crate) fn set_dotnet(&self, number: u32, dotnet: DotNetFile) {
+        if dotnet.runtime.is_some() {
+            self.has_dotnet.store(true, Ordering::Relaxed);
+        }
+        let mut known = self.by_number.write();
+        if let Some(file) = known.get_mut(&number) {
+            Arc::make_mut(file).dotnet = Some(Arc::new(dotnet));
         }
     }
 

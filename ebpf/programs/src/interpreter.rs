@@ -48,6 +48,13 @@ pub mod stage {
     pub const BEAM_ENTER: u32 = 15;
     pub const BEAM: u32 = 16;
     pub const BEAM_LEAVE: u32 = 17;
+    /// The unwind rule of a frame in code of .NET: its section, the instructions of an epilogue, its method,
+    /// and the unwind codes of that.
+    pub const DOTNET_SECTION: u32 = 18;
+    pub const DOTNET_EPILOGUE: u32 = 19;
+    pub const DOTNET_METHOD: u32 = 20;
+    pub const DOTNET_CODES: u32 = 21;
+    pub const DOTNET_CODE: u32 = 22;
 }
 
 /// Per call; the next call continues.

@@ -16,6 +16,7 @@
 mod arena;
 mod beam;
 mod context;
+mod dotnet;
 mod files;
 mod frame_cache;
 mod hotspot;

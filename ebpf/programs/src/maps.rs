@@ -6,6 +6,7 @@ use profcol_ebpf_common::context::ContextLayout;
 use profcol_ebpf_common::counter::COUNTERS;
 use profcol_ebpf_common::file::{FileEntry, FileId};
 use profcol_ebpf_common::interpreter::beam::BeamProcess;
+use profcol_ebpf_common::interpreter::dotnet::DotNetProcess;
 use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 use profcol_ebpf_common::interpreter::{Interpreter, RuntimeProcess};
 use profcol_ebpf_common::published::{Area, ImageAreas, ProcessImage};
@@ -67,6 +68,11 @@ pub static JAVA_PROCESSES: LruHashMap<ProcessKey, JavaProcess> = LruHashMap::wit
 /// Processes that run BEAM.
 #[map(name = "beam_processes")]
 pub static BEAM_PROCESSES: LruHashMap<ProcessKey, BeamProcess> = LruHashMap::with_max_entries(1, 0);
+
+/// Processes that run .NET.
+#[map(name = "dotnet_processes")]
+pub static DOTNET_PROCESSES: LruHashMap<ProcessKey, DotNetProcess> =
+    LruHashMap::with_max_entries(1, 0);
 
 /// Where threads have contexts, by the file number of the executable.
 #[map(name = "executable_contexts")]

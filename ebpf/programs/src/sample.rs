@@ -80,6 +80,7 @@ pub fn sample(context: PerfEventContext) -> u32 {
     scratch.v8_skipped = 0;
     scratch.java_looked_up = 0;
     scratch.beam_looked_up = 0;
+    scratch.dotnet_looked_up = 0;
     scratch.interpreter_stage = stage::NATIVE;
     sample_counts::begin_hash(scratch.handle());
     let end = barrier_var(u64::from(walk(&context, scratch, settings, task, state))) as u32;

@@ -4,6 +4,7 @@ use profcol_ebpf_common::context::{
     Context, LabelText, MAX_KEY_BYTES, MAX_LABEL_BYTES, MAX_VALUE_BYTES, padded,
 };
 use profcol_ebpf_common::frame::Frame;
+use profcol_ebpf_common::interpreter::dotnet::{self, DotNetProcess};
 use profcol_ebpf_common::interpreter::hotspot::{self, AddressRange};
 use profcol_ebpf_common::interpreter::{
     BLOCK_WORDS, NativeFrame, RuntimeProcess, beam, luajit, perl, php, python, ruby,
@@ -121,6 +122,13 @@ pub struct Scratch {
     pub beam_code: AddressRange,
     pub beam_looked_up: u32,
     pub beam: beam::Walk,
+    /// The process's .NET, after a look-up; empty if it has none.
+    pub dotnet: DotNetProcess,
+    pub dotnet_looked_up: u32,
+    /// Of the current frame, if it is in .NET.
+    pub dotnet_search: dotnet::MethodSearch,
+    pub dotnet_epilogue: dotnet::Epilogue,
+    pub dotnet_codes: dotnet::Codes,
     /// The start of the stack.
     pub first: Walk,
     pub first_stack: StackHash,

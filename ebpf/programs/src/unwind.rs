@@ -14,6 +14,7 @@ use profcol_ebpf_common::walk::{self, CodeMapping, UserMemory};
 use crate::Target;
 use crate::arena::Arena;
 use crate::beam;
+use crate::dotnet;
 use crate::files::{self, MappedFile};
 use crate::frame_cache::{self, Key};
 use crate::hotspot;
@@ -62,6 +63,16 @@ pub extern "C" fn walk_frames(handle: ScratchHandle, most: u32) -> u32 {
     for _ in 0..FRAMES_PER_CALL {
         if scratch.depth >= most || !interpreter::has_room(scratch) {
             return EndReason::Truncated as u32;
+        }
+        if scratch.interpreter_stage >= interpreter::stage::DOTNET_SECTION {
+            if barrier_var(u64::from(dotnet::find_rule(scratch.handle()))) != 0 {
+                continue;
+            }
+            let end = barrier_var(u64::from(advance(scratch.handle(), CONTINUE))) as u32;
+            if end != CONTINUE {
+                return end;
+            }
+            continue;
         }
         if scratch.interpreter_stage != interpreter::stage::NATIVE {
             if scratch.interpreter_stage == interpreter::stage::HOTSPOT {
@@ -144,6 +155,10 @@ pub extern "C" fn walk_frames(handle: ScratchHandle, most: u32) -> u32 {
         }
         if found == NEED_RULE {
             found = barrier_var(u64::from(lookup_rule(scratch.handle()))) as u32;
+        }
+        if found == CONTINUE && dotnet::is_generated_code(scratch) {
+            scratch.interpreter_stage = interpreter::stage::DOTNET_SECTION;
+            continue;
         }
         let end = barrier_var(u64::from(advance(scratch.handle(), found))) as u32;
         if end != CONTINUE {

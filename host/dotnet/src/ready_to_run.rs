@@ -169,6 +169,11 @@ impl Assembly {
 }
 
 impl ReadyToRun {
+    /// Its size in memory.
+    pub fn bytes(&self) -> usize {
+        self.entries.len() * size_of::<Entry>()
+    }
+
     /// The method with code at this address.
     pub fn method_at(&self, rva: u32) -> Option<R2rMethod> {
         let after = self.entries.partition_point(|entry| entry.start <= rva);

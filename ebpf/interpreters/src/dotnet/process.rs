@@ -1,0 +1,280 @@
+//! Finds CoreCLR in processes, and reads the methods at addresses.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::sync::Arc;
+
+use profcol_dotnet::{Assembly, ImageLayout, ReadyToRun};
+use profcol_ebpf_common::interpreter::dotnet::DotNetProcess;
+use profcol_ebpf_unwind::ElfCode;
+use profcol_elf::{Segment, Source};
+
+use super::{
+    CodeAt, CodeReader, CompiledMethod, CoreClr, Described, DotNetFunction, ImageAt, Layout,
+};
+use crate::mapping::{FileKey, Mapping, find_code};
+use crate::memory::{Memory, MemoryError};
+use crate::{FunctionError, Unsupported};
+
+const LIBRARY: &str = "/libcoreclr.so";
+/// Maximum number of tracked files; a host has a few.
+const MAX_FILES: usize = 64;
+/// Maximum number of assemblies of a process whose headers are cached. Large programs have some hundreds.
+const MAX_ASSEMBLIES: usize = 1024;
+const MAX_NAME_BYTES: usize = 256;
+/// Methods that the runtime makes for calls between managed and native code.
+const STUB_PREFIX: &str = "IL_STUB";
+
+/// The tracked runtime files.
+#[derive(Debug, Default)]
+pub struct DotNetFiles {
+    /// None if it is not a supported runtime.
+    known: HashMap<FileKey, Option<Arc<RuntimeFile>>>,
+}
+
+#[derive(Debug)]
+struct RuntimeFile {
+    runtime: CoreClr,
+    segments: Vec<Segment>,
+}
+
+/// The runtime of a process.
+#[derive(Debug)]
+pub struct DotNetRuntime {
+    pub process: DotNetProcess,
+    layout: Layout,
+    assemblies: HashMap<ImageAt, Option<Arc<LoadedAssembly>>>,
+}
+
+#[derive(Debug)]
+struct LoadedAssembly {
+    assembly: Assembly,
+    precompiled: Option<ReadyToRun>,
+}
+
+/// The contents of an assembly as a source.
+struct ImageMemory<'a, M> {
+    memory: &'a M,
+    image: ImageAt,
+}
+
+impl<M: Memory> Source for ImageMemory<'_, M> {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.image.size.into())
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let end = offset.checked_add(buffer.len() as u64);
+        if end.is_none_or(|end| end > self.image.size.into()) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let read = self
+            .memory
+            .read(self.image.base.wrapping_add(offset), buffer);
+        read.map_err(|MemoryError { error, .. }| error)
+    }
+}
+
+impl DotNetFiles {
+    /// Looks for the runtime in a process. None if it has none that is supported, or is only starting.
+    pub fn attach(&mut self, pid: u32, memory: &impl Memory) -> Option<DotNetRuntime> {
+        let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        let executable = executable.to_string_lossy();
+        let mut mappings = Vec::new();
+        find_code(pid, |name, mapping| {
+            if name.ends_with(LIBRARY) || !name.is_empty() && name == executable {
+                mappings.push(mapping);
+            }
+            None::<()>
+        });
+        mappings.iter().find_map(|mapping| {
+            let file = self.file(mapping)?;
+            let bias = file.bias(mapping)?;
+            let CoreClr {
+                layout,
+                debugger_table,
+                ..
+            } = file.runtime;
+            let ranges = memory.word(debugger_table.wrapping_add(bias)).ok()?;
+            if ranges == 0 {
+                return None;
+            }
+            Some(DotNetRuntime {
+                process: DotNetProcess {
+                    ranges,
+                    has_distances: u32::from(layout.has_distances),
+                    unused: 0,
+                },
+                layout,
+                assemblies: HashMap::new(),
+            })
+        })
+    }
+
+    fn file(&mut self, mapping: &Mapping) -> Option<Arc<RuntimeFile>> {
+        if let Some(known) = self.known.get(&mapping.file) {
+            return known.clone();
+        }
+        // The process may have exited.
+        let file = mapping
+            .paths
+            .iter()
+            .find_map(|path| File::open(path).ok())?;
+        let found = match ElfCode::read(&file) {
+            Ok(code) => CoreClr::detect(&code, &file).map(|found| {
+                let segments = code.segments;
+                found.map(|runtime| Arc::new(RuntimeFile { runtime, segments }))
+            }),
+            Err(_) => Ok(None),
+        };
+        // The loader warned of unsupported ones when it read the file.
+        let found = found.unwrap_or_else(|Unsupported { .. }| None);
+        if self.known.len() >= MAX_FILES {
+            self.known.clear();
+        }
+        self.known.insert(mapping.file.clone(), found.clone());
+        found
+    }
+}
+
+impl RuntimeFile {
+    /// The load bias, if it is a mapping of a segment: single-file programs map assemblies from the same file.
+    fn bias(&self, mapping: &Mapping) -> Option<u64> {
+        let bytes = mapping.end.saturating_sub(mapping.start);
+        let end = mapping.offset.saturating_add(bytes);
+        let mut segments = self.segments.iter();
+        let segment = segments
+            .find(|segment| segment.file_offset < end && mapping.offset < segment.file_end())?;
+        let at_offset_0 = mapping.start.wrapping_sub(mapping.offset);
+        Some(at_offset_0.wrapping_sub(segment.address.wrapping_sub(segment.file_offset)))
+    }
+}
+
+impl DotNetRuntime {
+    /// Reads the method with code at an address.
+    pub fn function(
+        &mut self,
+        memory: &impl Memory,
+        address: u64,
+    ) -> Result<DotNetFunction, FunctionError> {
+        let layout = self.layout;
+        let reader = CodeReader {
+            layout: &layout,
+            process: self.process,
+            memory,
+        };
+        match reader.code_at(address)? {
+            None => Err(FunctionError::Invalid("no code of .NET at the address")),
+            Some(CodeAt::Stub) => Ok(DotNetFunction::stub()),
+            Some(CodeAt::Method(method)) => self.compiled(&reader, &method, address),
+            Some(CodeAt::Precompiled(module)) => self.precompiled(&reader, module, address),
+        }
+    }
+
+    fn compiled<M: Memory>(
+        &mut self,
+        reader: &CodeReader<'_, M>,
+        method: &CompiledMethod,
+        address: u64,
+    ) -> Result<DotNetFunction, FunctionError> {
+        match reader.describe(method.descriptor)? {
+            Described::Dynamic { name } => {
+                let name = text(reader.memory, name)?;
+                Ok(DotNetFunction {
+                    is_stub: name.starts_with(STUB_PREFIX),
+                    name: format!("DynamicClass.{name}"),
+                    ..DotNetFunction::default()
+                })
+            }
+            Described::Row { module, row } => {
+                let image = reader.image(module)?;
+                let source = ImageMemory {
+                    memory: reader.memory,
+                    image,
+                };
+                let loaded = self.assembly(&source)?;
+                let _ = address;
+                Ok(DotNetFunction {
+                    name: loaded.assembly.method(&source, row)?,
+                    ..DotNetFunction::default()
+                })
+            }
+        }
+    }
+
+    /// Code that was compiled ahead of time, in an image that the runtime copied: otherwise its file has the names.
+    fn precompiled<M: Memory>(
+        &mut self,
+        reader: &CodeReader<'_, M>,
+        module: u64,
+        address: u64,
+    ) -> Result<DotNetFunction, FunctionError> {
+        let image = reader.image(module)?;
+        let source = ImageMemory {
+            memory: reader.memory,
+            image,
+        };
+        let loaded = self.assembly(&source)?;
+        let rva = u32::try_from(address.wrapping_sub(image.base)).ok();
+        let method = rva.and_then(|rva| loaded.precompiled.as_ref()?.method_at(rva));
+        let token = method.and_then(|method| method.token);
+        let Some(token) = token else {
+            return Ok(DotNetFunction::stub());
+        };
+        Ok(DotNetFunction {
+            name: loaded.assembly.method_by_token(&source, token)?,
+            ..DotNetFunction::default()
+        })
+    }
+
+    fn assembly<M: Memory>(
+        &mut self,
+        source: &ImageMemory<'_, M>,
+    ) -> Result<Arc<LoadedAssembly>, FunctionError> {
+        let unreadable = FunctionError::Invalid("an assembly is damaged");
+        if let Some(known) = self.assemblies.get(&source.image) {
+            return known.clone().ok_or(unreadable);
+        }
+        let layout = match source.image.is_mapped {
+            true => ImageLayout::Loaded,
+            false => ImageLayout::File,
+        };
+        let read = Assembly::read(source, layout).map(|assembly| {
+            let precompiled = match source.image.is_mapped {
+                true => assembly.ready_to_run(source).ok().flatten(),
+                false => None,
+            };
+            Arc::new(LoadedAssembly {
+                assembly,
+                precompiled,
+            })
+        });
+        if let Err(error) = &read {
+            tracing::debug!(%error, "failed to read a .NET assembly in memory");
+        }
+        if self.assemblies.len() >= MAX_ASSEMBLIES {
+            self.assemblies.clear();
+        }
+        let read = read.ok();
+        self.assemblies.insert(source.image, read.clone());
+        read.ok_or(unreadable)
+    }
+}
+
+/// The text up to a zero.
+fn text(memory: &impl Memory, address: u64) -> Result<String, FunctionError> {
+    const PIECE: usize = 32;
+    let mut text = Vec::new();
+    while text.len() < MAX_NAME_BYTES {
+        let at = address.wrapping_add(text.len() as u64);
+        // A piece does not reach into the next page, which may not be mapped.
+        let bytes = memory.bytes(at, PIECE - at as usize % PIECE)?;
+        let end = bytes.iter().position(|byte| *byte == 0);
+        text.extend_from_slice(bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default());
+        if end.is_some() {
+            break;
+        }
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
