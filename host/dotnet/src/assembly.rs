@@ -194,8 +194,11 @@ impl Assembly {
             name.push('.');
         }
         if namespace != 0 {
-            name.push_str(&self.metadata.string(source, namespace)?);
-            name.push('.');
+            let namespace = self.metadata.string(source, namespace)?;
+            if !namespace.is_empty() {
+                name.push_str(&namespace);
+                name.push('.');
+            }
         }
         name.push_str(&self.metadata.string(source, simple)?);
         check_length(name.len())

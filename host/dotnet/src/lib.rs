@@ -25,6 +25,8 @@ mod portable_pdb;
 mod ready_to_run;
 mod signature;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 pub use assembly::{Assembly, MethodToken};
 pub use bundle::{Bundle, BundleFile, BundleFileKind, Part};

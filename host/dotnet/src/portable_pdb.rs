@@ -155,8 +155,8 @@ struct Points<'b> {
     document: u32,
     /// The previous IL offset.
     il_offset: Option<u32>,
-    /// The previous line and column.
-    position: Option<(u32, u32)>,
+    /// The previous line.
+    line: Option<u32>,
 }
 
 impl<'b> Points<'b> {
@@ -173,7 +173,7 @@ impl<'b> Points<'b> {
             bytes,
             document,
             il_offset: None,
-            position: None,
+            line: None,
         })
     }
 
@@ -197,14 +197,20 @@ impl<'b> Points<'b> {
         if (lines, columns) == (0, 0) {
             return Some(None);
         }
-        let (line, column) = match self.position {
-            None => (bytes.compressed()?, bytes.compressed()?),
-            Some((line, column)) => (
-                line.checked_add_signed(bytes.compressed_signed()?)?,
-                column.checked_add_signed(bytes.compressed_signed()?)?,
-            ),
+        // Then the column.
+        let line = match self.line {
+            None => {
+                let line = bytes.compressed()?;
+                bytes.compressed()?;
+                line
+            }
+            Some(line) => {
+                let line = line.checked_add_signed(bytes.compressed_signed()?)?;
+                bytes.compressed_signed()?;
+                line
+            }
         };
-        self.position = Some((line, column));
+        self.line = Some(line);
         Some((line < MAX_LINE).then_some(Point {
             il_offset,
             document: self.document,

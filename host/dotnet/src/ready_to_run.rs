@@ -1,7 +1,7 @@
 //! ReadyToRun: the native code that an assembly was compiled to ahead of time.
 //!
 //! ```text
-//! header ──► runtime functions       start (end, on x86-64) and unwind data of each piece of code, sorted
+//! header ──► runtime functions       start (end, on x86-64) and unwind data of each piece of code, by address
 //!            method entry points     row of MethodDef ──► number of its first runtime function
 //!            instance entry points   signature of a generic instance ──► the same
 //!            hot-cold map            cold pieces of methods, behind all hot ones
@@ -19,7 +19,7 @@ use crate::{Assembly, DebugInfoFormat, DotNetError, IlMap, Machine, MethodToken,
 
 const SIGNATURE: [u8; 4] = *b"RTR\0";
 /// From .NET Core 2.1, whose instances are in the present hash table, to the newest with a known layout.
-const VERSIONS: std::ops::RangeInclusive<u16> = 2..=18;
+const VERSIONS: std::ops::RangeInclusive<u16> = 2..=17;
 const MAX_SECTIONS: u32 = 64;
 /// Those of the largest framework assembly have one megabyte.
 const MAX_SECTION: u64 = 32 << 20;
@@ -141,14 +141,18 @@ impl Assembly {
             return Ok(None);
         };
         let functions = functions.read(source, MAX_SECTION)?;
-        let functions = RuntimeFunctions {
+        let mut functions = RuntimeFunctions {
             bytes: &functions,
             size: match self.image.machine {
                 Machine::X86_64 => 12,
                 Machine::Aarch64 => 8,
                 Machine::Other => return Err(unsupported("native code of another machine")),
             },
+            end: 0,
         };
+        if self.image.machine == Machine::Aarch64 {
+            functions.find_end(self, source)?;
+        }
         let mut methods = Vec::new();
         let what = "the entry points of methods";
         if let Some(extent) = sections.extent(what, section::METHOD_ENTRY_POINTS)? {
@@ -175,6 +179,11 @@ impl Assembly {
 }
 
 impl ReadyToRun {
+    /// Its size in memory.
+    pub fn bytes(&self) -> usize {
+        self.entries.len() * size_of::<Entry>()
+    }
+
     /// The method with code at this address.
     pub fn method_at(&self, rva: u32) -> Option<R2rMethod> {
         let after = self.entries.partition_point(|entry| entry.start <= rva);
@@ -273,11 +282,36 @@ impl Sections<'_> {
 struct RuntimeFunctions<'b> {
     bytes: &'b [u8],
     size: usize,
+    /// Of the last one.
+    end: u32,
 }
 
 impl RuntimeFunctions<'_> {
     fn count(&self) -> u32 {
         (self.bytes.len() / self.size) as u32
+    }
+
+    /// The end of the last function, from the first word of its unwind data: its length in instructions.
+    fn find_end(
+        &mut self,
+        assembly: &Assembly,
+        source: &(impl Source + ?Sized),
+    ) -> Result<(), DotNetError> {
+        let what = "the unwind data of native code";
+        let (functions, _) = self.bytes.as_chunks::<8>();
+        let last = functions.last().and_then(|last| {
+            let mut bytes = Bytes(last);
+            Some((bytes.u32()?, bytes.u32()?))
+        });
+        let Some((start, rva)) = last else {
+            return Ok(());
+        };
+        let word = assembly.extent(what, Directory { rva, size: 4 })?;
+        let word = Bytes(&word.read(source, 4)?).u32();
+        let length = word.map(|word| (word & 0x3_ffff) * 4);
+        let end = length.and_then(|length| start.checked_add(length));
+        self.end = end.ok_or_else(|| damaged(what))?;
+        Ok(())
     }
 
     /// The start of a function, and its end where the format has it.
@@ -388,8 +422,7 @@ fn entries(
             (Some(end), Some(next)) if next.saturating_sub(end) <= MAX_PADDING => continue,
             (None, Some(_)) => continue,
             (Some(end), _) if end > start => end,
-            // Without an end, all that follows.
-            (None, None) => u32::MAX,
+            (None, None) if functions.end > start => functions.end,
             _ => return Err(damage()),
         };
         entries.push(Entry {
