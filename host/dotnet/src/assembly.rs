@@ -13,6 +13,8 @@ use crate::{DotNetError, ImageLayout, Machine};
 const MAX_NESTING: usize = 16;
 /// Generic parameters to name; the framework has methods with 23.
 const MAX_GENERIC_PARAMETERS: usize = 64;
+/// A full name; those of methods that implement generic interfaces explicitly have some hundred characters.
+const MAX_FULL_NAME: usize = 4 << 10;
 /// Only the beginning of a type's signature is needed.
 const MAX_TYPE_SIGNATURE: u64 = 16 << 10;
 
@@ -192,11 +194,14 @@ impl Assembly {
             name.push('.');
         }
         if namespace != 0 {
-            name.push_str(&self.metadata.string(source, namespace)?);
-            name.push('.');
+            let namespace = self.metadata.string(source, namespace)?;
+            if !namespace.is_empty() {
+                name.push_str(&namespace);
+                name.push('.');
+            }
         }
         name.push_str(&self.metadata.string(source, simple)?);
-        Ok(())
+        check_length(name.len())
     }
 
     /// The generic type that a signature instantiates; `None` for arrays and the like.
@@ -236,13 +241,16 @@ impl Assembly {
         let Some(last) = last else {
             return Ok(());
         };
-        let mut names = Vec::new();
+        let (mut names, mut length) = (Vec::new(), 0);
         for row in (1..=last).rev().take(MAX_GENERIC_PARAMETERS) {
             let row = metadata.row(source, table, row)?;
             if row.get(OWNER) != owner {
                 break;
             }
-            names.push(metadata.string(source, row.get(3))?);
+            let name = metadata.string(source, row.get(3))?;
+            length += name.len();
+            check_length(length)?;
+            names.push(name);
         }
         if !names.is_empty() {
             names.reverse();
@@ -259,5 +267,12 @@ impl Assembly {
         range: crate::image::Directory,
     ) -> Result<Extent, DotNetError> {
         self.image.extent(what, range)
+    }
+}
+
+fn check_length(length: usize) -> Result<(), DotNetError> {
+    match length {
+        0..=MAX_FULL_NAME => Ok(()),
+        _ => Err(damaged("a name of more than 4 KiB")),
     }
 }

@@ -10,6 +10,8 @@ pub enum DotNetError {
     Unsupported { why: &'static str },
     #[error("damaged .NET file: {what}")]
     Damaged { what: &'static str },
+    #[error("the PDB is of another build")]
+    OtherPdb,
     /// From reading a range, whatever the format.
     #[error(transparent)]
     Unreadable(#[from] ElfError),

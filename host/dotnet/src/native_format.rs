@@ -119,6 +119,7 @@ fn entry<S: Source + ?Sized>(
 /// entry.
 pub(crate) fn hashtable_entries<S: Source + ?Sized>(
     window: &Window<'_, S>,
+    limit: usize,
 ) -> Result<Vec<u64>, DotNetError> {
     let damage = || damaged("a hash table of native code");
     let Some([header]) = window.array(0)? else {
@@ -139,9 +140,8 @@ pub(crate) fn hashtable_entries<S: Source + ?Sized>(
             let (relative, next) = signed(window, at + 1)?;
             let entry = (at + 1).checked_add_signed(relative.into());
             entries.push(entry.ok_or_else(damage)?);
-            // Each entry of any bucket takes two bytes.
-            if entries.len() as u64 > window.extent.size / 2 {
-                return Err(damage());
+            if entries.len() > limit {
+                return Err(damaged("too many entries in a hash table of native code"));
             }
             at = next;
         }

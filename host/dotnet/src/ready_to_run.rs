@@ -1,7 +1,7 @@
 //! ReadyToRun: the native code that an assembly was compiled to ahead of time.
 //!
 //! ```text
-//! header ──► runtime functions       start (end, on x86-64) and unwind data of each piece of code, sorted
+//! header ──► runtime functions       start (end, on x86-64) and unwind data of each piece of code, by address
 //!            method entry points     row of MethodDef ──► number of its first runtime function
 //!            instance entry points   signature of a generic instance ──► the same
 //!            hot-cold map            cold pieces of methods, behind all hot ones
@@ -15,16 +15,21 @@ use crate::bytes::{Bytes, Window};
 use crate::error::{damaged, unsupported};
 use crate::image::Directory;
 use crate::native_format::{NativeArray, hashtable_entries, unsigned};
-use crate::{Assembly, DotNetError, Machine, MethodToken, signature};
+use crate::{Assembly, DebugInfoFormat, DotNetError, IlMap, Machine, MethodToken, signature};
 
 const SIGNATURE: [u8; 4] = *b"RTR\0";
 /// From .NET Core 2.1, whose instances are in the present hash table, to the newest with a known layout.
-const VERSIONS: std::ops::RangeInclusive<u16> = 2..=18;
+const VERSIONS: std::ops::RangeInclusive<u16> = 2..=17;
 const MAX_SECTIONS: u32 = 64;
 /// Those of the largest framework assembly have one megabyte.
 const MAX_SECTION: u64 = 32 << 20;
-/// Signatures of instances are short: longer ones are read as unknown.
+/// Generic instances; the framework's assemblies have up to 13,000.
+const MAX_INSTANCES: usize = 1 << 18;
+/// Signatures of instances are short.
 const MAX_SIGNATURE: usize = 1 << 10;
+/// Seven integers of at most eleven nibbles.
+const DEBUG_INFO_HEADER: usize = 40;
+const MAX_DEBUG_INFO: u64 = 1 << 20;
 /// Alignment between methods; more is a gap.
 const MAX_PADDING: u32 = 64;
 
@@ -136,18 +141,23 @@ impl Assembly {
             return Ok(None);
         };
         let functions = functions.read(source, MAX_SECTION)?;
-        let functions = RuntimeFunctions {
+        let mut functions = RuntimeFunctions {
             bytes: &functions,
             size: match self.image.machine {
                 Machine::X86_64 => 12,
                 Machine::Aarch64 => 8,
                 Machine::Other => return Err(unsupported("native code of another machine")),
             },
+            end: 0,
         };
+        if self.image.machine == Machine::Aarch64 {
+            functions.find_end(self, source)?;
+        }
         let mut methods = Vec::new();
         let what = "the entry points of methods";
         if let Some(extent) = sections.extent(what, section::METHOD_ENTRY_POINTS)? {
-            method_entry_points(&extent.read(source, MAX_SECTION)?, &mut methods)?;
+            let bytes = extent.read(source, MAX_SECTION)?;
+            method_entry_points(&bytes, self.methods(), &mut methods)?;
         }
         let what = "the entry points of generic instances";
         if let Some(extent) = sections.extent(what, section::INSTANCE_ENTRY_POINTS)? {
@@ -187,6 +197,42 @@ impl ReadyToRun {
         let ends = self.entries.iter().skip(1).map(|next| next.start);
         let entries = self.entries.iter().zip(ends);
         entries.filter_map(|(entry, end)| method(entry, end))
+    }
+}
+
+impl ReadyToRun {
+    /// The IL offsets of a method's native code. `None` without debug information, and for the cold part of a method.
+    pub fn il_map(
+        &self,
+        source: &(impl Source + ?Sized),
+        method: &R2rMethod,
+    ) -> Result<Option<IlMap>, DotNetError> {
+        let Some(extent) = self.debug_info else {
+            return Ok(None);
+        };
+        let window = Window { source, extent };
+        let Some(at) = NativeArray::read(&window)?.get(method.function)? else {
+            return Ok(None);
+        };
+        // Equal information is stored once: then this is how far before.
+        let damage = || damaged("debug information");
+        let start = match unsigned(&window, at)? {
+            (0, next) => next,
+            (back, _) => at.checked_sub(back.into()).ok_or_else(damage)?,
+        };
+        let format = DebugInfoFormat::ReadyToRun(self.version.0);
+        let (front, count) = window.peek::<DEBUG_INFO_HEADER>(start)?;
+        let size = IlMap::size(front.get(..count).unwrap_or_default(), format)?;
+        let range = Extent {
+            what: extent.what,
+            offset: extent.offset.saturating_add(start),
+            size: size.ok_or_else(damage)?,
+        };
+        if start.saturating_add(range.size) > extent.size {
+            return Err(damage());
+        }
+        let bytes = range.read(source, MAX_DEBUG_INFO)?;
+        IlMap::read(&bytes, format).map(Some)
     }
 }
 
@@ -236,11 +282,36 @@ impl Sections<'_> {
 struct RuntimeFunctions<'b> {
     bytes: &'b [u8],
     size: usize,
+    /// Of the last one.
+    end: u32,
 }
 
 impl RuntimeFunctions<'_> {
     fn count(&self) -> u32 {
         (self.bytes.len() / self.size) as u32
+    }
+
+    /// The end of the last function, from the first word of its unwind data: its length in instructions.
+    fn find_end(
+        &mut self,
+        assembly: &Assembly,
+        source: &(impl Source + ?Sized),
+    ) -> Result<(), DotNetError> {
+        let what = "the unwind data of native code";
+        let (functions, _) = self.bytes.as_chunks::<8>();
+        let last = functions.last().and_then(|last| {
+            let mut bytes = Bytes(last);
+            Some((bytes.u32()?, bytes.u32()?))
+        });
+        let Some((start, rva)) = last else {
+            return Ok(());
+        };
+        let word = assembly.extent(what, Directory { rva, size: 4 })?;
+        let word = Bytes(&word.read(source, 4)?).u32();
+        let length = word.map(|word| (word & 0x3_ffff) * 4);
+        let end = length.and_then(|length| start.checked_add(length));
+        self.end = end.ok_or_else(|| damaged(what))?;
+        Ok(())
     }
 
     /// The start of a function, and its end where the format has it.
@@ -254,10 +325,14 @@ impl RuntimeFunctions<'_> {
 }
 
 /// Numbers of runtime functions with tokens, from the array of methods.
-fn method_entry_points(section: &[u8], methods: &mut Vec<(u32, u32)>) -> Result<(), DotNetError> {
+fn method_entry_points(
+    section: &[u8],
+    rows: u32,
+    methods: &mut Vec<(u32, u32)>,
+) -> Result<(), DotNetError> {
     let window = window(section);
     let array = NativeArray::read(&window)?;
-    for element in 0..array.count.min(ROW) {
+    for element in 0..array.count.min(rows) {
         if let Some(at) = array.get(element)? {
             methods.push((first_function(&window, at)?, METHOD_DEF | (element + 1)));
         }
@@ -268,7 +343,7 @@ fn method_entry_points(section: &[u8], methods: &mut Vec<(u32, u32)>) -> Result<
 /// The same from the hash table of generic instances.
 fn instance_entry_points(section: &[u8], methods: &mut Vec<(u32, u32)>) -> Result<(), DotNetError> {
     let window = window(section);
-    for at in hashtable_entries(&window)? {
+    for at in hashtable_entries(&window, MAX_INSTANCES)? {
         let damage = || damaged("the signature of a generic instance");
         let start = usize::try_from(at).ok();
         let rest = start.and_then(|start| section.get(start..));
@@ -347,8 +422,7 @@ fn entries(
             (Some(end), Some(next)) if next.saturating_sub(end) <= MAX_PADDING => continue,
             (None, Some(_)) => continue,
             (Some(end), _) if end > start => end,
-            // Without an end, all that follows.
-            (None, None) => u32::MAX,
+            (None, None) if functions.end > start => functions.end,
             _ => return Err(damage()),
         };
         entries.push(Entry {

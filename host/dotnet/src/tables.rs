@@ -14,6 +14,8 @@ impl Table {
     pub const ASSEMBLY: Self = Self(0x20);
     pub const NESTED_CLASS: Self = Self(0x29);
     pub const GENERIC_PARAM: Self = Self(0x2a);
+    pub const DOCUMENT: Self = Self(0x30);
+    pub const METHOD_DEBUG_INFORMATION: Self = Self(0x31);
 }
 
 /// Tables have six-bit numbers.

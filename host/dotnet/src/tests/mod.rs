@@ -1,0 +1,5 @@
+mod build;
+mod compiled;
+mod damage;
+mod images;
+mod lines;
