@@ -19,7 +19,14 @@ pub struct Job {
     pub announced: AnnouncedFile,
     pub path: String,
     pub source: Arc<dyn Source + Send + Sync>,
-    pub elf: unwind::ElfCode,
+    pub code: Code,
+}
+
+/// What kind of file has the code.
+pub enum Code {
+    Elf(unwind::ElfCode),
+    /// An assembly of .NET, with so many bytes.
+    Assembly(u64),
 }
 
 /// The next task of the builder.
@@ -58,11 +65,10 @@ struct QueueState {
 impl Job {
     /// Bytes of code, an estimate of the build time.
     pub fn size(&self) -> u64 {
-        self.elf
-            .segments
-            .iter()
-            .map(|segment| segment.file_size)
-            .sum()
+        match &self.code {
+            Code::Elf(elf) => elf.segments.iter().map(|it| it.file_size).sum(),
+            Code::Assembly(bytes) => *bytes,
+        }
     }
 }
 

@@ -25,6 +25,7 @@ mod portable_pdb;
 mod ready_to_run;
 mod signature;
 mod tables;
+mod unwind;
 #[cfg(test)]
 mod tests;
 
@@ -36,3 +37,4 @@ pub use il_map::{DebugInfoFormat, IlMap};
 pub use image::{ImageLayout, Machine};
 pub use portable_pdb::{PortablePdb, SourceLine};
 pub use ready_to_run::{R2rMethod, ReadyToRun};
+pub use unwind::UnwindFunction;

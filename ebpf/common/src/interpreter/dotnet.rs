@@ -85,6 +85,9 @@ pub struct Codes {
     /// The same to the caller's frame pointer.
     saved_fp: i32,
     is_from_fp: u32,
+    /// Number of saved registers that an epilogue restores.
+    pushed: u32,
+    unused: u32,
 }
 
 /// Instructions that restore registers and return.
@@ -364,15 +367,23 @@ impl Codes {
         if codes == 0 {
             return None;
         }
+        Self::at(codes, (relative - begin) as u32, memory)
+    }
+
+    /// The codes at an address, for an offset in their function.
+    #[inline(always)]
+    pub fn at(codes: u64, offset: u32, memory: &mut impl BlockMemory) -> Option<Self> {
         let head = memory.word(codes)? as u32;
         Some(Self {
             next: codes.wrapping_add(HEAD_BYTES),
             left: head >> 16 & 0xff,
-            offset: (relative - begin) as u32,
+            offset,
             fp_distance: (head >> 28) << 4,
             distance: 0,
             saved_fp: NOT_SAVED,
             is_from_fp: 0,
+            pushed: 0,
+            unused: 0,
         })
     }
 
@@ -415,6 +426,7 @@ impl Codes {
         if !is_done {
             return Some(true);
         }
+        self.pushed = self.pushed.wrapping_add(u32::from(is_push));
         if is_push && info == FP {
             self.saved_fp = self.distance;
         }
@@ -430,6 +442,10 @@ impl Codes {
         }
         self.distance = self.distance.wrapping_add(allocated as i32);
         Some(true)
+    }
+
+    pub fn pushed(&self) -> u32 {
+        self.pushed
     }
 
     /// The rule, after the last code.

@@ -105,6 +105,11 @@ impl DotNetFile {
         })
     }
 
+    /// The assemblies of a single-file program.
+    pub fn bundle(&self) -> Option<&Bundle> {
+        self.assemblies.as_ref()?.bundle.as_ref()
+    }
+
     /// The method with code at this offset that was compiled ahead of time.
     pub fn function(&self, offset: u64) -> Option<Arc<DotNetFunction>> {
         self.assemblies.as_ref()?.function(offset)
