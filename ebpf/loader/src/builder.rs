@@ -299,7 +299,7 @@ impl Builder {
     }
 
     fn find_dotnet(&self, job: &Job, elf: &unwind::ElfCode) {
-        match DotNetFile::of_executable(elf, &job.source) {
+        match DotNetFile::of_executable(elf, &job.source, job.folder()) {
             Ok(None) => {}
             Ok(Some(found)) => {
                 if let Some(runtime) = &found.runtime {

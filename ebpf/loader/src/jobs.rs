@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
+use profcol_ebpf_interpreters::dotnet::ProgramFolder;
 use profcol_ebpf_unwind as unwind;
 use profcol_elf::Source;
 
@@ -63,6 +64,11 @@ struct QueueState {
 }
 
 impl Job {
+    /// Where its process finds the file.
+    pub fn folder(&self) -> Option<ProgramFolder> {
+        ProgramFolder::of_file(self.announced.pid(), &self.path)
+    }
+
     /// Bytes of code, an estimate of the build time.
     pub fn size(&self) -> u64 {
         match &self.code {

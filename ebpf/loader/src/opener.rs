@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use profcol_ebpf_common::file::{self, TableRef};
-use profcol_ebpf_interpreters::dotnet::DotNetFile;
+use profcol_ebpf_interpreters::dotnet::{DotNetFile, ProgramFolder};
 use profcol_ebpf_unwind as unwind;
 use profcol_elf::{ElfError, Source};
 
@@ -196,7 +196,8 @@ impl Opener {
             return;
         }
         sampled.file_id = file_id(&*source);
-        sampled.dotnet = DotNetFile::of_assembly(&source).map(Arc::new);
+        let folder = ProgramFolder::of_file(file.pid, &path);
+        sampled.dotnet = DotNetFile::of_assembly(&source, folder).map(Arc::new);
         let is_assembly = sampled.dotnet.is_some();
         self.files.sampled_files().insert(file.number, sampled);
         if is_assembly {

@@ -6,6 +6,8 @@
 mod code;
 mod file;
 mod layout;
+mod limits;
+mod lines;
 mod process;
 
 use profcol_ebpf_unwind::ElfCode;
@@ -17,6 +19,7 @@ use crate::{SourceFrame, Unsupported};
 pub use self::code::{CodeAt, CodeReader, CompiledMethod, Described, ImageAt};
 pub use self::file::DotNetFile;
 pub use self::layout::Layout;
+pub use self::lines::ProgramFolder;
 pub use self::process::{DotNetFiles, DotNetRuntime};
 
 const SYMBOLS: [&str; 1] = ["g_dacTable"];
