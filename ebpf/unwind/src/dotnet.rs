@@ -17,6 +17,8 @@ use crate::writer::Writer;
 /// Larger ones have no rules. The framework's largest has 14 MB.
 const MAX_ASSEMBLY_BYTES: u64 = 256 << 20;
 const MAX_FUNCTION_BYTES: u32 = 1 << 20;
+/// Between functions.
+const MAX_PADDING_BYTES: u64 = 15;
 const RET: u8 = 0xc3;
 /// Instructions before a return that restore registers.
 const MAX_EPILOGUE_BYTES: usize = 16;
@@ -173,7 +175,8 @@ impl NativeCode {
         self.bytes.get(usize::try_from(offset).ok()?..)
     }
 
-    /// Writes the rules of all functions from the offset `written` on. Returns the end of the last one.
+    /// Writes the rules of all functions from the offset `written` on. Returns the end of the last one, where the rule is
+    /// still that of its last instruction.
     fn write(
         &self,
         offset: u64,
@@ -195,6 +198,10 @@ impl NativeCode {
             if start < written {
                 continue;
             }
+            // A function begins as the one before ends: with the return address on top of the stack.
+            if start - written > MAX_PADDING_BYTES {
+                writer.set(written, Rule::Gap.encode())?;
+            }
             let prologue = prologues
                 .entry(function.info)
                 .or_insert_with(|| self.prologue(function.info));
@@ -205,7 +212,6 @@ impl NativeCode {
                 writer.set(start + u64::from(at), rule)?;
             }
             written = start + u64::from(size);
-            writer.set(written, Rule::Gap.encode())?;
         }
         Ok(written)
     }
@@ -249,7 +255,9 @@ impl Prologue {
                 continue;
             };
             rules.extend(epilogue);
-            rules.push((end as u32 + 1, rule));
+            if end + 1 < code.len() {
+                rules.push((end as u32 + 1, rule));
+            }
         }
         rules
     }

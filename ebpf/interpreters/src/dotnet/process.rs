@@ -16,7 +16,7 @@ use super::{
 };
 use crate::mapping::{FileKey, Mapping, find_code, mapped_path};
 use crate::memory::{Memory, MemoryError};
-use crate::{FunctionError, Unsupported};
+use crate::FunctionError;
 
 const LIBRARY: &str = "/libcoreclr.so";
 /// Maximum number of tracked files; a host has a few.
@@ -136,7 +136,7 @@ impl DotNetFiles {
             Err(_) => Ok(None),
         };
         // The loader warned of unsupported ones when it read the file.
-        let found = found.unwrap_or_else(|Unsupported { .. }| None);
+        let found = found.unwrap_or(None);
         if self.known.len() >= MAX_FILES {
             self.known.clear();
         }
