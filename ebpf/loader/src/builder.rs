@@ -156,7 +156,9 @@ impl Builder {
             table.mark_interpreter(&loops);
         }
         let file = self.files.sampled_files().get(job.announced.file.number);
-        let bundle = file.as_ref().and_then(|file| file.dotnet.as_ref()?.bundle());
+        let bundle = file
+            .as_ref()
+            .and_then(|file| file.dotnet.as_ref()?.bundle());
         if let Some(bundle) = bundle
             && let Some(assemblies) = unwind::Table::of_bundle(bundle, &*job.source)?
         {
@@ -207,8 +209,13 @@ impl Builder {
         index: unwind::Index,
     ) -> Result<(), BuildError> {
         let segments = elf.segments.iter();
-        let first = segments.clone().map(|it| it.file_offset >> PAGE_SHIFT).min();
-        let last = segments.map(|it| it.file_end().saturating_sub(1) >> PAGE_SHIFT).max();
+        let first = segments
+            .clone()
+            .map(|it| it.file_offset >> PAGE_SHIFT)
+            .min();
+        let last = segments
+            .map(|it| it.file_end().saturating_sub(1) >> PAGE_SHIFT)
+            .max();
         let (first, last) = (first.unwrap_or_default(), last.unwrap_or_default());
         let count = u32::try_from(last - first + 1).unwrap_or(u32::MAX);
         let pages = self.arena.reserve_pages(count)?;

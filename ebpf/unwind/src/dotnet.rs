@@ -75,13 +75,14 @@ impl Table {
         };
         let empty = std::iter::repeat_n(profcol_ebpf_common::table::Page::EMPTY, gap as usize);
         self.pages.extend(empty);
-        self.pages.extend(later.pages.iter().map(|page| match page.count {
-            0 => *page,
-            _ => profcol_ebpf_common::table::Page {
-                rows: page.rows + rows,
-                ..*page
-            },
-        }));
+        self.pages
+            .extend(later.pages.iter().map(|page| match page.count {
+                0 => *page,
+                _ => profcol_ebpf_common::table::Page {
+                    rows: page.rows + rows,
+                    ..*page
+                },
+            }));
         let renumbered = later.rows.iter().map(|row| {
             profcol_ebpf_common::table::Row::new(row.offset().into(), row.rule() + rules)
         });
@@ -264,12 +265,7 @@ impl Prologue {
 
     /// The rules of the instructions that restore registers before a return. None if this byte is not the end of an
     /// epilogue.
-    fn epilogue(
-        &self,
-        code: &[u8],
-        end: usize,
-        body: usize,
-    ) -> Option<Vec<(u32, EncodedRule)>> {
+    fn epilogue(&self, code: &[u8], end: usize, body: usize) -> Option<Vec<(u32, EncodedRule)>> {
         let first = end.saturating_sub(MAX_EPILOGUE_BYTES).max(body);
         (first..=end).find_map(|start| {
             let mut at = start;
@@ -304,7 +300,10 @@ fn pop_bytes(code: &[u8]) -> Option<usize> {
 
 /// Whether the code ends with an instruction that frees the frame: `add rsp, imm8` or `add rsp, imm32`.
 fn frees_frame(code: &[u8]) -> bool {
-    matches!(code, [.., 0x48, 0x83, 0xc4, _] | [.., 0x48, 0x81, 0xc4, _, _, _, _])
+    matches!(
+        code,
+        [.., 0x48, 0x83, 0xc4, _] | [.., 0x48, 0x81, 0xc4, _, _, _, _]
+    )
 }
 
 /// Code at addresses from 0 on.

@@ -25,9 +25,9 @@ mod portable_pdb;
 mod ready_to_run;
 mod signature;
 mod tables;
-mod unwind;
 #[cfg(test)]
 mod tests;
+mod unwind;
 
 pub use assembly::{Assembly, MethodToken};
 pub use bundle::{Bundle, BundleFile, BundleFileKind, Part};

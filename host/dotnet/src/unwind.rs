@@ -2,11 +2,11 @@
 
 use profcol_elf::Source;
 
+use crate::DotNetError;
 use crate::assembly::Assembly;
 use crate::bytes::Bytes;
 use crate::error::damaged;
 use crate::image::Machine;
-use crate::DotNetError;
 
 const FUNCTION_BYTES: u64 = 12;
 /// Of the largest framework assembly: half a megabyte.
@@ -32,7 +32,10 @@ impl Assembly {
         if self.image.machine != Machine::X86_64 || directory.size == 0 {
             return Ok(Vec::new());
         }
-        let bytes = self.image.extent(what, directory)?.read(source, MAX_BYTES)?;
+        let bytes = self
+            .image
+            .extent(what, directory)?
+            .read(source, MAX_BYTES)?;
         let functions = bytes.as_chunks::<{ FUNCTION_BYTES as usize }>().0.iter();
         functions
             .map(|function| {

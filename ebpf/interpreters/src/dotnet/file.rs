@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use parking_lot::Mutex;
-use profcol_dotnet::{
-    Assembly, Bundle, DotNetError, ImageLayout, MethodToken, Part, ReadyToRun,
-};
+use profcol_dotnet::{Assembly, Bundle, DotNetError, ImageLayout, MethodToken, Part, ReadyToRun};
 use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::Source;
 
@@ -176,7 +174,10 @@ impl PrecompiledAssembly {
             return Ok(None);
         };
         let Some(bytes) = Reserved::take(&TABLE_BYTES, methods.bytes(), MAX_TABLE_BYTES) else {
-            tracing::debug!(limit = MAX_TABLE_BYTES, "too many methods in .NET assemblies");
+            tracing::debug!(
+                limit = MAX_TABLE_BYTES,
+                "too many methods in .NET assemblies"
+            );
             return Ok(None);
         };
         Ok(Some(Arc::new(Self {
@@ -188,7 +189,9 @@ impl PrecompiledAssembly {
     }
 
     fn function<S: Source>(&self, part: &Part<S>, offset: u64) -> Option<Arc<DotNetFunction>> {
-        let rva = self.assembly.rva_of_offset(offset.checked_sub(part.offset)?)?;
+        let rva = self
+            .assembly
+            .rva_of_offset(offset.checked_sub(part.offset)?)?;
         let method = self.methods.method_at(rva)?;
         let token = method.token?;
         let mut function = DotNetFunction {

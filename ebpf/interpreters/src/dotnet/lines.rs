@@ -50,7 +50,14 @@ impl ProgramFolder {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let path = format!("{}/{name}", self.path);
-        let file: File = openat2(root, path.trim_start_matches('/'), flags, Mode::empty(), resolve)?.into();
+        let file: File = openat2(
+            root,
+            path.trim_start_matches('/'),
+            flags,
+            Mode::empty(),
+            resolve,
+        )?
+        .into();
         match file.metadata()?.is_file() {
             true => Ok(file),
             false => Err(io::ErrorKind::InvalidInput.into()),
@@ -66,7 +73,9 @@ impl SourceLines {
         folder: Option<&ProgramFolder>,
     ) -> Option<Self> {
         Self::read(assembly, source, folder)
-            .inspect_err(|error| tracing::debug!(%error, "failed to read the PDB of a .NET assembly"))
+            .inspect_err(
+                |error| tracing::debug!(%error, "failed to read the PDB of a .NET assembly"),
+            )
             .ok()?
     }
 
@@ -82,8 +91,7 @@ impl SourceLines {
         let (source, reserved): (Box<dyn Source + Send + Sync>, _) =
             match directory.embedded_pdb(source)? {
                 Some(pdb) => {
-                    let reserved =
-                        Reserved::take(&EMBEDDED_BYTES, pdb.len(), MAX_EMBEDDED_BYTES);
+                    let reserved = Reserved::take(&EMBEDDED_BYTES, pdb.len(), MAX_EMBEDDED_BYTES);
                     (Box::new(pdb), reserved)
                 }
                 None => {

@@ -83,7 +83,9 @@ impl CoreClr {
 /// `8.0.3026.36720`
 fn version<S: Source + ?Sized>(executable: &ElfFile<'_, S>) -> Option<String> {
     let text = executable.text_behind(VERSION_SECTION, VERSION, VERSION_BYTES)?;
-    let digits = text.iter().take_while(|byte| matches!(byte, b'0'..=b'9' | b'.'));
+    let digits = text
+        .iter()
+        .take_while(|byte| matches!(byte, b'0'..=b'9' | b'.'));
     let version = String::from_utf8(digits.copied().collect()).ok()?;
     (!version.is_empty()).then_some(version)
 }

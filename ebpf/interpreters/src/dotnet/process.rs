@@ -14,9 +14,9 @@ use super::lines::{ProgramFolder, SourceLines};
 use super::{
     CodeAt, CodeReader, CompiledMethod, CoreClr, Described, DotNetFunction, ImageAt, Layout,
 };
+use crate::FunctionError;
 use crate::mapping::{FileKey, Mapping, find_code, mapped_path};
 use crate::memory::{Memory, MemoryError};
-use crate::FunctionError;
 
 const LIBRARY: &str = "/libcoreclr.so";
 /// Maximum number of tracked files; a host has a few.
