@@ -193,10 +193,6 @@ fn the_options_are_validated() {
             "protocol::otlp::sending_queue::storage: queues of endpoints",
         ),
         (
-            "resolver: {k8s: {service: a}}",
-            "resolver::k8s: is not supported",
-        ),
-        (
             "{resolver: {dns: {hostname: a}}, timeout: 1s}",
             "timeout: is not supported",
         ),
