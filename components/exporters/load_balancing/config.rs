@@ -14,7 +14,7 @@ use crate::shared::otlp_grpc::OtlpGrpcConfig;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 #[schemars(extend("x-refused" = {
-    "sending_queue": "each endpoint has a queue of its own; set `protocol::otlp::sending_queue`",
+    "sending_queue": "set `protocol::otlp::sending_queue`: in memory, each endpoint has a queue of its own; with `storage`, all have one on disk, and what waits for an endpoint that goes is sent to another one",
     "retry_on_failure": "each endpoint has retries of its own; set `protocol::otlp::retry_on_failure`",
     "timeout": "set `protocol::otlp::timeout`",
 }))]
@@ -175,12 +175,6 @@ impl ProtocolConfig {
     fn validate(&self, problems: &mut Problems) {
         if !self.otlp.client.endpoint.is_empty() {
             problems.add("endpoint", "the endpoints come from `resolver`; remove it");
-        }
-        if self.otlp.delivery.sending_queue.storage.is_some() {
-            problems.add(
-                "sending_queue::storage",
-                "queues of endpoints that come and go are in memory only; remove it",
-            );
         }
         self.at("localhost:4317").validate(problems);
     }
