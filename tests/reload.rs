@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::fs;
+use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
 use profcol_component::testkit::profiles;
-use profcol_test_harness::backend::{ClosedPort, Destination, Mode};
+use profcol_test_harness::backend::{ClosedPort, Destination, Mode, wait_until};
 use profcol_test_harness::rig::{REFUSED, RELOADED, Rig};
+use profcol_test_harness::services::{of_services, services};
 use profcol_test_harness::support::{is_root, path, skip};
 use tempfile::TempDir;
 
@@ -141,6 +143,44 @@ fn a_stored_queue_goes_on_in_the_next_instance() {
     destination.wait_for_samples(57);
     let output = rig.stop();
     assert_eq!(destination.samples(), 57, "{output}");
+}
+
+/// What waits for an endpoint that is not listed any more goes to the others.
+#[test]
+fn the_stored_queue_of_all_endpoints_goes_on_in_the_next_instance() {
+    let [kept, new] = [(); 2].map(|()| Destination::new(Mode::Take));
+    let nobody = ClosedPort::reserve();
+    let storage = tempfile::tempdir().unwrap();
+    let balanced = |addresses: [SocketAddr; 2]| {
+        let [one, other] = addresses;
+        let exporter = format!(
+            "{{protocol: {{otlp: {{tls: {{insecure: true}}, sending_queue: {{storage: file_storage}}}}}}, \
+             resolver: {{static: {{hostnames: [\"{one}\", \"{other}\"]}}}}}}"
+        );
+        let directory = path(storage.path());
+        let service = "extensions: [file_storage]\n  reload: {drain_timeout: 1s}";
+        let config = config(&[("load_balancing", exporter)], service);
+        format!("extensions: {{file_storage: {{directory: \"{directory}\"}}}}\n{config}")
+    };
+    let rig = Rig::start(&balanced([kept.address, nobody.address]));
+    let client = rig.client();
+    let batch = of_services(&profiles(1), 0..20);
+    for _ in 0..100 {
+        client.send(&batch).unwrap();
+    }
+    let share = services(&kept).len();
+    assert!((1..20).contains(&share), "{share}");
+    kept.wait_for_samples(100 * share);
+    rig.write("1", &balanced([kept.address, new.address]));
+    rig.signal("-HUP");
+    rig.wait_for(RELOADED, 1);
+    client.send(&batch).unwrap();
+    wait_until("all to arrive", || {
+        kept.samples() + new.samples() >= 101 * 20
+    });
+    let output = rig.stop();
+    assert_eq!(kept.samples() + new.samples(), 101 * 20, "{output}");
+    assert!(new.samples() > 0, "{output}");
 }
 
 #[test]

@@ -6,13 +6,17 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use profcol_component::testkit::profiles;
 use profcol_net::grpc::{Code, Status};
+use profcol_profile::Profiles;
 use profcol_test_harness::backend::{
     Client, ClosedPort, Destination, Mode, endpoint_in, wait_until,
 };
+use profcol_test_harness::hosts::Hosts;
 use profcol_test_harness::peers::{Process, profcol};
+use profcol_test_harness::services::{of_services, services, side_by_side};
 use profcol_test_harness::support::{SmallDisk, file, path, run};
 
 /// The profcol under test with a queue on disk, between one client and one destination.
@@ -380,13 +384,190 @@ fn a_waiting_sender_continues_when_there_is_room() {
         let sending = scope.spawn(|| send(&rig.client, 60, 1000));
         destination.wait_until_asked(10);
         // It gets no answer while the queue is full.
-        std::thread::sleep(std::time::Duration::from_millis(500));
+        std::thread::sleep(Duration::from_millis(500));
         assert!(!sending.is_finished(), "it does not wait");
         destination.set(Mode::Take);
         assert_eq!(sending.join().unwrap(), 60_000);
     });
     destination.wait_for_samples(60_000);
     rig.stop();
+}
+
+/// `load_balancing` with a queue on disk and this resolver.
+fn balanced(directory: &Path, resolver: &str) -> String {
+    let directory = directory.display();
+    format!(
+        "\
+extensions:
+  file_storage: {{directory: {directory}}}
+receivers:
+  otlp: {{protocols: {{grpc: {{endpoint: 127.0.0.1:0}}}}}}
+exporters:
+  load_balancing:
+    protocol:
+      otlp:
+        tls: {{insecure: true}}
+        timeout: 2s
+        sending_queue: {{storage: file_storage}}
+        retry_on_failure: {{initial_interval: 50ms, max_interval: 100ms, max_elapsed_time: 0s}}
+    resolver: {{{resolver}}}
+service:
+  shutdown_timeout: 10s
+  extensions: [file_storage]
+  telemetry: {{metrics: {{level: none}}, logs: {{sampling: {{enabled: false}}}}}}
+  pipelines:
+    profiles: {{receivers: [otlp], exporters: [load_balancing]}}
+"
+    )
+}
+
+fn fixed(addresses: &[SocketAddr]) -> String {
+    let hostnames: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
+    format!("static: {{hostnames: [{}]}}", hostnames.join(", "))
+}
+
+const SERVICES: usize = 20;
+
+/// A sample of each service.
+fn of_all_services() -> Profiles {
+    of_services(&profiles(1), 0..SERVICES)
+}
+
+/// The samples of each service at all destinations together.
+fn at_all(destinations: &[Destination]) -> BTreeMap<String, usize> {
+    let mut all = BTreeMap::new();
+    for (service, samples) in destinations.iter().flat_map(services) {
+        *all.entry(service).or_default() += samples;
+    }
+    all
+}
+
+fn sum(destinations: &[Destination]) -> usize {
+    destinations.iter().map(Destination::samples).sum()
+}
+
+#[test]
+fn balanced_batches_survive_kills_and_reach_the_endpoints_of_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let destinations = side_by_side(3);
+    let addresses: Vec<_> = destinations.iter().map(|it| it.address).collect();
+    let set = |mode: fn() -> Mode| destinations.iter().for_each(|it| it.set(mode()));
+    set(|| Mode::Refuse(Status::new(Code::Unavailable, "not now")));
+    let start =
+        |addresses: &[SocketAddr]| Rig::of(profcol(&balanced(folder.path(), &fixed(addresses))));
+    const BATCHES: usize = 30;
+    for _ in 0..3 {
+        let rig = start(&addresses);
+        for _ in 0..BATCHES {
+            rig.client.send(&of_all_services()).unwrap();
+        }
+        // With SIGKILL.
+        drop(rig);
+    }
+    assert_eq!(sum(&destinations), 0);
+    set(|| Mode::Take);
+    // The last endpoint is gone since.
+    let rig = start(&addresses[..2]);
+    let all = 3 * BATCHES * SERVICES;
+    wait_until("all to arrive", || sum(&destinations) >= all);
+    let output = rig.stop();
+    let arrived = at_all(&destinations);
+    assert_eq!(arrived.len(), SERVICES);
+    assert!(arrived.values().all(|it| *it == 3 * BATCHES), "{arrived:?}");
+    let each: Vec<_> = destinations.iter().map(Destination::samples).collect();
+    assert!(each[0] > 0 && each[1] > 0 && each[2] == 0, "{each:?}");
+    assert_eq!(segments(folder.path()), 0);
+    let balance = format!("load_balancing: recovered={all} delivered={all}");
+    assert!(output.contains(&balance), "{output}");
+}
+
+#[test]
+fn what_is_stored_for_a_dead_endpoint_moves_when_it_is_gone_also_after_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut destinations = side_by_side(3);
+    let addresses: Vec<_> = destinations.iter().map(|it| it.address).collect();
+    let named = |addresses: &[SocketAddr]| -> Vec<_> {
+        let addresses = addresses.iter();
+        addresses.map(|it| (it.ip(), "backend.test")).collect()
+    };
+    let Some(hosts) = Hosts::new(&named(&addresses)) else {
+        return;
+    };
+    let port = addresses[0].port();
+    let resolver =
+        format!("dns: {{hostname: backend.test, port: {port}, interval: 50ms, timeout: 10s}}");
+    let start = || Rig::of(hosts.profcol(&balanced(folder.path(), &resolver)));
+    let rig = start();
+    rig.client.send(&of_all_services()).unwrap();
+    wait_until("one each to arrive", || sum(&destinations) == SERVICES);
+    let dead = destinations.pop().unwrap();
+    let moved = services(&dead).len();
+    assert!(moved > 0);
+    drop(dead);
+    // Far more than is in memory for one endpoint.
+    const BATCHES: usize = 200;
+    let send = |rig: &Rig| {
+        for _ in 0..BATCHES {
+            rig.client.send(&of_all_services()).unwrap();
+        }
+    };
+    send(&rig);
+    let stayed = SERVICES - moved;
+    let of_others = |batches: usize| (1 + batches) * stayed;
+    wait_until("the others to get theirs", || {
+        sum(&destinations) == of_others(BATCHES)
+    });
+    // Until it is on disk that they are delivered.
+    std::thread::sleep(Duration::from_millis(500));
+    drop(rig);
+
+    // The endpoint is still listed.
+    let rig = start();
+    send(&rig);
+    wait_until("the others to get theirs", || {
+        sum(&destinations) == of_others(2 * BATCHES)
+    });
+    hosts.set(&named(&addresses[..2]));
+    let all = (1 + 2 * BATCHES) * stayed + 2 * BATCHES * moved;
+    wait_until("the rest to arrive", || sum(&destinations) >= all);
+    let output = rig.stop();
+    assert_eq!(sum(&destinations), all, "each once: {output}");
+    assert_eq!(segments(folder.path()), 0);
+    let arrived = at_all(&destinations);
+    let expected = |samples: &usize| [2 * BATCHES, 1 + 2 * BATCHES].contains(samples);
+    assert!(arrived.values().all(expected), "{arrived:?}");
+}
+
+/// Kills at any time, and another list of endpoints at each start. What was in flight may arrive twice.
+#[test]
+fn kills_while_balanced_batches_are_sent_lose_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let destinations = side_by_side(4);
+    let addresses: Vec<_> = destinations.iter().map(|it| it.address).collect();
+    destinations[3].set(Mode::Slow(Duration::from_millis(30)));
+    let mut sent = 0;
+    for round in 0..8 {
+        let first = round % 3;
+        let config = balanced(folder.path(), &fixed(&addresses[first..]));
+        let mut rig = Rig::of(profcol(&config));
+        for _ in 0..20 + 7 * round {
+            rig.client.send(&of_all_services()).unwrap();
+            sent += 1;
+        }
+        assert!(!rig.process.has_ended());
+        drop(rig);
+    }
+    let rig = Rig::of(profcol(&balanced(folder.path(), &fixed(&addresses[1..]))));
+    let has_all = || {
+        let arrived = at_all(&destinations);
+        arrived.len() == SERVICES && arrived.values().all(|samples| *samples >= sent)
+    };
+    wait_until("all to arrive", has_all);
+    let output = rig.stop();
+    assert_eq!(segments(folder.path()), 0, "{output}");
+    // For each kill, at most what each endpoint had in memory.
+    let twice: usize = at_all(&destinations).values().map(|it| it - sent).sum();
+    assert!(twice <= 8 * 4 * 20 * SERVICES, "{twice}");
 }
 
 #[test]
@@ -572,7 +753,11 @@ fn segments(directory: &Path) -> usize {
 }
 
 fn files(directory: &Path) -> Vec<PathBuf> {
-    let queue = fs::read_dir(directory.join("exporter_otlp_grpc")).unwrap();
+    let queues = ["exporter_otlp_grpc", "exporter_load_balancing"];
+    let queue = queues
+        .iter()
+        .find_map(|it| fs::read_dir(directory.join(it)).ok());
+    let queue = queue.expect("a queue was opened");
     let mut files: Vec<PathBuf> = queue.map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files

@@ -18,6 +18,8 @@ mod arena;
 #[path = "../../ebpf/programs/src/beam.rs"]
 mod beam;
 mod bytes;
+#[path = "../../ebpf/programs/src/dotnet.rs"]
+mod dotnet;
 mod files;
 #[expect(dead_code, reason = "processes are looked up elsewhere")]
 #[path = "../../ebpf/programs/src/frame_cache.rs"]
@@ -135,6 +137,7 @@ fn walk(thread: &Thread, epoch: u64, scratch: &mut Scratch) -> WalkResult {
     scratch.v8_skipped = 0;
     scratch.java_looked_up = 0;
     scratch.beam_looked_up = 0;
+    scratch.dotnet_looked_up = 0;
     scratch.java_registers = thread.java_registers;
     scratch.interpreter_stage = interpreter::stage::NATIVE;
     scratch.sample.stack = StackHash::default();

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use profcol_ebpf_common::interpreter::beam::BeamProcess;
+use profcol_ebpf_common::interpreter::dotnet::DotNetProcess;
 use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 use profcol_ebpf_common::interpreter::{Interpreter, RuntimeProcess};
 use profcol_ebpf_common::record::{ProcessKey, ThreadKey};
@@ -135,6 +136,20 @@ impl BeamProcesses {
     /// None: matches the signature that the programs call.
     pub unsafe fn get(&self, _: &ProcessKey) -> Option<&'static BeamProcess> {
         stage::with(|process| process.beam)
+    }
+}
+
+/// The state of .NET in processes.
+pub struct DotNetProcesses;
+
+pub static DOTNET_PROCESSES: DotNetProcesses = DotNetProcesses;
+
+impl DotNetProcesses {
+    /// # Safety
+    ///
+    /// None: matches the signature that the programs call.
+    pub unsafe fn get(&self, _: &ProcessKey) -> Option<&'static DotNetProcess> {
+        stage::with(|process| process.dotnet)
     }
 }
 

@@ -3,7 +3,7 @@
 use profcol_ebpf_common::file::{self, FileEntry, FileId, TableRef, file_number};
 use profcol_ebpf_common::interpreter::thread_variable::ThreadVariable;
 use profcol_ebpf_common::interpreter::{
-    Interpreter, RuntimeProcess, beam, hotspot, luajit, perl, php, python, ruby, runtime, v8,
+    Interpreter, RuntimeProcess, beam, dotnet, hotspot, luajit, perl, php, python, ruby, runtime, v8,
 };
 use profcol_ebpf_common::layout::Layout;
 use profcol_ebpf_common::record::{MAX_KERNEL_FRAMES, MAX_USER_FRAMES, Sample};
@@ -36,6 +36,8 @@ pub struct Process {
     pub java: Option<&'static hotspot::JavaProcess>,
     /// Set if it runs BEAM.
     pub beam: Option<&'static beam::BeamProcess>,
+    /// Set if it runs .NET.
+    pub dotnet: Option<&'static dotnet::DotNetProcess>,
     /// Set if the V8 file was detected.
     pub v8_file: Option<&'static u32>,
     /// The state of Ruby or PHP.
@@ -101,6 +103,8 @@ impl Process {
             process.java = is_java.then(|| any_java(bytes));
             let is_beam = bytes.rarely(2);
             process.beam = is_beam.then(|| any_beam(bytes));
+            let is_dotnet = bytes.rarely(2);
+            process.dotnet = is_dotnet.then(|| any_dotnet(bytes));
             let has_v8 = bytes.rarely(2);
             process.v8_file = has_v8.then_some(&file_number::FIRST_FILE);
             let state = Word::any(bytes, &process).at(STACK);
@@ -680,6 +684,15 @@ fn any_beam(bytes: &mut Bytes) -> &'static beam::BeamProcess {
         main_frame_bytes: frame_bytes * 8,
         registers_bias,
         scheduler_process,
+    }))
+}
+
+/// Leaked as above. Its tables are on the stack, whose words point to it.
+fn any_dotnet(bytes: &mut Bytes) -> &'static dotnet::DotNetProcess {
+    Box::leak(Box::new(dotnet::DotNetProcess {
+        ranges: STACK + bytes.word() % (STACK_PAGES * PAGE),
+        has_distances: u32::from(bytes.rarely(2)),
+        unused: 0,
     }))
 }
 

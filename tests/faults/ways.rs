@@ -1,10 +1,7 @@
 //! Destinations with several or changing addresses, proxies, and Unix sockets.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::ops::Range;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
@@ -12,16 +9,15 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use profcol_component::testkit::profiles;
-use profcol_profile::{KeyValue, Profiles};
 use profcol_test_harness::backend::http::{HttpDestination, HttpMode};
 use profcol_test_harness::backend::{Client, Destination, Mode, wait_until};
+use profcol_test_harness::hosts::Hosts;
 use profcol_test_harness::peers::Process;
-use profcol_test_harness::support::skip;
-use profcol_test_harness::support::{File, file, path};
+use profcol_test_harness::services::{of_services, services, side_by_side};
+use profcol_test_harness::support::program;
 
 use crate::Rig;
 
-const PROFCOL: &str = env!("CARGO_BIN_EXE_profcol");
 const RETRY: &str =
     "retry_on_failure: {initial_interval: 20ms, max_interval: 100ms, max_elapsed_time: 0s}";
 
@@ -40,51 +36,6 @@ service:
     )
 }
 
-/// The addresses of `backend.test`, in a file mounted over `/etc/hosts` for the profcol under test.
-struct Hosts(File);
-
-impl Hosts {
-    /// `None` if that is impossible here.
-    fn new(addresses: &[SocketAddr]) -> Option<Self> {
-        let hosts = Self(file("hosts", ""));
-        hosts.set(addresses);
-        let allowed = Command::new("unshare").args(["--mount", "true"]).status();
-        if allowed.is_ok_and(|status| status.success()) {
-            return Some(hosts);
-        }
-        skip("only root can give a program an /etc/hosts of its own");
-        None
-    }
-
-    fn set(&self, addresses: &[SocketAddr]) {
-        let lines = addresses
-            .iter()
-            .map(|address| format!("{} backend.test\n", address.ip()));
-        // Written in place, because this inode is mounted.
-        fs::write(&self.0.path, lines.collect::<String>()).expect("the test owns the file");
-    }
-
-    fn profcol(&self, config: &str) -> Rig {
-        let script = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
-        let mut command = Command::new("unshare");
-        command
-            .args(["--mount", "sh", "-c", script])
-            .args([path(&self.0.path), PROFCOL]);
-        Rig::started(Process::start_as(&mut command, &[], config))
-    }
-}
-
-/// Destinations on one port of several addresses.
-fn side_by_side(count: u8) -> Vec<Destination> {
-    let first = Destination::new(Mode::Take);
-    let port = first.address.port();
-    let others = (2..=count).map(|number| {
-        let address = SocketAddr::from(([127, 0, 0, number], port));
-        Destination::on(address, Mode::Take)
-    });
-    std::iter::once(first).chain(others).collect()
-}
-
 fn send(rig: &Rig, batches: usize) {
     let client = Client::new(rig.grpc);
     for _ in 0..batches {
@@ -97,14 +48,14 @@ fn round_robin_spreads_calls_and_follows_dns() {
     let mut destinations = side_by_side(3);
     let new = destinations.pop().expect("there are three");
     let addresses: Vec<_> = destinations.iter().map(|there| there.address).collect();
-    let Some(hosts) = Hosts::new(&addresses) else {
+    let Some(hosts) = Hosts::new(&named(&addresses)) else {
         return;
     };
     let port = new.address.port();
     let exporter = format!(
         "otlp_grpc: {{endpoint: \"dns:///backend.test:{port}\", tls: {{insecure: true}}, balancer_name: round_robin, {RETRY}}}"
     );
-    let rig = hosts.profcol(&config(&exporter, "otlp_grpc"));
+    let rig = Rig::started(hosts.profcol(&config(&exporter, "otlp_grpc")));
     send(&rig, 20);
     for destination in &destinations {
         destination.wait_for_samples(8);
@@ -114,7 +65,7 @@ fn round_robin_spreads_calls_and_follows_dns() {
     });
 
     // One disappears and returns at another address, like a replaced container.
-    hosts.set(&[addresses[0], new.address]);
+    hosts.set(&named(&[addresses[0], new.address]));
     let gone = destinations.pop().expect("there were two");
     let stayed = &destinations[0];
     let sum = || stayed.samples() + new.samples();
@@ -136,14 +87,14 @@ fn pick_first_uses_the_first_reachable_address() {
     let destinations = side_by_side(2);
     let addresses: Vec<_> = destinations.iter().map(|there| there.address).collect();
     let nobody = SocketAddr::from(([127, 0, 0, 3], addresses[0].port()));
-    let Some(hosts) = Hosts::new(&[nobody, addresses[0], addresses[1]]) else {
+    let Some(hosts) = Hosts::new(&named(&[nobody, addresses[0], addresses[1]])) else {
         return;
     };
     let exporter = format!(
         "otlp_grpc: {{endpoint: \"backend.test:{}\", tls: {{insecure: true}}, balancer_name: pick_first, {RETRY}}}",
         nobody.port()
     );
-    let rig = hosts.profcol(&config(&exporter, "otlp_grpc"));
+    let rig = Rig::started(hosts.profcol(&config(&exporter, "otlp_grpc")));
     send(&rig, 10);
     rig.stop();
     let mut got: Vec<_> = destinations.iter().map(Destination::samples).collect();
@@ -151,32 +102,10 @@ fn pick_first_uses_the_first_reachable_address() {
     assert_eq!(got, [0, 10]);
 }
 
-/// One sample of each of these services.
-fn of_services(services: Range<usize>) -> Profiles {
-    Profiles::merge(services.map(|number| {
-        let mut profiles = profiles(1);
-        profiles.update_resources(|resource| {
-            let name = format!("service-{number}");
-            resource.attributes = vec![KeyValue::new("service.name", &*name)];
-            true
-        });
-        profiles
-    }))
-}
-
-/// The samples that arrived, by service.
-fn services(destination: &Destination) -> BTreeMap<String, usize> {
-    let mut samples = BTreeMap::new();
-    for taken in destination.taken() {
-        for row in &taken.model().resources {
-            let resource = row.resource.clone().unwrap_or_default();
-            let name = resource.attributes[0].value.as_str().unwrap_or_default();
-            let profiles = row.scopes.iter().flat_map(|scope| &scope.profiles);
-            let more: usize = profiles.map(|it| it.samples.len()).sum();
-            *samples.entry(name.to_owned()).or_default() += more;
-        }
-    }
-    samples
+/// The name of the destinations.
+fn named(addresses: &[SocketAddr]) -> Vec<(IpAddr, &str)> {
+    let addresses = addresses.iter();
+    addresses.map(|it| (it.ip(), "backend.test")).collect()
 }
 
 #[test]
@@ -184,7 +113,7 @@ fn load_balancing_keeps_services_together_and_follows_dns() {
     const SERVICES: usize = 40;
     let mut destinations = side_by_side(3);
     let addresses: Vec<_> = destinations.iter().map(|there| there.address).collect();
-    let Some(hosts) = Hosts::new(&addresses) else {
+    let Some(hosts) = Hosts::new(&named(&addresses)) else {
         return;
     };
     let port = addresses[0].port();
@@ -192,9 +121,15 @@ fn load_balancing_keeps_services_together_and_follows_dns() {
         "load_balancing: {{protocol: {{otlp: {{tls: {{insecure: true}}, {RETRY}}}}}, \
          resolver: {{dns: {{hostname: backend.test, port: {port}, interval: 50ms, timeout: 10s}}}}}}"
     );
-    let rig = hosts.profcol(&config(&exporter, "load_balancing"));
+    let rig = Rig::started(hosts.profcol(&config(&exporter, "load_balancing")));
     let client = Client::new(rig.grpc);
-    let send = |times| (0..times).for_each(|_| client.send(&of_services(0..SERVICES)).unwrap());
+    let send = |times| {
+        (0..times).for_each(|_| {
+            client
+                .send(&of_services(&profiles(1), 0..SERVICES))
+                .unwrap()
+        })
+    };
     let sum = |all: &[Destination]| all.iter().map(Destination::samples).sum::<usize>();
 
     send(4);
@@ -216,7 +151,7 @@ fn load_balancing_keeps_services_together_and_follows_dns() {
     wait_until("the others to get theirs", || {
         sum(&destinations) == 6 * stayed
     });
-    hosts.set(&addresses[..2]);
+    hosts.set(&named(&addresses[..2]));
     let all = 6 * stayed + 2 * moved.len();
     wait_until("the rest to arrive", || sum(&destinations) == all);
     let got = destinations.iter().map(services);
@@ -227,7 +162,7 @@ fn load_balancing_keeps_services_together_and_follows_dns() {
 
     // It returns, and gets its own services again.
     let back = Destination::on(addresses[2], Mode::Take);
-    hosts.set(&addresses);
+    hosts.set(&named(&addresses));
     let mut sent = 0;
     wait_until("it to be found", || {
         send(1);
@@ -300,7 +235,7 @@ fn join(client: TcpStream, destination: SocketAddr) {
 }
 
 fn with_proxy(variable: &str, proxy: SocketAddr, config: &str) -> Rig {
-    let mut command = Command::new(PROFCOL);
+    let mut command = Command::new(program());
     command
         .env(variable, format!("http://user:secret@{proxy}"))
         .env_remove("NO_PROXY");

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod cluster;
+mod endpoints;
 mod recordings;
 mod seed;
 

@@ -1,6 +1,8 @@
 //! The options of `load_balancing`, compatible with the Collector.
 
 use profcol_config::{Config, Duration, Present, Problem, Problems};
+#[cfg(feature = "k8s_resolver")]
+use profcol_kubernetes::{Access, AuthType};
 use profcol_net::GrpcClientSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +14,7 @@ use crate::shared::otlp_grpc::OtlpGrpcConfig;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 #[schemars(extend("x-refused" = {
-    "sending_queue": "each endpoint has a queue of its own; set `protocol::otlp::sending_queue`",
+    "sending_queue": "set `protocol::otlp::sending_queue`: in memory, each endpoint has a queue of its own; with `storage`, all have one on disk, and what waits for an endpoint that goes is sent to another one",
     "retry_on_failure": "each endpoint has retries of its own; set `protocol::otlp::retry_on_failure`",
     "timeout": "set `protocol::otlp::timeout`",
 }))]
@@ -49,10 +51,13 @@ pub struct ProtocolConfig {
 /// Where the endpoints come from.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
-#[schemars(extend("x-refused" = {
-    "k8s": "profcol does not watch EndpointSlices; use `dns` with the name of a headless service, such as `profcol-gateway-headless.profcol.svc.cluster.local`",
+#[cfg_attr(feature = "k8s_resolver", schemars(extend("x-refused" = {
     "aws_cloud_map": "profcol does not query AWS Cloud Map; use `dns` with the DNS name of the service",
-}))]
+})))]
+#[cfg_attr(not(feature = "k8s_resolver"), schemars(extend("x-refused" = {
+    "aws_cloud_map": "profcol does not query AWS Cloud Map; use `dns` with the DNS name of the service",
+    "k8s": "this binary was built without the feature `k8s_resolver`; use `dns` with the name of a headless service, such as `profcol-gateway-headless.profcol.svc.cluster.local`",
+})))]
 pub struct ResolverConfig {
     /// A fixed list.
     #[serde(rename = "static", skip_serializing_if = "Option::is_none")]
@@ -60,6 +65,10 @@ pub struct ResolverConfig {
     /// All addresses of a host name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dns: Present<DnsConfig>,
+    /// The ready endpoints of a Kubernetes service.
+    #[cfg(feature = "k8s_resolver")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub k8s: Present<K8sConfig>,
 }
 
 /// A fixed list.
@@ -91,6 +100,45 @@ impl Default for DnsConfig {
             port: endpoint::DEFAULT_PORT,
             interval: Duration::from_secs(5),
             timeout: Duration::from_secs(1),
+        }
+    }
+}
+
+/// The ready endpoints of a Kubernetes service.
+#[cfg(feature = "k8s_resolver")]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct K8sConfig {
+    /// The service, as `name.namespace`. Without a namespace it is that of the pod that profcol runs in, or of the
+    /// kubeconfig's context.
+    pub service: String,
+    /// The ports of each pod; several count as several endpoints.
+    pub ports: Vec<u16>,
+    /// Timeout of listing the endpoints.
+    pub timeout: Duration,
+    /// Connect to host names instead of addresses. The service must be the headless one of a StatefulSet.
+    pub return_hostnames: bool,
+    /// How to authenticate: as the pod's service account, with a kubeconfig file, or not at all.
+    pub auth_type: AuthType,
+    /// The file for `kubeConfig`. Empty means `KUBECONFIG`, or `~/.kube/config`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kube_config_path: String,
+    /// The context in that file. Empty means its current context.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub context: String,
+}
+
+#[cfg(feature = "k8s_resolver")]
+impl Default for K8sConfig {
+    fn default() -> Self {
+        Self {
+            service: String::new(),
+            ports: vec![endpoint::DEFAULT_PORT],
+            timeout: Duration::from_secs(1),
+            return_hostnames: false,
+            auth_type: AuthType::default(),
+            kube_config_path: String::new(),
+            context: String::new(),
         }
     }
 }
@@ -128,28 +176,33 @@ impl ProtocolConfig {
         if !self.otlp.client.endpoint.is_empty() {
             problems.add("endpoint", "the endpoints come from `resolver`; remove it");
         }
-        if self.otlp.delivery.sending_queue.storage.is_some() {
-            problems.add(
-                "sending_queue::storage",
-                "queues of endpoints that come and go are in memory only; remove it",
-            );
-        }
         self.at("localhost:4317").validate(problems);
     }
 }
 
 impl ResolverConfig {
     fn validate(&self, problems: &mut Problems) {
-        match (&*self.fixed, &*self.dns) {
-            (None, None) => {
+        let mut resolvers = 0;
+        if let Some(fixed) = &*self.fixed {
+            resolvers += 1;
+            problems.nested("static", |problems| fixed.validate(problems));
+        }
+        if let Some(dns) = &*self.dns {
+            resolvers += 1;
+            problems.nested("dns", |problems| dns.validate(problems));
+        }
+        #[cfg(feature = "k8s_resolver")]
+        if let Some(k8s) = &*self.k8s {
+            resolvers += 1;
+            problems.nested("k8s", |problems| k8s.validate(problems));
+        }
+        match resolvers {
+            0 => {
                 let problem = Problem::new("no resolvers specified for the exporter");
-                problems.push(problem.help("add `static` or `dns`"));
+                problems.push(problem.help("add `static`, `dns` or `k8s`"));
             }
-            (Some(_), Some(_)) => {
-                problems.add("", "only one resolver should be specified");
-            }
-            (Some(fixed), None) => problems.nested("static", |problems| fixed.validate(problems)),
-            (None, Some(dns)) => problems.nested("dns", |problems| dns.validate(problems)),
+            1 => {}
+            _ => problems.add("", "only one resolver should be specified"),
         }
     }
 }
@@ -186,4 +239,64 @@ impl DnsConfig {
             }
         }
     }
+}
+
+#[cfg(feature = "k8s_resolver")]
+impl K8sConfig {
+    /// The name of the service, and its namespace unless it is the default one.
+    pub(super) fn service(&self) -> (&str, Option<&str>) {
+        match self.service.split_once('.') {
+            Some((name, namespace)) => (name, Some(namespace)),
+            None => (&self.service, None),
+        }
+    }
+
+    pub(super) fn access(&self) -> Access {
+        Access {
+            auth_type: self.auth_type,
+            kube_config_path: self.kube_config_path.clone(),
+            context: self.context.clone(),
+            kubelet: None,
+        }
+    }
+
+    fn validate(&self, problems: &mut Problems) {
+        let (name, namespace) = self.service();
+        if self.service.is_empty() {
+            problems.add("service", "no service specified to resolve the backends");
+        } else if !is_label(name) || !namespace.is_none_or(is_label) {
+            let problem = format!(
+                "{:?} is not a service: it must be `name` or `name.namespace`, without a domain",
+                self.service
+            );
+            problems.add("service", problem);
+        }
+        if self.ports.is_empty() {
+            problems.add("ports", "must not be empty");
+        }
+        for (position, port) in self.ports.iter().enumerate() {
+            if *port == 0 {
+                problems.add(&format!("ports::{position}"), "must be positive");
+            }
+            if self.ports.iter().take(position).any(|it| it == port) {
+                problems.add(&format!("ports::{position}"), "is listed twice");
+            }
+        }
+        if self.timeout.is_negative() || self.timeout.is_zero() {
+            problems.add("timeout", "must be positive");
+        }
+        for (key, problem) in self.access().problems() {
+            problems.add(key, problem);
+        }
+    }
+}
+
+/// Whether it can be the name of a service or a namespace (RFC 1123).
+#[cfg(feature = "k8s_resolver")]
+pub(super) fn is_label(text: &str) -> bool {
+    let is_inner = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-';
+    (1..=63).contains(&text.len())
+        && text.chars().all(is_inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
 }

@@ -15,7 +15,7 @@ pub(super) fn with_port(hostname: &str) -> String {
         return hostname.to_owned();
     }
     if hostname.parse::<Ipv6Addr>().is_ok() {
-        return format!("[{hostname}]:{DEFAULT_PORT}");
+        return at_port(hostname, DEFAULT_PORT);
     }
     let has_port = match hostname.rsplit_once(']') {
         Some((_, rest)) => rest.starts_with(':'),
@@ -23,7 +23,15 @@ pub(super) fn with_port(hostname: &str) -> String {
     };
     match has_port {
         true => hostname.to_owned(),
-        false => format!("{hostname}:{DEFAULT_PORT}"),
+        false => at_port(hostname, DEFAULT_PORT),
+    }
+}
+
+/// A port of a host name or address.
+pub(super) fn at_port(host: &str, port: u16) -> String {
+    match host.parse::<Ipv6Addr>() {
+        Ok(_) => format!("[{host}]:{port}"),
+        Err(_) => format!("{host}:{port}"),
     }
 }
 

@@ -8,6 +8,8 @@ mod backends;
 mod config;
 mod endpoint;
 mod key;
+#[cfg(feature = "k8s_resolver")]
+mod kubernetes;
 mod resolver;
 #[cfg(test)]
 mod tests;
@@ -33,6 +35,15 @@ pub struct LoadBalancing {
     delivery: Delivery,
     resolver: Resolver,
     backends: Backends,
+}
+
+/// What became of the last resolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Followed {
+    Well,
+    Unresolved,
+    /// The endpoints were found, but no connection to a new one could be set up.
+    Unused,
 }
 
 impl Factory for LoadBalancing {
@@ -72,31 +83,44 @@ impl LoadBalancing {
         })
     }
 
-    /// Resolves the endpoints; on failure the previous ones stay.
-    async fn resolve(&self) -> Result<(), StartError> {
-        let endpoints = self.resolver.resolve().await.map_err(StartError::new)?;
-        self.backends.set(endpoints)
-    }
-
-    /// Resolves the endpoints. Returns whether that failed; a failure is logged unless the last time failed, too.
-    async fn follow(&self, failed_before: bool) -> bool {
-        let Err(error) = self.resolve().await else {
-            if failed_before {
-                self.status.set(Status::Ok);
-            }
-            return false;
+    /// Resolves the endpoints, and uses them. A failure is logged unless the last time failed, too.
+    async fn follow(&self, before: Followed) -> Followed {
+        let (now, error) = match self.resolver.resolve().await {
+            Ok(endpoints) => match self.backends.set(endpoints) {
+                Ok(()) => {
+                    if before != Followed::Well {
+                        self.status.set(Status::Ok);
+                    }
+                    return Followed::Well;
+                }
+                Err(error) => (Followed::Unused, error.to_string()),
+            },
+            Err(error) if error.is_reported() => return Followed::Unresolved,
+            Err(error) => (Followed::Unresolved, error.to_string()),
         };
-        if !failed_before {
+        if before == Followed::Well {
             tracing::warn!(
                 otelcol.component.id = %self.id,
                 otelcol.component.kind = "exporter",
-                error = %error,
+                %error,
                 "Failed to resolve the endpoints. Keeping the previous ones; without any, batches wait in the queue."
             );
         }
-        let reason = Reason::new(error.to_string());
-        self.status.set(Status::RecoverableError(reason));
-        true
+        self.status
+            .set(Status::RecoverableError(Reason::new(error)));
+        now
+    }
+
+    /// Follows changes until cancelled.
+    async fn keep_up(&self) {
+        let mut last = match self.backends.is_empty() {
+            true => Followed::Unresolved,
+            false => Followed::Well,
+        };
+        loop {
+            self.resolver.changed(last == Followed::Unused).await;
+            last = self.follow(last).await;
+        }
     }
 }
 
@@ -112,14 +136,15 @@ impl Exporter for LoadBalancing {
 
     async fn start(&self) -> Result<(), StartError> {
         self.backends.check_settings()?;
-        self.follow(false).await;
+        self.resolver.start().await?;
+        self.follow(Followed::Well).await;
         Ok(())
     }
 
     async fn check(&self) -> Vec<Check> {
-        match self.resolver.resolve().await {
+        match self.resolver.check().await {
             Ok(endpoints) => self.backends.check(&endpoints).await,
-            Err(error) => vec![self.resolver.failed(&error)],
+            Err(failed) => failed,
         }
     }
 
@@ -129,20 +154,11 @@ impl Exporter for LoadBalancing {
     }
 
     async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
-        let Some(interval) = self.resolver.interval() else {
-            stop.cancelled().await;
-            return Ok(());
-        };
-        let mut failed = self.backends.is_empty();
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(interval) => {}
-                () = stop.cancelled() => return Ok(()),
-            }
-            tokio::select! {
-                now = self.follow(failed) => failed = now,
-                () = stop.cancelled() => return Ok(()),
-            }
+        tokio::select! {
+            () = self.resolver.run() => {}
+            () = self.keep_up() => {}
+            () = stop.cancelled() => {}
         }
+        Ok(())
     }
 }

@@ -189,12 +189,8 @@ fn the_options_are_validated() {
             "protocol::otlp::endpoint: the endpoints come from `resolver`",
         ),
         (
-            "{resolver: {dns: {hostname: a}}, protocol: {otlp: {sending_queue: {storage: file_storage}}}}",
-            "protocol::otlp::sending_queue::storage: queues of endpoints",
-        ),
-        (
-            "resolver: {k8s: {service: a}}",
-            "resolver::k8s: is not supported",
+            "{resolver: {dns: {hostname: a}}, sending_queue: {storage: file_storage}}",
+            "sending_queue: is not supported",
         ),
         (
             "{resolver: {dns: {hostname: a}}, timeout: 1s}",

@@ -1,6 +1,7 @@
 //! The options of `k8s_attributes`: the Collector's, and those of profcol.
 
 use profcol_config::{Config, Duration, Problems};
+use profcol_kubernetes::{Access, AuthType, Kubelet};
 use profcol_net::is_http_url;
 use regex::Regex;
 use schemars::JsonSchema;
@@ -77,23 +78,6 @@ pub struct KubeletConfig {
     pub insecure_skip_verify: bool,
     /// Minimum interval between requests.
     pub poll_interval: Duration,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
-pub enum AuthType {
-    /// The service account of the pod that profcol runs in.
-    #[default]
-    #[serde(rename = "serviceAccount")]
-    ServiceAccount,
-    /// A file in the format of `kubectl`.
-    #[serde(rename = "kubeConfig")]
-    KubeConfig,
-    /// No credentials, and no verification of the server's certificate.
-    #[serde(rename = "none")]
-    None,
-    /// A client certificate by itself; here it goes into a kubeconfig file.
-    #[serde(rename = "tls")]
-    Tls,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
@@ -217,21 +201,8 @@ impl Default for ExcludeConfig {
 
 impl Config for K8sAttributesConfig {
     fn validate(&self, problems: &mut Problems) {
-        if self.auth_type == AuthType::Tls {
-            problems.add(
-                "auth_type",
-                "put the client certificate into a kubeconfig file and use kubeConfig",
-            );
-        }
-        if self.auth_type != AuthType::KubeConfig {
-            for (key, value) in [
-                ("context", &self.context),
-                ("kube_config_path", &self.kube_config_path),
-            ] {
-                if !value.is_empty() {
-                    problems.add(key, "requires auth_type: kubeConfig");
-                }
-            }
+        for (key, problem) in self.access().problems() {
+            problems.add(key, problem);
         }
         match self.source {
             Origin::Api => {
@@ -298,6 +269,19 @@ impl Config for K8sAttributesConfig {
 }
 
 impl K8sAttributesConfig {
+    pub(super) fn access(&self) -> Access {
+        let kubelet = || Kubelet {
+            endpoint: self.kubelet.endpoint.clone(),
+            insecure_skip_verify: self.kubelet.insecure_skip_verify,
+        };
+        Access {
+            auth_type: self.auth_type,
+            kube_config_path: self.kube_config_path.clone(),
+            context: self.context.clone(),
+            kubelet: (self.source == Origin::Kubelet).then(kubelet),
+        }
+    }
+
     /// A kubelet has the pods of its node and no other objects.
     fn check_kubelet(&self, problems: &mut Problems) {
         if !is_http_url(&self.kubelet.endpoint) {

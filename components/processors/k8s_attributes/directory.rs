@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use profcol_component::{Gauge, IntCounter};
+use profcol_kubernetes::{Change, Meta, MetaOnly, Object};
 use profcol_profile::{Attributes, Value};
 use regex::Regex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::association::{Associations, Key, container_of};
-use super::objects::{self, Meta, MetaOnly, Object};
+use super::objects;
 use super::records::{Kind, Other, PodRecord};
 use super::rules::Rules;
 use super::texts::Texts;
@@ -21,16 +22,6 @@ use profcol_metadata::attributes::add_missing;
 
 /// Pods with this annotation are ignored.
 const IGNORE: &str = "opentelemetry.io/k8s-processor/ignore";
-
-/// A change reported by a list or a watch.
-pub(super) enum Change<T> {
-    /// A list begins: objects that are not in it are deleted.
-    Begin,
-    Put(T),
-    Gone(T),
-    /// The list is complete.
-    Complete,
-}
 
 pub(super) struct Directory {
     rules: Rules,

@@ -1,11 +1,11 @@
 //! Labels and annotations that become attributes, and the names of those.
 
+use profcol_kubernetes::Meta;
 use profcol_profile::{KeyValue, Value};
 use regex::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::objects::Meta;
 use super::texts::Texts;
 
 /// One label or annotation, or several by a pattern.

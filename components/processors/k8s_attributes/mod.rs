@@ -7,14 +7,10 @@
 //! Without `wait_for` a batch does not wait for the API server: resources whose pod is not known yet pass
 //! and are counted.
 
-mod api;
 mod association;
-mod check;
 mod config;
 mod directory;
 mod field;
-mod follow;
-mod health;
 mod keys;
 mod objects;
 mod records;
@@ -35,21 +31,23 @@ use profcol_component::{
     RunError, Stability, StartError, Stop,
 };
 use profcol_config::Duration;
+use profcol_kubernetes::{Consequence, Counters, Follower, Health, Query, Server, of_rights};
 use profcol_profile::Resource;
 use regex::Regex;
 use tokio::sync::Notify;
 
-use self::api::{Query, Server};
 use self::association::Associations;
 pub use self::config::K8sAttributesConfig;
 use self::config::Origin;
 use self::directory::{Directory, Parts, PodLookup};
-use self::follow::{Counters, Follower};
-use self::health::Health;
 use self::records::Kind;
 use self::rules::Rules;
-use self::selection::Selection;
 use crate::shared::lookup_waiter::LookupWaiter;
+
+const CONSEQUENCE: Consequence = Consequence {
+    lost: "profiles have no names of pods, containers and workloads",
+    late: "names are added later",
+};
 
 pub struct K8sAttributes {
     config: K8sAttributesConfig,
@@ -97,6 +95,10 @@ impl NoNode {
         let variable = &self.variable;
         format!("`node_from_env_var` is configured but envvar {variable:?} is not set")
     }
+
+    fn check(&self) -> Check {
+        Check::new("node", self.problem()).fail("profcol does not start", Self::FIX)
+    }
 }
 
 impl K8sAttributes {
@@ -128,7 +130,7 @@ impl K8sAttributes {
             waiter: waits.then(|| LookupWaiter::new(config.wait_for.into(), &context.meter, &id)),
             config: config.clone(),
             context: context.clone(),
-            server: Arc::new(Server::new(config)),
+            server: Arc::new(Server::new(config.access())),
             health: Arc::new(Health::new(context.status.clone())),
             directory,
             questions: Notify::new(),
@@ -176,16 +178,19 @@ impl K8sAttributes {
     }
 
     fn query(&self, kind: Kind, node: &str) -> Query {
-        let selection = Selection::new(kind, &self.config.filter, node, self.directory.rules());
+        let rules = self.directory.rules();
         match self.config.source {
-            Origin::Api => Query::new(kind, selection),
-            Origin::Kubelet => Query::of_kubelet(),
+            Origin::Api => Query::new(
+                kind.resource(),
+                self.config.filter.selection(kind, node, rules),
+            ),
+            Origin::Kubelet => Query::of_kubelet(kind.resource()),
         }
     }
 
     fn follower(&self, kind: Kind, node: &str) -> Follower {
         let id = self.context.id.to_string();
-        let labels: &[(&str, &str)] = &[("processor", &id), ("resource", kind.plural())];
+        let labels: &[(&str, &str)] = &[("processor", &id), ("resource", kind.resource().plural)];
         let counter = |name, help| self.context.meter.counter(name, help, labels);
         let counters = Counters {
             failures: counter(
@@ -272,12 +277,12 @@ impl Processor for K8sAttributes {
         }
         let node = match self.node() {
             Ok(node) => node,
-            Err(error) => return vec![check::no_node(&error)],
+            Err(error) => return vec![error.check()],
         };
         let kinds = Kind::ALL.into_iter();
         let needed = kinds.filter(|kind| self.directory.rules().needs(*kind));
         let queries = needed.map(|kind| self.query(kind, &node)).collect();
-        check::of_rights(&self.server, queries).await
+        of_rights(&self.server, queries, CONSEQUENCE).await
     }
 
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use profcol_kubernetes::Resource;
 use profcol_profile::{KeyValue, Value};
 
 /// Objects that are watched.
@@ -101,29 +102,23 @@ impl Kind {
         }
     }
 
-    pub fn group(self) -> &'static str {
-        match self {
-            Self::Pod | Self::Namespace | Self::Node => "",
-            Self::ReplicaSet | Self::Deployment | Self::StatefulSet | Self::DaemonSet => "apps",
-            Self::Job => "batch",
+    /// As the API names it.
+    pub fn resource(self) -> Resource {
+        let (group, plural) = match self {
+            Self::Pod => ("", "pods"),
+            Self::Namespace => ("", "namespaces"),
+            Self::Node => ("", "nodes"),
+            Self::ReplicaSet => ("apps", "replicasets"),
+            Self::Deployment => ("apps", "deployments"),
+            Self::StatefulSet => ("apps", "statefulsets"),
+            Self::DaemonSet => ("apps", "daemonsets"),
+            Self::Job => ("batch", "jobs"),
+        };
+        Resource {
+            group,
+            plural,
+            is_namespaced: !matches!(self, Self::Namespace | Self::Node),
+            is_metadata_enough: self != Self::Pod,
         }
-    }
-
-    /// The name in API paths and RBAC rules.
-    pub fn plural(self) -> &'static str {
-        match self {
-            Self::Pod => "pods",
-            Self::Namespace => "namespaces",
-            Self::Node => "nodes",
-            Self::ReplicaSet => "replicasets",
-            Self::Deployment => "deployments",
-            Self::StatefulSet => "statefulsets",
-            Self::DaemonSet => "daemonsets",
-            Self::Job => "jobs",
-        }
-    }
-
-    pub fn is_namespaced(self) -> bool {
-        !matches!(self, Self::Namespace | Self::Node)
     }
 }

@@ -1,5 +1,6 @@
 //! Selects the objects of a kind.
 
+use profcol_kubernetes::Selection;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -64,27 +65,19 @@ pub enum FieldOperator {
     NotEquals,
 }
 
-#[derive(Clone, Debug, Default)]
-pub(super) struct Selection {
-    /// Empty means all.
-    pub namespace: String,
-    labels: Vec<String>,
-    fields: Vec<String>,
-}
-
-impl Selection {
-    /// `node` restricts pods to those of one node; empty means all.
-    pub fn new(kind: Kind, filter: &FilterConfig, node: &str, rules: &Rules) -> Self {
-        let mut selection = Self::default();
-        if kind.is_namespaced() {
-            selection.namespace.clone_from(&filter.namespace);
+impl FilterConfig {
+    /// The objects of a kind. `node` restricts pods to those of one node; empty means all.
+    pub(super) fn selection(&self, kind: Kind, node: &str, rules: &Rules) -> Selection {
+        let mut selection = Selection::default();
+        if kind.resource().is_namespaced {
+            selection.namespace.clone_from(&self.namespace);
         }
         match kind {
             Kind::Pod => {
                 if !node.is_empty() {
                     selection.fields.push(format!("spec.nodeName={node}"));
                 }
-                let fields = filter.fields.iter().map(|it| {
+                let fields = self.fields.iter().map(|it| {
                     let operator = match it.op {
                         FieldOperator::Equals => "=",
                         FieldOperator::NotEquals => "!=",
@@ -92,7 +85,7 @@ impl Selection {
                     format!("{}{operator}{}", it.key, it.value)
                 });
                 selection.fields.extend(fields);
-                selection.labels = filter
+                selection.labels = self
                     .labels
                     .iter()
                     .map(|it| match it.op {
@@ -114,13 +107,5 @@ impl Selection {
             _ => {}
         }
         selection
-    }
-
-    pub fn labels(&self) -> Option<String> {
-        (!self.labels.is_empty()).then(|| self.labels.join(","))
-    }
-
-    pub fn fields(&self) -> Option<String> {
-        (!self.fields.is_empty()).then(|| self.fields.join(","))
     }
 }

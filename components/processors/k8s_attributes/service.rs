@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use super::objects::{Meta, Pod};
+use profcol_kubernetes::Meta;
+
+use super::objects::Pod;
 use super::records::Controller;
 use profcol_metadata::Image;
 

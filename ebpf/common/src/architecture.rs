@@ -19,17 +19,6 @@ pub struct RegisterOffsets<T> {
     pub link: T,
 }
 
-/// An instruction between the one that saves the frame pointer and the one that sets it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PrologueStep {
-    /// Moves the stack pointer down by so many bytes.
-    Allocate { code_bytes: u64, bytes: u64 },
-    /// Sets the frame pointer to the stack pointer plus this.
-    SetFp(u64),
-    /// Not part of a prologue.
-    Other,
-}
-
 pub trait Architecture {
     /// Words of `pt_regs` to read.
     const PT_REGS_WORDS: usize;
@@ -68,8 +57,6 @@ pub trait Architecture {
     fn has_pushed_fp(code: u64) -> bool;
     /// Whether the stack pointer was moved, and the next instruction saves the return address.
     fn is_about_to_save_pair(code: u64) -> bool;
-    /// What the next instruction of a prologue does that sets the frame pointer last, as .NET's do.
-    fn prologue_step(code: u64) -> PrologueStep;
 
     /// Strips pointer authentication from a return address; `address_bits` masks valid user addresses.
     fn return_address(word: u64, address_bits: u64) -> u64;
@@ -92,22 +79,6 @@ impl X86_64 {
     pub const SET_FP: [u8; 3] = [0x48, 0x89, 0xe5];
     pub const SET_FP_ALT: [u8; 3] = [0x48, 0x8b, 0xec];
     pub const RET: [u8; 1] = [0xc3];
-
-    /// `push` of `rax` to `rdi`, masked, and with the prefix for `r8` to `r15`.
-    const PUSH: u64 = 0x50;
-    const PUSH_HIGH: u64 = 0x5041;
-    const PUSH_MASK: u64 = 0xf8;
-    const PUSH_HIGH_MASK: u64 = 0xf8ff;
-    /// `sub rsp, imm8` and `sub rsp, imm32`.
-    const ALLOCATE: u64 = 0xec_83_48;
-    const ALLOCATE_FAR: u64 = 0xec_81_48;
-    /// `vzeroupper`
-    const VZEROUPPER: u64 = 0x77_f8_c5;
-    /// `lea rbp, [rsp + disp8]` and `lea rbp, [rsp + disp32]`.
-    const LEA_FP: u64 = 0x24_6c_8d_48;
-    const LEA_FP_FAR: u64 = 0x24_ac_8d_48;
-    const THREE_BYTES: u64 = 0xff_ff_ff;
-    const FOUR_BYTES: u64 = 0xffff_ffff;
 
     #[inline(always)]
     fn begins_with(code: u64, instruction: &[u8]) -> bool {
@@ -172,29 +143,6 @@ impl Architecture for X86_64 {
     #[inline(always)]
     fn is_about_to_save_pair(_: u64) -> bool {
         false
-    }
-
-    #[inline(always)]
-    fn prologue_step(code: u64) -> PrologueStep {
-        let allocate = |code_bytes, bytes| PrologueStep::Allocate { code_bytes, bytes };
-        if code & Self::PUSH_MASK == Self::PUSH {
-            return allocate(1, 8);
-        }
-        if code & Self::PUSH_HIGH_MASK == Self::PUSH_HIGH {
-            return allocate(2, 8);
-        }
-        match code & Self::FOUR_BYTES {
-            Self::LEA_FP => return PrologueStep::SetFp(code >> 32 & 0x7f),
-            // The rest is in the upper half of the word.
-            Self::LEA_FP_FAR => return PrologueStep::SetFp(code >> 32),
-            _ => {}
-        }
-        match code & Self::THREE_BYTES {
-            Self::ALLOCATE => allocate(4, code >> 24 & 0x7f),
-            Self::ALLOCATE_FAR => allocate(7, code >> 24 & Self::FOUR_BYTES),
-            Self::VZEROUPPER => allocate(3, 0),
-            _ => PrologueStep::Other,
-        }
     }
 
     #[inline(always)]
@@ -285,12 +233,6 @@ impl Architecture for Aarch64 {
     #[inline(always)]
     fn is_about_to_save_pair(code: u64) -> bool {
         code as u32 & Self::STP_MASK == Self::STP_FP_LR
-    }
-
-    /// Functions save the pair at once, or last.
-    #[inline(always)]
-    fn prologue_step(_: u64) -> PrologueStep {
-        PrologueStep::Other
     }
 
     /// Pointer authentication uses the upper bits.

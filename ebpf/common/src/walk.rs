@@ -1,6 +1,6 @@
 //! One unwind step, from a frame to its caller.
 
-use crate::architecture::{Architecture, PrologueStep};
+use crate::architecture::Architecture;
 use crate::file::{TableRef, file_number};
 use crate::reason::EndReason;
 use crate::rule::{EncodedRule, fp, kind};
@@ -52,9 +52,6 @@ pub trait UserMemory {
     /// Mask of valid user addresses.
     fn address_bits(&self) -> u64;
 }
-
-/// Five saved registers, and the allocation.
-const MAX_PROLOGUE_INSTRUCTIONS: u32 = 8;
 
 /// Maximum distance up the stack at which a frame pointer is followed.
 const MAX_GUESSED_FRAME: u64 = 1 << 20;
@@ -192,9 +189,6 @@ impl Walk {
             self.set_bound::<A>(true);
             return Ok(());
         }
-        if let Some(pair) = pair_of_prologue::<A>(code, self.registers, memory) {
-            return self.follow_pair::<A>(memory, pair);
-        }
         self.follow_frame_pointer::<A>(memory)
     }
 
@@ -289,29 +283,6 @@ impl Walk {
         self.set_bound::<A>(false);
         Ok(())
     }
-}
-
-/// Where a prologue saved the frame pointer, from its remaining instructions.
-#[inline(always)]
-fn pair_of_prologue<A: Architecture>(
-    first: u64,
-    registers: Registers,
-    memory: &mut impl UserMemory,
-) -> Option<u64> {
-    let Registers { mut ip, mut sp, .. } = registers;
-    let mut code = first;
-    for _ in 0..MAX_PROLOGUE_INSTRUCTIONS {
-        match A::prologue_step(code) {
-            PrologueStep::Allocate { code_bytes, bytes } => {
-                ip = ip.wrapping_add(code_bytes);
-                sp = sp.wrapping_sub(bytes);
-                code = memory.user_word(ip)?;
-            }
-            PrologueStep::SetFp(distance) => return Some(sp.wrapping_add(distance)),
-            PrologueStep::Other => return None,
-        }
-    }
-    None
 }
 
 #[inline(always)]

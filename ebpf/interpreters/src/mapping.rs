@@ -22,6 +22,23 @@ pub struct Mapping {
 
 /// Calls `visit` with each mapping of code and its name, which is empty if it has none, until that returns a value.
 pub fn find_code<T>(pid: u32, mut visit: impl FnMut(&str, Mapping) -> Option<T>) -> Option<T> {
+    find(pid, |name, mode, mapping| {
+        let is_code = mode.contains('x');
+        is_code.then(|| visit(name, mapping)).flatten()
+    })
+}
+
+/// The path of the file that is mapped at an address.
+pub fn mapped_path(pid: u32, address: u64) -> Option<String> {
+    find(pid, |name, _, mapping| {
+        let is_it = (mapping.start..mapping.end).contains(&address);
+        is_it.then(|| name.to_owned())
+    })
+    .filter(|name| name.starts_with('/'))
+}
+
+/// Calls `visit` with the name, the mode and the range of each mapping.
+fn find<T>(pid: u32, mut visit: impl FnMut(&str, &str, Mapping) -> Option<T>) -> Option<T> {
     let maps = File::open(format!("/proc/{pid}/maps")).ok()?;
     let mut lines = BufReader::new(maps.take(MAX_MAPS_BYTES));
     let mut line = Vec::new();
@@ -36,9 +53,6 @@ pub fn find_code<T>(pid: u32, mut visit: impl FnMut(&str, Mapping) -> Option<T>)
         let range = words.next()?;
         let (mode, offset, device, inode) =
             (words.next()?, words.next()?, words.next()?, words.next()?);
-        if !mode.contains('x') {
-            continue;
-        }
         let path = words.next().unwrap_or_default().trim_start();
         let (start, end) = range.split_once('-')?;
         let found = Mapping {
@@ -51,7 +65,7 @@ pub fn find_code<T>(pid: u32, mut visit: impl FnMut(&str, Mapping) -> Option<T>)
                 format!("/proc/{pid}/root{path}").into(),
             ],
         };
-        if let Some(found) = visit(path, found) {
+        if let Some(found) = visit(path, mode, found) {
             return Some(found);
         }
     }

@@ -37,6 +37,9 @@ const MAX_FUNCTIONS: usize = 1 << 18;
 /// Maximum number of tracked processes with generated code.
 const MAX_LOOKED_AT: usize = 8192;
 
+/// Delay before a method of .NET is read again: code of dynamic methods may be freed and its addresses used anew.
+const RECHECK_DELAY: Duration = Duration::from_secs(10);
+
 /// Delay before a failed read is retried.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Delay before a runtime is looked at again for more memory with code.
@@ -256,6 +259,8 @@ enum LookedAt {
 
 struct Entry {
     name: Name,
+    /// When it was requested.
+    requested: Instant,
     /// The last round that used it.
     used: u64,
 }
@@ -312,6 +317,9 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
             known.used = round;
             match known.name {
                 Name::Failed(at) if at.elapsed() >= RETRY_DELAY => {}
+                Name::Read(_)
+                    if key.function.runtime == runtime::DOTNET
+                        && known.requested.elapsed() >= RECHECK_DELAY => {}
                 _ => return,
             }
         }
@@ -323,11 +331,17 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
         match self.requests.try_send(request) {
             Ok(()) => {
                 state.waiting += 1;
-                let entry = Entry {
+                let now = Instant::now();
+                let entry = state.functions.entry(key).or_insert(Entry {
                     name: Name::Waiting,
+                    requested: now,
                     used: round,
-                };
-                state.functions.insert(key, entry);
+                });
+                entry.requested = now;
+                // Until it is read again, a known name remains.
+                if matches!(entry.name, Name::Failed(_)) {
+                    entry.name = Name::Waiting;
+                }
             }
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 state.counts.not_queued += 1;
@@ -421,7 +435,12 @@ impl<K: Copy + Eq + Hash> State<K> {
             self.counts.failed += 1;
         }
         if let Some(entry) = self.functions.get_mut(&key) {
-            entry.name = function.map_or_else(|| Name::Failed(Instant::now()), Name::Read);
+            match function {
+                Some(function) => entry.name = Name::Read(function),
+                // The process has exited.
+                None if matches!(entry.name, Name::Read(_)) => {}
+                None => entry.name = Name::Failed(Instant::now()),
+            }
         }
     }
 
@@ -689,12 +708,7 @@ impl<K: Copy + Eq + Hash> Reader<K> {
     }
 }
 
-fn keep(
-    read: Result<InterpretedFunction, FunctionError>,
-    pid: u32,
-) -> Option<InterpretedFunction> {
-    read.inspect_err(
-        |error| tracing::debug!(pid, %error, "failed to read the name of a function"),
-    )
-    .ok()
+fn keep(read: Result<InterpretedFunction, FunctionError>, pid: u32) -> Option<InterpretedFunction> {
+    read.inspect_err(|error| tracing::debug!(pid, %error, "failed to read the name of a function"))
+        .ok()
 }

@@ -17,11 +17,12 @@ use profcol_ebpf_common::table::PAGE_SHIFT;
 use profcol_ebpf_interpreters::dotnet::DotNetFile;
 use profcol_ebpf_interpreters::{Runtime, Unsupported};
 use profcol_ebpf_unwind as unwind;
+use profcol_elf::Source;
 
 use crate::arena::{AllocError, Allocation, Arena};
 use crate::file_map::FileMap;
-use crate::files::Files;
-use crate::jobs::{Job, JobQueue, Task};
+use crate::files::{AnnouncedFile, Files};
+use crate::jobs::{Code, Job, JobQueue, Task};
 use crate::sys;
 use crate::tables::Stats;
 
@@ -64,12 +65,16 @@ pub struct Builder {
     pub allocations: HashMap<u32, Allocation>,
     pub interpreters: FileMap<Interpreter>,
     pub contexts: FileMap<ContextLayout>,
+    /// The table of files without unwind information.
+    pub empty_table: TableRef,
     pub low_priority: bool,
 }
 
 /// A file whose table is built page by page.
 pub struct LazyTable {
-    job: Job,
+    announced: AnnouncedFile,
+    path: String,
+    source: Arc<dyn Source + Send + Sync>,
     index: unwind::Index,
     pages: Allocation,
     table: TableRef,
@@ -116,15 +121,15 @@ impl Builder {
     }
 
     fn build(&mut self, job: Job) {
-        self.publish_contexts(&job);
-        self.find_dotnet(&job);
-        let built = if job.size() >= LAZY_CODE_BYTES && self.lazy_tables.len() < MAX_LAZY_TABLES {
-            self.begin_lazy(job)
-        } else {
-            self.build_whole(job)
+        let built = match &job.code {
+            Code::Elf(elf) => {
+                self.publish_contexts(&job, elf);
+                self.find_dotnet(&job, elf);
+                self.build_elf(&job, elf)
+            }
+            Code::Assembly(_) => self.build_assembly(&job),
         };
-        if let Err(failed) = built {
-            let (job, error) = *failed;
+        if let Err(error) = built {
             if matches!(error, BuildError::AllocError(AllocError::Full))
                 && self.evict_for(job.size())
             {
@@ -137,19 +142,44 @@ impl Builder {
         }
     }
 
-    fn build_whole(&mut self, job: Job) -> Result<(), Box<(Job, BuildError)>> {
-        let mut table = match unwind::Table::build(&job.elf, &*job.source) {
-            Ok(table) => table,
-            Err(refused) => return Err(Box::new((job, refused.into()))),
-        };
-        let loops = self.interpreter_loops(&job);
+    fn build_elf(&mut self, job: &Job, elf: &unwind::ElfCode) -> Result<(), BuildError> {
+        if job.size() >= LAZY_CODE_BYTES
+            && self.lazy_tables.len() < MAX_LAZY_TABLES
+            // Without a search table (Go has none) it cannot be built by pages.
+            && let Ok(index) = unwind::Index::open(elf, &*job.source)
+        {
+            return self.begin_lazy(job, elf, index);
+        }
+        let mut table = unwind::Table::build(elf, &*job.source)?;
+        let loops = self.interpreter_loops(job, elf);
         if !loops.is_empty() {
             table.mark_interpreter(&loops);
         }
-        let allocation = match self.arena.insert(&table) {
-            Ok(allocation) => allocation,
-            Err(full) => return Err(Box::new((job, full.into()))),
-        };
+        let file = self.files.sampled_files().get(job.announced.file.number);
+        let bundle = file
+            .as_ref()
+            .and_then(|file| file.dotnet.as_ref()?.bundle());
+        if let Some(bundle) = bundle
+            && let Some(assemblies) = unwind::Table::of_bundle(bundle, &*job.source)?
+        {
+            table.append(assemblies)?;
+        }
+        self.publish_table(job, &table)
+    }
+
+    fn build_assembly(&mut self, job: &Job) -> Result<(), BuildError> {
+        match unwind::Table::of_assembly(&*job.source)? {
+            Some(table) => self.publish_table(job, &table),
+            None => {
+                // Its code has no rules.
+                self.files.publish(&job.announced.file, self.empty_table);
+                Ok(())
+            }
+        }
+    }
+
+    fn publish_table(&mut self, job: &Job, table: &unwind::Table) -> Result<(), BuildError> {
+        let allocation = self.arena.insert(table)?;
         let place = TableRef {
             pages: allocation.start,
             first_page: table.first_page as u32,
@@ -172,28 +202,23 @@ impl Builder {
     }
 
     /// Publishes a table without any built page.
-    fn begin_lazy(&mut self, job: Job) -> Result<(), Box<(Job, BuildError)>> {
-        let Ok(index) = unwind::Index::open(&job.elf, &*job.source) else {
-            // Without a search table (Go has none) it cannot be built by pages.
-            return self.build_whole(job);
-        };
-        let segments = &job.elf.segments;
+    fn begin_lazy(
+        &mut self,
+        job: &Job,
+        elf: &unwind::ElfCode,
+        index: unwind::Index,
+    ) -> Result<(), BuildError> {
+        let segments = elf.segments.iter();
         let first = segments
-            .iter()
-            .map(|segment| segment.file_offset >> PAGE_SHIFT)
+            .clone()
+            .map(|it| it.file_offset >> PAGE_SHIFT)
             .min();
         let last = segments
-            .iter()
-            .map(|segment| segment.file_end().saturating_sub(1) >> PAGE_SHIFT)
+            .map(|it| it.file_end().saturating_sub(1) >> PAGE_SHIFT)
             .max();
-        let (Some(first), Some(last)) = (first, last) else {
-            return self.build_whole(job);
-        };
+        let (first, last) = (first.unwrap_or_default(), last.unwrap_or_default());
         let count = u32::try_from(last - first + 1).unwrap_or(u32::MAX);
-        let pages = match self.arena.reserve_pages(count) {
-            Ok(pages) => pages,
-            Err(full) => return Err(Box::new((job, full.into()))),
-        };
+        let pages = self.arena.reserve_pages(count)?;
         let table = TableRef {
             pages: pages.start,
             first_page: first as u32,
@@ -211,9 +236,11 @@ impl Builder {
             "building an unwind table by pages"
         );
         let number = job.announced.file.number;
-        let loops = self.interpreter_loops(&job);
+        let loops = self.interpreter_loops(job, elf);
         let lazy = LazyTable {
-            job,
+            announced: job.announced.clone(),
+            path: job.path.clone(),
+            source: Arc::clone(&job.source),
             index,
             pages,
             table,
@@ -226,8 +253,8 @@ impl Builder {
     }
 
     /// The file's interpreter loops. Publishes the interpreter to the programs.
-    fn interpreter_loops(&mut self, job: &Job) -> Vec<Range<u64>> {
-        match profcol_ebpf_interpreters::detect(&job.elf, &*job.source) {
+    fn interpreter_loops(&mut self, job: &Job, elf: &unwind::ElfCode) -> Vec<Range<u64>> {
+        match profcol_ebpf_interpreters::detect(elf, &*job.source) {
             Ok(None) => Vec::new(),
             Ok(Some(detected)) => {
                 let number = job.announced.file.number;
@@ -256,8 +283,8 @@ impl Builder {
     }
 
     /// Tells the programs where threads of this executable have contexts.
-    fn publish_contexts(&mut self, job: &Job) {
-        match profcol_ebpf_interpreters::context::detect(&job.elf, &*job.source) {
+    fn publish_contexts(&mut self, job: &Job, elf: &unwind::ElfCode) {
+        match profcol_ebpf_interpreters::context::detect(elf, &*job.source) {
             Ok(None) => {}
             Ok(Some(layout)) => {
                 let number = job.announced.file.number;
@@ -278,8 +305,8 @@ impl Builder {
         }
     }
 
-    fn find_dotnet(&self, job: &Job) {
-        match DotNetFile::of_executable(&job.elf, &job.source) {
+    fn find_dotnet(&self, job: &Job, elf: &unwind::ElfCode) {
+        match DotNetFile::of_executable(elf, &job.source, job.folder()) {
             Ok(None) => {}
             Ok(Some(found)) => {
                 if let Some(runtime) = &found.runtime {
@@ -330,7 +357,7 @@ impl Builder {
                 // Stops repeated requests for it.
                 self.arena.abandon_page(lazy.pages, place as u32);
             }
-            self.report(&lazy.job.path, &error);
+            self.report(&lazy.path, &error);
         }
     }
 
@@ -345,7 +372,7 @@ impl Builder {
         };
         let begin = lazy.next_remaining;
         lazy.next_remaining += BACKGROUND_PAGES;
-        let (path, age) = (&lazy.job.path, lazy.job.announced.age());
+        let (path, age) = (&lazy.path, lazy.announced.age());
         if begin >= u64::from(lazy.table.first_page) + u64::from(lazy.table.page_count) {
             let milliseconds = age.as_millis();
             tracing::debug!(
@@ -381,7 +408,7 @@ impl Builder {
             return Ok(());
         };
         let count = missing.next_back().map_or(1, |last| last - begin + 1);
-        let built = lazy.index.pages(&*lazy.job.source, begin, count);
+        let built = lazy.index.pages(&*lazy.source, begin, count);
         let place = (begin - first) as u32;
         let error = match built {
             Ok(mut table) => {

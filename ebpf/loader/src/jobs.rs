@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
+use profcol_ebpf_interpreters::dotnet::ProgramFolder;
 use profcol_ebpf_unwind as unwind;
 use profcol_elf::Source;
 
@@ -19,7 +20,14 @@ pub struct Job {
     pub announced: AnnouncedFile,
     pub path: String,
     pub source: Arc<dyn Source + Send + Sync>,
-    pub elf: unwind::ElfCode,
+    pub code: Code,
+}
+
+/// What kind of file has the code.
+pub enum Code {
+    Elf(unwind::ElfCode),
+    /// An assembly of .NET, with so many bytes.
+    Assembly(u64),
 }
 
 /// The next task of the builder.
@@ -56,13 +64,17 @@ struct QueueState {
 }
 
 impl Job {
+    /// Where its process finds the file.
+    pub fn folder(&self) -> Option<ProgramFolder> {
+        ProgramFolder::of_file(self.announced.pid(), &self.path)
+    }
+
     /// Bytes of code, an estimate of the build time.
     pub fn size(&self) -> u64 {
-        self.elf
-            .segments
-            .iter()
-            .map(|segment| segment.file_size)
-            .sum()
+        match &self.code {
+            Code::Elf(elf) => elf.segments.iter().map(|it| it.file_size).sum(),
+            Code::Assembly(bytes) => *bytes,
+        }
     }
 }
 

@@ -13,14 +13,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use profcol_ebpf_common::file::{self, TableRef};
-use profcol_ebpf_interpreters::dotnet::DotNetFile;
+use profcol_ebpf_interpreters::dotnet::{DotNetFile, ProgramFolder};
 use profcol_ebpf_unwind as unwind;
 use profcol_elf::{ElfError, Source};
 
 use crate::files::{AnnouncedFile, Files};
 use crate::functions::Functions;
 use crate::identify::{FileIdentifier, IdentifyError};
-use crate::jobs::{Job, JobQueue};
+use crate::jobs::{Code, Job, JobQueue};
 use crate::path_resolver::PathResolver;
 use crate::sampled_files::SampledFile;
 use crate::tables::Stats;
@@ -144,17 +144,7 @@ impl Opener {
         let elf = match unwind::ElfCode::read(&*source) {
             Ok(elf) => elf,
             Err(unwind::UnwindTableError::Elf(ElfError::NotElf)) => {
-                Stats::count(&self.stats.not_elf);
-                let table = if is_memory(&sampled.path) {
-                    TableRef::GENERATED
-                } else {
-                    sampled.file_id = file_id(&*source);
-                    sampled.dotnet = DotNetFile::of_assembly(&source).map(Arc::new);
-                    self.empty_table
-                };
-                self.files.sampled_files().insert(file.number, sampled);
-                self.files.publish(&file, table);
-                return;
+                return self.register_other(announced, sampled, source);
             }
             Err(refused) => {
                 Stats::count(&self.stats.refused);
@@ -185,14 +175,52 @@ impl Opener {
             announced,
             path,
             source,
-            elf,
+            code: Code::Elf(elf),
         };
+        self.queue(job);
+    }
+
+    /// Records a file that is no executable of Linux.
+    fn register_other(
+        &mut self,
+        announced: AnnouncedFile,
+        mut sampled: SampledFile,
+        source: Arc<dyn Source + Send + Sync>,
+    ) {
+        let file = announced.file;
+        let path = sampled.path.clone();
+        if is_memory(&path) {
+            Stats::count(&self.stats.not_elf);
+            self.files.sampled_files().insert(file.number, sampled);
+            self.files.publish(&file, TableRef::GENERATED);
+            return;
+        }
+        sampled.file_id = file_id(&*source);
+        let folder = ProgramFolder::of_file(file.pid, &path);
+        sampled.dotnet = DotNetFile::of_assembly(&source, folder).map(Arc::new);
+        let is_assembly = sampled.dotnet.is_some();
+        self.files.sampled_files().insert(file.number, sampled);
+        if is_assembly {
+            let bytes = source.length().unwrap_or_default();
+            self.queue(Job {
+                announced,
+                path,
+                source,
+                code: Code::Assembly(bytes),
+            });
+        } else {
+            Stats::count(&self.stats.not_elf);
+            self.files.publish(&file, self.empty_table);
+        }
+    }
+
+    fn queue(&self, job: Job) {
         if let Err(job) = self.jobs.add(job) {
             tracing::debug!(
                 path = job.path,
                 "queue of executables without unwind tables is full"
             );
-            self.files.retry_later(&file);
+            self.files.retry_later(&job.announced.file);
         }
     }
 }

@@ -121,6 +121,7 @@ impl Tables {
             allocations: HashMap::new(),
             interpreters,
             contexts,
+            empty_table,
             low_priority,
         };
         let mut tables = Self {

@@ -11,7 +11,6 @@ use crate::scratch::{Scratch, ScratchHandle};
 
 /// What to do after a step.
 enum Next {
-    /// The rule of the frame pointer remains.
     NoRule,
     Rule(EncodedRule),
     /// A step, which may be the same again.
@@ -20,20 +19,26 @@ enum Next {
 
 /// Whether the current frame may be in code of .NET, and its rule was not found yet.
 #[inline(always)]
-pub fn is_generated_code(scratch: &mut Scratch) -> bool {
+pub fn may_have_rule(scratch: &mut Scratch) -> bool {
     if scratch.frame.file() != file_number::ANONYMOUS || scratch.rule.kind() != kind::GAP {
         return false;
     }
     if scratch.dotnet_looked_up == 0 {
         scratch.dotnet_looked_up = 1;
+        scratch.dotnet_address = 0;
         // SAFETY: plain numbers. The loader may replace them concurrently; each read is checked anyway.
-        let known: Option<&DotNetProcess> = unsafe { DOTNET_PROCESSES.get(&scratch.sample.process) };
+        let known: Option<&DotNetProcess> =
+            unsafe { DOTNET_PROCESSES.get(&scratch.sample.process) };
         scratch.dotnet = known.copied().unwrap_or_default();
+    }
+    if scratch.dotnet_address == scratch.walk.address() {
+        scratch.rule = scratch.dotnet_rule;
+        return false;
     }
     scratch.dotnet.ranges != 0
 }
 
-/// Takes a step towards the rule of the current frame; returns 0 after the last one. The verifier explores each step once.
+/// Takes a step towards the rule of the current frame. The verifier explores each step once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn find_rule(handle: ScratchHandle) -> u32 {
@@ -47,27 +52,25 @@ pub extern "C" fn find_rule(handle: ScratchHandle) -> u32 {
         stage::DOTNET_CODES => begin_codes(scratch),
         _ => read_code(scratch),
     };
-    match next {
+    let rule = match next {
         Next::Stage(stage) => {
             scratch.interpreter_stage = stage;
-            return 1;
+            return 0;
         }
-        // Is looked for again in the innermost frame.
-        Next::NoRule if scratch.walk.exact != 0 => {}
-        Next::NoRule => keep(scratch, Rule::FramePointer.encode()),
-        Next::Rule(rule) => keep(scratch, rule),
-    }
+        Next::Rule(rule) => rule,
+        // The innermost frame may be in a prologue.
+        Next::NoRule if scratch.walk.exact != 0 => Rule::Gap.encode(),
+        Next::NoRule => Rule::FramePointer.encode(),
+    };
     scratch.interpreter_stage = stage::NATIVE;
-    0
-}
-
-#[inline(always)]
-fn keep(scratch: &mut Scratch, rule: EncodedRule) {
-    scratch.rule = rule;
-    let key = Key::address(scratch.walk.address());
+    let address = scratch.walk.address();
+    scratch.dotnet_address = address;
+    scratch.dotnet_rule = rule;
+    let key = Key::address(address);
     if let Some(slot) = frame_cache::slot(scratch.epoch, scratch.sample.cpu, key) {
         slot.store(scratch.epoch, key, scratch.frame, rule.0);
     }
+    0
 }
 
 /// Finds the section with the frame's code.
@@ -115,7 +118,7 @@ fn read_epilogue(scratch: &mut Scratch) -> Next {
 fn find_method(scratch: &mut Scratch) -> Next {
     let process = scratch.dotnet;
     let mut search = scratch.dotnet_search;
-    let has_more = process.search_block(&mut search, scratch);
+    let has_more = process.search_step(&mut search, scratch);
     scratch.dotnet_search = search;
     match (search.start, has_more) {
         (0, true) => Next::Stage(stage::DOTNET_METHOD),

@@ -125,6 +125,9 @@ pub struct Scratch {
     /// The process's .NET, after a look-up; empty if it has none.
     pub dotnet: DotNetProcess,
     pub dotnet_looked_up: u32,
+    /// The address whose rule was found last, and the rule.
+    pub dotnet_address: u64,
+    pub dotnet_rule: EncodedRule,
     /// Of the current frame, if it is in .NET.
     pub dotnet_search: dotnet::MethodSearch,
     pub dotnet_epilogue: dotnet::Epilogue,

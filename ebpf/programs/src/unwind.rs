@@ -40,6 +40,8 @@ const NEED_MAPPING: u32 = NEED_CODE + 1;
 const NEED_FILE: u32 = NEED_CODE + 2;
 const NEED_PAGE: u32 = NEED_CODE + 3;
 const NEED_RULE: u32 = NEED_CODE + 4;
+/// Then find the rule in the runtime of .NET.
+const NEED_DOTNET: u32 = NEED_CODE + 5;
 
 /// Which mapping to look up: that of the address, or the neighbours of an anonymous one.
 const AT_ADDRESS: u32 = 0;
@@ -63,16 +65,6 @@ pub extern "C" fn walk_frames(handle: ScratchHandle, most: u32) -> u32 {
     for _ in 0..FRAMES_PER_CALL {
         if scratch.depth >= most || !interpreter::has_room(scratch) {
             return EndReason::Truncated as u32;
-        }
-        if scratch.interpreter_stage >= interpreter::stage::DOTNET_SECTION {
-            if barrier_var(u64::from(dotnet::find_rule(scratch.handle()))) != 0 {
-                continue;
-            }
-            let end = barrier_var(u64::from(advance(scratch.handle(), CONTINUE))) as u32;
-            if end != CONTINUE {
-                return end;
-            }
-            continue;
         }
         if scratch.interpreter_stage != interpreter::stage::NATIVE {
             if scratch.interpreter_stage == interpreter::stage::HOTSPOT {
@@ -126,6 +118,8 @@ pub extern "C" fn walk_frames(handle: ScratchHandle, most: u32) -> u32 {
                 }
             } else if scratch.interpreter_stage == interpreter::stage::LUAJIT {
                 luajit::add_luajit_frames(scratch.handle());
+            } else if scratch.interpreter_stage >= interpreter::stage::DOTNET_SECTION {
+                dotnet::find_rule(scratch.handle());
             } else if scratch.interpreter_stage == interpreter::stage::FIND_THREAD {
                 interpreter::find_thread(scratch.handle());
             } else {
@@ -156,7 +150,7 @@ pub extern "C" fn walk_frames(handle: ScratchHandle, most: u32) -> u32 {
         if found == NEED_RULE {
             found = barrier_var(u64::from(lookup_rule(scratch.handle()))) as u32;
         }
-        if found == CONTINUE && dotnet::is_generated_code(scratch) {
+        if found == NEED_DOTNET {
             scratch.interpreter_stage = interpreter::stage::DOTNET_SECTION;
             continue;
         }
@@ -243,7 +237,7 @@ pub extern "C" fn lookup_cached(handle: ScratchHandle) -> u32 {
     {
         scratch.frame = slot.frame;
         scratch.rule = EncodedRule(slot.value);
-        return CONTINUE;
+        return with_dotnet(scratch);
     }
     let key = Key::page_of(address);
     if let Some(slot) = frame_cache::slot(epoch, cpu, key)
@@ -399,7 +393,17 @@ pub extern "C" fn lookup_rule(handle: ScratchHandle) -> u32 {
     if let Some(slot) = frame_cache::slot(scratch.epoch, scratch.sample.cpu, key) {
         slot.store(scratch.epoch, key, scratch.frame, scratch.rule.0);
     }
-    CONTINUE
+    with_dotnet(scratch)
+}
+
+/// Whether the rule that was looked up is final.
+#[inline(always)]
+fn with_dotnet(scratch: &mut Scratch) -> u32 {
+    if dotnet::may_have_rule(scratch) {
+        NEED_DOTNET
+    } else {
+        CONTINUE
+    }
 }
 
 #[inline(always)]

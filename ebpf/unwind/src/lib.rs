@@ -10,6 +10,7 @@
 mod build;
 mod cfi;
 mod code;
+mod dotnet;
 mod error;
 mod gaps;
 mod golang;

@@ -19,6 +19,7 @@ const HEADERS: usize = 24 + 112 + 16 * 8;
 const SECTION_HEADER: usize = 40;
 const CLI_HEADER: u64 = 72;
 
+const EXCEPTIONS: usize = 3;
 const DEBUG: usize = 6;
 const CLI: usize = 14;
 
@@ -71,6 +72,8 @@ pub(crate) struct Image {
     pub layout: ImageLayout,
     pub machine: Machine,
     pub debug: Directory,
+    /// The table of functions with unwind information.
+    pub exceptions: Directory,
     pub metadata: Directory,
     pub ready_to_run: Directory,
     /// The headers are mapped up to here.
@@ -103,6 +106,7 @@ impl Image {
             layout,
             machine: header.machine,
             debug: header.debug,
+            exceptions: header.exceptions,
             metadata: Directory::default(),
             ready_to_run: Directory::default(),
             headers: header.headers,
@@ -176,6 +180,7 @@ struct Headers {
     optional_size: u16,
     headers: u32,
     debug: Directory,
+    exceptions: Directory,
     cli: Directory,
 }
 
@@ -217,6 +222,7 @@ impl Headers {
             optional_size,
             headers,
             debug: directory(DEBUG).unwrap_or_default(),
+            exceptions: directory(EXCEPTIONS).unwrap_or_default(),
             cli: directory(CLI).unwrap_or_default(),
         })
     }

@@ -27,6 +27,7 @@ mod signature;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod unwind;
 
 pub use assembly::{Assembly, MethodToken};
 pub use bundle::{Bundle, BundleFile, BundleFileKind, Part};
@@ -36,3 +37,4 @@ pub use il_map::{DebugInfoFormat, IlMap};
 pub use image::{ImageLayout, Machine};
 pub use portable_pdb::{PortablePdb, SourceLine};
 pub use ready_to_run::{R2rMethod, ReadyToRun};
+pub use unwind::UnwindFunction;

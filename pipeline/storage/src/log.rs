@@ -430,6 +430,38 @@ impl Log {
         Some(Next::Corrupt(Corrupt::of(&place)))
     }
 
+    /// Reads a record again that was read or taken and is not settled. It stays in the log.
+    pub fn read_again(&mut self, place: &RecordPosition) -> Next {
+        let reading = self.reader.segment;
+        let payload = self.segments.get_mut(&place.segment).map(|segment| {
+            let file = segment.open_records(&*self.disk)?;
+            let mut header = [0; RECORD_HEADER];
+            file.read_at(place.at, &mut header)?;
+            let salt = segment.header.salt;
+            let payload = match RecordHeader::decode(&header, salt) {
+                Some(header) if place.at + header.record_len() == place.end => {
+                    read_payload(&*file, salt, place.at, &header)?
+                }
+                _ => None,
+            };
+            if place.segment < reading {
+                segment.close();
+            }
+            Ok::<_, io::Error>(payload)
+        });
+        match payload {
+            Some(Ok(Some((head, body)))) => {
+                let place = *place;
+                return Next::Record { place, head, body };
+            }
+            Some(Err(error)) => {
+                tracing::error!(segment = place.segment, at = place.at, %error, "Failed to read from the storage.");
+            }
+            Some(Ok(None)) | None => {}
+        }
+        Next::Corrupt(Corrupt::of(place))
+    }
+
     /// Skips the next record if it is this one, which the caller has in memory.
     pub fn take(&mut self, place: &RecordPosition) -> bool {
         if self.reader.segment != place.segment {

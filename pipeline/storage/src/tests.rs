@@ -118,7 +118,8 @@ impl Schedule {
         for _ in 0..STEPS {
             match self.random.below(100) {
                 0..45 => self.append(),
-                45..70 => _ = self.read(),
+                45..68 => _ = self.read(),
+                68..70 => self.read_again(),
                 70..88 => self.settle(),
                 88..91 => self.drop_oldest(),
                 91..94 => self.sync(),
@@ -196,6 +197,22 @@ impl Schedule {
             }
         }
         true
+    }
+
+    /// What was read and is not settled can be read again, wherever the reader is by now.
+    fn read_again(&mut self) {
+        let chosen = self.random.below(self.in_flight.len().max(1) as u64) as usize;
+        let Some((number, place)) = self.in_flight.iter().nth(chosen) else {
+            return;
+        };
+        match self.log.read_again(place) {
+            Next::Record {
+                place: at, body, ..
+            } => {
+                assert_eq!((at, body), (*place, body_of(*number)));
+            }
+            Next::Corrupt(corrupt) => panic!("record {number}: {corrupt:?}"),
+        }
     }
 
     fn settle(&mut self) {
@@ -301,6 +318,7 @@ impl Schedule {
         self.faults = Faults::default();
         self.disk.set_faults(self.faults);
         while self.read() {}
+        self.read_again();
         let all: Vec<u64> = self.in_flight.keys().copied().collect();
         self.settle_all(all);
         assert!(
@@ -513,4 +531,39 @@ fn a_segment_of_a_later_version_is_kept() {
         "{refused}"
     );
     assert_eq!(disk.files(), 2);
+}
+
+#[test]
+fn a_record_that_is_damaged_after_it_was_read_is_not_returned_again() {
+    let disk = SimulatedDisk::new(1);
+    let limits = Limits {
+        max_bytes: 1 << 20,
+        segment_bytes: 1 << 16,
+    };
+    let (mut log, _) = Log::open(Arc::new(disk.clone()), limits).unwrap();
+    log.append(counts_of(5), b"head", b"body").unwrap();
+    log.publish();
+    let Some(Next::Record { place, .. }) = log.read() else {
+        panic!("a record");
+    };
+    let Next::Record { head, body, .. } = log.read_again(&place) else {
+        panic!("a record");
+    };
+    assert_eq!((&*head, &*body), (&b"head"[..], &b"body"[..]));
+    // In the payload, then in the header.
+    for from_end in [1, 30] {
+        disk.edit(&format!("{:020}.segment", place.segment), |bytes| {
+            let at = bytes.len() - from_end;
+            bytes[at] ^= 1;
+        });
+        let again = log.read_again(&place);
+        assert!(
+            matches!(again, Next::Corrupt(it) if it.counts == counts_of(5)),
+            "{again:?}"
+        );
+    }
+    // It still is in the log.
+    assert_eq!(log.stored().batches, 1);
+    log.settle(&[place]);
+    assert_eq!(log.stored(), Counts::default());
 }

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 pub mod backend;
+pub mod hosts;
 pub mod judge;
 pub mod kafka;
 pub mod peers;
@@ -12,6 +13,7 @@ pub mod procfs;
 pub mod profile;
 pub mod programs;
 pub mod rig;
+pub mod services;
 pub mod support;
 pub mod systemd;
 pub mod toolchain;

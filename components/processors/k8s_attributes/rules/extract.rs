@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use profcol_kubernetes::Meta;
 use profcol_profile::{KeyValue, Value};
 
 use super::Rules;
 use crate::k8s_attributes::field::Field;
 use crate::k8s_attributes::keys::KeySource;
-use crate::k8s_attributes::objects::{self, Meta};
+use crate::k8s_attributes::objects;
 use crate::k8s_attributes::records::{ContainerRecord, Controller, Kind, Other, PodRecord, Run};
 use crate::k8s_attributes::service;
 use crate::k8s_attributes::texts::Texts;

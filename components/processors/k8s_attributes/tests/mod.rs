@@ -1,7 +1,6 @@
 mod faults;
 mod options;
 mod recorded;
-mod server;
 mod services;
 mod waiting;
 
@@ -9,11 +8,13 @@ use std::time::{Duration, Instant};
 
 use profcol_component::StatusBoard;
 use profcol_component::testkit::{context, load, wait_until};
+use profcol_kubernetes::Change;
+use profcol_kubernetes::testkit::{Answer, Request, Server};
 use profcol_profile::{Attributes, KeyValue};
 use tokio::task::JoinSet;
 
 use self::recorded::{container, event, pod, uid};
-use self::server::{Answer, Request, Server};
+
 use super::*;
 use crate::shared::testkit::{Keep, batch_of, resource_after};
 use profcol_metadata::attributes::{CGROUP, find};
@@ -462,7 +463,7 @@ async fn the_sandbox_is_not_matched_to_the_only_container() {
         let list = alone["spec"][list].as_array_mut().unwrap();
         list.retain(|it| it["name"] == "main");
     }
-    let change = directory::Change::Put(serde_json::from_value(alone).unwrap());
+    let change = Change::Put(serde_json::from_value(alone).unwrap());
     running.processor.directory.change_pods(change);
     let uid = uid("st-0");
     let by_uid = running.filled(&[("k8s.pod.uid", &uid)]).await;
@@ -514,7 +515,7 @@ async fn follows_added_changed_and_deleted_pods() {
     assert_eq!(shown(&found, "k8s.pod.name"), "da-0");
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(3601)).await;
-    let change = directory::Change::Put(serde_json::from_value(young).unwrap());
+    let change = Change::Put(serde_json::from_value(young).unwrap());
     running.processor.directory.change_pods(change);
     let found = running.filled(&[("container.id", &gone)]).await;
     assert_eq!(shown(&found, "k8s.pod.name"), "");

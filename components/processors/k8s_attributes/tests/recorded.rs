@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::server::{Answer, Request};
+use profcol_kubernetes::testkit::{Answer, Request};
 
 /// Replays the recorded answers; watches stay silent.
 pub fn answer(request: &Request) -> Answer {

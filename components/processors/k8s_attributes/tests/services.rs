@@ -37,7 +37,7 @@ async fn service_attributes_follow_the_conventions() {
     let mut put = async |label: &str, value: &str, expected: [&str; 2]| {
         labelled["metadata"]["labels"][format!("app.kubernetes.io/{label}")] = value.into();
         let pod = serde_json::from_value(labelled.clone()).unwrap();
-        let change = directory::Change::Put(pod);
+        let change = Change::Put(pod);
         running.processor.directory.change_pods(change);
         check("st-0", "main", expected).await;
     };
@@ -63,7 +63,7 @@ async fn an_image_without_a_tag_uses_its_digest() {
         let mut changed = pod("st-0");
         changed["spec"]["containers"][0]["image"] = image.into();
         let pod = serde_json::from_value(changed).unwrap();
-        let change = directory::Change::Put(pod);
+        let change = Change::Put(pod);
         running.processor.directory.change_pods(change);
         let id = container("st-0", "main");
         let found = running.filled(&[("container.id", &id)]).await;

@@ -40,7 +40,7 @@ async fn a_batch_waits_for_a_new_container_of_a_known_pod() {
     let attributes = [(CGROUP, &*cgroup)];
     // The batch comes first and waits: both run in one task.
     let (found, ()) = tokio::join!(biased; running.filled(&attributes), async {
-        let change = directory::Change::Put(pod_object(&restarted));
+        let change = Change::Put(pod_object(&restarted));
         running.processor.directory.change_pods(change);
     });
     assert_eq!(shown(&found, "k8s.container.name"), expected);

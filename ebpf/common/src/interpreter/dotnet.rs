@@ -60,12 +60,15 @@ impl Section {
 pub struct MethodSearch {
     base: u64,
     map: u64,
-    /// The last word of the map to search, exclusively.
+    /// The last word of the map to search, exclusively; that of `word` once it was found.
     next: u64,
     /// From the base to the address.
     distance: u64,
     /// The start of the method; 0 if it was not found yet.
     pub start: u64,
+    /// The word of the map that says it.
+    word: u32,
+    unused: u32,
 }
 
 /// Unwind codes of a function, from the last instruction of its prologue to the first.
@@ -85,6 +88,9 @@ pub struct Codes {
     /// The same to the caller's frame pointer.
     saved_fp: i32,
     is_from_fp: u32,
+    /// Number of saved registers that an epilogue restores.
+    pushed: u32,
+    unused: u32,
 }
 
 /// Instructions that restore registers and return.
@@ -133,7 +139,6 @@ const HEAP_NIBBLE_MAP: u32 = 5;
 /// A nibble for each 32 bytes says where in them a method starts, if one does.
 const WORD_CODE_SHIFT: u32 = 8;
 const NIBBLE_CODE_SHIFT: u32 = 5;
-const NIBBLES: u32 = 8;
 /// Nibbles above this make their word a distance.
 const LAST_PLACE: u32 = 8;
 const WORDS_PER_BLOCK: u64 = BLOCK_BYTES as u64 / 4;
@@ -246,48 +251,51 @@ impl DotNetProcess {
             next: last,
             distance,
             start,
+            word: 0,
+            unused: 0,
         })
     }
 
-    /// Searches the next block of the map, for 8 KiB of code. False if there is none, or a method was found.
+    /// Searches the next block of the map, for 8 KiB of code, or reads the word that was found. False after the last step.
     #[inline(always)]
-    pub fn search_block(&self, search: &mut MethodSearch, memory: &mut impl BlockMemory) -> bool {
+    pub fn search_step(&self, search: &mut MethodSearch, memory: &mut impl BlockMemory) -> bool {
+        if search.start != 0 {
+            return false;
+        }
+        if search.word != 0 {
+            if let Some(found) = self.last_start(search.word, search.next, search.distance) {
+                search.start = search.base.wrapping_add(found);
+            }
+            return false;
+        }
         let next = search.next;
         let from = next.saturating_sub(WORDS_PER_BLOCK);
         let bytes = (next - from) << 2;
-        if search.start != 0
-            || bytes == 0
-            || !memory.load_block(search.map.wrapping_add(from << 2), bytes as u32)
-        {
+        if bytes == 0 || !memory.load_block(search.map.wrapping_add(from << 2), bytes as u32) {
             return false;
         }
         search.next = from;
-        // Words in pairs, from the last one on.
+        // Words in pairs, from the last one on. The compiler must not derive the number of iterations from unknown numbers: the
+        // verifier would not follow.
         let pairs = (bytes + 7) >> 3;
-        let mut left = pairs;
-        let mut pair = 0;
-        // The compiler must not derive the number of iterations from unknown numbers: the verifier would not follow.
         for step in 0..BLOCK_WORDS as u64 {
-            if pair != 0 || step >= pairs {
+            if step >= pairs {
                 break;
             }
-            left = pairs - 1 - step;
-            pair = memory.block_word(left as u32);
+            let left = pairs - 1 - step;
+            let mut pair = memory.block_word(left as u32);
             if (left + 1) << 3 > bytes {
                 // The block has its first word only.
                 pair &= u64::from(u32::MAX);
             }
+            if pair != 0 {
+                let is_second = u64::from(pair >> 32 != 0);
+                search.word = (pair >> (is_second << 5)) as u32;
+                search.next = from + (left << 1) + is_second;
+                break;
+            }
         }
-        if pair == 0 {
-            return true;
-        }
-        let is_second = u64::from(pair >> 32 != 0);
-        let word = (pair >> (is_second << 5)) as u32;
-        let index = from + (left << 1) + is_second;
-        if let Some(found) = self.last_start(word, index, search.distance) {
-            search.start = search.base.wrapping_add(found);
-        }
-        false
+        true
     }
 
     /// The last method that starts in a word's code, or is at a distance from it; not after `distance`.
@@ -297,22 +305,39 @@ impl DotNetProcess {
             let place = (word & 0xf) - LAST_PLACE - 1;
             return Some(u64::from(word & !0xf) + (u64::from(place) << 2));
         }
-        let mut at = NIBBLES;
-        while at > 0 {
-            at -= 1;
-            let nibble = word >> ((NIBBLES - 1 - at) << 2) & 0xf;
-            if nibble == 0 {
-                continue;
-            }
-            let start = (index << WORD_CODE_SHIFT)
-                + (u64::from(at) << NIBBLE_CODE_SHIFT)
-                + (u64::from(nibble - 1) << 2);
-            if start <= distance {
-                return Some(start);
-            }
+        let mut nibbles = word;
+        if index == distance >> WORD_CODE_SHIFT {
+            // The first nibble is in the highest bits.
+            let own = (distance >> NIBBLE_CODE_SHIFT) as u32 & 7;
+            nibbles &= u32::MAX << (28 - (own << 2));
         }
-        None
+        let last = start_of_last(nibbles, index)?;
+        if last <= distance {
+            return Some(last);
+        }
+        // Another method starts later in the same 32 bytes.
+        start_of_last(nibbles & !(0xf << last_shift(nibbles)), index)
     }
+}
+
+/// The start that the last nibble of a word says.
+#[inline(always)]
+fn start_of_last(nibbles: u32, index: u64) -> Option<u64> {
+    if nibbles == 0 {
+        return None;
+    }
+    let shift = last_shift(nibbles);
+    let place = (nibbles >> shift & 0xf) - 1;
+    let at = 7 - (shift >> 2);
+    Some(
+        (index << WORD_CODE_SHIFT) + (u64::from(at) << NIBBLE_CODE_SHIFT) + (u64::from(place) << 2),
+    )
+}
+
+/// How far the last nibble that is not 0 is from the right.
+#[inline(always)]
+fn last_shift(nibbles: u32) -> u32 {
+    nibbles.trailing_zeros() & 28
 }
 
 /// The header of a method.
@@ -364,15 +389,23 @@ impl Codes {
         if codes == 0 {
             return None;
         }
+        Self::at(codes, (relative - begin) as u32, memory)
+    }
+
+    /// The codes at an address, for an offset in their function.
+    #[inline(always)]
+    pub fn at(codes: u64, offset: u32, memory: &mut impl BlockMemory) -> Option<Self> {
         let head = memory.word(codes)? as u32;
         Some(Self {
             next: codes.wrapping_add(HEAD_BYTES),
             left: head >> 16 & 0xff,
-            offset: (relative - begin) as u32,
+            offset,
             fp_distance: (head >> 28) << 4,
             distance: 0,
             saved_fp: NOT_SAVED,
             is_from_fp: 0,
+            pushed: 0,
+            unused: 0,
         })
     }
 
@@ -415,6 +448,7 @@ impl Codes {
         if !is_done {
             return Some(true);
         }
+        self.pushed = self.pushed.wrapping_add(u32::from(is_push));
         if is_push && info == FP {
             self.saved_fp = self.distance;
         }
@@ -430,6 +464,10 @@ impl Codes {
         }
         self.distance = self.distance.wrapping_add(allocated as i32);
         Some(true)
+    }
+
+    pub fn pushed(&self) -> u32 {
+        self.pushed
     }
 
     /// The rule, after the last code.
@@ -464,7 +502,11 @@ impl Epilogue {
             return Some(true);
         }
         let is_high = code as u8 == POP_HIGH;
-        let pop = if is_high { (code >> 8) as u8 } else { code as u8 };
+        let pop = if is_high {
+            (code >> 8) as u8
+        } else {
+            code as u8
+        };
         if pop & POP_MASK != POP {
             return None;
         }

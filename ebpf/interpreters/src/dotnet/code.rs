@@ -105,7 +105,7 @@ impl<M: Memory> CodeReader<'_, M> {
             return Ok(None);
         };
         for _ in 0..MAX_BLOCKS {
-            if !self.process.search_block(&mut search, &mut blocks) {
+            if !self.process.search_step(&mut search, &mut blocks) {
                 break;
             }
         }

@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use parking_lot::Mutex;
-use profcol_dotnet::{Assembly, Bundle, DotNetError, ImageLayout, Part, ReadyToRun};
+use profcol_dotnet::{Assembly, Bundle, DotNetError, ImageLayout, MethodToken, Part, ReadyToRun};
 use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::Source;
 
+use super::limits::Reserved;
+use super::lines::{ProgramFolder, SourceLines};
 use super::{CoreClr, DotNetFunction};
 use crate::Unsupported;
 
@@ -36,6 +38,7 @@ struct Assemblies {
     source: Arc<dyn Source + Send + Sync>,
     /// None if the file is an assembly.
     bundle: Option<Bundle>,
+    folder: Option<ProgramFolder>,
     state: Mutex<State>,
     _open: Reserved,
 }
@@ -50,35 +53,16 @@ struct State {
 struct PrecompiledAssembly {
     assembly: Assembly,
     methods: ReadyToRun,
+    lines: Option<SourceLines>,
     _bytes: Reserved,
 }
 
-/// A part of a total that has a limit.
-struct Reserved {
-    of: &'static AtomicUsize,
-    amount: usize,
-}
-
-impl Reserved {
-    fn take(of: &'static AtomicUsize, amount: usize, limit: usize) -> Option<Self> {
-        let add = |used: usize| used.checked_add(amount).filter(|used| *used <= limit);
-        of.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)
-            .ok()?;
-        Some(Self { of, amount })
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        self.of.fetch_sub(self.amount, Ordering::Relaxed);
-    }
-}
-
 impl DotNetFile {
-    /// The runtime in an executable file, and the assemblies if it is a single-file program.
+    /// The runtime in an executable file, and the assemblies if it is a single-file program. PDBs may be in its folder.
     pub fn of_executable(
         code: &ElfCode,
         source: &Arc<dyn Source + Send + Sync>,
+        folder: Option<ProgramFolder>,
     ) -> Result<Option<Self>, Unsupported> {
         let runtime = CoreClr::detect(code, &**source)?;
         let ends = code.segments.iter().map(|segment| segment.file_end());
@@ -88,7 +72,7 @@ impl DotNetFile {
             0..MIN_BUNDLE_BYTES => None,
             _ => Bundle::read(&**source).ok().flatten(),
         };
-        let assemblies = bundle.and_then(|bundle| Assemblies::open(source, Some(bundle)));
+        let assemblies = bundle.and_then(|bundle| Assemblies::open(source, Some(bundle), folder));
         let is_found = runtime.is_some() || assemblies.is_some();
         Ok(is_found.then_some(Self {
             runtime,
@@ -97,12 +81,20 @@ impl DotNetFile {
     }
 
     /// The assembly in a file that is not an executable of Linux.
-    pub fn of_assembly(source: &Arc<dyn Source + Send + Sync>) -> Option<Self> {
+    pub fn of_assembly(
+        source: &Arc<dyn Source + Send + Sync>,
+        folder: Option<ProgramFolder>,
+    ) -> Option<Self> {
         Assembly::read(&**source, ImageLayout::File).ok()?;
         Some(Self {
             runtime: None,
-            assemblies: Some(Assemblies::open(source, None)?),
+            assemblies: Some(Assemblies::open(source, None, folder)?),
         })
+    }
+
+    /// The assemblies of a single-file program.
+    pub fn bundle(&self) -> Option<&Bundle> {
+        self.assemblies.as_ref()?.bundle.as_ref()
     }
 
     /// The method with code at this offset that was compiled ahead of time.
@@ -112,7 +104,11 @@ impl DotNetFile {
 }
 
 impl Assemblies {
-    fn open(source: &Arc<dyn Source + Send + Sync>, bundle: Option<Bundle>) -> Option<Self> {
+    fn open(
+        source: &Arc<dyn Source + Send + Sync>,
+        bundle: Option<Bundle>,
+        folder: Option<ProgramFolder>,
+    ) -> Option<Self> {
         let Some(open) = Reserved::take(&OPEN, 1, MAX_OPEN) else {
             tracing::debug!(limit = MAX_OPEN, "too many .NET assemblies are open");
             return None;
@@ -120,6 +116,7 @@ impl Assemblies {
         Some(Self {
             source: Arc::clone(source),
             bundle,
+            folder,
             state: Mutex::default(),
             _open: open,
         })
@@ -140,7 +137,7 @@ impl Assemblies {
         let assembly = match state.precompiled.get(&part.offset) {
             Some(known) => known.clone(),
             None => {
-                let read = PrecompiledAssembly::read(&part);
+                let read = PrecompiledAssembly::read(&part, self.folder.as_ref());
                 let read = read.unwrap_or_else(|error| {
                     tracing::debug!(%error, "failed to read a .NET assembly");
                     None
@@ -168,16 +165,23 @@ impl Assemblies {
 
 impl PrecompiledAssembly {
     /// None without native code.
-    fn read<S: Source>(part: &Part<S>) -> Result<Option<Arc<Self>>, DotNetError> {
+    fn read<S: Source>(
+        part: &Part<S>,
+        folder: Option<&ProgramFolder>,
+    ) -> Result<Option<Arc<Self>>, DotNetError> {
         let assembly = Assembly::read(part, ImageLayout::File)?;
         let Some(methods) = assembly.ready_to_run(part)? else {
             return Ok(None);
         };
         let Some(bytes) = Reserved::take(&TABLE_BYTES, methods.bytes(), MAX_TABLE_BYTES) else {
-            tracing::debug!(limit = MAX_TABLE_BYTES, "too many methods in .NET assemblies");
+            tracing::debug!(
+                limit = MAX_TABLE_BYTES,
+                "too many methods in .NET assemblies"
+            );
             return Ok(None);
         };
         Ok(Some(Arc::new(Self {
+            lines: SourceLines::find(&assembly, part, folder),
             assembly,
             methods,
             _bytes: bytes,
@@ -185,13 +189,21 @@ impl PrecompiledAssembly {
     }
 
     fn function<S: Source>(&self, part: &Part<S>, offset: u64) -> Option<Arc<DotNetFunction>> {
-        let rva = self.assembly.rva_of_offset(offset.checked_sub(part.offset)?)?;
+        let rva = self
+            .assembly
+            .rva_of_offset(offset.checked_sub(part.offset)?)?;
         let method = self.methods.method_at(rva)?;
-        let name = self.assembly.method_by_token(part, method.token?).ok()?;
-        Some(Arc::new(DotNetFunction {
-            name,
+        let token = method.token?;
+        let mut function = DotNetFunction {
+            name: self.assembly.method_by_token(part, token).ok()?,
             ..DotNetFunction::default()
-        }))
+        };
+        if let (Some(lines), MethodToken::MethodDef(row)) = (&self.lines, token) {
+            let map = self.methods.il_map(part, &method).ok().flatten();
+            let il_offset = map.and_then(|map| map.il_offset(rva - method.start));
+            lines.add(&mut function, row, il_offset);
+        }
+        Some(Arc::new(function))
     }
 }
 

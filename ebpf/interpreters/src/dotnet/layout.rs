@@ -54,9 +54,7 @@ impl Layout {
             Some(0..8) => Err("8 is the oldest supported version"),
             Some(major) => {
                 let layout = LAYOUTS.iter().find(|layout| layout.major == major);
-                layout
-                    .copied()
-                    .ok_or("10 is the newest supported version")
+                layout.copied().ok_or("10 is the newest supported version")
             }
             None => Err("its version is unknown"),
         }

@@ -6,6 +6,8 @@
 mod code;
 mod file;
 mod layout;
+mod limits;
+mod lines;
 mod process;
 
 use profcol_ebpf_unwind::ElfCode;
@@ -17,6 +19,7 @@ use crate::{SourceFrame, Unsupported};
 pub use self::code::{CodeAt, CodeReader, CompiledMethod, Described, ImageAt};
 pub use self::file::DotNetFile;
 pub use self::layout::Layout;
+pub use self::lines::ProgramFolder;
 pub use self::process::{DotNetFiles, DotNetRuntime};
 
 const SYMBOLS: [&str; 1] = ["g_dacTable"];
@@ -80,7 +83,9 @@ impl CoreClr {
 /// `8.0.3026.36720`
 fn version<S: Source + ?Sized>(executable: &ElfFile<'_, S>) -> Option<String> {
     let text = executable.text_behind(VERSION_SECTION, VERSION, VERSION_BYTES)?;
-    let digits = text.iter().take_while(|byte| matches!(byte, b'0'..=b'9' | b'.'));
+    let digits = text
+        .iter()
+        .take_while(|byte| matches!(byte, b'0'..=b'9' | b'.'));
     let version = String::from_utf8(digits.copied().collect()).ok()?;
     (!version.is_empty()).then_some(version)
 }

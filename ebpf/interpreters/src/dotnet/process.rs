@@ -5,17 +5,18 @@ use std::fs::{self, File};
 use std::io;
 use std::sync::Arc;
 
-use profcol_dotnet::{Assembly, ImageLayout, ReadyToRun};
+use profcol_dotnet::{Assembly, DebugInfoFormat, IlMap, ImageLayout, ReadyToRun};
 use profcol_ebpf_common::interpreter::dotnet::DotNetProcess;
 use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::{Segment, Source};
 
+use super::lines::{ProgramFolder, SourceLines};
 use super::{
     CodeAt, CodeReader, CompiledMethod, CoreClr, Described, DotNetFunction, ImageAt, Layout,
 };
-use crate::mapping::{FileKey, Mapping, find_code};
+use crate::FunctionError;
+use crate::mapping::{FileKey, Mapping, find_code, mapped_path};
 use crate::memory::{Memory, MemoryError};
-use crate::{FunctionError, Unsupported};
 
 const LIBRARY: &str = "/libcoreclr.so";
 /// Maximum number of tracked files; a host has a few.
@@ -23,6 +24,9 @@ const MAX_FILES: usize = 64;
 /// Maximum number of assemblies of a process whose headers are cached. Large programs have some hundreds.
 const MAX_ASSEMBLIES: usize = 1024;
 const MAX_NAME_BYTES: usize = 256;
+/// Bytes of debug information that tell how many there are, and their maximum: methods of a MiB have less.
+const DEBUG_INFO_HEAD: usize = 64;
+const MAX_DEBUG_INFO: usize = 1 << 20;
 /// Methods that the runtime makes for calls between managed and native code.
 const STUB_PREFIX: &str = "IL_STUB";
 
@@ -44,6 +48,7 @@ struct RuntimeFile {
 pub struct DotNetRuntime {
     pub process: DotNetProcess,
     layout: Layout,
+    pid: u32,
     assemblies: HashMap<ImageAt, Option<Arc<LoadedAssembly>>>,
 }
 
@@ -51,6 +56,7 @@ pub struct DotNetRuntime {
 struct LoadedAssembly {
     assembly: Assembly,
     precompiled: Option<ReadyToRun>,
+    lines: Option<SourceLines>,
 }
 
 /// The contents of an assembly as a source.
@@ -107,6 +113,7 @@ impl DotNetFiles {
                     unused: 0,
                 },
                 layout,
+                pid,
                 assemblies: HashMap::new(),
             })
         })
@@ -129,7 +136,7 @@ impl DotNetFiles {
             Err(_) => Ok(None),
         };
         // The loader warned of unsupported ones when it read the file.
-        let found = found.unwrap_or_else(|Unsupported { .. }| None);
+        let found = found.unwrap_or(None);
         if self.known.len() >= MAX_FILES {
             self.known.clear();
         }
@@ -194,13 +201,39 @@ impl DotNetRuntime {
                     image,
                 };
                 let loaded = self.assembly(&source)?;
-                let _ = address;
-                Ok(DotNetFunction {
+                let mut function = DotNetFunction {
                     name: loaded.assembly.method(&source, row)?,
                     ..DotNetFunction::default()
-                })
+                };
+                if let Some(lines) = &loaded.lines {
+                    let il_offset = self.il_offset(reader.memory, method, address);
+                    lines.add(&mut function, row, il_offset.ok().flatten());
+                }
+                Ok(function)
             }
         }
+    }
+
+    /// The IL offset of an address in a method. None if it has none.
+    fn il_offset(
+        &self,
+        memory: &impl Memory,
+        method: &CompiledMethod,
+        address: u64,
+    ) -> Result<Option<u32>, FunctionError> {
+        let format = DebugInfoFormat::Jit(self.layout.major);
+        let mut bytes = memory.bytes(method.debug_info, DEBUG_INFO_HEAD)?;
+        let size = IlMap::size(&bytes, format)?;
+        let size = size.and_then(|size| usize::try_from(size).ok());
+        match size {
+            None | Some(MAX_DEBUG_INFO..) => {
+                return Err(FunctionError::Invalid("debug information is too long"));
+            }
+            Some(size) => bytes = memory.bytes(method.debug_info, size)?,
+        }
+        let map = IlMap::read(&bytes, format)?;
+        let offset = u32::try_from(address.wrapping_sub(method.start)).ok();
+        Ok(offset.and_then(|offset| map.il_offset(offset)))
     }
 
     /// Code that was compiled ahead of time, in an image that the runtime copied: otherwise its file has the names.
@@ -245,7 +278,10 @@ impl DotNetRuntime {
                 true => assembly.ready_to_run(source).ok().flatten(),
                 false => None,
             };
+            let path = mapped_path(self.pid, source.image.base);
+            let folder = path.and_then(|path| ProgramFolder::of_file(self.pid, &path));
             Arc::new(LoadedAssembly {
+                lines: SourceLines::find(&assembly, source, folder.as_ref()),
                 assembly,
                 precompiled,
             })

@@ -1,4 +1,5 @@
 mod aarch64;
+mod dotnet;
 mod golang;
 mod image;
 mod instructions;

@@ -14,21 +14,29 @@
 mod tests;
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 use profcol_component::{
-    Answer, Batch, Consumer, Delivery, Destinations, Exporter, Gauge, Meter, Outcome, QueueSettings,
+    Answer, Batch, Consumer, Delivery, Destinations, Exporter, Gauge, Meter, Outcome,
+    QueueSettings, Sizer,
 };
 use profcol_profile::Profiles;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::durable::DurableQueue;
 use super::queue::{Queue, Room, capacity_gauge, propagate};
 use super::{Account, Closing, OverflowLog, Sender, Stopping};
 use crate::resends::{Resends, worst};
+
+/// Maximum size of the batches from a stored queue that are in memory for one destination; larger ones go alone.
+const MEMORY_BYTES: u64 = 32 << 20;
+
+/// How many of them, if they are merged before they are sent.
+const MERGED_BATCHES: i64 = 64;
 
 pub(super) struct Balancer {
     destinations: watch::Receiver<Arc<Destinations>>,
@@ -36,6 +44,8 @@ pub(super) struct Balancer {
     resends: Resends<Positions>,
     end: Mutex<End>,
     common: Common,
+    /// The stored queue of all destinations, once it is open.
+    durable: OnceLock<Arc<DurableQueue>>,
     own: Weak<Self>,
 }
 
@@ -50,12 +60,14 @@ pub(super) struct Common {
     meter: Meter,
     room: Arc<Room>,
     capacity: Gauge,
+    /// The queues of the destinations hold only what a stored queue hands out.
+    is_stored: bool,
 }
 
 /// The destinations and their senders.
-struct Table {
+pub(super) struct Table {
     destinations: Arc<Destinations>,
-    senders: Vec<Arc<Sender>>,
+    pub(super) senders: Vec<Arc<Sender>>,
 }
 
 /// For the shutdown.
@@ -67,18 +79,23 @@ struct End {
 }
 
 /// A part of a batch: some of its resources, and who gets them.
-struct Part {
+pub(super) struct Part {
+    /// The position of the sender.
+    pub(super) destination: usize,
     sender: Arc<Sender>,
-    positions: Positions,
+    pub(super) positions: Positions,
 }
 
 /// The positions of resources in a batch.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Positions {
-    these: Arc<[usize]>,
+pub(super) struct Positions {
+    pub(super) these: Arc<[usize]>,
     /// How many resources the batch has.
     all: usize,
 }
+
+/// Stores a part for whichever destination is responsible when it is sent.
+struct Store<'a>(&'a DurableQueue);
 
 // === impl Common ===
 
@@ -89,8 +106,11 @@ impl Common {
         account: Arc<Account>,
         overflow: Arc<OverflowLog>,
         meter: &Meter,
+        is_stored: bool,
     ) -> Self {
         let (queue, meter) = match delivery.queue.clone() {
+            // The stored queue has the metrics.
+            Some(queue) if is_stored => (in_memory(queue), Meter::default()),
             Some(queue) => (queue, meter.clone()),
             None => (QueueSettings::for_live_sources(), Meter::default()),
         };
@@ -103,12 +123,17 @@ impl Common {
             room: Arc::default(),
             capacity: capacity_gauge(name, &meter),
             meter,
+            is_stored,
         }
     }
 
     /// The queue of one sender.
     pub(super) fn queue(&self) -> Queue {
-        Queue::new(self.queue.clone(), &self.name, &self.meter).within(&self.room)
+        let queue = Queue::new(self.queue.clone(), &self.name, &self.meter).within(&self.room);
+        match self.is_stored {
+            true => queue.with_memory(MEMORY_BYTES),
+            false => queue,
+        }
     }
 
     fn sender(&self, exporter: &Arc<dyn Exporter>, balancer: &Weak<Balancer>) -> Arc<Sender> {
@@ -147,22 +172,40 @@ impl Balancer {
                 resends,
                 end: Mutex::default(),
                 common,
+                durable: OnceLock::new(),
                 own: Weak::clone(own),
             }
         })
     }
 
     /// Follows what has changed since it was built, before the first batch.
-    pub(super) fn open(&self) {
+    pub(super) fn open(&self, durable: Option<Arc<DurableQueue>>) {
+        if let Some(durable) = durable {
+            // Opened only once.
+            let _ = self.durable.set(durable);
+        }
         let started = Arc::clone(&self.destinations.borrow());
         self.follow(started);
     }
 
-    /// Runs the senders, and follows changes until `stopping`.
+    /// The stored queue, if any.
+    pub(super) fn durable(&self) -> Option<&Arc<DurableQueue>> {
+        self.durable.get()
+    }
+
+    /// Delivers until it is closed and empty.
     pub(super) async fn run(&self, stopping: &Stopping) {
+        let mut running = JoinSet::new();
+        match self.durable() {
+            Some(durable) => durable.dispatch_to(self, &mut running, stopping).await,
+            None => self.run_senders(&mut running, stopping).await,
+        }
+    }
+
+    /// Runs the senders, and follows changes until `stopping`; then waits until the senders have ended.
+    pub(super) async fn run_senders(&self, running: &mut JoinSet<()>, stopping: &Stopping) {
         let mut destinations = self.destinations.clone();
         destinations.mark_changed();
-        let mut running = JoinSet::new();
         for sender in self.table().senders.iter().map(Arc::clone) {
             running.spawn(sender.dispatch());
         }
@@ -209,6 +252,9 @@ impl Balancer {
             senders,
         };
         *self.table.write() = Arc::new(after);
+        if let Some(durable) = self.durable() {
+            durable.expect_parts(destinations.exporters().len());
+        }
         end.removed.retain(|sender| sender.strong_count() > 0);
         let stays = |sender: &Sender| destinations.exporters().iter().any(|it| sender.is_for(it));
         for sender in before.senders.iter().filter(|sender| !stays(sender)) {
@@ -216,16 +262,39 @@ impl Balancer {
             // They find the new table.
             sender.remove();
         }
+        self.common.room.note_change();
         new
     }
 
     pub(super) fn close(&self, closing: Closing) {
         let mut end = self.end.lock();
         end.closing = Some(closing);
-        let removed = end.removed.iter().filter_map(Weak::upgrade);
-        for sender in removed.chain(self.table().senders.iter().map(Arc::clone)) {
-            sender.close(closing);
+        for sender in self.all_senders(&end) {
+            match self.durable() {
+                // What is stored still passes through its queue.
+                Some(_) => sender.stopping.begin(closing),
+                None => sender.close(closing),
+            }
         }
+        self.common.room.note_change();
+    }
+
+    /// The stored queue hands out no more.
+    pub(super) fn close_queues(&self) {
+        for sender in self.all_senders(&self.end.lock()) {
+            sender.queue.close();
+        }
+    }
+
+    fn all_senders(&self, end: &End) -> Vec<Arc<Sender>> {
+        let removed = end.removed.iter().filter_map(Weak::upgrade);
+        let senders = self.table().senders.clone();
+        removed.chain(senders).collect()
+    }
+
+    /// Waits until a sender has more room, or there are other senders.
+    pub(super) async fn changed(&self) {
+        self.common.room.changed().await;
     }
 
     /// Blocks while a lock is held that each batch needs.
@@ -252,14 +321,21 @@ impl Balancer {
         }
     }
 
-    fn table(&self) -> Arc<Table> {
+    pub(super) fn table(&self) -> Arc<Table> {
         Arc::clone(&self.table.read())
+    }
+
+    async fn consume_part(&self, batch: Batch, part: &Part) -> Answer {
+        match self.durable() {
+            Some(durable) => Store(durable).consume(batch).await,
+            None => part.sender.consume(batch).await,
+        }
     }
 
     async fn push_once(&self, batch: Batch, parts: Vec<Part>) -> Answer {
         let answers = parts.iter().map(|part| {
             let copy = batch.clone().with_profiles(part.of(&batch.profiles));
-            part.sender.consume(copy)
+            self.consume_part(copy, part)
         });
         let answers = join_all(answers).await;
         batch.finalizers.settle(Outcome::Delivered);
@@ -270,6 +346,11 @@ impl Balancer {
 #[async_trait]
 impl Consumer for Balancer {
     async fn consume(&self, mut batch: Batch) -> Answer {
+        if self.durable().is_some() {
+            batch
+                .profiles
+                .keep_for(self.common.delivery.passthrough_encoding);
+        }
         let table = self.table();
         let parts = table.parts(&batch.profiles, &HashSet::new());
         let Some(id) = batch.id else {
@@ -278,7 +359,7 @@ impl Consumer for Balancer {
         if let [only] = &parts[..]
             && self.resends.is_empty()
         {
-            return only.sender.consume(batch).await;
+            return self.consume_part(batch, only).await;
         }
         let finalizers = std::mem::take(&mut batch.finalizers);
         let answers = self.resends.answers(id);
@@ -297,7 +378,13 @@ impl Consumer for Balancer {
                 profiles: part.of(&batch.profiles),
                 ..batch.clone()
             };
-            answers.push_to(part.positions.clone(), copy, &*part.sender)
+            async {
+                let positions = part.positions.clone();
+                match self.durable() {
+                    Some(durable) => answers.push_to(positions, copy, &Store(durable)).await,
+                    None => answers.push_to(positions, copy, &*part.sender).await,
+                }
+            }
         });
         let refusals = join_all(refusals).await;
         let answer = answers.finish(refusals.into_iter().flatten());
@@ -306,11 +393,24 @@ impl Consumer for Balancer {
     }
 }
 
+// === impl Store ===
+
+#[async_trait]
+impl Consumer for Store<'_> {
+    async fn consume(&self, batch: Batch) -> Answer {
+        if batch.is_dropped_on_overflow() {
+            self.0.store_live(batch);
+            return Ok(());
+        }
+        self.0.store(batch).await
+    }
+}
+
 // === impl Table ===
 
 impl Table {
     /// What each sender gets of the resources that are not `answered`.
-    fn parts(&self, profiles: &Profiles, answered: &HashSet<usize>) -> Vec<Part> {
+    pub(super) fn parts(&self, profiles: &Profiles, answered: &HashSet<usize>) -> Vec<Part> {
         let chosen = self.destinations.choose(profiles);
         let mut positions: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (position, destination) in chosen.into_iter().enumerate() {
@@ -327,6 +427,7 @@ impl Table {
             .filter_map(|(destination, positions)| {
                 let sender = self.senders.get(destination)?;
                 Some(Part {
+                    destination,
                     sender: Arc::clone(sender),
                     positions: Positions {
                         these: positions.into(),
@@ -346,10 +447,29 @@ impl Table {
     }
 }
 
+/// The queue of a destination that gets its batches from a stored queue: enough to keep its exports busy.
+fn in_memory(stored: QueueSettings) -> QueueSettings {
+    let busy = stored.num_consumers.saturating_mul(2).max(1);
+    QueueSettings {
+        queue_size: match *stored.batch {
+            Some(_) => busy.max(MERGED_BATCHES),
+            None => busy,
+        },
+        sizer: Sizer::Requests,
+        block_on_overflow: false,
+        storage: None,
+        ..stored
+    }
+}
+
 // === impl Part ===
 
 impl Part {
-    fn of(&self, profiles: &Profiles) -> Profiles {
+    pub(super) fn queue(&self) -> &Queue {
+        &self.sender.queue
+    }
+
+    pub(super) fn of(&self, profiles: &Profiles) -> Profiles {
         match &*self.positions.these {
             [] => profiles.clone(),
             these => profiles.part(these),

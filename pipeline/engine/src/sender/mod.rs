@@ -146,7 +146,8 @@ impl Sender {
         let overflow = Arc::new(OverflowLog::new(name));
         let balancer = exporter.destinations().map(|destinations| {
             let (account, overflow) = (Arc::clone(&account), Arc::clone(&overflow));
-            let common = Common::new(name, delivery.clone(), account, overflow, meter);
+            let is_stored = storage.is_some();
+            let common = Common::new(name, delivery.clone(), account, overflow, meter, is_stored);
             Balancer::new(destinations, common, meter)
         });
         let tap = taps.tap(TapPoint {
@@ -196,9 +197,14 @@ impl Sender {
 
     /// Prepares for the first batch: opens the stored queue, if any.
     pub(crate) async fn open(&self) -> Result<(), StartError> {
+        self.open_queue().await?;
         if let Some(balancer) = &self.balancer {
-            balancer.open();
+            balancer.open(self.durable().map(Arc::clone));
         }
+        Ok(())
+    }
+
+    async fn open_queue(&self) -> Result<(), StartError> {
         let Some((stored, settings)) = self.storage.as_ref().zip(self.delivery.queue.clone())
         else {
             return Ok(());
@@ -224,6 +230,15 @@ impl Sender {
 
     fn durable(&self) -> Option<&Arc<DurableQueue>> {
         self.storage.as_ref()?.opened.get()
+    }
+
+    /// The stored queue that its batches come from, its own or that of all destinations.
+    fn origin(&self) -> Option<Arc<DurableQueue>> {
+        let own = self.durable().map(Arc::clone);
+        own.or_else(|| {
+            let balancer = self.removal.as_ref()?.balancer.upgrade()?;
+            balancer.durable().map(Arc::clone)
+        })
     }
 
     pub(crate) fn exporter(&self) -> Arc<dyn Exporter> {
@@ -316,6 +331,12 @@ impl Sender {
             self.hand_over(batch).await;
             return Ok(());
         }
+        if self.keeps_the_rest() {
+            // Without an outcome it stays in the stored queue.
+            return Err(Refusal::retry(
+                "the stored queue keeps it for the next start",
+            ));
+        }
         let finalizers = std::mem::take(&mut batch.finalizers);
         match self.attempt(batch, &finalizers, 0).await {
             Ok(()) => {
@@ -330,6 +351,13 @@ impl Sender {
                 Err(refusal)
             }
         }
+    }
+
+    /// For one of several destinations: another batch could not be delivered during the shutdown.
+    fn keeps_the_rest(&self) -> bool {
+        self.removal.is_some()
+            && self.stopping.has_begun()
+            && self.origin().is_some_and(|origin| origin.has_kept())
     }
 
     /// `finalizers` are those of the whole batch, for a piece that another destination gets.
@@ -375,8 +403,8 @@ impl Sender {
             }
             Err((refusal, reason)) => {
                 let was_cut_off = matches!(reason, DropReason::Shutdown | DropReason::Reload);
-                let durable = self.durable().filter(|_| was_cut_off);
-                match durable {
+                let durable = self.origin().filter(|_| was_cut_off);
+                match &durable {
                     Some(durable) => durable.keep(),
                     None => self.count_failed(&batch, &refusal, reason),
                 }
@@ -534,7 +562,7 @@ impl Sender {
         let Some(deadline) = self.stopping.deadline() else {
             return Some(wait);
         };
-        if self.durable().is_some() {
+        if self.origin().is_some() {
             // The next run continues with it.
             return None;
         }

@@ -29,6 +29,8 @@ pub(crate) struct Queue {
     backlog: Backlog,
     /// Of all queues of one exporter.
     room: Option<Arc<Room>>,
+    /// Bytes of this queue.
+    memory: Option<Arc<Room>>,
 }
 
 /// Bounds what several queues hold together. A batch that moves from one to another takes nothing of the other's
@@ -37,6 +39,8 @@ pub(crate) struct Queue {
 pub(super) struct Room {
     limit: AtomicU64,
     used: AtomicU64,
+    /// Notified when there is more room, or it is divided differently.
+    news: Notify,
 }
 
 /// A batch's share of the room until it is settled.
@@ -72,8 +76,8 @@ pub(crate) struct QueueSlot {
     _held: Held,
 }
 
-/// `None` for a batch beyond the capacity.
-type Held = Option<(OwnedSemaphorePermit, Option<RoomShare>)>;
+/// `None` for a batch beyond the capacity. The share of the common room is released last, with a notification.
+type Held = Option<(OwnedSemaphorePermit, Option<RoomShare>, Option<RoomShare>)>;
 
 impl Queue {
     pub(crate) fn new(settings: QueueSettings, exporter: &str, meter: &Meter) -> Self {
@@ -92,6 +96,7 @@ impl Queue {
             backlog: Backlog::holding(0),
             size,
             room: None,
+            memory: None,
         }
     }
 
@@ -101,6 +106,25 @@ impl Queue {
             room: Some(Arc::clone(room)),
             ..self
         }
+    }
+
+    /// Holds at most this many bytes, but always one batch.
+    pub(super) fn with_memory(self, bytes: u64) -> Self {
+        let memory = Arc::new(Room::default());
+        memory.set_limit(bytes);
+        Self {
+            memory: Some(memory),
+            ..self
+        }
+    }
+
+    /// Whether it is open and has room for a batch of so many bytes.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        let (room, memory) = (self.room.as_ref(), self.memory.as_ref());
+        !self.capacity_permits.is_closed()
+            && self.capacity_permits.available_permits() > 0
+            && room.is_none_or(|it| it.has(1))
+            && memory.is_none_or(|it| it.is_empty() || it.has(bytes))
     }
 
     pub(crate) fn waits_for_result(&self) -> bool {
@@ -126,15 +150,23 @@ impl Queue {
         let capacity_permits = Arc::clone(&self.capacity_permits);
         let permit = capacity_permits.acquire_many_owned(size).await;
         let permit = permit.map_err(|_closed| shutting_down())?;
-        self.slot(size, permit)
+        self.slot(batch, size, permit)
     }
 
-    fn slot(&self, size: u32, permit: OwnedSemaphorePermit) -> Result<QueueSlot, Refusal> {
+    fn slot(
+        &self,
+        batch: &Batch,
+        size: u32,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<QueueSlot, Refusal> {
         let room = self.room.as_ref();
-        let share = room.map(|room| room.take(size)).transpose()?;
+        let share = room.map(|room| room.take(size.into())).transpose()?;
+        let bytes = self.memory.as_ref();
+        let bytes = bytes.map(|memory| memory.take_or_only(batch.profiles.encoded_len() as u64));
+        let bytes = bytes.transpose()?;
         Ok(QueueSlot {
             size,
-            _held: Some((permit, share)),
+            _held: Some((permit, bytes, share)),
         })
     }
 
@@ -169,7 +201,7 @@ impl Queue {
             TryAcquireError::NoPermits => full_queue(),
             TryAcquireError::Closed => shutting_down(),
         })?;
-        self.slot(size, permit)
+        self.slot(batch, size, permit)
     }
 
     fn permits_for(&self, batch: &Batch) -> Result<u32, Refusal> {
@@ -271,8 +303,40 @@ impl Room {
         self.limit.store(limit, Ordering::Relaxed);
     }
 
-    fn take(self: &Arc<Self>, size: u32) -> Result<RoomShare, Refusal> {
-        let (size, limit) = (u64::from(size), self.limit.load(Ordering::Relaxed));
+    /// Waits until there is more room, or it is divided differently.
+    pub(super) async fn changed(&self) {
+        self.news.notified().await;
+    }
+
+    pub(super) fn note_change(&self) {
+        self.news.notify_one();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.used.load(Ordering::Relaxed) == 0
+    }
+
+    fn has(&self, size: u64) -> bool {
+        let used = self.used.load(Ordering::Relaxed);
+        used.saturating_add(size) <= self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Whatever its size, if it is the only one.
+    fn take_or_only(self: &Arc<Self>, size: u64) -> Result<RoomShare, Refusal> {
+        let taken = self
+            .used
+            .compare_exchange(0, size, Ordering::Relaxed, Ordering::Relaxed);
+        match taken {
+            Ok(_) => Ok(RoomShare {
+                size,
+                room: Arc::clone(self),
+            }),
+            Err(_) => self.take(size),
+        }
+    }
+
+    fn take(self: &Arc<Self>, size: u64) -> Result<RoomShare, Refusal> {
+        let limit = self.limit.load(Ordering::Relaxed);
         let more = |used: u64| used.checked_add(size).filter(|used| *used <= limit);
         let taken = self
             .used
@@ -288,6 +352,7 @@ impl Room {
 impl Drop for RoomShare {
     fn drop(&mut self) {
         self.room.used.fetch_sub(self.size, Ordering::Relaxed);
+        self.room.note_change();
     }
 }
 

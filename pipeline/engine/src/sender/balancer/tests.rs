@@ -1,3 +1,5 @@
+mod stored;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -7,6 +9,7 @@ use profcol_component::{
 };
 use profcol_config::Duration as ConfigDuration;
 use profcol_profile::{KeyValue, Resource};
+use profcol_storage::Storage;
 
 use super::super::tests::closing;
 use super::*;
@@ -125,6 +128,14 @@ struct Rig {
 
 impl Rig {
     async fn new(delivery: Delivery, targets: &[&Target]) -> Self {
+        Self::with_storage(None, delivery, targets).await
+    }
+
+    async fn with_storage(
+        storage: Option<Arc<Storage>>,
+        delivery: Delivery,
+        targets: &[&Target],
+    ) -> Self {
         let published = watch::Sender::new(destinations(targets));
         let exporter = Arc::new(Divided {
             delivery,
@@ -132,7 +143,7 @@ impl Rig {
         });
         let meter = Meter::default();
         let exporting = Arc::clone(&exporter) as Arc<dyn Exporter>;
-        let sender = Sender::new(exporting, "divided", &meter, None, &Taps::default());
+        let sender = Sender::new(exporting, "divided", &meter, storage, &Taps::default());
         sender.open().await.unwrap();
         let mut running = JoinSet::new();
         running.spawn(Arc::clone(&sender).run());

@@ -10,6 +10,8 @@
 //! dropped: batches in flight when the process ends are resent by the next run. Memory holds only the window and
 //! batches being exported, however much waits on disk.
 
+mod divide;
+mod parked;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -30,6 +32,7 @@ use profcol_storage::{Corrupt, Log, Next, Purpose, RecordPosition, Storage, Stor
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use self::parked::{Evicted, ParkedBatches};
 pub use self::record::{InvalidRecord, batch_of};
 use self::record::{Record, size_in};
 use self::writer::{RefusedBatch, Request, Writer};
@@ -71,6 +74,7 @@ struct Shared {
     /// Queue size in units of the sizer.
     size: AtomicU64,
     live: AtomicU64,
+    max_live: AtomicU64,
     /// A batch could not be delivered during the shutdown.
     has_kept: AtomicBool,
     /// The writer has panicked.
@@ -86,6 +90,8 @@ struct State {
     /// Newest batches with their memory size.
     window: VecDeque<(RecordPosition, Batch, usize)>,
     window_bytes: usize,
+    /// Of several destinations.
+    parked: ParkedBatches,
     /// Finalizers of batches only in the log. Bounded, as sources that wait for outcomes limit their batches in flight.
     waiting: HashMap<(u64, u32), Finalizers>,
 }
@@ -141,11 +147,13 @@ impl DurableQueue {
                 log,
                 window: VecDeque::new(),
                 window_bytes: 0,
+                parked: ParkedBatches::default(),
                 waiting: HashMap::new(),
             }),
             published: Notify::new(),
             room: Notify::new(),
             live: AtomicU64::new(0),
+            max_live: AtomicU64::new(MAX_LIVE),
             has_kept: AtomicBool::new(false),
             is_broken: AtomicBool::new(false),
             backlog: Backlog::holding(stored.batches),
@@ -226,7 +234,7 @@ impl DurableQueue {
     /// Stores a live batch, or drops it.
     pub(super) fn store_live(&self, batch: Batch) {
         let waiting = self.shared.live.fetch_add(1, Ordering::Relaxed);
-        if waiting >= MAX_LIVE {
+        if waiting >= self.shared.max_live.load(Ordering::Relaxed) {
             self.shared.live.fetch_sub(1, Ordering::Relaxed);
             let refusal =
                 Refusal::retry("the disk is too slow: too many batches waiting to be written");
@@ -245,6 +253,12 @@ impl DurableQueue {
         }
     }
 
+    /// Each batch comes in up to so many parts.
+    pub(super) fn expect_parts(&self, parts: usize) {
+        let max_live = MAX_LIVE.saturating_mul(parts.max(1) as u64);
+        self.shared.max_live.store(max_live, Ordering::Relaxed);
+    }
+
     /// Stops accepting batches.
     pub(super) fn close(&self) {
         self.shared.published.notify_one();
@@ -255,6 +269,11 @@ impl DurableQueue {
     pub(super) fn keep(&self) {
         self.shared.has_kept.store(true, Ordering::Relaxed);
         self.shared.published.notify_one();
+    }
+
+    /// Whether a batch could not be delivered during the shutdown.
+    pub(super) fn has_kept(&self) -> bool {
+        self.shared.has_kept.load(Ordering::Relaxed)
     }
 
     /// Number of stored batches.
@@ -276,6 +295,11 @@ impl DurableQueue {
         }
         // Aborted exports settle nothing: their batches stay stored.
         consumers.abort().await;
+        self.end().await;
+    }
+
+    /// Ends the writer.
+    async fn end(&self) {
         if let Some(requests) = self.requests.lock().take() {
             // The writer runs until `Close`.
             let _ = requests.send(Request::Close);
@@ -293,7 +317,8 @@ impl DurableQueue {
     async fn dispatch_all(&self, consumers: &mut Consumers, stopping: &Stopping) {
         let Some(settings) = &*self.settings.batch else {
             while let Some(stored) = self.next(stopping).await {
-                consumers.dispatch_batch(self.tracked(stored)).await;
+                let batch = self.tracked(stored, &Evicted::default());
+                consumers.dispatch_batch(batch).await;
             }
             return;
         };
@@ -305,7 +330,7 @@ impl DurableQueue {
             let ready = tokio::select! {
                 next = self.next(stopping) => {
                     let Some(stored) = next else { break };
-                    let batch = self.tracked(stored);
+                    let batch = self.tracked(stored, &Evicted::default());
                     let mut ready = Vec::new();
                     if !accumulator.has_room_for(&batch) {
                         ready = accumulator.flush_all();
@@ -324,22 +349,10 @@ impl DurableQueue {
     async fn next(&self, stopping: &Stopping) -> Option<Stored> {
         loop {
             let published = self.shared.published.notified();
-            if self.shared.is_broken.load(Ordering::Relaxed) {
+            if self.shared.is_broken() || stopping.has_begun() && self.has_kept() {
                 return None;
             }
-            if stopping.has_begun() && self.shared.has_kept.load(Ordering::Relaxed) {
-                return None;
-            }
-            let next = match self.shared.next_in_memory() {
-                Some(next) => Some(next),
-                None => {
-                    let shared = Arc::clone(&self.shared);
-                    let read = tokio::task::spawn_blocking(move || shared.next_on_disk());
-                    read.await.ok().flatten()
-                }
-            };
-            if let Some(next) = next {
-                self.shared.backlog.take();
+            if let Some(next) = self.take_next().await {
                 return Some(next);
             }
             if stopping.has_begun() {
@@ -349,13 +362,28 @@ impl DurableQueue {
         }
     }
 
+    /// The oldest batch not being exported, if there is one.
+    async fn take_next(&self) -> Option<Stored> {
+        let next = match self.shared.next_in_memory() {
+            Some(next) => next,
+            None => {
+                let shared = Arc::clone(&self.shared);
+                let read = tokio::task::spawn_blocking(move || shared.next_on_disk());
+                read.await.ok().flatten()?
+            }
+        };
+        self.shared.backlog.take();
+        Some(next)
+    }
+
     /// Attaches a finalizer that settles the batch in the log once it is delivered or dropped.
-    fn tracked(&self, stored: Stored) -> Batch {
+    fn tracked(&self, stored: Stored, evicted: &Evicted) -> Batch {
         let Stored { place, mut batch } = stored;
         let requests = self.requests.lock().clone();
         let shared = Arc::clone(&self.shared);
         let size = size_in(self.settings.sizer, &place.counts);
         let requests = Mutex::new(requests);
+        let evicted = evicted.clone();
         batch.finalizers.add(Finalizer::new(move |outcome| {
             if outcome == Outcome::Lost {
                 // Aborted by the shutdown, or kept for the next run.
@@ -363,7 +391,9 @@ impl DurableQueue {
             }
             shared.size.fetch_sub(size, Ordering::Relaxed);
             let requests = requests.lock();
-            if let Some(requests) = &*requests {
+            if let Some(requests) = &*requests
+                && !evicted.is_set()
+            {
                 // If the writer has ended, the next run delivers the batch again.
                 let _ = requests.send(Request::Settle(place));
             }
@@ -384,6 +414,10 @@ impl DurableQueue {
 // === impl Shared ===
 
 impl Shared {
+    fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Relaxed)
+    }
+
     /// The next batch, if in memory.
     fn next_in_memory(&self) -> Option<Stored> {
         self.state.try_lock()?.take_from_window()

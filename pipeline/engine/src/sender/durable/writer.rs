@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Instant;
 
-use profcol_component::{Batch, Outcome, QueueSettings, Refusal};
+use profcol_component::{Batch, Finalizers, Outcome, QueueSettings, Refusal};
 use profcol_storage::{
     AppendError, Counts, Fsync, RecordPosition, StorageOptions, Unsynced, WhenFull,
 };
@@ -266,6 +266,13 @@ impl Writer {
     /// False if all remaining batches are being exported.
     fn drop_oldest(&self) -> bool {
         let mut state = self.shared.state.lock();
+        if let Some(parked) = state.parked.take_oldest_whole() {
+            state.log.settle(&[parked.place]);
+            drop(state);
+            parked.evicted.set();
+            self.evicted(parked.size, parked.finalizers);
+            return true;
+        }
         let dropped = match state.log.drop_oldest() {
             None => return false,
             Some(dropped) => dropped,
@@ -286,11 +293,7 @@ impl Writer {
                 let units = size_in(self.settings.sizer, &place.counts);
                 self.shared.size.fetch_sub(units, Ordering::Relaxed);
                 self.shared.backlog.take();
-                self.shared.account.failed(size, true);
-                self.shared.account.dropped(size, DropReason::Evicted);
-                let refusal = Refusal::retry("dropped to make room for newer batches");
-                self.shared.overflow.dropped(source_samples, &refusal);
-                finalizers.settle(Outcome::Undelivered);
+                self.evicted(size, finalizers);
             }
             Err(corrupt) => {
                 let finalizers = state.forget_passed();
@@ -300,6 +303,14 @@ impl Writer {
             }
         }
         true
+    }
+
+    fn evicted(&self, size: Size, finalizers: Finalizers) {
+        self.shared.account.failed(size, true);
+        self.shared.account.dropped(size, DropReason::Evicted);
+        let refusal = Refusal::retry("dropped to make room for newer batches");
+        self.shared.overflow.dropped(size.source_samples, &refusal);
+        finalizers.settle(Outcome::Undelivered);
     }
 
     /// Accepts the written batches.

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use parking_lot::Mutex;
 use profcol_component::{ComponentStatus, Status};
 
-use super::records::Kind;
-
-pub(super) struct Health {
+pub struct Health {
     status: ComponentStatus,
     problems: Mutex<BTreeMap<&'static str, String>>,
 }
@@ -20,8 +18,7 @@ impl Health {
         }
     }
 
-    pub fn fails(&self, kind: Kind, problem: String) {
-        let resource = kind.plural();
+    pub fn fails(&self, resource: &'static str, problem: String) {
         let mut problems = self.problems.lock();
         if problems.get(resource) == Some(&problem) {
             return;
@@ -35,8 +32,7 @@ impl Health {
         self.show(&problems);
     }
 
-    pub fn is_well(&self, kind: Kind) {
-        let resource = kind.plural();
+    pub fn is_well(&self, resource: &'static str) {
         let mut problems = self.problems.lock();
         if problems.remove(resource).is_some() {
             tracing::info!(resource, "The watch of the API server has recovered.");

@@ -1,5 +1,7 @@
 //! A scripted API server, with the answers of a real one (`testdata`) or with faulty ones.
 
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -67,7 +69,7 @@ impl Server {
         server
     }
 
-    /// The options of a processor that uses this server.
+    /// The options of a component that uses this server, and `others`.
     pub fn options(&self, others: &str) -> String {
         let file = self.folder.path().join("config");
         format!(
@@ -148,7 +150,9 @@ async fn read(stream: &mut BufReader<TcpStream>) -> Option<Request> {
 }
 
 fn decoded(text: &str) -> String {
-    text.replace("%3D", "=").replace("%21", "!")
+    text.replace("%3D", "=")
+        .replace("%21", "!")
+        .replace("%2F", "/")
 }
 
 impl Answer {

@@ -7,21 +7,29 @@ use profcol_component::Check;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::NoNode;
-use super::api::{ApiError, ClientError, Query, Server};
+use crate::access::{ClientError, Server};
+use crate::api::{ApiError, Query};
 
 const TIMEOUT: Duration = Duration::from_secs(4);
 
 const NAME: &str = "api_server";
-const LOST: &str = "profiles have no names of pods, containers and workloads";
 
-pub(super) fn no_node(error: &NoNode) -> Check {
-    Check::new("node", error.problem()).fail("profcol does not start", NoNode::FIX)
+/// What a failure means for the component.
+#[derive(Clone, Copy, Debug)]
+pub struct Consequence {
+    /// While requests fail.
+    pub lost: &'static str,
+    /// While the server is busy.
+    pub late: &'static str,
 }
 
 /// Requests one object of each kind that is needed. A watch needs the same permission as a list, with another verb; the
 /// suggested rule has both.
-pub(super) async fn of_rights(server: &Server, queries: Vec<Query>) -> Vec<Check> {
+pub async fn of_rights(
+    server: &Server,
+    queries: Vec<Query>,
+    consequence: Consequence,
+) -> Vec<Check> {
     let client = match server.client().await {
         Ok(client) => client,
         Err(error) => return vec![no_client(&error)],
@@ -36,7 +44,7 @@ pub(super) async fn of_rights(server: &Server, queries: Vec<Query>) -> Vec<Check
                 },
                 Err(error) => Err(error),
             };
-            of_answer(&query, answer)
+            of_answer(&query, answer, consequence)
         }
     });
     join_all(requests).await
@@ -49,8 +57,9 @@ fn no_client(error: &ClientError) -> Check {
     )
 }
 
-fn of_answer(query: &Query, answer: Result<(), ApiError>) -> Check {
-    let kind = query.kind.plural();
+fn of_answer(query: &Query, answer: Result<(), ApiError>, consequence: Consequence) -> Check {
+    let Consequence { lost, late } = consequence;
+    let kind = query.plural();
     let name = format!("{NAME}_{kind}");
     let error = match answer {
         Ok(()) => return Check::new(name, format!("can list {kind}")),
@@ -58,17 +67,17 @@ fn of_answer(query: &Query, answer: Result<(), ApiError>) -> Check {
     };
     let check = Check::new(name, format!("{kind}: {error}"));
     match error {
-        ApiError::Forbidden(_) => check.fail(LOST, query.rule()),
+        ApiError::Forbidden(_) => check.fail(lost, query.rule()),
         ApiError::Unauthorized(_) => check.fail(
-            LOST,
+            lost,
             "give the pod a service account (`serviceAccountName`, `automountServiceAccountToken: true`), or renew the credentials of the kubeconfig",
         ),
         ApiError::Busy(..) | ApiError::Expired => check.warn(
-            "names are added later",
+            late,
             "wait; check the load of the API server if it persists",
         ),
         _ => check.fail(
-            LOST,
+            lost,
             "check that this host reaches the API server: the address, network policies, and its certificate",
         ),
     }

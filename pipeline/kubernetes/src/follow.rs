@@ -14,22 +14,34 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use super::api::{ApiError, Query, Server, WATCH_TIMEOUT};
-use super::directory::Change;
-use super::health::Health;
-use super::objects::{Object, Page};
+use crate::access::Server;
+use crate::api::{ApiError, Query, WATCH_TIMEOUT};
+use crate::health::Health;
+use crate::objects::{Object, Page};
 
 /// Delay after the first failure; it doubles with each further one.
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// Upper limit for the delay that a server requests.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
-/// Timeout of one page.
+/// Timeout of one page, unless the component has another.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
-pub(super) struct Follower {
+/// A change reported by a list or a watch.
+pub enum Change<T> {
+    /// A list begins: objects that are not in it are deleted.
+    Begin,
+    Put(T),
+    Gone(T),
+    /// The list is complete.
+    Complete,
+}
+
+pub struct Follower {
     server: Arc<Server>,
     query: Query,
+    /// Of one page, and of starting a watch.
+    timeout: Duration,
     /// The resource version to watch from; none before the first list.
     version: Option<String>,
     pause: Duration,
@@ -40,7 +52,7 @@ pub(super) struct Follower {
 }
 
 /// Counters of the failures of one kind.
-pub(super) struct Counters {
+pub struct Counters {
     pub failures: IntCounter,
     pub unreadable: IntCounter,
 }
@@ -50,12 +62,18 @@ impl Follower {
         Self {
             server,
             query,
+            timeout: LIST_TIMEOUT,
             version: None,
             pause: MIN_BACKOFF,
             counters,
             logged_unreadable: false,
             health,
         }
+    }
+
+    /// With this timeout of one page, and of starting a watch.
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
     /// Follows until cancelled.
@@ -108,7 +126,7 @@ impl Follower {
         loop {
             let client = self.server.client().await?;
             let page = client.request::<Page<T>>(self.query.list(&next)?);
-            let page = timeout(LIST_TIMEOUT, page)
+            let page = timeout(self.timeout, page)
                 .await
                 .map_err(|_| ApiError::Timeout("the list"))??;
             for object in page.items {
@@ -120,7 +138,7 @@ impl Follower {
             if next.is_empty() {
                 on(Change::Complete);
                 self.version = Some(page.metadata.resource_version);
-                self.health.is_well(self.query.kind);
+                self.health.is_well(self.query.plural());
                 return Ok(());
             }
         }
@@ -134,11 +152,11 @@ impl Follower {
         let version = self.version.clone().unwrap_or_default();
         let client = self.server.client().await?;
         let watch = client.request_events::<Value>(self.query.watch(&version)?);
-        let watch = timeout(LIST_TIMEOUT, watch)
+        let watch = timeout(self.timeout, watch)
             .await
             .map_err(|_| ApiError::Timeout("starting the watch"))??;
         let mut events = std::pin::pin!(watch);
-        self.health.is_well(self.query.kind);
+        self.health.is_well(self.query.plural());
         loop {
             let event = timeout(WATCH_TIMEOUT, events.next()).await;
             let Some(event) = event.map_err(|_| ApiError::Timeout("the watch"))? else {
@@ -181,7 +199,7 @@ impl Follower {
                 self.counters.unreadable.inc();
                 if !self.logged_unreadable {
                     tracing::warn!(
-                        resource = self.query.kind.plural(),
+                        resource = self.query.plural(),
                         %error,
                         "Failed to decode an object of the API server. Skipping it and others like it."
                     );
@@ -191,9 +209,19 @@ impl Follower {
             .ok()
     }
 
+    /// Counts the failure, logs it and shows it as the component's status.
+    pub fn report(&self, failure: &ApiError) {
+        self.counters.failures.inc();
+        // An expired version is part of normal operation.
+        if !matches!(failure, ApiError::Expired) {
+            self.health
+                .fails(self.query.plural(), self.explain(failure));
+        }
+    }
+
     /// Reports the failure, and waits.
     async fn endure(&mut self, failure: ApiError) {
-        self.counters.failures.inc();
+        self.report(&failure);
         let requested = match failure {
             ApiError::Expired => {
                 self.version = None;
@@ -206,10 +234,6 @@ impl Follower {
             ApiError::Busy(_, wait) => wait.map(|wait| wait.min(MAX_RETRY_AFTER)),
             _ => None,
         };
-        // An expired version is part of normal operation.
-        if !matches!(failure, ApiError::Expired) {
-            self.health.fails(self.query.kind, self.explain(&failure));
-        }
         let pause = requested.unwrap_or_default().max(self.pause);
         self.pause = (self.pause * 2).min(MAX_BACKOFF);
         sleep(pause).await;

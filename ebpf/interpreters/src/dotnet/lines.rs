@@ -1,0 +1,139 @@
+//! Source lines of methods, from the portable PDBs of their assemblies.
+
+use std::fs::File;
+use std::io;
+use std::sync::atomic::AtomicUsize;
+
+use profcol_dotnet::{Assembly, DotNetError, PortablePdb, SourceLine};
+use profcol_elf::Source;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+
+use super::DotNetFunction;
+use super::limits::Reserved;
+
+/// Maximum number of open PDBs. Methods of other assemblies have no lines.
+const MAX_OPEN: usize = 256;
+/// Maximum size of all PDBs that are embedded in assemblies, decompressed.
+const MAX_EMBEDDED_BYTES: usize = 64 << 20;
+
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+static EMBEDDED_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Where a process finds the files of its program.
+#[derive(Clone, Debug)]
+pub struct ProgramFolder {
+    pid: u32,
+    path: String,
+}
+
+/// The PDB of an assembly.
+pub struct SourceLines {
+    pdb: PortablePdb,
+    source: Box<dyn Source + Send + Sync>,
+    _reserved: Reserved,
+}
+
+impl ProgramFolder {
+    /// The folder of a file, by its path in the process's root.
+    pub fn of_file(pid: u32, path: &str) -> Option<Self> {
+        let (folder, _) = path.rsplit_once('/')?;
+        Some(Self {
+            pid,
+            path: folder.trim_start_matches('/').to_owned(),
+        })
+    }
+
+    /// Resolves links within the process's root, and does not block on files that are not regular.
+    fn open(&self, name: &str) -> io::Result<File> {
+        let own = OFlags::PATH | OFlags::CLOEXEC;
+        let root = openat(CWD, format!("/proc/{}/root", self.pid), own, Mode::empty())?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let path = format!("{}/{name}", self.path);
+        let file: File = openat2(
+            root,
+            path.trim_start_matches('/'),
+            flags,
+            Mode::empty(),
+            resolve,
+        )?
+        .into();
+        match file.metadata()?.is_file() {
+            true => Ok(file),
+            false => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+}
+
+impl SourceLines {
+    /// The PDB in an assembly, or the one beside it. None if there is none.
+    pub fn find(
+        assembly: &Assembly,
+        source: &(impl Source + ?Sized),
+        folder: Option<&ProgramFolder>,
+    ) -> Option<Self> {
+        Self::read(assembly, source, folder)
+            .inspect_err(
+                |error| tracing::debug!(%error, "failed to read the PDB of a .NET assembly"),
+            )
+            .ok()?
+    }
+
+    fn read(
+        assembly: &Assembly,
+        source: &(impl Source + ?Sized),
+        folder: Option<&ProgramFolder>,
+    ) -> Result<Option<Self>, DotNetError> {
+        let directory = assembly.debug_directory(source)?;
+        let Some(id) = directory.pdb_id else {
+            return Ok(None);
+        };
+        let (source, reserved): (Box<dyn Source + Send + Sync>, _) =
+            match directory.embedded_pdb(source)? {
+                Some(pdb) => {
+                    let reserved = Reserved::take(&EMBEDDED_BYTES, pdb.len(), MAX_EMBEDDED_BYTES);
+                    (Box::new(pdb), reserved)
+                }
+                None => {
+                    let path = directory.pdb_path.unwrap_or_default();
+                    let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
+                    let file = folder.and_then(|folder| folder.open(name).ok());
+                    let Some(file) = file else {
+                        return Ok(None);
+                    };
+                    (Box::new(file), Reserved::take(&OPEN, 1, MAX_OPEN))
+                }
+            };
+        let Some(reserved) = reserved else {
+            tracing::debug!("too many PDBs of .NET assemblies");
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            pdb: PortablePdb::read(&*source, &id)?,
+            source,
+            _reserved: reserved,
+        }))
+    }
+
+    /// Adds file and lines of a method at an IL offset.
+    pub fn add(&self, function: &mut DotNetFunction, row: u32, il_offset: Option<u32>) {
+        let source = &*self.source;
+        let known = |line: Result<Option<SourceLine>, DotNetError>| line.ok().flatten();
+        let first = known(self.pdb.first_line(source, row));
+        if let Some(first) = first {
+            function.first_line = first.line;
+            function.file = first.document;
+        }
+        let line = il_offset.and_then(|at| known(self.pdb.line(source, row, at)));
+        if let Some(line) = line {
+            function.line = line.line;
+            function.file = line.document;
+        }
+    }
+}
+
+impl std::fmt::Debug for SourceLines {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.pdb.fmt(to)
+    }
+}
