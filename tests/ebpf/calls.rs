@@ -147,6 +147,16 @@ pub fn check_isolated(
     no_name: &str,
     is_exact: impl Fn(&Sample) -> bool + Copy,
 ) {
+    let profile = profile_isolated(command, |profile| count(profile, is_exact) > 200);
+    let all = count(&profile, is_exact);
+    let nameless = count(&profile, |sample| {
+        is_exact(sample) && names_of(kind, sample).contains(&no_name)
+    });
+    assert!(all > 200 && nameless * 20 <= all, "{nameless} of {all}");
+}
+
+/// Profiles while a command runs in a root and a PID namespace of its own.
+pub fn profile_isolated(command: &str, is_enough: impl FnMut(&Profile) -> bool) -> Profile {
     let profiler = Profiler::start(199);
     let script =
         format!("root=$(mktemp -d) && mount --rbind / $root && exec chroot $root {command}");
@@ -161,13 +171,9 @@ pub fn check_isolated(
         &script,
     ];
     let running = Running::start(Path::new("unshare"), &arguments);
-    let profile = profiler.until(TIMEOUT, |profile| count(profile, is_exact) > 200);
+    let profile = profiler.until(TIMEOUT, is_enough);
     drop(running);
-    let all = count(&profile, is_exact);
-    let nameless = count(&profile, |sample| {
-        is_exact(sample) && names_of(kind, sample).contains(&no_name)
-    });
-    assert!(all > 200 && nameless * 20 <= all, "{nameless} of {all}");
+    profile
 }
 
 impl Calls {

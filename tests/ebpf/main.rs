@@ -16,6 +16,7 @@ mod completeness;
 mod contexts;
 mod distribution;
 mod doctor;
+mod dotnet;
 mod examples;
 mod golang;
 mod host;

@@ -8,6 +8,7 @@ use profcol_ebpf_unwind::ElfCode;
 use profcol_processes::{MappedFile, mapped_code};
 
 use crate::beam::Beam;
+use crate::dotnet::CoreClr;
 use crate::hotspot::HotSpot;
 use crate::{Unsupported, detect};
 
@@ -20,6 +21,13 @@ pub struct KnownRuntime {
     /// Prefixes of the names of files that only this runtime maps.
     files: &'static [&'static str],
 }
+
+/// Also a part of programs with any name.
+const DOTNET: KnownRuntime = KnownRuntime {
+    id: "dotnet",
+    name: ".NET",
+    files: &["libcoreclr.so"],
+};
 
 const KNOWN: &[KnownRuntime] = &[
     KnownRuntime {
@@ -37,11 +45,7 @@ const KNOWN: &[KnownRuntime] = &[
         name: "Java",
         files: &["libjvm.so"],
     },
-    KnownRuntime {
-        id: "dotnet",
-        name: ".NET",
-        files: &["libcoreclr.so"],
-    },
+    DOTNET,
     KnownRuntime {
         id: "erlang",
         name: "Erlang",
@@ -92,7 +96,14 @@ pub fn language_runtimes(proc: &Path, pids: &[u32]) -> HashMap<u32, LanguageRunt
 
 /// Detects interpreters in the files of processes. Many processes share their files, so results are cached by file.
 #[derive(Default)]
-pub struct Detector(HashMap<(String, u64), Option<Result<String, Unsupported>>>);
+pub struct Detector {
+    versions: HashMap<FileId, Option<Result<String, Unsupported>>>,
+    /// Executables that contain .NET.
+    single_file: HashMap<FileId, bool>,
+}
+
+/// Device and inode.
+type FileId = (String, u64);
 
 impl Detector {
     fn language_runtime(
@@ -101,7 +112,7 @@ impl Detector {
         pid: u32,
         files: &[MappedFile],
     ) -> Option<LanguageRuntime> {
-        let runtime = KnownRuntime::of_files(files)?;
+        let runtime = self.runtime(proc, pid, files)?;
         let (version, unsupported) = match self.detect(proc, pid, files) {
             Some(Ok(version)) => (Some(version), None),
             Some(Err(error)) => (None, Some(error.to_string())),
@@ -114,6 +125,28 @@ impl Detector {
         })
     }
 
+    /// The runtime of a process, by the names of its files, or by the contents of its executable.
+    pub fn runtime(
+        &mut self,
+        proc: &Path,
+        pid: u32,
+        files: &[MappedFile],
+    ) -> Option<&'static KnownRuntime> {
+        let by_name = KnownRuntime::of_files(files);
+        if by_name.is_some() {
+            return by_name;
+        }
+        let executable = std::fs::read_link(proc.join(pid.to_string()).join("exe")).ok()?;
+        let executable = executable.to_string_lossy();
+        let executable = executable.strip_suffix(" (deleted)").unwrap_or(&executable);
+        let file = files.iter().find(|file| file.path == executable)?;
+        let contains_dotnet = self.single_file.entry(id(file)).or_insert_with(|| {
+            let open = file.open(proc, pid).ok();
+            open.is_some_and(|file| has_dotnet(&file))
+        });
+        contains_dotnet.then_some(&DOTNET)
+    }
+
     /// The version of the interpreter in these files. None where no file has an interpreter.
     pub fn detect(
         &mut self,
@@ -122,8 +155,7 @@ impl Detector {
         files: &[MappedFile],
     ) -> Option<Result<String, Unsupported>> {
         let interpreters = files.iter().filter_map(|file| {
-            let key = (file.device.clone(), file.inode);
-            let cached = self.0.entry(key);
+            let cached = self.versions.entry(id(file));
             cached
                 .or_insert_with(|| version(&file.open(proc, pid).ok()?))
                 .clone()
@@ -137,12 +169,24 @@ fn version(file: &File) -> Option<Result<String, Unsupported>> {
     let code = ElfCode::read(file).ok()?;
     let detected = match detect(&code, file) {
         Ok(None) => match HotSpot::detect(&code, file) {
-            Ok(None) => Beam::detect(&code, file).map(|it| it.map(|beam| beam.release)),
+            Ok(None) => match Beam::detect(&code, file) {
+                Ok(None) => CoreClr::detect(&code, file).map(|it| it.map(|clr| clr.version)),
+                found => found.map(|it| it.map(|beam| beam.release)),
+            },
             found => found.map(|it| it.map(|_| "HotSpot".to_owned())),
         },
         detected => detected.map(|it| it.map(|detected| detected.version)),
     };
     detected.transpose()
+}
+
+fn has_dotnet(file: &File) -> bool {
+    let code = ElfCode::read(file).ok();
+    code.is_some_and(|code| !matches!(CoreClr::detect(&code, file), Ok(None)))
+}
+
+fn id(file: &MappedFile) -> FileId {
+    (file.device.clone(), file.inode)
 }
 
 impl KnownRuntime {
@@ -163,6 +207,8 @@ fn has_prefix(name: &str, prefix: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use profcol_test_skip::skip;
+
     use super::*;
 
     /// A `/proc` in which process 5 maps the code of these files.
@@ -186,6 +232,8 @@ mod tests {
             ("/usr/local/bin/node", Some("node")),
             ("/usr/bin/nodemon", None),
             ("/usr/lib/jvm/17/lib/server/libjvm.so", Some("java")),
+            ("/usr/share/dotnet/shared/8/libcoreclr.so", Some("dotnet")),
+            ("/usr/bin/dotnet-like", None),
             ("/usr/bin/perl", Some("perl")),
             ("/usr/bin/perlbal", None),
             ("/usr/sbin/php-fpm8.2", Some("php")),
@@ -197,6 +245,38 @@ mod tests {
             let files = mapped_code(proc.path(), 5).unwrap();
             let found = KnownRuntime::of_files(&files).map(|it| it.id);
             assert_eq!(found, expected, "{file}");
+        }
+    }
+
+    #[test]
+    fn programs_that_contain_dotnet_are_found_by_their_contents() {
+        let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools");
+        for (folder, program) in [
+            (
+                "dotnet-8.0.30",
+                "@microsoft/sarif-multitool-linux/Sarif.Multitool",
+            ),
+            ("dotnet-9.0.11", "@azure/mcp-linux-x64/dist/azmcp"),
+            ("dotnet-10.0.11", "@azure/mcp-linux-x64/dist/azmcp"),
+        ] {
+            let program = tools.join(folder).join("node_modules").join(program);
+            if !program.exists() {
+                skip("no .NET below target/tools");
+                return;
+            }
+            let proc = proc(&["/opt/any-name"]);
+            std::os::unix::fs::symlink("/opt/any-name", proc.path().join("5/exe")).unwrap();
+            std::fs::create_dir_all(proc.path().join("5/root/opt")).unwrap();
+            let copy = proc.path().join("5/root/opt/any-name");
+            std::os::unix::fs::symlink(program, copy).unwrap();
+            let expected = match cfg!(target_arch = "x86_64") {
+                true => folder.strip_prefix("dotnet-"),
+                false => None,
+            };
+            let found = language_runtimes(proc.path(), &[5]).remove(&5).unwrap();
+            assert_eq!(found.name, ".NET");
+            assert_eq!(found.version.as_deref(), expected, "{found:?}");
+            assert_eq!(found.unsupported.is_none(), expected.is_some(), "{found:?}");
         }
     }
 

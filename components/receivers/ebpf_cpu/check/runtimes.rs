@@ -29,7 +29,10 @@ const RECIPES: &[(&str, &str)] = &[
         "java",
         "start it with `java -XX:+PreserveFramePointer`, and run `jcmd PID Compiler.perfmap` (Java 17 and later)",
     ),
-    ("dotnet", "start it with DOTNET_PerfMapEnabled=1"),
+    (
+        "dotnet",
+        "start it with DOTNET_PerfMapEnabled=1 (before .NET 6 COMPlus_PerfMapEnabled=1)",
+    ),
     ("erlang", "start it with `erl +JPperf true`"),
 ];
 
@@ -38,7 +41,7 @@ pub(super) fn checks(processes: &Processes) -> Vec<Check> {
     let mut runtimes: BTreeMap<&str, (&KnownRuntime, Vec<Instance>)> = BTreeMap::new();
     let mut detector = Detector::default();
     for (pid, files) in &processes.seen {
-        if let Some(runtime) = KnownRuntime::of_files(files) {
+        if let Some(runtime) = detector.runtime(&processes.proc, *pid, files) {
             let detected = detector.detect(&processes.proc, *pid, files);
             let (_, instances) = runtimes
                 .entry(runtime.id)

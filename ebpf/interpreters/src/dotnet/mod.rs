@@ -80,14 +80,26 @@ impl CoreClr {
     }
 }
 
-/// `8.0.3026.36720`
+/// As users know it: `8.0.30`, where the file says `8.0.3026.36720`.
 fn version<S: Source + ?Sized>(executable: &ElfFile<'_, S>) -> Option<String> {
     let text = executable.text_behind(VERSION_SECTION, VERSION, VERSION_BYTES)?;
     let digits = text
         .iter()
         .take_while(|byte| matches!(byte, b'0'..=b'9' | b'.'));
     let version = String::from_utf8(digits.copied().collect()).ok()?;
-    (!version.is_empty()).then_some(version)
+    (!version.is_empty()).then(|| release(&version))
+}
+
+/// The third number of a file's version consists of the release and two digits of the year, the fourth is the build.
+fn release(version: &str) -> String {
+    let numbers: Vec<&str> = version.split('.').collect();
+    match *numbers {
+        [major, minor, patch, _] => match patch.parse::<u32>() {
+            Ok(patch) => format!("{major}.{minor}.{}", patch / 100),
+            Err(_) => version.to_owned(),
+        },
+        _ => version.to_owned(),
+    }
 }
 
 impl DotNetFunction {

@@ -1,0 +1,345 @@
+using System;
+using System.Collections.Generic;
+using System.IO;
+using System.Reflection;
+using System.Runtime.CompilerServices;
+using System.Runtime.InteropServices;
+using System.Threading;
+using System.Threading.Tasks;
+
+// Burns CPU in methods called in different ways, each in one known chain. Uses only what is left of the libraries in trimmed programs.
+static class Calls {
+    const int Slice = 100;
+    static long sink;
+
+    // The compilers copy methods into their callers otherwise.
+    const MethodImplOptions Kept = MethodImplOptions.NoInlining;
+    // Those that cannot say so are kept by their caller.
+    const MethodImplOptions Plain = Kept | MethodImplOptions.NoOptimization;
+
+    [MethodImpl(Kept)]
+    static void burn() {
+        int end = Environment.TickCount + Slice;
+        long sum = 0;
+        while (Environment.TickCount - end < 0) {
+            for (int number = 0; number < 2000; number++) {
+                sum = sum * 31 + number;
+            }
+        }
+        sink = sum;
+    }
+
+    [MethodImpl(Kept)]
+    static int inner() {
+        burn(); // calls
+        return 1;
+    }
+
+    [MethodImpl(Kept)]
+    static int middle() {
+        return inner() + 1; // calls
+    }
+
+    [MethodImpl(Kept)]
+    static void by_call() {
+        sink = middle(); // calls
+    }
+
+    [MethodImpl(Kept)]
+    static int recurse(int depth) {
+        if (depth == 0) {
+            burn(); // calls
+            return 0;
+        }
+        return recurse(depth - 1) + 1; // calls
+    }
+
+    [MethodImpl(Kept)]
+    static void by_recursion() {
+        sink = recurse(30); // calls
+    }
+
+    [MethodImpl(Plain)]
+    static void by_lambda() {
+        Action lambda = () => {
+            burn(); // calls
+            sink++;
+        };
+        lambda(); // calls
+        sink++;
+    }
+
+    [MethodImpl(Kept)]
+    static void by_delegate() {
+        Func<int> callee = inner;
+        sink = callee(); // calls
+    }
+
+    [MethodImpl(Kept)]
+    static int order(int left, int right) {
+        burn(); // calls
+        return left - right;
+    }
+
+    static readonly Comparison<int> ordering = order;
+
+    [MethodImpl(Kept)]
+    static void by_sort() {
+        Array.Sort(new int[] { 2, 1 }, ordering); // calls
+        sink++;
+    }
+
+    interface Shape {
+        int area();
+    }
+
+    class Square : Shape {
+        [MethodImpl(Kept)]
+        public int area() {
+            burn(); // calls
+            return 1;
+        }
+    }
+
+    class Disc : Shape {
+        [MethodImpl(Kept)]
+        public int area() {
+            burn(); // calls
+            return 2;
+        }
+    }
+
+    static readonly Shape[] shapes = { new Square(), new Disc() };
+
+    [MethodImpl(Kept)]
+    static void by_interface() {
+        shape = !shape;
+        sink = shapes[shape ? 0 : 1].area(); // calls
+    }
+    static bool shape;
+
+    class Made {
+        [MethodImpl(Kept)]
+        public Made() {
+            burn(); // calls
+            sink++;
+        }
+    }
+
+    [MethodImpl(Kept)]
+    static void by_constructor() {
+        sink = new Made().GetHashCode(); // calls
+    }
+
+    [MethodImpl(Kept)]
+    static void by_exception() {
+        try {
+            throw new InvalidOperationException();
+        } catch (InvalidOperationException) {
+            burn(); // calls
+        }
+    }
+
+    [MethodImpl(Kept)]
+    static void by_finally() {
+        try {
+            try {
+                throw new InvalidOperationException();
+            } finally {
+                burn(); // calls
+            }
+        } catch (InvalidOperationException) {
+            sink++;
+        }
+    }
+
+    [MethodImpl(Kept)]
+    static bool filters() {
+        burn(); // calls
+        return sink != 0;
+    }
+
+    [MethodImpl(Kept)]
+    static void by_filter() {
+        try {
+            throw new InvalidOperationException();
+        } catch (InvalidOperationException) when (filters()) { // calls
+            sink++;
+        }
+    }
+
+    [MethodImpl(Kept)]
+    static T generic<T>(Func<T> callee) {
+        T made = callee(); // calls
+        sink++;
+        return made;
+    }
+
+    [MethodImpl(Kept)]
+    static string text() {
+        burn(); // calls
+        return "text";
+    }
+
+    // Instances of reference types share their code.
+    [MethodImpl(Kept)]
+    static void by_generics() {
+        sink = generic<string>(text).Length + 1; // calls
+    }
+
+    [MethodImpl(Kept)]
+    static void by_generic_values() {
+        sink = generic<int>(inner) + 1; // calls
+    }
+
+    [MethodImpl(Kept)]
+    static IEnumerable<int> items() {
+        burn(); // calls
+        yield return 1;
+    }
+
+    [MethodImpl(Plain)]
+    static void by_iterator() {
+        foreach (int item in items()) { // calls
+            sink = item;
+        }
+    }
+
+    // Methods that only call another one have no frame pointer once they are optimized.
+    [MethodImpl(Kept)]
+    static int thin_3() {
+        return inner() + 1; // calls
+    }
+
+    [MethodImpl(Kept)]
+    static int thin_2() {
+        return thin_3() + 1; // calls
+    }
+
+    [MethodImpl(Kept)]
+    static int thin_1() {
+        return thin_2() + 1; // calls
+    }
+
+    [MethodImpl(Kept)]
+    static void by_thin() {
+        sink = thin_1(); // calls
+    }
+
+    unsafe struct Buffer {
+        public fixed long numbers[2000];
+    }
+
+    // The prologue touches each page of the frame, and clears it.
+    [MethodImpl(Kept)]
+    static unsafe long large(int a, int b, int c, int d, int e, int f, int g, int h) {
+        Buffer buffer;
+        buffer.numbers[a] = b;
+        burn(); // calls
+        return a + b * c + d * e + f * g + h + buffer.numbers[c];
+    }
+
+    [MethodImpl(Kept)]
+    static void by_large_frame() {
+        sink = large(1, 2, 3, 4, 5, 6, 7, 8) + 1; // calls
+    }
+
+    [MethodImpl(Kept)]
+    static unsafe int allocate(int count) {
+        byte* buffer = stackalloc byte[count];
+        buffer[0] = 1;
+        burn(); // calls
+        return buffer[1];
+    }
+
+    [MethodImpl(Kept)]
+    static void by_stack_allocation() {
+        sink = allocate(5000) + 1; // calls
+    }
+
+    [MethodImpl(Kept)]
+    static async Task<int> later() {
+        int made = await Task.FromResult(1);
+        burn(); // calls
+        return made;
+    }
+
+    [MethodImpl(Kept)]
+    static void by_async() {
+        sink = later().GetHashCode(); // calls
+    }
+
+    delegate int Compare(IntPtr left, IntPtr right);
+
+    [DllImport("libc.so.6")]
+    static extern void qsort(int[] numbers, IntPtr count, IntPtr size, Compare compare);
+
+    static readonly Compare comparison = compare;
+
+    [MethodImpl(Kept)]
+    static int compare(IntPtr left, IntPtr right) {
+        burn(); // calls
+        return 1;
+    }
+
+    [MethodImpl(Kept)]
+    static void by_native() {
+        qsort(new int[] { 2, 1 }, (IntPtr)2, (IntPtr)4, comparison); // calls
+        sink++;
+    }
+
+    [MethodImpl(Kept)]
+    static void by_reflection() {
+        var method = typeof(Calls).GetMethod("inner", BindingFlags.NonPublic | BindingFlags.Static);
+        sink = method.Invoke(null, null).GetHashCode(); // calls
+    }
+
+    [MethodImpl(Kept)]
+    static void by_größe() {
+        burn(); // calls
+        sink++;
+    }
+
+    [MethodImpl(Kept)]
+    static void run(int seconds) {
+        int start = Environment.TickCount;
+        while (Environment.TickCount - start < seconds * 1000) {
+            by_call(); // calls
+            by_recursion(); // calls
+            by_lambda(); // calls
+            by_delegate(); // calls
+            by_sort(); // calls
+            by_interface(); // calls
+            by_constructor(); // calls
+            by_exception(); // calls
+            by_finally(); // calls
+            by_filter(); // calls
+            by_generics(); // calls
+            by_generic_values(); // calls
+            by_iterator(); // calls
+            by_thin(); // calls
+            by_large_frame(); // calls
+            by_stack_allocation(); // calls
+            by_async(); // calls
+            by_native(); // calls
+            by_reflection(); // calls
+            by_größe(); // calls
+        }
+    }
+
+    // One argument: burns once. Otherwise: for how many seconds, a file to create when it starts, more threads.
+    static int Main(string[] arguments) {
+        int seconds = int.Parse(arguments[0]);
+        if (arguments.Length == 1) {
+            by_call(); // calls
+            return 0;
+        }
+        // Startup is complete: from here on only this program runs.
+        File.Create(arguments[1]).Dispose();
+        for (int left = int.Parse(arguments[2]); left > 0; left--) {
+            new Thread(() => run(seconds)).Start(); // calls
+        }
+        run(seconds); // calls
+        return 0;
+    }
+}
