@@ -18,7 +18,7 @@ use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 use profcol_ebpf_common::interpreter::runtime;
 
 use crate::beam::{self, BeamFiles, BeamRuntime};
-use crate::dotnet::{DotNetFiles, DotNetFunction, DotNetRuntime};
+use crate::dotnet::{self, DotNetFiles, DotNetFunction, DotNetRuntime};
 use crate::hotspot::{self, Attached, JavaFiles, JavaFrame, JavaRuntime};
 use crate::memory::ProcessMemory;
 use crate::{
@@ -533,12 +533,18 @@ impl OpenProcess {
     }
 
     fn attach_dotnet(&mut self, pid: u32, files: &mut DotNetFiles) -> Looked {
-        if self.dotnet.is_none() {
-            self.dotnet = files.attach(pid, &self.memory).map(Box::new);
-        }
-        match &self.dotnet {
-            Some(dotnet) => Looked::Found(Box::new(GeneratedCode::DotNet(dotnet.process))),
-            None => Looked::None,
+        let found = match self.dotnet.take() {
+            Some(known) => dotnet::Attached::DotNet(known),
+            None => files.attach(pid, &self.memory),
+        };
+        match found {
+            dotnet::Attached::None => Looked::None,
+            dotnet::Attached::NotYet => Looked::NotYet,
+            dotnet::Attached::DotNet(dotnet) => {
+                let process = dotnet.process;
+                self.dotnet = Some(dotnet);
+                Looked::Found(Box::new(GeneratedCode::DotNet(process)))
+            }
         }
     }
 
@@ -695,8 +701,10 @@ impl<K: Copy + Eq + Hash> Reader<K> {
     }
 
     fn read_dotnet(&mut self, key: &FunctionKey<K>, pid: u32) -> Option<InterpretedFunction> {
-        if self.process(key.process, pid)?.dotnet.is_none() {
-            self.attach(key.process, pid);
+        if self.process(key.process, pid)?.dotnet.is_none()
+            && let Looked::Found(code) = self.attach(key.process, pid)
+        {
+            self.shared.state.lock().found.push((key.process, *code));
         }
         let process = self.process(key.process, pid)?;
         let dotnet = process.dotnet.as_mut()?;

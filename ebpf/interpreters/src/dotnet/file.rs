@@ -10,22 +10,19 @@ use profcol_dotnet::{Assembly, Bundle, DotNetError, ImageLayout, MethodToken, Pa
 use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::Source;
 
-use super::limits::Reserved;
+use super::limits::{Reserved, table_memory};
 use super::lines::{ProgramFolder, SourceLines};
 use super::{CoreClr, DotNetFunction};
 use crate::Unsupported;
 
 /// Maximum number of files with assemblies, each open. Code of others has no names.
 const MAX_OPEN: usize = 512;
-/// Maximum size of all tables of methods. The framework's have some MiB.
-const MAX_TABLE_BYTES: usize = 64 << 20;
 /// Maximum number of cached functions of a file.
 const MAX_FUNCTIONS: usize = 1 << 14;
 /// Files in a single-file program follow its executable.
 const MIN_BUNDLE_BYTES: u64 = 4096;
 
 static OPEN: AtomicUsize = AtomicUsize::new(0);
-static TABLE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// What a file has of .NET: the runtime, assemblies, or both, as in a single-file program.
 #[derive(Debug)]
@@ -173,11 +170,7 @@ impl PrecompiledAssembly {
         let Some(methods) = assembly.ready_to_run(part)? else {
             return Ok(None);
         };
-        let Some(bytes) = Reserved::take(&TABLE_BYTES, methods.bytes(), MAX_TABLE_BYTES) else {
-            tracing::debug!(
-                limit = MAX_TABLE_BYTES,
-                "too many methods in .NET assemblies"
-            );
+        let Some(bytes) = table_memory(methods.bytes()) else {
             return Ok(None);
         };
         Ok(Some(Arc::new(Self {

@@ -2,6 +2,23 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// Maximum size of all tables of methods that were compiled ahead of time. The framework's have some MiB.
+const MAX_TABLE_BYTES: usize = 64 << 20;
+
+static TABLE_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Reserves memory for a table of methods; None if there are too many.
+pub fn table_memory(bytes: usize) -> Option<Reserved> {
+    let reserved = Reserved::take(&TABLE_BYTES, bytes, MAX_TABLE_BYTES);
+    if reserved.is_none() {
+        tracing::debug!(
+            limit = MAX_TABLE_BYTES,
+            "too many methods in .NET assemblies"
+        );
+    }
+    reserved
+}
+
 /// A part of a total that has a limit, until it is dropped.
 #[derive(Debug)]
 pub struct Reserved {

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use profcol_dotnet::{Assembly, DebugInfoFormat, IlMap, ImageLayout, ReadyToRun};
 use profcol_ebpf_common::interpreter::dotnet::DotNetProcess;
 use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::{Segment, Source};
 
+use super::limits::{Reserved, table_memory};
 use super::lines::{ProgramFolder, SourceLines};
 use super::{
     CodeAt, CodeReader, CompiledMethod, CoreClr, Described, DotNetFunction, ImageAt, Layout,
@@ -21,6 +22,8 @@ use crate::memory::{Memory, MemoryError};
 const LIBRARY: &str = "/libcoreclr.so";
 /// Maximum number of tracked files; a host has a few.
 const MAX_FILES: usize = 64;
+/// Maximum number of mappings of code to look at: single-file programs also map assemblies from their file.
+const MAX_MAPPINGS: usize = 4096;
 /// Maximum number of assemblies of a process whose headers are cached. Large programs have some hundreds.
 const MAX_ASSEMBLIES: usize = 1024;
 const MAX_NAME_BYTES: usize = 256;
@@ -29,6 +32,16 @@ const DEBUG_INFO_HEAD: usize = 64;
 const MAX_DEBUG_INFO: usize = 1 << 20;
 /// Methods that the runtime makes for calls between managed and native code.
 const STUB_PREFIX: &str = "IL_STUB";
+
+/// The result of looking for .NET in a process.
+#[derive(Debug)]
+pub enum Attached {
+    /// No .NET, or an unsupported one.
+    None,
+    /// The runtime is starting.
+    NotYet,
+    DotNet(Box<DotNetRuntime>),
+}
 
 /// The tracked runtime files.
 #[derive(Debug, Default)]
@@ -55,7 +68,8 @@ pub struct DotNetRuntime {
 #[derive(Debug)]
 struct LoadedAssembly {
     assembly: Assembly,
-    precompiled: Option<ReadyToRun>,
+    /// Read when it is needed.
+    precompiled: OnceLock<Option<(ReadyToRun, Reserved)>>,
     lines: Option<SourceLines>,
 }
 
@@ -83,30 +97,30 @@ impl<M: Memory> Source for ImageMemory<'_, M> {
 }
 
 impl DotNetFiles {
-    /// Looks for the runtime in a process. None if it has none that is supported, or is only starting.
-    pub fn attach(&mut self, pid: u32, memory: &impl Memory) -> Option<DotNetRuntime> {
+    /// Looks for the runtime in a process.
+    pub fn attach(&mut self, pid: u32, memory: &impl Memory) -> Attached {
         let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
         let executable = executable.to_string_lossy();
         let mut mappings = Vec::new();
         find_code(pid, |name, mapping| {
-            if name.ends_with(LIBRARY) || !name.is_empty() && name == executable {
+            let may_have_it = name.ends_with(LIBRARY) || !name.is_empty() && name == executable;
+            if may_have_it && mappings.len() < MAX_MAPPINGS {
                 mappings.push(mapping);
             }
             None::<()>
         });
-        mappings.iter().find_map(|mapping| {
+        let found = mappings.iter().find_map(|mapping| {
             let file = self.file(mapping)?;
-            let bias = file.bias(mapping)?;
-            let CoreClr {
-                layout,
-                debugger_table,
-                ..
-            } = file.runtime;
-            let ranges = memory.word(debugger_table.wrapping_add(bias)).ok()?;
-            if ranges == 0 {
-                return None;
-            }
-            Some(DotNetRuntime {
+            Some((file.bias(mapping)?, file))
+        });
+        let Some((bias, file)) = found else {
+            return Attached::None;
+        };
+        let layout = file.runtime.layout;
+        let ranges = memory.word(file.runtime.debugger_table.wrapping_add(bias));
+        match ranges {
+            Err(_) | Ok(0) => Attached::NotYet,
+            Ok(ranges) => Attached::DotNet(Box::new(DotNetRuntime {
                 process: DotNetProcess {
                     ranges,
                     has_distances: u32::from(layout.has_distances),
@@ -115,8 +129,8 @@ impl DotNetFiles {
                 layout,
                 pid,
                 assemblies: HashMap::new(),
-            })
-        })
+            })),
+        }
     }
 
     fn file(&mut self, mapping: &Mapping) -> Option<Arc<RuntimeFile>> {
@@ -250,7 +264,7 @@ impl DotNetRuntime {
         };
         let loaded = self.assembly(&source)?;
         let rva = u32::try_from(address.wrapping_sub(image.base)).ok();
-        let method = rva.and_then(|rva| loaded.precompiled.as_ref()?.method_at(rva));
+        let method = rva.and_then(|rva| loaded.precompiled(&source)?.method_at(rva));
         let token = method.and_then(|method| method.token);
         let Some(token) = token else {
             return Ok(DotNetFunction::stub());
@@ -274,16 +288,12 @@ impl DotNetRuntime {
             false => ImageLayout::File,
         };
         let read = Assembly::read(source, layout).map(|assembly| {
-            let precompiled = match source.image.is_mapped {
-                true => assembly.ready_to_run(source).ok().flatten(),
-                false => None,
-            };
             let path = mapped_path(self.pid, source.image.base);
             let folder = path.and_then(|path| ProgramFolder::of_file(self.pid, &path));
             Arc::new(LoadedAssembly {
                 lines: SourceLines::find(&assembly, source, folder.as_ref()),
                 assembly,
-                precompiled,
+                precompiled: OnceLock::new(),
             })
         });
         if let Err(error) = &read {
@@ -295,6 +305,19 @@ impl DotNetRuntime {
         let read = read.ok();
         self.assemblies.insert(source.image, read.clone());
         read.ok_or(unreadable)
+    }
+}
+
+impl LoadedAssembly {
+    /// The code that was compiled ahead of time.
+    fn precompiled<M: Memory>(&self, source: &ImageMemory<'_, M>) -> Option<&ReadyToRun> {
+        let read = || {
+            let methods = self.assembly.ready_to_run(source).ok().flatten()?;
+            let reserved = table_memory(methods.bytes())?;
+            Some((methods, reserved))
+        };
+        let (methods, _) = self.precompiled.get_or_init(read).as_ref()?;
+        Some(methods)
     }
 }
 
