@@ -6,6 +6,7 @@ use std::io;
 
 use libfuzzer_sys::fuzz_target;
 use profcol_ebpf_interpreters::beam;
+use profcol_ebpf_interpreters::dotnet::{self, CodeReader, DotNetRuntime};
 use profcol_ebpf_interpreters::{
     DetectedInterpreter, Memory, MemoryError, ProcessCache, SampledFunction, detect,
 };
@@ -41,7 +42,36 @@ fuzz_target!(|data: &[u8]| {
         read(&example, data);
     }
     read_modules(data);
+    read_methods(data);
 });
+
+/// The methods of .NET.
+fn read_methods(data: &[u8]) {
+    let (words, rest) = data.split_at_checked(24).unwrap_or_default();
+    let (words, _) = words.as_chunks();
+    let [ranges, address, other] = *words else {
+        return;
+    };
+    let [ranges, address, other] = [ranges, address, other].map(u64::from_le_bytes);
+    let memory = AnyMemory(rest);
+    for layout in dotnet::Layout::all() {
+        // No process has this PID, so there are no files beside its program.
+        let mut runtime = DotNetRuntime::new(*layout, ranges, 0);
+        for address in [address, other] {
+            if let Ok(function) = runtime.function(&memory, address) {
+                assert!(function.bytes() <= MAX_BYTES);
+            }
+        }
+        // Most input has no code at an address: what follows from it.
+        let reader = CodeReader {
+            layout,
+            process: runtime.process,
+            memory: &memory,
+        };
+        let _ = reader.describe(address & !7);
+        let _ = reader.image(other);
+    }
+}
 
 /// The modules of BEAM.
 fn read_modules(data: &[u8]) {

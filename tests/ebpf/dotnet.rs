@@ -129,12 +129,35 @@ fn largest_file(folder: &Path) -> Option<PathBuf> {
     largest.map(|(_, path)| path)
 }
 
-/// Compiles a source file; reports a missing compiler.
+/// Compiles a source file; reports what is missing.
 fn compile(source: &Path, workshop: &Workshop) -> Option<PathBuf> {
     let assembly = workshop.path("assembly.exe");
+    mcs(&["-debug", "-unsafe", "-optimize+"], source, &assembly)?;
+    let libraries = ["Mono.Cecil/0.11", "Mono.CompilerServices.SymbolWriter/4"].map(library);
+    let [Some(cecil), Some(symbols)] = libraries else {
+        skip("no Mono.Cecil: install libmono-cecil-private-cil");
+        return None;
+    };
+    let embed = workshop.path("embed.exe");
+    let libraries = [
+        "-r:System.Core",
+        &format!("-r:{cecil}"),
+        &format!("-r:{symbols}"),
+    ];
+    let programs = root().join("tests/ebpf/programs");
+    mcs(&libraries, &programs.join("EmbedLines.cs"), &embed)?;
+    let with_lines = workshop.path("with_lines.exe");
+    let embedded = Command::new("mono")
+        .args([&embed, &assembly, &with_lines])
+        .status();
+    assert!(embedded.unwrap().success());
+    Some(with_lines)
+}
+
+fn mcs(options: &[&str], source: &Path, output: &Path) -> Option<()> {
     let compiled = Command::new("mcs")
-        .args(["-unsafe", "-optimize+"])
-        .arg(format!("-out:{}", assembly.display()))
+        .args(options)
+        .arg(format!("-out:{}", output.display()))
         .arg(source)
         .status();
     match compiled {
@@ -144,9 +167,18 @@ fn compile(source: &Path, workshop: &Workshop) -> Option<PathBuf> {
         }
         compiled => {
             assert!(compiled.unwrap().success(), "mcs failed");
-            Some(assembly)
+            Some(())
         }
     }
+}
+
+/// A library of Mono whose folder begins like this.
+fn library(folder: &str) -> Option<String> {
+    let (name, version) = folder.split_once('/')?;
+    let versions = fs::read_dir(Path::new("/usr/lib/mono/gac").join(name)).ok()?;
+    let mut versions = versions.flatten();
+    let found = versions.find(|it| it.file_name().to_string_lossy().starts_with(version))?;
+    Some(format!("{}/{name}.dll", found.path().display()))
 }
 
 /// A program of `tests/ebpf/programs` for each version.

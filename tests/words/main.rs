@@ -135,6 +135,7 @@ fn sources() -> String {
         "ebpf/loader/src",
         "src",
         "pipeline/component/src",
+        "pipeline/kubernetes/src",
     ] {
         read(&root().join(folder), &mut all);
     }

@@ -534,3 +534,6 @@ impl Epilogue {
 fn half(memory: &impl BlockMemory, at: u32) -> u32 {
     (memory.block_word(at >> 1) >> ((at & 1) << 5)) as u32
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,9 @@ mod limits;
 mod lines;
 mod process;
 
+#[cfg(test)]
+mod tests;
+
 use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::{Machine, Source};
 

@@ -120,16 +120,7 @@ impl DotNetFiles {
         let ranges = memory.word(file.runtime.debugger_table.wrapping_add(bias));
         match ranges {
             Err(_) | Ok(0) => Attached::NotYet,
-            Ok(ranges) => Attached::DotNet(Box::new(DotNetRuntime {
-                process: DotNetProcess {
-                    ranges,
-                    has_distances: u32::from(layout.has_distances),
-                    unused: 0,
-                },
-                layout,
-                pid,
-                assemblies: HashMap::new(),
-            })),
+            Ok(ranges) => Attached::DotNet(Box::new(DotNetRuntime::new(layout, ranges, pid))),
         }
     }
 
@@ -173,6 +164,20 @@ impl RuntimeFile {
 }
 
 impl DotNetRuntime {
+    /// With the address of the map of code ranges.
+    pub fn new(layout: Layout, ranges: u64, pid: u32) -> Self {
+        Self {
+            process: DotNetProcess {
+                ranges,
+                has_distances: u32::from(layout.has_distances),
+                unused: 0,
+            },
+            layout,
+            pid,
+            assemblies: HashMap::new(),
+        }
+    }
+
     /// Reads the method with code at an address.
     pub fn function(
         &mut self,
