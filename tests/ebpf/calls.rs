@@ -64,7 +64,7 @@ struct Verdict {
     wrong: BTreeMap<String, usize>,
     by_way: BTreeMap<String, usize>,
     /// Samples before the first chain, and after the last one.
-    outside: usize,
+    outside: BTreeMap<String, usize>,
 }
 
 pub fn name(frame: &Frame) -> &str {
@@ -186,9 +186,10 @@ impl Calls {
         let verdict = self.judge(profile, pid);
         let wrong: usize = verdict.wrong.values().sum();
         let all = verdict.exact + wrong;
+        let outside: usize = verdict.outside.values().sum();
         println!(
             "{what}: {} of {all} exact, {} outside, {:?}",
-            verdict.exact, verdict.outside, verdict.by_way
+            verdict.exact, outside, verdict.by_way
         );
         assert!(
             verdict.exact * 100 >= all * 99,
@@ -196,8 +197,8 @@ impl Calls {
             verdict.wrong
         );
         assert!(
-            verdict.outside * 20 < all,
-            "{what}: {} outside",
+            outside * 20 < all,
+            "{what}: {outside} outside: {:#?}",
             verdict.outside
         );
         let share = all / self.ways;
@@ -235,7 +236,7 @@ impl Calls {
             .find(|name| name.starts_with("by_") && !name.contains('.'));
         let Some(way) = way else {
             // Every thread runs the program's own code, except at its start and end.
-            verdict.outside += sample.count;
+            *verdict.outside.entry(self.describe(sample)).or_default() += sample.count;
             return;
         };
         let wrong_line = frames.iter().skip(1).find(|frame| {
@@ -252,11 +253,15 @@ impl Calls {
             *verdict.by_way.entry(way.clone()).or_default() += sample.count;
             return;
         }
-        // Also those of other code: a function without a name is one of them.
+        *verdict.wrong.entry(self.describe(sample)).or_default() += sample.count;
+    }
+
+    /// Also frames of other code: a function without a name is one of them.
+    fn describe(&self, sample: &Sample) -> String {
         let of_language = sample.frames.iter().filter(|frame| frame.kind == self.kind);
         let lines: Vec<String> = of_language
             .map(|frame| format!("{}:{}", name(frame), frame.source.1))
             .collect();
-        *verdict.wrong.entry(lines.join(" < ")).or_default() += sample.count;
+        lines.join(" < ")
     }
 }

@@ -59,14 +59,15 @@ impl Function {
         shared: u64,
     ) -> Result<Self, FunctionError> {
         heap.expect(shared, heap.layout.types.shared, "a function")?;
-        let script = Self::script(heap, scripts, shared);
+        let script = Self::script(heap, scripts, shared)?;
+        // While the collector moves the script, only builtins have none.
+        if script.is_none() && bytecode(heap, shared).is_ok() {
+            return Err(FunctionError::Invalid("the script of a function"));
+        }
         let (name, start) = name_and_start(heap, shared)?;
         let line = |offset: u32| script.as_ref().map_or(0, |script| script.line(offset));
         // A builtin without a name takes that of its code.
         let is_known = name.is_some() || script.is_some();
-        if !is_known && bytecode(heap, shared).is_ok() {
-            return Err(FunctionError::Invalid("the script of a function"));
-        }
         let name = name.unwrap_or_else(|| ANONYMOUS.to_owned());
         Ok(Self {
             name: if is_known { name } else { String::new() },
@@ -83,10 +84,15 @@ impl Function {
         heap: Heap<'_, M>,
         scripts: &mut Scripts,
         shared: u64,
-    ) -> Option<Arc<Script>> {
-        let script = heap.pointer(shared.wrapping_add(heap.layout.shared.script));
-        let key = script.and_then(|script| Script::key(heap, script)).ok()?;
-        scripts.get(heap, key)
+    ) -> Result<Option<Arc<Script>>, FunctionError> {
+        let script = heap.word(shared.wrapping_add(heap.layout.shared.script))?;
+        let Some(script) = super::untagged(script) else {
+            return Ok(None);
+        };
+        if heap.instance_type(script)? != heap.layout.types.script {
+            return Ok(None);
+        }
+        scripts.get(heap, Script::key(heap, script)?).map(Some)
     }
 
     /// The line of an instruction, by its offset in the bytecode object; 0 if unknown.

@@ -39,18 +39,22 @@ pub struct Scripts {
 }
 
 impl Scripts {
-    pub fn get<M: Memory>(&mut self, heap: Heap<'_, M>, key: ScriptKey) -> Option<Arc<Script>> {
+    pub fn get<M: Memory>(
+        &mut self,
+        heap: Heap<'_, M>,
+        key: ScriptKey,
+    ) -> Result<Arc<Script>, FunctionError> {
         if let Some(known) = self.known.get(&key) {
-            return Some(Arc::clone(known));
+            return Ok(Arc::clone(known));
         }
-        let script = Arc::new(Script::read(heap, key).ok()?);
+        let script = Arc::new(Script::read(heap, key)?);
         self.lines += script.lines() + 1;
         if self.lines > MAX_LINES {
             self.known.clear();
             self.lines = script.lines();
         }
         self.known.insert(key, Arc::clone(&script));
-        Some(script)
+        Ok(script)
     }
 }
 
@@ -156,7 +160,10 @@ impl ProcessCache {
     ) -> Result<FunctionLine, FunctionError> {
         let function = self.function(heap, shared)?;
         let place = position.and_then(Position::offset);
-        let script = place.and_then(|_| Function::script(heap, &mut self.scripts, shared));
+        let script = match place {
+            Some(_) => Function::script(heap, &mut self.scripts, shared)?,
+            None => None,
+        };
         let line = script
             .zip(place)
             .map_or(0, |(script, place)| script.line(place));

@@ -42,9 +42,12 @@ impl Script {
     }
 
     pub fn read<M: Memory>(heap: Heap<'_, M>, key: ScriptKey) -> Result<Self, FunctionError> {
-        let name = heap.pointer(key.script.wrapping_add(NAME));
-        let name = name.and_then(|name| heap.text(name, MAX_NAME));
-        let name = name.unwrap_or_default();
+        let name = heap.pointer(key.script.wrapping_add(NAME))?;
+        // Otherwise it has none, unless the collector is moving it.
+        let name = match heap.instance_type(name)? < heap.layout.types.first_nonstring {
+            true => heap.text(name, MAX_NAME)?,
+            false => String::new(),
+        };
         let line_offset = heap.word(key.script.wrapping_add(LINE_OFFSET))?;
         let line_offset = small_integer(line_offset).and_then(|offset| u32::try_from(offset).ok());
         Ok(Self {
