@@ -252,8 +252,9 @@ impl Calls {
             *verdict.by_way.entry(way.clone()).or_default() += sample.count;
             return;
         }
-        let lines: Vec<String> = frames
-            .iter()
+        // Also those of other code: a function without a name is one of them.
+        let of_language = sample.frames.iter().filter(|frame| frame.kind == self.kind);
+        let lines: Vec<String> = of_language
             .map(|frame| format!("{}:{}", name(frame), frame.source.1))
             .collect();
         *verdict.wrong.entry(lines.join(" < ")).or_default() += sample.count;

@@ -88,3 +88,50 @@ fn code_in_a_memory_backed_file_is_generated_code() {
 fn jitdumps_name_generated_code() {
     check(&[], "dump");
 }
+
+/// Node.js writes a perf map, and profcol also knows its functions.
+#[test]
+fn names_of_perf_maps_win_if_preferred() {
+    const SCRIPT: &str =
+        "function burn() { let sum = 0; for (let i = 0; i < 1e6; i++) sum += i % 7; return sum; }
+        function caller() { return burn() + 1; }
+        const end = Date.now() + 60000; let sum = 0; while (Date.now() < end) sum += caller();";
+    if !can_profile() {
+        return;
+    }
+    let running = Running::start(Path::new("node"), &["--perf-basic-prof", "-e", SCRIPT]);
+    let pid = running.pid();
+    for (option, prefix, kind) in [("true", "JS:", "native"), ("false", "", "v8js")] {
+        let options = format!("frequency: 199, prefer_perf_map: {option}");
+        let is_it = |frame: &Frame| {
+            let name = frame.function.as_deref().unwrap_or_default();
+            let name = name
+                .strip_prefix(prefix)
+                .map(|it| it.trim_start_matches(['*', '^', '~', '+']));
+            frame.kind == kind && name.is_some_and(|it| it.split(' ').next() == Some("burn"))
+        };
+        let named = |profile: &Profile| {
+            let samples = profile.samples.iter().filter(|sample| sample.pid == pid);
+            let samples = samples.filter(|sample| sample.frames.iter().any(is_it));
+            samples.map(|sample| sample.count).sum::<usize>()
+        };
+        let profile = Profiler::start_with(&options).until(TIMEOUT, |it| named(it) >= MIN_SAMPLES);
+        assert!(named(&profile) >= MIN_SAMPLES, "{}", named(&profile));
+        // Once, not by both names.
+        let doubled = profile
+            .samples
+            .iter()
+            .filter(|sample| sample.pid == pid)
+            .any(|sample| {
+                let names = sample
+                    .frames
+                    .iter()
+                    .filter_map(|frame| frame.function.as_deref());
+                names.filter(|name| name.contains("burn")).count() > 1
+            });
+        assert!(!doubled, "prefer_perf_map: {option}");
+    }
+    let map = format!("/tmp/perf-{pid}.map");
+    drop(running);
+    std::fs::remove_file(map).unwrap();
+}

@@ -43,6 +43,9 @@ pub struct EbpfCpuConfig {
     /// Native frames of an interpreter's loop, and of its functions that do nothing but carry calls: `hide` shows the
     /// functions that they run in their place, `show` both.
     pub interpreter_frames: InterpreterFrames,
+    /// Whether generated code has the names of a perf map or jitdump that its process writes, instead of those that are
+    /// read from its runtime. Interpreted functions keep the runtime's.
+    pub prefer_perf_map: bool,
     /// Attributes of processes and samples.
     pub attributes: Attributes,
     /// Memory for unwind tables, in MiB, allocated on demand.
@@ -157,6 +160,7 @@ impl Default for EbpfCpuConfig {
             interval: Duration::from_secs(5),
             max_frames: 256,
             interpreter_frames: InterpreterFrames::Hide,
+            prefer_perf_map: false,
             attributes: Attributes::default(),
             max_table_memory_mib: 64,
             table_priority: Priority::Low,

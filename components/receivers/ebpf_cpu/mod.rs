@@ -456,6 +456,7 @@ impl Running {
                 interpreted: &self.interpreted,
                 dotnet: &self.dotnet,
                 interpreter_frames: config.interpreter_frames,
+                prefer_perf_map: config.prefer_perf_map,
             },
             clock,
             frequency,

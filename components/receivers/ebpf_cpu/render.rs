@@ -36,6 +36,7 @@ pub struct NameSources<'a> {
     pub interpreted: &'a InterpretedNames<ProcessKey>,
     pub dotnet: &'a DotNetProcesses,
     pub interpreter_frames: InterpreterFrames,
+    pub prefer_perf_map: bool,
 }
 
 pub fn render<'a>(
@@ -307,20 +308,33 @@ impl<'a> Rendering<'a> {
         let hides = hides_stubs
             && (stack.user.stack()).any(|frame| matches!(frame, StackFrame::Interpreted(_)));
         let mut is_behind_native = false;
+        let mut is_named_by_map = false;
         let before = locations.len();
         let mut frames = stack.user.stack().peekable();
         while let Some(frame) = frames.next() {
             match frame {
                 StackFrame::Native(frame) if hides && self.carries_calls(frame) => {
                     is_behind_native = false;
+                    is_named_by_map = false;
                 }
                 StackFrame::Native(frame) => {
+                    is_named_by_map =
+                        self.names.prefer_perf_map && self.generated_code(frame).is_some();
                     match self.compiled_method(frame) {
+                        _ if is_named_by_map => locations.push(self.user_frame(frame)),
                         Some((_, Role::Machinery)) if hides_stubs && locations.len() > before => {}
                         Some((row, _)) => locations.push(row),
                         None => locations.push(self.user_frame(frame)),
                     }
                     is_behind_native = true;
+                }
+                // The functions of the native frame, or compiled ones without a native frame of their own.
+                StackFrame::Interpreted(frame) if is_named_by_map => {
+                    let code = Frame::new(file_number::ANONYMOUS, frame.function);
+                    if !is_behind_native && self.generated_code(code).is_some() {
+                        locations.push(self.user_frame(code));
+                    }
+                    is_behind_native = false;
                 }
                 StackFrame::Interpreted(frame) => {
                     let caller = match frames.peek() {
