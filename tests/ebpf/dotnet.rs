@@ -60,7 +60,9 @@ fn calls(main: &'static [&str]) -> Calls {
         // And recursion.
         ways: CHAINS.len() + 1,
         chain: Box::new(move |way| chain_of(way, CHAINS, main)),
-        is_of_program: |frame| name(frame).starts_with("Calls."),
+        is_of_program: |frame| {
+            name(frame).starts_with("Calls.") && frame.source.0.ends_with(PROGRAM)
+        },
         name: |name| name.rsplit('.').next().unwrap_or(name),
     }
 }

@@ -134,7 +134,7 @@ static class Calls {
     [MethodImpl(Kept)]
     static void by_exception() {
         try {
-            throw new InvalidOperationException();
+            throw new InvalidOperationException(); // calls the handler
         } catch (InvalidOperationException) {
             burn(); // calls
         }
@@ -144,7 +144,7 @@ static class Calls {
     static void by_finally() {
         try {
             try {
-                throw new InvalidOperationException();
+                throw new InvalidOperationException(); // calls the handler
             } finally {
                 burn(); // calls
             }
@@ -162,7 +162,7 @@ static class Calls {
     [MethodImpl(Kept)]
     static void by_filter() {
         try {
-            throw new InvalidOperationException();
+            throw new InvalidOperationException(); // calls the handler
         } catch (InvalidOperationException) when (filters()) { // calls
             sink++;
         }
@@ -200,9 +200,7 @@ static class Calls {
 
     [MethodImpl(Plain)]
     static void by_iterator() {
-        foreach (int item in items()) { // calls
-            sink = item;
-        }
+        foreach (int item in items()) { sink = item; } // calls
     }
 
     // Methods that only call another one have no frame pointer once they are optimized.
