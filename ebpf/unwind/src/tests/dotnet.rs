@@ -1,5 +1,7 @@
 //! The rules of .NET code that was compiled ahead of time, compared with its instructions.
 
+#![expect(clippy::print_stdout, reason = "the figures are of interest")]
+
 use std::fs::{self, File};
 use std::path::Path;
 
