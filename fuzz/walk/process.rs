@@ -3,7 +3,8 @@
 use profcol_ebpf_common::file::{self, FileEntry, FileId, TableRef, file_number};
 use profcol_ebpf_common::interpreter::thread_variable::ThreadVariable;
 use profcol_ebpf_common::interpreter::{
-    Interpreter, RuntimeProcess, beam, dotnet, hotspot, luajit, perl, php, python, ruby, runtime, v8,
+    Interpreter, RuntimeProcess, beam, dotnet, hotspot, luajit, perl, php, python, ruby, runtime,
+    v8,
 };
 use profcol_ebpf_common::layout::Layout;
 use profcol_ebpf_common::record::{MAX_KERNEL_FRAMES, MAX_USER_FRAMES, Sample};
