@@ -190,7 +190,7 @@ fn a_descriptor_has_a_row_or_a_name() {
         let dynamic = Described::Dynamic { name: NAME };
         assert_eq!(reader.describe(descriptor).unwrap(), dynamic);
         reader.describe(descriptor + 4).unwrap_err();
-        reader.describe(u64::MAX & !7).unwrap_err();
+        reader.describe(!7).unwrap_err();
     }
 }
 

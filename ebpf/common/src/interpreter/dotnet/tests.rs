@@ -32,12 +32,11 @@ impl Memory {
     }
 
     fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
-        let found = buffer.iter_mut().zip(0..).all(|(byte, at)| {
+        buffer.iter_mut().zip(0..).all(|(byte, at)| {
             let known = self.bytes.get(&address.wrapping_add(at));
             *byte = known.copied().unwrap_or_default();
             known.is_some()
-        });
-        found
+        })
     }
 }
 
