@@ -61,7 +61,10 @@ fn calls(main: &'static [&str]) -> Calls {
         ways: CHAINS.len() + 1,
         chain: Box::new(move |way| chain_of(way, CHAINS, main)),
         is_of_program: |frame| {
-            name(frame).starts_with("Calls.") && frame.source.0.ends_with(PROGRAM)
+            let name = name(frame);
+            // Mono's compiler writes no lines for what begins an async method.
+            name.starts_with("Calls.")
+                && (frame.source.0.ends_with(PROGRAM) || name == "Calls.later")
         },
         name: |name| name.rsplit('.').next().unwrap_or(name),
     }
@@ -296,7 +299,8 @@ fn first_stacks_are_exact_or_incomplete() {
     }
     let workshop = Workshop::open();
     for (version, program) in programs(PROGRAM, &workshop) {
-        let running = start(&program, &[], 0);
+        // Loops stay in code that replaced other code, which has no frame pointer of its own.
+        let running = start(&program, &[("DOTNET_TC_CallCounting", "0")], 0);
         let pid = running.pid();
         let profiler = Profiler::start(499);
         let is_it = |sample: &Sample| sample.pid == pid && names(sample).contains(&"Calls.run");
