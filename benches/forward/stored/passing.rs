@@ -1,6 +1,7 @@
 //! Throughput, CPU and bytes written per batch.
 
 use std::fmt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -44,6 +45,8 @@ pub fn compare(comparison: &Comparison<'_>) -> Result<()> {
             queues.map(|queue| (queue, Vec::new())).collect();
         for round in 1..=comparison.options.rounds {
             for (queue, runs) in &mut results {
+                // Nobody pays for what the one before has left to write.
+                Command::new("sync").status().context("`sync` failed")?;
                 let measured = match phase {
                     Phase::Through => comparison.through(*queue),
                     Phase::Stored => comparison.stored(*queue),
