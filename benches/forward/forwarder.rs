@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 
 use anyhow::Result;
 
-use crate::load::Protocol;
+use crate::load::{Client, Protocol};
 use crate::options::{Case, Delivery};
 use crate::program::{self, Program};
+use crate::wire::Compression;
 
 pub struct Forwarder {
     pub program: Program,
@@ -16,8 +17,26 @@ pub struct Forwarder {
 impl Forwarder {
     /// Starts `command` as a forwarder to `sink` and waits until it listens.
     pub fn start(command: &str, case: &Case, queue_size: usize, sink: SocketAddr) -> Result<Self> {
+        let queue = match case.delivery {
+            Delivery::Direct => "{enabled: false}".to_owned(),
+            Delivery::Queued => format!("{{queue_size: {queue_size}, block_on_overflow: true}}"),
+            Delivery::Batched => format!(
+                "{{queue_size: {queue_size}, block_on_overflow: true, batch: {{min_size: 8192, flush_timeout: 200ms}}}}"
+            ),
+        };
+        let setup = Setup {
+            load: case.load,
+            compression: case.compression,
+            queue,
+            extensions: "{}".to_owned(),
+            enabled: "[]",
+        };
+        Self::with(command, &setup, sink)
+    }
+
+    pub fn with(command: &str, setup: &Setup, sink: SocketAddr) -> Result<Self> {
         let address = program::free_address()?;
-        let configuration = configuration(case, queue_size, address, sink);
+        let configuration = setup.configuration(address, sink);
         Ok(Self {
             program: Program::start(command, &configuration, address)?,
             address,
@@ -25,22 +44,36 @@ impl Forwarder {
     }
 }
 
-/// The same text for every contestant.
-fn configuration(case: &Case, queue_size: usize, listen: SocketAddr, sink: SocketAddr) -> String {
-    let protocol = match case.load.protocol() {
-        Protocol::Grpc => format!("grpc: {{endpoint: '{listen}', max_recv_msg_size_mib: 64}}"),
-        Protocol::Http => format!("http: {{endpoint: '{listen}'}}"),
-    };
-    let compression = case.compression.name();
-    let queue = match case.delivery {
-        Delivery::Direct => "{enabled: false}".to_owned(),
-        Delivery::Queued => format!("{{queue_size: {queue_size}, block_on_overflow: true}}"),
-        Delivery::Batched => format!(
-            "{{queue_size: {queue_size}, block_on_overflow: true, batch: {{min_size: 8192, flush_timeout: 200ms}}}}"
-        ),
-    };
-    format!(
-        "\
+/// What differs between the configurations of forwarders.
+pub struct Setup {
+    pub load: Client,
+    pub compression: Compression,
+    /// `sending_queue`.
+    pub queue: String,
+    pub extensions: String,
+    /// `service::extensions`.
+    pub enabled: &'static str,
+}
+
+impl Setup {
+    /// The same text for every contestant.
+    fn configuration(&self, listen: SocketAddr, sink: SocketAddr) -> String {
+        let protocol = match self.load.protocol() {
+            Protocol::Grpc => {
+                format!("grpc: {{endpoint: '{listen}', max_recv_msg_size_mib: 64}}")
+            }
+            Protocol::Http => format!("http: {{endpoint: '{listen}'}}"),
+        };
+        let compression = self.compression.name();
+        let Self {
+            queue,
+            extensions,
+            enabled,
+            ..
+        } = self;
+        format!(
+            "\
+extensions: {extensions}
 receivers:
   otlp:
     protocols:
@@ -51,8 +84,10 @@ exporters:
     tls: {{insecure: true}}
     compression: {compression}
     timeout: 60s
+    retry_on_failure: {{max_elapsed_time: 0s}}
     sending_queue: {queue}
 service:
+  extensions: {enabled}
   telemetry:
     metrics: {{level: none}}
     logs: {{level: warn}}
@@ -61,5 +96,6 @@ service:
       receivers: [otlp]
       exporters: [otlp_grpc]
 "
-    )
+        )
+    }
 }

@@ -6,6 +6,8 @@
 //! and sink may run on the same machine. After each run the sink must have received exactly the samples that were
 //! acknowledged to the client.
 //!
+//! With `--stored-in` it compares sending queues on disk and in memory the same way (the module `stored`).
+//!
 //! `cargo run --release -p profcol-benches --bin forward -- --help`
 
 #![expect(
@@ -21,6 +23,7 @@ mod processes;
 mod program;
 mod report;
 mod sink;
+mod stored;
 mod trial;
 mod wire;
 
@@ -32,6 +35,9 @@ use crate::report::Row;
 
 fn main() -> Result<()> {
     let options = Options::parse();
+    if let Some(folder) = &options.stored_in {
+        return stored::run(folder, &options);
+    }
     println!("{}", report::HEADER);
     for case in options.cases() {
         let mut row = Row::default();

@@ -1,12 +1,14 @@
 //! The cases to measure, and the settings common to all of them.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 use profcol_benches::bodies::Class;
 
 use crate::load::Client;
 use crate::sink;
+use crate::stored::Queue;
 use crate::wire::Compression;
 
 /// Compare two forwarders of OTLP profiles, by default the OpenTelemetry Collector and profcol.
@@ -59,6 +61,20 @@ pub struct Options {
     /// Queue size in requests before the load has to wait; the Collector's default is 1000
     #[arg(long, default_value_t = 1000)]
     pub queue_size: usize,
+    /// Compare sending queues instead, in memory and on the disk of this folder
+    #[arg(long, value_name = "FOLDER")]
+    pub stored_in: Option<PathBuf>,
+    /// The queues to compare, with `--stored-in`
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "collector-memory,collector-unsynced,collector-synced,memory,never,interval,always"
+    )]
+    pub queues: Vec<Queue>,
+    /// With `--stored-in`: fill each stored queue with this many MiB, kill its process, and start it again
+    #[arg(long, value_name = "MIB")]
+    pub backlog: Option<u64>,
 }
 
 /// The delivery mode between receiver and exporter.

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
 
 const START: Duration = Duration::from_secs(30);
 
@@ -16,24 +17,43 @@ pub struct Program {
     command: String,
     log: PathBuf,
     /// Keeps the configuration and log of the process.
-    _folder: tempfile::TempDir,
+    _folder: TempDir,
 }
 
 impl Program {
     /// Starts `command` with `configuration` and waits until it listens on `address`.
     pub fn start(command: &str, configuration: &str, address: SocketAddr) -> Result<Self> {
-        let mut words = command.split_whitespace();
-        let program = words.next().context("empty command")?;
         let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
         let config = folder.path().join("config.yaml");
         fs::write(&config, configuration).context("failed to write a configuration")?;
+        let config = config.to_string_lossy();
+        let arguments = [
+            "--feature-gates=+service.profilesSupport",
+            "--config",
+            &config,
+        ];
+        Self::spawn(command, &arguments, folder, address)
+    }
+
+    /// Starts `command` with arguments instead of a configuration.
+    pub fn start_with(command: &str, arguments: &[&str], address: SocketAddr) -> Result<Self> {
+        let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
+        Self::spawn(command, arguments, folder, address)
+    }
+
+    fn spawn(
+        command: &str,
+        arguments: &[&str],
+        folder: TempDir,
+        address: SocketAddr,
+    ) -> Result<Self> {
+        let mut words = command.split_whitespace();
+        let program = words.next().context("empty command")?;
         let log = folder.path().join("log");
         let output = File::create(&log).context("failed to create a log")?;
         let child = Command::new(program)
             .args(words)
-            .arg("--feature-gates=+service.profilesSupport")
-            .arg("--config")
-            .arg(&config)
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output)

@@ -68,7 +68,7 @@ struct Comparison {
 }
 
 /// For an even count the mean of the middle two; NaN if empty.
-fn median(mut values: Vec<f64>) -> f64 {
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     match (values.get(middle.wrapping_sub(1)), values.get(middle)) {

@@ -27,12 +27,15 @@ pub struct Trial {
 
 pub fn run(command: &str, case: &Case, options: &Options) -> Result<Trial> {
     let processes = Processes::start(options.processes)?;
+    let bodies = processes.in_place_of_those_of(bodies::load(case.class)?)?;
     let load = Load::new(
         case.load,
-        &processes.in_place_of_those_of(bodies::load(case.class)?)?,
+        &bodies,
         options.sent_as.unwrap_or(case.compression),
     )?;
-    let sink = Sink::start(options.sink)?;
+    // All bodies of a class have the same number.
+    let samples = bodies.first().context("no bodies")?;
+    let sink = Sink::start(options.sink, bodies::count_samples(samples.clone())?)?;
     let forwarder = Forwarder::start(command, case, options.queue_size, sink.address())?;
     let shape = Shape {
         connections: case.connections,
@@ -69,7 +72,7 @@ fn measure(
 }
 
 /// Waits until all accepted samples have arrived, and checks that none are lost or duplicated.
-fn drain(sink: &Sink, before: Received, sent: Sent) -> Result<Received> {
+pub fn drain(sink: &Sink, before: Received, sent: Sent) -> Result<Received> {
     let due = before.samples + sent.accepted_samples;
     let mut received = sink.received()?;
     let mut last_progress = Instant::now();

@@ -1,5 +1,6 @@
 // Many copies of a profiler's client: sends recorded bodies in a loop through grpc-go and the client of OpenTelemetry's
-// eBPF profiler, encoded and compressed anew for each request. Prints the response counts as JSON.
+// eBPF profiler, encoded and compressed anew for each request. Prints the response counts as JSON. Or the destination
+// of a forwarder.
 package main
 
 import (
@@ -40,12 +41,17 @@ type sums struct {
 }
 
 func main() {
+	listen := flag.String("listen", "", "be a destination on this `address` instead")
+	counts := flag.String("counts", "", "`address` of the destination's counts")
 	target := flag.String("target", "", "`address` of the forwarder")
 	connections := flag.Int("connections", 1, "connections")
 	inFlight := flag.Int("in-flight", 1, "requests in flight per connection")
 	duration := flag.Duration("duration", time.Second, "for how long to start requests")
 	compression := flag.String("compression", "none", "none or gzip")
 	flag.Parse()
+	if *listen != "" {
+		log.Fatal(serve(*listen, *counts))
+	}
 	bodies, err := read(flag.Args())
 	if err != nil {
 		log.Fatal(err)

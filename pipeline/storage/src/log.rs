@@ -12,7 +12,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use rustix::io::Errno;
 
@@ -22,7 +25,9 @@ use crate::format::{
     BadSegment, Counts, RECORD_HEADER, RecordHeader, SEGMENT_HEADER, SETTLED_ENTRY, SegmentHeader,
     VERSION,
 };
-use crate::segment::{MAX_RECORDS, Segment, SettledSet, numbers, records_name, settled_name};
+use crate::segment::{
+    MAX_RECORDS, Segment, SettledSet, Survey, numbers, records_name, settled_name,
+};
 use crate::walk::{Step, Walk, read_payload};
 
 /// Size limits of a log.
@@ -173,13 +178,10 @@ impl Log {
             has_other_names: false,
             disk,
         };
-        for &number in &found {
-            let is_last = found.last() == Some(&number);
-            let segment = Segment::recover(&*log.disk, number, is_last, true).map_err(|error| {
-                OpenError::Segment {
-                    segment: number,
-                    error,
-                }
+        for (number, segment) in recover_segments(&*log.disk, &found) {
+            let segment = segment.map_err(|error| OpenError::Segment {
+                segment: number,
+                error,
             })?;
             let (segment, survey) = match segment {
                 Ok(found) => found,
@@ -679,6 +681,35 @@ impl Log {
             self.segments.remove(&number);
         }
     }
+}
+
+type FoundSegment = io::Result<Result<(Segment, Survey), BadSegment>>;
+
+/// Recovers the segments, on several threads: each waits for one read after the other.
+fn recover_segments(disk: &dyn Disk, numbers: &[u64]) -> BTreeMap<u64, FoundSegment> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut segments = Vec::new();
+        while let Some(&number) = numbers.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let is_last = numbers.last() == Some(&number);
+            segments.push((number, Segment::recover(disk, number, is_last, true)));
+        }
+        segments
+    };
+    thread::scope(|scope| {
+        let helpers = 1..disk.concurrent_readers().min(numbers.len());
+        // This thread does the work of those that cannot be started.
+        let helpers = helpers.filter_map(|_| {
+            let thread = thread::Builder::new().name("storage".to_owned());
+            thread.spawn_scoped(scope, work).ok()
+        });
+        let helpers: Vec<_> = helpers.collect();
+        let mut segments: BTreeMap<u64, FoundSegment> = work().into_iter().collect();
+        for helper in helpers {
+            segments.extend(helper.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        }
+        segments
+    })
 }
 
 // === impl Corrupt ===

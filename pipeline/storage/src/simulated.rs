@@ -31,6 +31,7 @@ struct DiskState {
     random: Random,
     faults: Faults,
     capacity: u64,
+    concurrent_readers: usize,
     names: BTreeMap<String, Arc<Mutex<Content>>>,
     durable_names: BTreeMap<String, Arc<Mutex<Content>>>,
     /// The process was killed: its operations have no effect.
@@ -77,6 +78,7 @@ impl SimulatedDisk {
             random: Random(seed),
             faults: Faults::default(),
             capacity: u64::MAX,
+            concurrent_readers: 1,
             names: BTreeMap::new(),
             durable_names: BTreeMap::new(),
             is_killed: false,
@@ -91,6 +93,11 @@ impl SimulatedDisk {
 
     pub fn set_capacity(&self, bytes: u64) {
         self.0.lock().capacity = bytes;
+    }
+
+    /// With more than one, the order of operations while a log is opened is no longer that of the seed.
+    pub fn set_concurrent_readers(&self, readers: usize) {
+        self.0.lock().concurrent_readers = readers;
     }
 
     pub fn bytes(&self) -> u64 {
@@ -268,6 +275,10 @@ impl Disk for SimulatedDisk {
         world.fails(chance)?;
         world.durable_names = world.names.clone();
         Ok(())
+    }
+
+    fn concurrent_readers(&self) -> usize {
+        self.0.lock().concurrent_readers
     }
 }
 

@@ -404,6 +404,7 @@ fn any_flipped_bit_costs_no_more_than_its_record_and_is_never_delivered() {
         }
         drop(log);
         let name = disk.flip(if seed % 4 == 0 { "settled" } else { "segment" });
+        disk.set_concurrent_readers(1 + seed as usize % 3);
         let (mut log, recovered) =
             Log::open(Arc::new(disk.clone()), limits(1 << 20, 2000)).unwrap();
         let mut corrupt = recovered.unreadable_segments + u64::from(recovered.torn_bytes > 0);
@@ -420,6 +421,37 @@ fn any_flipped_bit_costs_no_more_than_its_record_and_is_never_delivered() {
         }
         assert!(read >= 29, "{read} of 30 after a flip in {name:?}");
         assert_eq!(read < 30, corrupt > 0, "{name:?}");
+    }
+}
+
+#[test]
+fn segments_are_recovered_by_several_threads_as_by_one() {
+    let recovered_by = |readers| {
+        let disk = SimulatedDisk::new(1);
+        let limits = limits(1 << 20, 2000);
+        let mut log = opened(&disk, limits);
+        for number in 0..200 {
+            append(&mut log, number, 100).unwrap();
+        }
+        let mut settled = Vec::new();
+        for index in 0..150 {
+            if let Some(Next::Record { place, .. }) = log.read()
+                && index % 3 == 0
+            {
+                settled.push(place);
+            }
+        }
+        log.settle(&settled);
+        drop(log);
+        disk.set_concurrent_readers(readers);
+        let (mut log, recovered) = Log::open(Arc::new(disk), limits).unwrap();
+        assert!(recovered.segments > 10);
+        assert_eq!(recovered.stored.batches, 150);
+        (recovered, log.bytes(), numbers_of(&mut log))
+    };
+    let by_one = recovered_by(1);
+    for readers in [2, 8, 100] {
+        assert_eq!(recovered_by(readers), by_one);
     }
 }
 

@@ -78,6 +78,11 @@ pub fn peak_resident(pid: u32) -> Result<u64> {
     Ok(1024 * status_number(&format!("/proc/{pid}/status"), "VmHWM")?)
 }
 
+/// Bytes that it caused to be written to disk: counted when a page of a file becomes dirty.
+pub fn written(pid: u32) -> Result<u64> {
+    status_number(&format!("/proc/{pid}/io"), "write_bytes")
+}
+
 /// The number of open file descriptors.
 pub fn descriptors(pid: u32) -> Result<usize> {
     let folder = format!("/proc/{pid}/fd");
@@ -132,6 +137,7 @@ mod tests {
         let resident = resident(pid).unwrap();
         assert!(resident > 4096);
         assert!(peak_resident(pid).unwrap() >= resident);
+        assert!(written(pid).is_ok());
         assert!(descriptors(pid).unwrap() > 2);
         assert!(threads(pid).unwrap() >= 1);
         // Threads of other tests may exit, which removes their counts.

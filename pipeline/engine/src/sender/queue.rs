@@ -368,18 +368,34 @@ impl Backlog {
     }
 
     pub(super) fn add(&self) {
-        self.batches.fetch_add(1, Ordering::Relaxed);
+        self.batches.fetch_add(1, Ordering::SeqCst);
     }
 
     pub(super) fn take(&self) {
-        self.batches.fetch_sub(1, Ordering::Relaxed);
+        let before = self.batches.fetch_sub(1, Ordering::SeqCst);
         *self.last_taken() = Instant::now();
-        self.taken.notify_one();
+        match before > MIN_BACKLOG + 1 {
+            true => self.taken.notify_one(),
+            // More senders may wait than batches are left to release them.
+            false => self.taken.notify_waiters(),
+        }
+    }
+
+    /// Batches that will not be taken.
+    pub(super) fn lose(&self, batches: u64) {
+        let before = self.batches.fetch_sub(batches, Ordering::SeqCst);
+        if before <= batches.saturating_add(MIN_BACKLOG) {
+            self.taken.notify_waiters();
+        }
     }
 
     /// Waits until a batch is taken, if there is a backlog.
     async fn pace(&self) {
-        if self.batches.load(Ordering::Relaxed) > MIN_BACKLOG {
+        let taken = self.taken.notified();
+        let mut taken = std::pin::pin!(taken);
+        // Before the look at the backlog, so as not to miss its end.
+        taken.as_mut().enable();
+        if self.batches.load(Ordering::SeqCst) > MIN_BACKLOG {
             let moves = self.last_taken().elapsed() < MAX_BACKLOG_WAIT;
             let longest = if moves {
                 MAX_BACKLOG_WAIT
@@ -387,7 +403,7 @@ impl Backlog {
                 MAX_STALLED_WAIT
             };
             // On timeout, proceed.
-            let _ = tokio::time::timeout(longest, self.taken.notified()).await;
+            let _ = tokio::time::timeout(longest, taken).await;
         }
     }
 

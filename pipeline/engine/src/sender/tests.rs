@@ -8,7 +8,7 @@ use profcol_profile::{CompressedWire, Profiles, Validation};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::queue::{MAX_BACKLOG_WAIT, MAX_STALLED_WAIT};
+use super::queue::{Backlog, MAX_BACKLOG_WAIT, MAX_STALLED_WAIT};
 use super::*;
 
 pub(super) fn closing(timeout: Duration) -> Closing {
@@ -292,6 +292,33 @@ async fn senders_wait_for_their_turn_while_exports_lag() {
     // Bounded, and no wait without lag.
     assert_eq!(longest_wait(Duration::from_secs(3)).await, MAX_BACKLOG_WAIT);
     assert_eq!(longest_wait(Duration::ZERO).await, Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_sender_waits_for_a_queue_without_a_backlog() {
+    let wait_of = |end: fn(&Backlog)| async move {
+        let backlog = Arc::new(Backlog::holding(0));
+        // Batches are stored as a group, and most of them leave before their senders run.
+        (0..10).for_each(|_| backlog.add());
+        (0..7).for_each(|_| backlog.take());
+        let mut senders = JoinSet::new();
+        for _ in 0..10 {
+            let backlog = Arc::clone(&backlog);
+            senders.spawn(async move {
+                let began = Instant::now();
+                backlog.pace_while_it_moves().await;
+                began.elapsed()
+            });
+        }
+        let step = Duration::from_millis(1);
+        tokio::time::sleep(step).await;
+        end(&backlog);
+        let waits = senders.join_all().await;
+        assert!(waits.iter().all(|wait| *wait <= step), "{waits:?}");
+        assert_eq!(waits.into_iter().max(), Some(step));
+    };
+    wait_of(Backlog::take).await;
+    wait_of(|backlog| backlog.lose(2)).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -442,6 +442,7 @@ impl Shared {
                         }
                         Err(error) => {
                             self.state.lock().log.settle(&[place]);
+                            self.backlog.lose(1);
                             let corrupt = Corrupt::of(&place);
                             self.lost(&corrupt, &error.to_string(), finalizers);
                         }
@@ -450,6 +451,7 @@ impl Shared {
                 Next::Corrupt(corrupt) => {
                     let finalizers = state.forget_passed();
                     drop(state);
+                    self.backlog.lose(corrupt.counts.batches);
                     self.lost(&corrupt, "the checksum differs", Some(finalizers));
                 }
             }

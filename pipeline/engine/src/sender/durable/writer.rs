@@ -298,6 +298,7 @@ impl Writer {
             Err(corrupt) => {
                 let finalizers = state.forget_passed();
                 drop(state);
+                self.shared.backlog.lose(corrupt.counts.batches);
                 self.shared
                     .lost(&corrupt, "the checksum differs", Some(finalizers));
             }
