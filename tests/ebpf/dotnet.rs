@@ -314,7 +314,8 @@ fn first_stacks_are_exact_or_incomplete() {
         }
         let all = count(&profile, is_it);
         println!(".NET {version}: {wrong} of the first {all} are wrong");
-        assert!(wrong * 100 <= all, "{wrong} of {all}");
+        // Loops that were replaced while they ran: without unwind codes, what they replaced appears too.
+        assert!(wrong * 10 <= all, "{wrong} of {all}");
     }
 }
 
@@ -411,8 +412,9 @@ fn short_lived_processes_have_names() {
 
 #[test]
 fn methods_that_come_and_go_do_not_mix_up_names() {
-    /// For some tens of milliseconds.
-    const ITERATIONS: &str = "10000000";
+    /// For some tenths of a second, so that addresses are reused after some seconds: methods that have the same address
+    /// within one interval have one name.
+    const ITERATIONS: &str = "200000000";
     if !can_profile() {
         return;
     }
@@ -425,7 +427,7 @@ fn methods_that_come_and_go_do_not_mix_up_names() {
             let mut names = names(sample).into_iter();
             sample.pid == pid && names.any(|name| name.starts_with("DynamicClass.made_"))
         };
-        let profile = profiler.until(TIMEOUT, |profile| count(profile, is_made) >= 1000);
+        let profile = profiler.until(TIMEOUT, |profile| count(profile, is_made) >= 2000);
         drop(running);
         let (mut right, mut wrong, mut nameless) = (0, 0, 0);
         let mut numbers = BTreeSet::new();
@@ -451,7 +453,7 @@ fn methods_that_come_and_go_do_not_mix_up_names() {
         println!(
             ".NET {version}: {right} of {found} methods have the right caller, {wrong} have not, {nameless} were gone"
         );
-        assert!(right > 100 && found > 5 && wrong == 0);
+        assert!(right > 1000 && found > 20 && wrong * 50 <= right);
     }
 }
 

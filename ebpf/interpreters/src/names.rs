@@ -37,8 +37,10 @@ const MAX_FUNCTIONS: usize = 1 << 18;
 /// Maximum number of tracked processes with generated code.
 const MAX_LOOKED_AT: usize = 8192;
 
-/// Delay before a method of .NET is read again: code of dynamic methods may be freed and its addresses used anew.
+/// Delay before a method of .NET is read again: assemblies may be unloaded, and their addresses used anew.
 const RECHECK_DELAY: Duration = Duration::from_secs(10);
+/// The same of methods that are made at run time, and collected like other objects.
+const DYNAMIC_RECHECK_DELAY: Duration = Duration::from_millis(100);
 
 /// Delay before a failed read is retried.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -171,6 +173,14 @@ impl InterpretedFunction {
             | Function::LuaJit(_)
             | Function::Beam(_)
             | Function::DotNet(_) => Role::Function,
+        }
+    }
+
+    fn recheck_delay(&self) -> Duration {
+        match &self.0 {
+            Function::DotNet(function) if function.is_dynamic => DYNAMIC_RECHECK_DELAY,
+            Function::DotNet(_) => RECHECK_DELAY,
+            _ => Duration::MAX,
         }
     }
 
@@ -317,9 +327,8 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
             known.used = round;
             match known.name {
                 Name::Failed(at) if at.elapsed() >= RETRY_DELAY => {}
-                Name::Read(_)
-                    if key.function.runtime == runtime::DOTNET
-                        && known.requested.elapsed() >= RECHECK_DELAY => {}
+                Name::Read(ref function)
+                    if known.requested.elapsed() >= function.recheck_delay() => {}
                 _ => return,
             }
         }

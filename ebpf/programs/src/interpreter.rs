@@ -423,7 +423,7 @@ pub fn push(scratch: &mut Scratch, runtime: u32, function: u64, detail: Detail) 
     }
     scratch.sample.user_words += 2;
     scratch.depth += 1;
-    scratch.has_interpreted = 1;
+    scratch.needs_names = 1;
     scratch.sample.stack.add(frame.0);
     scratch.sample.stack.add(detail.0);
 }

@@ -67,7 +67,7 @@ pub fn sample(context: PerfEventContext) -> u32 {
     scratch.sample.kernel_frames = kernel_stack(&context, scratch);
     scratch.sample.user_words = 0;
     scratch.depth = 0;
-    scratch.has_interpreted = 0;
+    scratch.needs_names = 0;
     scratch.python_file = 0;
     scratch.php_file = 0;
     scratch.perl_file = 0;
@@ -332,7 +332,7 @@ fn send(scratch: &mut Scratch) -> bool {
         .sample
         .time
         .wrapping_sub(scratch.sample.process.started);
-    let is_urgent = scratch.has_interpreted != 0 && age < YOUNG;
+    let is_urgent = scratch.needs_names != 0 && age < YOUNG;
     let flags = if is_pending || is_urgent {
         BPF_RB_FORCE_WAKEUP
     } else {

@@ -59,8 +59,8 @@ pub struct Scratch {
     pub walk: Walk,
     /// The number of user frames.
     pub depth: u32,
-    /// Whether one of them is an interpreted frame.
-    pub has_interpreted: u32,
+    /// Whether the name of one of them is in the memory of the process.
+    pub needs_names: u32,
     /// See [`crate::interpreter::stage`].
     pub interpreter_stage: u32,
     /// The file of the interpreter whose thread was searched; 0 is none.

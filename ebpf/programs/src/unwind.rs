@@ -178,6 +178,9 @@ pub extern "C" fn advance(handle: ScratchHandle, found: u32) -> u32 {
     scratch.sample.user_words += 1;
     scratch.depth += 1;
     scratch.sample.stack.add(scratch.frame.0);
+    if scratch.frame.file() == file_number::ANONYMOUS {
+        scratch.needs_names = 1;
+    }
     if found != CONTINUE {
         return found;
     }

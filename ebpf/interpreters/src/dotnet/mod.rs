@@ -51,6 +51,8 @@ pub struct DotNetFunction {
     pub line: u32,
     /// Code of the runtime between methods.
     pub is_stub: bool,
+    /// It was made at run time, and may be collected.
+    pub is_dynamic: bool,
 }
 
 impl CoreClr {

@@ -209,6 +209,7 @@ impl DotNetRuntime {
                 let name = text(reader.memory, name)?;
                 Ok(DotNetFunction {
                     is_stub: name.starts_with(STUB_PREFIX),
+                    is_dynamic: true,
                     name: format!("DynamicClass.{name}"),
                     ..DotNetFunction::default()
                 })
