@@ -710,10 +710,15 @@ impl<K: Copy + Eq + Hash> Reader<K> {
     }
 
     fn read_dotnet(&mut self, key: &FunctionKey<K>, pid: u32) -> Option<InterpretedFunction> {
-        if self.process(key.process, pid)?.dotnet.is_none()
-            && let Looked::Found(code) = self.attach(key.process, pid)
-        {
-            self.shared.state.lock().found.push((key.process, *code));
+        if self.process(key.process, pid)?.dotnet.is_none() {
+            let mut files = std::mem::take(&mut self.dotnet_files);
+            let found = self
+                .process(key.process, pid)
+                .map(|process| process.attach_dotnet(pid, &mut files));
+            self.dotnet_files = files;
+            if let Some(Looked::Found(code)) = found {
+                self.shared.state.lock().found.push((key.process, *code));
+            }
         }
         let process = self.process(key.process, pid)?;
         let dotnet = process.dotnet.as_mut()?;
