@@ -11,6 +11,8 @@
 //!
 //! Only x86-64.
 
+use crate::barrier_var;
+
 use super::{BLOCK_BYTES, BLOCK_WORDS, BlockMemory};
 use crate::architecture::X86_64;
 use crate::rule::{Cfa, EncodedRule, Rule, SavedFp};
@@ -275,10 +277,11 @@ impl DotNetProcess {
             return false;
         }
         search.next = from;
-        // Words in pairs, from the last one on. The compiler must not derive the number of iterations from unknown numbers: the
-        // verifier would not follow.
+        // Words in pairs, from the last one on.
         let pairs = (bytes + 7) >> 3;
         for step in 0..BLOCK_WORDS as u64 {
+            // Otherwise the compiler counts `left` down instead, whose bounds the verifier of older kernels does not know.
+            let step = barrier_var(step);
             if step >= pairs {
                 break;
             }
