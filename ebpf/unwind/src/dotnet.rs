@@ -1,13 +1,13 @@
 //! Rules of .NET code that was compiled ahead of time.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use memchr::memchr_iter;
 use profcol_dotnet::{Assembly, Bundle, DotNetError, ImageLayout, Part, UnwindFunction};
 use profcol_ebpf_common::interpreter::BlockMemory;
 use profcol_ebpf_common::interpreter::dotnet::{Codes, Epilogue};
 use profcol_ebpf_common::rule::{EncodedRule, Rule};
+use profcol_ebpf_common::table::{Page, Row};
 use profcol_elf::Source;
 
 use crate::UnwindTableError;
@@ -28,7 +28,7 @@ impl Table {
     pub fn of_assembly(source: &(impl Source + ?Sized)) -> Result<Option<Self>, UnwindTableError> {
         let size = source.length().unwrap_or_default();
         let part = Part {
-            source: SourceRef(source),
+            source,
             offset: 0,
             size,
         };
@@ -41,7 +41,7 @@ impl Table {
         source: &(impl Source + ?Sized),
     ) -> Result<Option<Self>, UnwindTableError> {
         Self::of_parts(bundle.files().iter().map(|file| Part {
-            source: SourceRef(source),
+            source,
             offset: file.offset,
             size: file.size,
         }))
@@ -73,35 +73,23 @@ impl Table {
                 what: "the order of code",
             });
         };
-        let empty = std::iter::repeat_n(profcol_ebpf_common::table::Page::EMPTY, gap as usize);
+        let empty = std::iter::repeat_n(Page::EMPTY, gap as usize);
         self.pages.extend(empty);
         self.pages
             .extend(later.pages.iter().map(|page| match page.count {
                 0 => *page,
-                _ => profcol_ebpf_common::table::Page {
+                _ => Page {
                     rows: page.rows + rows,
                     ..*page
                 },
             }));
-        let renumbered = later.rows.iter().map(|row| {
-            profcol_ebpf_common::table::Row::new(row.offset().into(), row.rule() + rules)
-        });
+        let renumbered = later
+            .rows
+            .iter()
+            .map(|row| Row::new(row.offset().into(), row.rule() + rules));
         self.rows.extend(renumbered);
         self.rules.extend(later.rules);
         Ok(())
-    }
-}
-
-/// A borrowed source, as a source.
-struct SourceRef<'a, S: ?Sized>(&'a S);
-
-impl<S: Source + ?Sized> Source for SourceRef<'_, S> {
-    fn length(&self) -> std::io::Result<u64> {
-        self.0.length()
-    }
-
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
-        self.0.read_at(buffer, offset)
     }
 }
 
@@ -111,24 +99,18 @@ struct NativeCode {
     functions: Vec<UnwindFunction>,
 }
 
-/// A rule from an offset in a function on.
-type Steps = Arc<[(u32, EncodedRule)]>;
-
 /// What the unwind information of a function says.
-#[derive(Clone)]
 struct Prologue {
-    steps: Steps,
+    /// A rule from an offset in the function on.
+    steps: Vec<(u32, EncodedRule)>,
     /// Number of registers that an epilogue restores.
     pushed: usize,
 }
 
-/// Reads at addresses that are relative to the image.
-struct ImageBlocks<'a> {
-    code: &'a NativeCode,
-}
+/// Words of code, by a function that finds the bytes from an address on. They are enough for unwind codes and epilogues.
+struct CodeWords<F>(F);
 
-impl BlockMemory for ImageBlocks<'_> {
-    /// Single words are enough for unwind codes.
+impl<'a, F: Fn(u64) -> Option<&'a [u8]>> BlockMemory for CodeWords<F> {
     fn load_block(&mut self, _: u64, _: u32) -> bool {
         false
     }
@@ -137,10 +119,10 @@ impl BlockMemory for ImageBlocks<'_> {
         0
     }
 
+    /// Bytes after the end are 0.
     fn word(&mut self, address: u64) -> Option<u64> {
-        let rest = self.code.rest(u32::try_from(address).ok()?)?;
         let mut word = [0; 8];
-        for (to, from) in word.iter_mut().zip(rest) {
+        for (to, from) in word.iter_mut().zip((self.0)(address)?) {
             *to = *from;
         }
         Some(u64::from_le_bytes(word))
@@ -228,7 +210,7 @@ impl NativeCode {
         offsets.retain(|offset| *offset <= size);
         offsets.sort_unstable();
         offsets.dedup();
-        let mut memory = ImageBlocks { code: self };
+        let mut memory = CodeWords(|address| self.rest(u32::try_from(address).ok()?));
         let mut steps = Vec::new();
         let mut pushed = 0;
         for offset in offsets {
@@ -237,17 +219,14 @@ impl NativeCode {
             pushed = codes.pushed() as usize;
             steps.push((u32::from(offset), codes.rule()));
         }
-        Some(Prologue {
-            steps: steps.into(),
-            pushed,
-        })
+        Some(Prologue { steps, pushed })
     }
 }
 
 impl Prologue {
     /// The rules of a function with this code, by offset.
     fn rules(&self, code: &[u8]) -> Vec<(u32, EncodedRule)> {
-        let mut rules = self.steps.to_vec();
+        let mut rules = self.steps.clone();
         let Some(&(body, rule)) = self.steps.last() else {
             return rules;
         };
@@ -279,7 +258,7 @@ impl Prologue {
             let frees = is_whole && (self.pushed > 0 || frees_frame(code.get(..start)?));
             frees.then_some(())?;
             let rules = starts.iter().map(|&at| {
-                let mut memory = CodeBytes(code);
+                let mut memory = CodeWords(|at| code.get(usize::try_from(at).ok()?..));
                 let mut epilogue = Epilogue::at(at as u64);
                 while !epilogue.read(&mut memory)? {}
                 Some((at as u32, epilogue.rule()))
@@ -304,26 +283,4 @@ fn frees_frame(code: &[u8]) -> bool {
         code,
         [.., 0x48, 0x83, 0xc4, _] | [.., 0x48, 0x81, 0xc4, _, _, _, _]
     )
-}
-
-/// Code at addresses from 0 on.
-struct CodeBytes<'a>(&'a [u8]);
-
-impl BlockMemory for CodeBytes<'_> {
-    fn load_block(&mut self, _: u64, _: u32) -> bool {
-        false
-    }
-
-    fn block_word(&self, _: u32) -> u64 {
-        0
-    }
-
-    fn word(&mut self, address: u64) -> Option<u64> {
-        let rest = self.0.get(usize::try_from(address).ok()?..)?;
-        let mut word = [0; 8];
-        for (to, from) in word.iter_mut().zip(rest) {
-            *to = *from;
-        }
-        Some(u64::from_le_bytes(word))
-    }
 }

@@ -30,9 +30,9 @@ pub struct Resource {
 pub struct Selection {
     /// Empty means all.
     pub namespace: String,
-    /// Label selectors, all of which must match.
+    /// Label selectors; all must match.
     pub labels: Vec<String>,
-    /// Field selectors, all of which must match.
+    /// Field selectors; all must match.
     pub fields: Vec<String>,
 }
 

@@ -120,6 +120,10 @@ impl Assemblies {
     }
 
     fn function(&self, offset: u64) -> Option<Arc<DotNetFunction>> {
+        let mut state = self.state.lock();
+        if let Some(known) = state.functions.get(&offset) {
+            return known.clone();
+        }
         let part = match &self.bundle {
             Some(bundle) => {
                 let file = bundle.file_at(offset)?;
@@ -127,10 +131,6 @@ impl Assemblies {
             }
             None => self.part(0, self.source.length().ok()?),
         };
-        let mut state = self.state.lock();
-        if let Some(known) = state.functions.get(&offset) {
-            return known.clone();
-        }
         let assembly = match state.precompiled.get(&part.offset) {
             Some(known) => known.clone(),
             None => {

@@ -1,7 +1,8 @@
 //! .NET's CoreCLR, in files and processes.
 //!
-//! Its compiled code keeps frame pointers, so the programs walk it like any code. Only names are found here: those of code that the JIT
-//! compiler wrote through the tables of the running process, those of code compiled ahead of time from the assembly's file.
+//! The programs walk code that the JIT compiler wrote by the runtime's unwind codes, for which they need the [address of its code
+//! ranges](DotNetRuntime::process). Names of that code come from the tables of the running process, those of code compiled ahead of time from
+//! the assembly's file.
 
 mod code;
 mod file;

@@ -109,7 +109,7 @@ impl ParkedBatches {
         self.unassigned.pop_first().map(|(_, parked)| parked)
     }
 
-    /// Removes the oldest batch of which no part is being exported.
+    /// Removes the oldest batch that is not being exported, not even in part.
     pub fn take_oldest_whole(&mut self) -> Option<Parked> {
         let lists = self.blocked.iter_mut().chain([&mut self.unassigned]);
         let oldest = lists.filter_map(|list| {

@@ -168,7 +168,7 @@ async fn nothing_is_lost_or_sent_twice_while_destinations_change() {
     assert_eq!(running.stop().await, format!("divided: delivered={sent}"));
 }
 
-/// It was stored for one destination, and now belongs to two, of which one is dead.
+/// It was stored for one destination, and now belongs to two; one of them is dead.
 #[tokio::test]
 async fn a_stored_batch_is_divided_again() {
     let folder = tempfile::tempdir().unwrap();
