@@ -188,10 +188,12 @@ impl NativeCode {
             let prologue = prologues
                 .entry(function.info)
                 .or_insert_with(|| self.prologue(function.info));
-            let Some(prologue) = prologue else {
-                continue;
+            let rules = match prologue {
+                Some(prologue) => prologue.rules(code),
+                // Not the rule of the function before it.
+                None => vec![(0, Rule::Gap.encode())],
             };
-            for (at, rule) in prologue.rules(code) {
+            for (at, rule) in rules {
                 writer.set(start + u64::from(at), rule)?;
             }
             written = start + u64::from(size);
