@@ -2,11 +2,12 @@
 
 use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 
+use profcol_debuginfo::open_regular;
 use profcol_dotnet::{Assembly, DotNetError, PortablePdb, SourceLine};
 use profcol_elf::Source;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 
 use super::DotNetFunction;
 use super::limits::Reserved;
@@ -43,25 +44,9 @@ impl ProgramFolder {
         })
     }
 
-    /// Resolves links within the process's root, and does not block on files that are not regular.
     fn open(&self, name: &str) -> io::Result<File> {
-        let own = OFlags::PATH | OFlags::CLOEXEC;
-        let root = openat(CWD, format!("/proc/{}/root", self.pid), own, Mode::empty())?;
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let path = format!("{}/{name}", self.path);
-        let file: File = openat2(
-            root,
-            path.trim_start_matches('/'),
-            flags,
-            Mode::empty(),
-            resolve,
-        )?
-        .into();
-        match file.metadata()?.is_file() {
-            true => Ok(file),
-            false => Err(io::ErrorKind::InvalidInput.into()),
-        }
+        let root = format!("/proc/{}/root", self.pid);
+        open_regular(Path::new(&root), &Path::new(&self.path).join(name))
     }
 }
 
