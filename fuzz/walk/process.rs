@@ -578,9 +578,11 @@ fn any_interpreter(bytes: &mut Bytes) -> &'static Interpreter {
             frame_bytes: u32::from(bytes.byte()),
             text_start: 0,
             text_end: u32::from(bytes.byte()) << 24,
+            function_file: u32::from(bytes.byte()),
         },
         perl,
         luajit,
+        unused: 0,
     }))
 }
 

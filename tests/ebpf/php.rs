@@ -1,14 +1,20 @@
 //! PHP functions appear in exact call chains.
 
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use profcol_test_harness::profile::{Profile, Sample};
+use profcol_test_harness::peers::free_address;
+use profcol_test_harness::profile::{Frame, Profile, Sample};
 use profcol_test_harness::support::skip;
 use profcol_test_harness::toolchain::Workshop;
 
-use crate::calls::{Calls, ShortLived, chain_of, count, names_of, since_known};
+use crate::calls::{Calls, ShortLived, chain_of, count, name, names_of, since_known};
 use crate::host::{Profiler, Running, can_profile};
 
 /// Enough to sample each chain often.
@@ -157,6 +163,113 @@ fn processes_that_live_for_50_ms_have_names() {
         max_samples: 60,
     }
     .check();
+}
+
+const PAGES: usize = 20;
+
+/// A page at whose addresses other pages of the same size have their code: a file, a function and a method on lines of
+/// their own.
+fn page(number: usize) -> String {
+    let (before, after) = ("\n".repeat(number), "\n".repeat(PAGES - number));
+    format!(
+        "<?php {before}class Page_{number:02} {{ static function run() {{ return array_sum(range(1, 500)); }} }}
+         function page_{number:02}() {{ for ($i = 0; $i < 50; $i++) {{ Page_{number:02}::run(); array_sum(range(1, 500)); }} }}
+         for ($i = 0; $i < 5; $i++) {{ page_{number:02}(); array_sum(range(1, 5000)); }} {after}"
+    )
+}
+
+/// PHP compiles each page anew for each request, often at the addresses of another page.
+#[test]
+fn pages_do_not_mix_up_their_names() {
+    if !can_profile() {
+        return;
+    }
+    let Some(php) = php() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..PAGES {
+        let file = folder.path().join(format!("page_{number:02}.php"));
+        fs::write(file, page(number)).unwrap();
+    }
+    let address = free_address();
+    let folder = folder.path().to_str().unwrap();
+    let profiler = Profiler::start(199);
+    let server = Running::start_quietly(&php, &["-n", "-S", &address.to_string(), "-t", folder]);
+    let pid = server.pid();
+    let is_done = AtomicBool::new(false);
+    let profile = thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in (0..PAGES).cycle() {
+                if is_done.load(Ordering::Relaxed) {
+                    break;
+                }
+                request(address, &format!("/page_{number:02}.php"));
+            }
+        });
+        let profile = profiler.until(TIMEOUT, |profile| of_process(profile, pid) >= 1000);
+        is_done.store(true, Ordering::Relaxed);
+        profile
+    });
+    let (mut right, mut wrong, mut nameless) = (0, Vec::new(), 0);
+    for sample in profile.samples.iter().filter(|sample| sample.pid == pid) {
+        let frames: Vec<_> = sample.frames.iter().filter(|it| it.kind == KIND).collect();
+        let numbers = frames.iter().filter_map(|frame| {
+            // Of the function or class, of the file, and of the line.
+            let of_name = name(frame).to_lowercase();
+            let of_name = of_name.strip_prefix("page_").and_then(|name| name.get(..2));
+            let of_file = frame
+                .source
+                .0
+                .rsplit_once("page_")
+                .and_then(|(_, file)| file.get(..2));
+            Some((
+                of_name.or(of_file)?.parse().ok()?,
+                of_file?.parse().ok()?,
+                frame.source.1,
+            ))
+        });
+        let numbers: Vec<(i64, i64, i64)> = numbers.collect();
+        let Some((first, ..)) = numbers.first() else {
+            continue;
+        };
+        let is_right = |(of_name, of_file, line): &(i64, i64, i64)| {
+            // A page returns on its last line.
+            let is_of_page = (1..=3).contains(&(line - first)) || *line == PAGES as i64 + 3;
+            of_name == first && of_file == first && is_of_page
+        };
+        if numbers.iter().all(is_right) {
+            right += sample.count;
+        } else {
+            let frames = frames.iter().map(|frame| (name(frame), &frame.source));
+            wrong.push(format!("{:?}", frames.collect::<Vec<_>>()));
+        }
+        nameless += count_of(&frames, "[php: no name]") * sample.count;
+    }
+    println!("{right} have the names of one page, {nameless} were gone");
+    assert!(
+        right > 500 && wrong.is_empty(),
+        "{}: {wrong:#?}",
+        wrong.len()
+    );
+}
+
+fn count_of(frames: &[&Frame], expected: &str) -> usize {
+    frames
+        .iter()
+        .filter(|frame| name(frame) == expected)
+        .count()
+}
+
+/// Waits until the server answers.
+fn request(address: SocketAddr, path: &str) {
+    let answer = TcpStream::connect(address).and_then(|mut connection| {
+        write!(connection, "GET {path} HTTP/1.0\r\n\r\n")?;
+        connection.read_to_end(&mut Vec::new())
+    });
+    if answer.is_err() {
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]

@@ -159,7 +159,7 @@ impl DetectedInterpreter {
             RuntimeLayout::Python(layout) => Code::generation(layout, memory, address),
             RuntimeLayout::V8(layout) => v8::generation(layout, memory, address),
             RuntimeLayout::Ruby(_) => ruby::generation(memory, address),
-            RuntimeLayout::Php(_) => php::generation(memory, address),
+            RuntimeLayout::Php(layout) => php::generation(layout, memory, address),
             RuntimeLayout::Perl(layout) => perl::generation(layout, memory, address, code_address),
             RuntimeLayout::LuaJit => luajit::generation(memory, address),
         }

@@ -215,7 +215,7 @@ pub extern "C" fn find_thread(handle: ScratchHandle) -> u32 {
     }
     if interpreter.runtime == runtime::PHP {
         scratch.python_file = 0;
-        php::begin_walk(scratch, file, interpreter.state);
+        php::begin_walk(scratch, file, interpreter);
         remember(scratch);
         return CONTINUE;
     }

@@ -2,7 +2,7 @@
 
 use profcol_ebpf_common::counter;
 use profcol_ebpf_common::interpreter::php::Walk;
-use profcol_ebpf_common::interpreter::{BlockMemory, Step, runtime};
+use profcol_ebpf_common::interpreter::{BlockMemory, Interpreter, Step, runtime};
 
 use crate::interpreter::{has_room, push, stage};
 use crate::maps;
@@ -14,8 +14,8 @@ const FRAMES_PER_CALL: u32 = 4;
 
 /// The file is PHP's: begins the walk at the current frame.
 #[inline(always)]
-pub fn begin_walk(scratch: &mut Scratch, file: u32, state: u64) {
-    let at = scratch.native.state.wrapping_add(state);
+pub fn begin_walk(scratch: &mut Scratch, file: u32, interpreter: &Interpreter) {
+    let at = scratch.native.state.wrapping_add(interpreter.state);
     let frame = scratch.word(at);
     scratch.php_file = file;
     scratch.php = Walk {
@@ -24,6 +24,7 @@ pub fn begin_walk(scratch: &mut Scratch, file: u32, state: u64) {
         loop_instruction: scratch.loop_registers[0],
         is_leaf: u64::from(scratch.depth == 0),
         is_lost: u64::from(frame.is_none()),
+        function_file: interpreter.php.function_file.into(),
     };
     scratch.interpreter_stage = stage::PHP;
 }

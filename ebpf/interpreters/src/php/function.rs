@@ -10,9 +10,11 @@ use crate::memory::Memory;
 const MAX_BYTES: usize = 1024;
 
 const INTERNAL: u8 = 1;
+const KIND: u64 = 0;
 const NAME: u64 = 8;
 const SCOPE: u64 = 16;
 const CLASS_NAME: u64 = 8;
+const STRING_HASH: u64 = 8;
 const STRING_LENGTH: u64 = 16;
 const STRING_DATA: u64 = 24;
 
@@ -28,10 +30,33 @@ pub struct PhpFunction {
 }
 
 /// The value that distinguishes the function at an address from earlier ones.
-pub fn generation(memory: &impl Memory, address: u64) -> Result<u32, FunctionError> {
-    let name = memory.word(address.wrapping_add(NAME))?;
-    let scope = memory.word(address.wrapping_add(SCOPE))?;
-    Ok(php::generation(name, scope))
+pub fn generation(
+    layout: &FunctionLayout,
+    memory: &impl Memory,
+    address: u64,
+) -> Result<u32, FunctionError> {
+    let member = |at: u64| memory.word(address.wrapping_add(at));
+    let name = member(NAME)?;
+    let mut identity = php::Identity {
+        name,
+        scope: member(SCOPE)?,
+        ..php::Identity::default()
+    };
+    if member(KIND)? as u8 != INTERNAL {
+        identity.name_text = text(memory, name);
+        identity.file_text = text(memory, member(layout.file.into())?);
+        identity.lines = member(layout.first_line.into())?;
+    }
+    Ok(identity.generation())
+}
+
+/// The hash and the length of a string; 0 if it cannot be read.
+fn text(memory: &impl Memory, address: u64) -> [u64; 2] {
+    let read = |at: u64| memory.word(address.wrapping_add(at));
+    match (read(STRING_HASH), read(STRING_LENGTH)) {
+        (Ok(hash), Ok(length)) => [hash, length],
+        _ => [0; 2],
+    }
 }
 
 impl PhpFunction {
@@ -41,7 +66,7 @@ impl PhpFunction {
         address: u64,
         expected: u32,
     ) -> Result<Self, FunctionError> {
-        if generation(memory, address)? != expected {
+        if generation(layout, memory, address)? != expected {
             return Err(FunctionError::Replaced);
         }
         let member = |at: u64| memory.word(address.wrapping_add(at));
@@ -60,12 +85,12 @@ impl PhpFunction {
             name: name.chars().take(MAX_BYTES).collect(),
             ..Self::default()
         };
-        if memory.word(address)? as u8 != INTERNAL {
+        if member(KIND)? as u8 != INTERNAL {
             function.file = string(memory, member(layout.file.into())?)?;
             function.first_line = member(layout.first_line.into())? as u32;
         }
         // Its data may have been freed before the read.
-        if generation(memory, address)? != expected {
+        if generation(layout, memory, address)? != expected {
             return Err(FunctionError::Replaced);
         }
         Ok(function)
@@ -82,8 +107,36 @@ fn string(memory: &impl Memory, address: u64) -> Result<String, FunctionError> {
     let length = memory.word(address.wrapping_add(STRING_LENGTH))?;
     let length = usize::try_from(length).unwrap_or(usize::MAX).min(MAX_BYTES);
     let bytes = memory.bytes(address.wrapping_add(STRING_DATA), length)?;
+    let hash = memory.word(address.wrapping_add(STRING_HASH))?;
+    if hash != 0 && length < MAX_BYTES && hash != hash_of(&bytes) {
+        // Its memory is used for something else by now.
+        return Err(FunctionError::Replaced);
+    }
     // The name of an anonymous class continues with its location after a NUL byte.
     let name = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
     let text = String::from_utf8_lossy(name);
     Ok(text.chars().take(MAX_BYTES).collect())
+}
+
+/// The hash that PHP keeps with a string; 0 there means that it is not known yet. Bytes are signed on x86-64.
+fn hash_of(text: &[u8]) -> u64 {
+    const INITIAL: u64 = 5381;
+    let hash = text.iter().fold(INITIAL, |hash, &byte| {
+        let byte = i64::from(byte.cast_signed()).cast_unsigned();
+        hash.wrapping_mul(33).wrapping_add(byte)
+    });
+    hash | 1 << 63
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As PHP's `DJBX33A` has them.
+    #[test]
+    fn strings_have_the_hashes_of_php() {
+        assert_eq!(hash_of(b""), 5381 | 1 << 63);
+        assert_eq!(hash_of(b"a"), (5381 * 33 + 97) | 1 << 63);
+        assert_eq!(hash_of(b"\xc3"), (5381 * 33 - 61) | 1 << 63);
+    }
 }

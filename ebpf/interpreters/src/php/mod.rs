@@ -63,7 +63,10 @@ pub fn detect<S: Source + ?Sized>(
         interpreter: Interpreter {
             state: state.address.wrapping_add(current).wrapping_sub(delta),
             runtime: runtime::PHP,
-            php: generated_code(executable, entry.address, delta).unwrap_or_default(),
+            php: php::Layout {
+                function_file: function.file,
+                ..generated_code(executable, entry.address, delta).unwrap_or_default()
+            },
             ..Interpreter::default()
         },
         layout: RuntimeLayout::Php(function),
@@ -106,6 +109,7 @@ fn generated_code<S: Source + ?Sized>(
         frame_bytes: u32::try_from(frame_bytes).ok()?,
         text_start: u32::try_from(text.file_offset).ok()?,
         text_end: u32::try_from(text.file_end()).ok()?,
+        ..php::Layout::default()
     })
 }
 
@@ -126,6 +130,10 @@ pub fn examples() -> Vec<DetectedInterpreter> {
             calls: Vec::new(),
             interpreter: Interpreter {
                 runtime: runtime::PHP,
+                php: php::Layout {
+                    function_file: function.file,
+                    ..php::Layout::default()
+                },
                 ..Interpreter::default()
             },
             layout: RuntimeLayout::Php(function),

@@ -8,6 +8,9 @@ use std::vec::Vec;
 
 const STACK: u64 = 0x1000;
 const HEAP: u64 = 0x10_0000;
+/// The name of the file, and those of functions.
+const NAMES: u64 = 0x20_0000;
+const FILE: u64 = 0x20;
 
 #[derive(Clone, Copy)]
 enum Kind {
@@ -32,6 +35,7 @@ fn put(memory: &mut Memory, address: u64, words: &[u64]) {
 /// Frames numbered from 1, innermost first; the line of each is its number.
 fn memory(frames: &[Kind]) -> Memory {
     let mut memory = Memory::default();
+    put(&mut memory, NAMES + 8, &[77, 8]);
     for (number, kind) in (1..).zip(frames) {
         let (function, instruction) = (HEAP + number * 0x100, HEAP + number * 0x100 + 0x40);
         let previous = match frames.len() as u64 == number {
@@ -55,7 +59,9 @@ fn memory(frames: &[Kind]) -> Memory {
             Internal => function::INTERNAL,
             User | Top | Placeholder => 2,
         };
-        put(&mut memory, function, &[kind, number, 0]);
+        put(&mut memory, function, &[kind, NAMES + number * 0x20, 0]);
+        put(&mut memory, function + FILE, &[NAMES, number]);
+        put(&mut memory, NAMES + number * 0x20 + 8, &[number, 1]);
         put(&mut memory, instruction + LINE, &[number]);
     }
     memory
@@ -68,6 +74,7 @@ fn walk(loop_frame: Option<u64>, memory: &mut Memory) -> Vec<Vec<u64>> {
         loop_instruction: HEAP + 0x140,
         is_leaf: u64::from(loop_frame.is_some()),
         is_lost: 0,
+        function_file: FILE,
     };
     (0..2).map(|_| functions(&mut walk, memory)).collect()
 }
@@ -88,7 +95,19 @@ fn functions(walk: &mut Walk, memory: &mut Memory) -> Vec<u64> {
             return found;
         }
         let number = (function - HEAP) >> 8;
-        assert_eq!(detail.generation(), generation(number, 0));
+        let mut identity = Identity {
+            name: NAMES + number * 0x20,
+            ..Identity::default()
+        };
+        if memory.words[&function] != function::INTERNAL {
+            identity = Identity {
+                name_text: [number, 1],
+                file_text: [77, 8],
+                lines: number,
+                ..identity
+            };
+        }
+        assert_eq!(detail.generation(), identity.generation());
         assert!([0, number].contains(&detail.position().into()));
         found.push(number);
         if is_last {
@@ -136,6 +155,7 @@ fn generated_code_is_left_with_and_without_padding() {
         frame_bytes: 0xa0,
         text_start: 0x10,
         text_end: 0x100,
+        function_file: 0,
     };
     let before = Registers {
         ip: 1,
@@ -177,6 +197,7 @@ proptest! {
             loop_instruction: 24,
             is_leaf,
             is_lost: 0,
+            function_file: 16,
         };
         for _ in 0..100 {
             if !matches!(walk.step(&mut memory), Step::Frame(..) | Step::Skip) {
