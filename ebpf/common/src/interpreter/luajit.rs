@@ -148,13 +148,47 @@ pub struct Machine {
     pub fp: u64,
 }
 
-/// Distinguishes a prototype from earlier ones at its address.
-#[inline(always)]
-pub fn generation(header: u64, file: u64, lines: u64) -> u32 {
-    let mixed = (header >> 32 ^ lines.rotate_left(13) ^ (file >> 3).rotate_left(29))
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> 32) as u32
+/// `GCstr`, from its second word on.
+pub mod string {
+    pub const START: u64 = 8;
+    pub const BYTES: u32 = 16;
+    /// The mark, which changes, and the kind of object; the string's number, which no other string gets, in the upper
+    /// half.
+    pub const HEADER: u32 = 0;
+    /// The hash, and the length in the upper half.
+    pub const LENGTH: u32 = 1;
+
+    /// The address of the last word of a string's text.
+    #[inline(always)]
+    pub fn tail(address: u64, length: u64) -> u64 {
+        address.wrapping_add(16).wrapping_add(length >> 32)
+    }
 }
+
+/// What distinguishes a prototype from earlier ones at its address. The collector frees a file's name before the
+/// prototypes, whose words stay as they were while the allocator or another name overwrites its text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    pub header: u64,
+    pub file: u64,
+    pub lines: u64,
+    /// The header and the last word of the string at `file`.
+    pub name: u64,
+    pub name_tail: u64,
+}
+
+impl Identity {
+    #[inline(always)]
+    pub fn generation(&self) -> u32 {
+        let mut hash = self.header >> 32;
+        for word in [self.lines, self.file, self.name >> 32, self.name_tail] {
+            hash = hash.wrapping_mul(HASH_MULTIPLIER) ^ word;
+        }
+        (hash.wrapping_mul(HASH_MULTIPLIER) >> 32) as u32
+    }
+}
+
+const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The search for the native frame that a trace or a helper of the virtual machine runs in.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
@@ -451,11 +485,18 @@ fn prototype(
     if header >> 8 & 0xff != prototype::KIND {
         return None;
     }
-    let generation = generation(
+    let mut identity = Identity {
         header,
-        memory.block_word(prototype::FILE),
-        memory.block_word(prototype::LINES),
-    );
+        file: memory.block_word(prototype::FILE),
+        lines: memory.block_word(prototype::LINES),
+        ..Identity::default()
+    };
+    let name = identity.file.wrapping_add(string::START);
+    if memory.load_block(name, string::BYTES) {
+        identity.name = memory.block_word(string::HEADER);
+        let tail = string::tail(identity.file, memory.block_word(string::LENGTH));
+        identity.name_tail = memory.word(tail).unwrap_or(0);
+    }
     let count = header >> 32;
     // The machine has read the instruction already.
     let behind = instruction.wrapping_sub(code) >> 2;
@@ -464,7 +505,7 @@ fn prototype(
     } else {
         position::UNKNOWN
     };
-    Some((address, Detail::new(generation, position)))
+    Some((address, Detail::new(identity.generation(), position)))
 }
 
 /// An unreadable frame.

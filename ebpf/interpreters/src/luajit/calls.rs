@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::function::{Image, string};
+use super::function::{Image, text};
 use crate::memory::Memory;
 
 /// Maximum number of calls with names per prototype.
@@ -219,7 +219,7 @@ impl<M: Memory> Reader<'_, M> {
     }
 
     fn constant(&self, number: u32) -> Option<String> {
-        let text = string(self.memory, self.image.constant(number)?).ok()?;
+        let text = text(self.memory, self.image.constant(number)?).ok()?;
         (!text.is_empty()).then_some(text)
     }
 
@@ -290,6 +290,7 @@ mod tests {
     use super::super::function::Prototype;
     use super::super::generation;
     use super::*;
+    use crate::FunctionError;
     use crate::memory::MemoryError;
 
     const ADDRESS: u64 = 0x10_000;
@@ -407,6 +408,23 @@ mod tests {
         assert_eq!(names, expected);
         let lines = [0, 1, 11, 12, u32::MAX].map(|position| read.line(position));
         assert_eq!(lines, [10, 11, 21, 0, 0]);
+    }
+
+    #[test]
+    fn a_file_name_that_was_freed_is_no_name() {
+        let process = || process(&[instruction(89, 4, 0)], &[]);
+        let generation = generation(&process(), ADDRESS).unwrap();
+        let read = |at: usize| {
+            let mut process = process();
+            process.texts[at] ^= 3;
+            Prototype::read(&process, ADDRESS, generation)
+        };
+        // The mark, which the collector changes.
+        assert!(read(8).is_ok());
+        // The number of the string, and the end of its text.
+        for at in [12, 24 + "@shop.lua".len() - 1] {
+            assert!(matches!(read(at), Err(FunctionError::Replaced)));
+        }
     }
 
     #[test]

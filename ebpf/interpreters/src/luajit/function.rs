@@ -1,6 +1,6 @@
 //! A prototype: its file, the lines of its instructions, and the names by which it calls others.
 
-use profcol_ebpf_common::interpreter::luajit::{self, position, prototype};
+use profcol_ebpf_common::interpreter::luajit::{self, position, prototype, string};
 
 use super::calls::Calls;
 use crate::FunctionError;
@@ -46,11 +46,20 @@ pub struct Prototype {
 /// The value that distinguishes the prototype at an address from earlier ones.
 pub fn generation(memory: &impl Memory, address: u64) -> Result<u32, FunctionError> {
     let member = |index: u32| memory.word(address.wrapping_add(u64::from(index) * 8));
-    Ok(luajit::generation(
-        member(prototype::HEADER)?,
-        member(prototype::FILE)?,
-        member(prototype::LINES)?,
-    ))
+    let mut identity = luajit::Identity {
+        header: member(prototype::HEADER)?,
+        file: member(prototype::FILE)?,
+        lines: member(prototype::LINES)?,
+        ..luajit::Identity::default()
+    };
+    let start = identity.file.wrapping_add(string::START);
+    let member = |index: u32| memory.word(start.wrapping_add(u64::from(index) * 8));
+    if let (Ok(name), Ok(length)) = (member(string::HEADER), member(string::LENGTH)) {
+        identity.name = name;
+        let tail = string::tail(identity.file, length);
+        identity.name_tail = memory.word(tail).unwrap_or(0);
+    }
+    Ok(identity.generation())
 }
 
 /// A prototype, which is one piece of memory with its code, constants and debug information.
@@ -113,7 +122,7 @@ impl Prototype {
         let image = Image::read(memory, address)?;
         let lines = image.word(prototype::LINES as usize * 8);
         let (first_line, line_count) = (lines as u32, (lines >> 32) as u32);
-        let file = string(memory, image.word(prototype::FILE as usize * 8))?;
+        let file = text(memory, image.word(prototype::FILE as usize * 8))?;
         let file = chunk_name(&file);
         let line_bytes = match line_count {
             0..256 => 1,
@@ -191,7 +200,7 @@ fn chunk_name(source: &str) -> String {
 }
 
 /// A `GCstr`.
-pub fn string(memory: &impl Memory, address: u64) -> Result<String, FunctionError> {
+pub fn text(memory: &impl Memory, address: u64) -> Result<String, FunctionError> {
     let mut kind = [0];
     memory.read(address.wrapping_add(KIND), &mut kind)?;
     if kind != [STRING] {
