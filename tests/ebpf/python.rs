@@ -152,7 +152,7 @@ fn finds_each_of_a_thousand_threads() {
         return;
     };
     let program = program();
-    let profiler = Profiler::start(199);
+    let profiler = Profiler::start(499);
     let running = Running::start(&path, &[program.to_str().unwrap(), "60", "1000"]);
     let pid = running.pid();
     let profile = profiler.until(TIMEOUT, |profile| {
