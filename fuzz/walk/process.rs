@@ -523,6 +523,9 @@ fn any_interpreter(bytes: &mut Bytes) -> &'static Interpreter {
         code_identity: offset(),
         identity_first: offset(),
         identity_second: offset(),
+        identity_name: offset(),
+        identity_file: offset(),
+        text_data: offset(),
         code_instructions: offset(),
         position_shift: offset() % 32,
         boundary: offset() % 4,
@@ -582,7 +585,6 @@ fn any_interpreter(bytes: &mut Bytes) -> &'static Interpreter {
         },
         perl,
         luajit,
-        unused: 0,
     }))
 }
 

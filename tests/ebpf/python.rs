@@ -2,7 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "the figures are of interest")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -152,7 +152,7 @@ fn finds_each_of_a_thousand_threads() {
         return;
     };
     let program = program();
-    let profiler = Profiler::start(499);
+    let profiler = Profiler::start(199);
     let running = Running::start(&path, &[program.to_str().unwrap(), "60", "1000"]);
     let pid = running.pid();
     let profile = profiler.until(TIMEOUT, |profile| {
@@ -246,6 +246,52 @@ fn short_lived_functions_do_not_mix_up_names() {
     }
     println!("{right} have the line of their name, {nameless} were gone");
     assert!(right + nameless > 100);
+}
+
+/// The same, but each is on the first line of a file of its own, and has as many instructions as the others.
+const CHURN_OF_FILES: &str = "
+import time
+def make(number):
+    source = f'def made_{number:03}():\\n    for i in range(300): i * i\\nmade_{number:03}()'
+    exec(compile(source, f'file_{number:03}.py', 'exec'), {})
+end = time.monotonic() + 60
+number = 0
+while time.monotonic() < end:
+    number = (number + 1) % 1000
+    make(number)
+";
+
+#[test]
+fn files_of_short_lived_functions_are_not_mixed_up() {
+    if !can_profile() {
+        return;
+    }
+    let Some(Interpreter { path, .. }) = any_interpreter() else {
+        return;
+    };
+    let profiler = Profiler::start(199);
+    let running = Running::start(&path, &["-c", CHURN_OF_FILES]);
+    let pid = running.pid();
+    let profile = profiler.until(TIMEOUT, |profile| of_process(profile, pid) >= 1000);
+    drop(running);
+    let number =
+        |text: &str, prefix: &str| text.strip_prefix(prefix)?.get(..3)?.parse::<u32>().ok();
+    let (mut right, mut wrong, mut nameless) = (0, Vec::new(), 0);
+    for sample in profile.samples.iter().filter(|sample| sample.pid == pid) {
+        let frames: Vec<_> = sample.frames.iter().filter(|it| is_python(it)).collect();
+        let files = frames.iter().filter_map(|it| number(&it.source.0, "file_"));
+        let functions = frames.iter().filter_map(|it| number(name(it), "made_"));
+        let numbers: BTreeSet<u32> = files.chain(functions).collect();
+        match numbers.len() {
+            0 => {}
+            1 => right += sample.count,
+            _ => wrong.push(numbers),
+        }
+        let is_nameless = |frame: &&&Frame| name(frame) == "[python: no name]";
+        nameless += frames.iter().filter(is_nameless).count() * sample.count;
+    }
+    println!("{right} have one file, {nameless} were gone");
+    assert!(right + nameless > 100 && wrong.is_empty(), "{wrong:?}");
 }
 
 #[test]

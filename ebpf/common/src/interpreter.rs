@@ -69,7 +69,6 @@ pub struct Interpreter {
     pub php: php::Layout,
     pub perl: perl::Layout,
     pub luajit: luajit::Layout,
-    pub unused: u32,
 }
 
 /// A process with a runtime, used to unwind its generated code.

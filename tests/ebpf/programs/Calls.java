@@ -4,7 +4,7 @@ import java.util.concurrent.Callable;
 
 /** Burns CPU in methods called in different ways, each in one known chain. */
 public class Calls {
-    static final long SLICE = 100_000_000;
+    static final long SLICE = 20_000_000;
     static volatile long sink;
     static int stride = 1;
 

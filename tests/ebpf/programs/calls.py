@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-SLICE = 0.1
+SLICE = 0.02
 
 
 def burn():

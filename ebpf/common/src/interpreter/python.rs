@@ -42,6 +42,11 @@ pub struct Layout {
     /// Two 32-bit numbers in that part.
     pub identity_first: u32,
     pub identity_second: u32,
+    /// The function's name and the file's in that part, and the text in a string, in versions where other code may have
+    /// the same numbers; else 0.
+    pub identity_name: u32,
+    pub identity_file: u32,
+    pub text_data: u32,
     /// Offset of the instructions in a code object; 0 if frames store an instruction index.
     pub code_instructions: u32,
     /// Shift that converts a frame's position to an instruction index.
@@ -75,7 +80,24 @@ pub struct Walk {
 const TAG: u64 = 1;
 
 /// Bytes of [`Layout::code_identity`].
-pub const IDENTITY_BYTES: u32 = 64;
+pub const IDENTITY_BYTES: u32 = 80;
+
+/// A string of versions whose names count.
+pub mod text {
+    pub const START: u64 = 16;
+    pub const BYTES: u32 = 16;
+    pub const LENGTH: u32 = 0;
+    pub const HASH: u32 = 1;
+    /// Nothing needed it yet.
+    pub const NO_HASH: u64 = u64::MAX;
+
+    /// The address of the last word of the text.
+    #[inline(always)]
+    pub fn tail(address: u64, data: u32, length: u64) -> u64 {
+        let end = address.wrapping_add(data.into()).wrapping_add(length);
+        end.wrapping_sub(8)
+    }
+}
 
 /// An unreadable frame.
 pub fn unreadable(reason: u32) -> Step {
@@ -166,8 +188,22 @@ impl Walk {
             return self.lose();
         }
         let half = |at: u32| (memory.block_word(at >> 3) >> ((at & 4) << 3)) as u32;
-        let generation = generation(half(layout.identity_first), half(layout.identity_second));
-        let detail = Detail::new(generation, layout.position(code, instruction));
+        let mut identity = Identity {
+            first: half(layout.identity_first),
+            second: half(layout.identity_second),
+            ..Identity::default()
+        };
+        if layout.text_data != 0 {
+            let name = memory.block_word(layout.identity_name >> 3);
+            let file = memory.block_word(layout.identity_file >> 3);
+            identity.name = text_identity(name, memory);
+            identity.file = text_identity(file, memory);
+            if identity.file[1] == text::NO_HASH {
+                let tail = text::tail(file, layout.text_data, identity.file[0]);
+                identity.file_tail = memory.word(tail).unwrap_or(0);
+            }
+        }
+        let detail = Detail::new(identity.generation(), layout.position(code, instruction));
         self.frame = previous;
         match layout.boundary {
             boundary::CFRAME if owner == 1 => {
@@ -215,10 +251,47 @@ impl Walk {
 /// [`Layout::cframe_frame`] of versions without a `_PyCFrame`.
 pub const NO_CFRAME: u32 = u32::MAX;
 
-/// The generation of a code object, by two of its numbers.
+/// What distinguishes a code object from earlier ones at its address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    pub first: u32,
+    pub second: u32,
+    /// The length and the hash of the function's name and the file's; 0 if the numbers suffice.
+    pub name: [u64; 2],
+    pub file: [u64; 2],
+    /// The end of the file's name if it has no hash, as that of code that a program compiles.
+    pub file_tail: u64,
+}
+
+impl Identity {
+    #[inline(always)]
+    pub fn generation(&self) -> u32 {
+        let mut hash = u64::from(self.first) << 32 | u64::from(self.second);
+        for word in [
+            self.name[0],
+            self.name[1],
+            self.file[0],
+            self.file[1],
+            self.file_tail,
+        ] {
+            hash = hash.wrapping_mul(HASH_MULTIPLIER) ^ word;
+        }
+        (hash.wrapping_mul(HASH_MULTIPLIER) >> 32) as u32
+    }
+}
+
+const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The length and the hash of a string; 0 if it cannot be read.
 #[inline(always)]
-pub fn generation(first: u32, second: u32) -> u32 {
-    first ^ second.rotate_left(16)
+fn text_identity(address: u64, memory: &mut impl BlockMemory) -> [u64; 2] {
+    if !memory.load_block(address.wrapping_add(text::START), text::BYTES) {
+        return [0; 2];
+    }
+    [
+        memory.block_word(text::LENGTH),
+        memory.block_word(text::HASH),
+    ]
 }
 
 impl Layout {

@@ -1,8 +1,8 @@
 //! A code object: the name, file and lines of a function.
 
-use profcol_ebpf_common::interpreter::python::generation;
+use profcol_ebpf_common::interpreter::python::{Identity, text as text_members};
 
-use super::layout::{CodeLayout, Identity};
+use super::layout::CodeLayout;
 use super::lines::Lines;
 use super::text;
 use crate::FunctionError;
@@ -31,12 +31,8 @@ impl Code {
         memory: &impl Memory,
         address: u64,
     ) -> Result<u32, FunctionError> {
-        let half = |at: u32| {
-            let word = memory.word(address.wrapping_add(at.into()));
-            word.map(|word| word as u32)
-        };
-        let Identity { first, second } = layout.identity;
-        Ok(generation(half(first)?, half(second)?))
+        let bytes = memory.bytes(address, bytes_read(layout))?;
+        identity(layout, memory, &bytes).map(|identity| identity.generation())
     }
 
     pub fn read(
@@ -46,7 +42,7 @@ impl Code {
         expected: u32,
     ) -> Result<Self, FunctionError> {
         let members = &layout.code;
-        let size = members.size.max(layout.identity.second + 8) as usize;
+        let size = bytes_read(layout);
         let object = memory.bytes(address, size)?;
         if !has_references(&object) {
             return Err(FunctionError::Replaced);
@@ -61,9 +57,7 @@ impl Code {
             found.map(|bytes| u32::from_le_bytes(*bytes))
         };
         let pointer = |at: u32| word(at).ok_or(FunctionError::Invalid("a code object"));
-        let first = half(layout.identity.first).unwrap_or(0);
-        let second = half(layout.identity.second).unwrap_or(0);
-        if generation(first, second) != expected {
+        if identity(layout, memory, &object)?.generation() != expected {
             return Err(FunctionError::Replaced);
         }
         let name = members.qualified_name.unwrap_or(members.name);
@@ -98,6 +92,53 @@ impl Code {
     /// Its memory size.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.name.len() + self.file.len() + self.lines.bytes()
+    }
+}
+
+/// Bytes of an object with all members that are read.
+fn bytes_read(layout: &CodeLayout) -> usize {
+    layout.code.size.max(layout.identity.second + 8) as usize
+}
+
+fn identity(
+    layout: &CodeLayout,
+    memory: &impl Memory,
+    object: &[u8],
+) -> Result<Identity, FunctionError> {
+    let bytes = |at: u32| object.get(at as usize..);
+    let half = |at: u32| {
+        let found = bytes(at).and_then(<[u8]>::first_chunk);
+        let bytes = found.ok_or(FunctionError::Invalid("a code object"))?;
+        Ok::<u32, FunctionError>(u32::from_le_bytes(*bytes))
+    };
+    let mut identity = Identity {
+        first: half(layout.identity.first)?,
+        second: half(layout.identity.second)?,
+        ..Identity::default()
+    };
+    if layout.identity.has_texts {
+        let word = |at: u32| {
+            let found = bytes(at).and_then(<[u8]>::first_chunk);
+            found.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+        };
+        let file = word(layout.code.filename);
+        identity.name = text_identity(memory, word(layout.code.name));
+        identity.file = text_identity(memory, file);
+        if let [length, text_members::NO_HASH] = identity.file {
+            let tail = text_members::tail(file, layout.text.ascii_data, length);
+            identity.file_tail = memory.word(tail).unwrap_or(0);
+        }
+    }
+    Ok(identity)
+}
+
+/// The length and the hash of a string; 0 if it cannot be read.
+fn text_identity(memory: &impl Memory, address: u64) -> [u64; 2] {
+    let start = address.wrapping_add(text_members::START);
+    let read = |member: u32| memory.word(start.wrapping_add(u64::from(member) * 8));
+    match (read(text_members::LENGTH), read(text_members::HASH)) {
+        (Ok(length), Ok(hash)) => [length, hash],
+        _ => [0; 2],
     }
 }
 

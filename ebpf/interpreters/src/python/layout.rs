@@ -48,7 +48,7 @@ pub struct CodeLayout {
     pub lines: LineTable,
     pub code: CodeMembers,
     /// The part that the BPF programs read, see [`Layout`].
-    pub identity: Identity,
+    pub identity: IdentityMembers,
     pub bytes_size: u32,
     pub bytes_data: u32,
     pub text: TextLayout,
@@ -66,9 +66,11 @@ pub struct CodeMembers {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct IdentityMembers {
     pub first: u32,
     pub second: u32,
+    /// Whether these do not suffice.
+    pub has_texts: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +132,9 @@ fn before_3_11(last_instruction: u32, position_shift: u32) -> Layout {
         // `co_firstlineno`, and the address of `co_code`.
         identity_first: 0,
         identity_second: 8,
+        identity_name: 72,
+        identity_file: 64,
+        text_data: 48,
         code_instructions: 0,
         position_shift,
     }
@@ -146,9 +151,10 @@ fn code_before_3_11(lines: LineTable) -> CodeLayout {
             line_table: 120,
             first_line: 40,
         },
-        identity: Identity {
+        identity: IdentityMembers {
             first: 40,
             second: 48,
+            has_texts: true,
         },
         bytes_size: 16,
         bytes_data: 32,
@@ -183,6 +189,9 @@ fn python_3_11() -> Layout {
         // `co_firstlineno`, and the address of `co_name`.
         identity_first: 8,
         identity_second: 56,
+        identity_name: 56,
+        identity_file: 48,
+        text_data: 48,
         code_instructions: 184,
         position_shift: 1,
     }
@@ -199,9 +208,10 @@ fn code_3_11() -> CodeLayout {
             line_table: 136,
             first_line: 72,
         },
-        identity: Identity {
+        identity: IdentityMembers {
             first: 72,
             second: 120,
+            has_texts: true,
         },
         ..code_before_3_11(LineTable::Locations)
     }
@@ -218,9 +228,12 @@ fn python_3_12() -> Layout {
         frame_owner: 70,
         shim_owner: 3,
         code_identity: 48,
-        // `co_firstlineno` and `co_version`.
+        // `co_firstlineno` and `co_version`, which no other code gets.
         identity_first: 20,
         identity_second: 44,
+        identity_name: 0,
+        identity_file: 0,
+        text_data: 0,
         code_instructions: 192,
         ..python_3_11()
     }
@@ -232,9 +245,10 @@ fn code_3_12() -> CodeLayout {
             first_line: 68,
             ..code_3_11().code
         },
-        identity: Identity {
+        identity: IdentityMembers {
             first: 68,
             second: 92,
+            has_texts: false,
         },
         text: TextLayout {
             ascii_data: 40,
@@ -395,6 +409,9 @@ fn by_offsets(
         code_identity,
         identity_first: first_line - code_identity,
         identity_second: version - code_identity,
+        identity_name: 0,
+        identity_file: 0,
+        text_data: 0,
         code_instructions: code_adaptive,
         position_shift: 1,
     };
@@ -410,9 +427,10 @@ fn by_offsets(
     let code = CodeLayout {
         lines: LineTable::Locations,
         code: members,
-        identity: Identity {
+        identity: IdentityMembers {
             first: first_line,
             second: version,
+            has_texts: false,
         },
         bytes_size: offset(at.bytes_size)?,
         bytes_data: offset(at.bytes_data)?,

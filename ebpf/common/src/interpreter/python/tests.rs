@@ -24,6 +24,12 @@ fn layout(boundary: u32) -> Layout {
         shim_owner: 3,
         identity_first: 0,
         identity_second: 4,
+        identity_name: 16,
+        identity_file: 24,
+        text_data: match boundary {
+            boundary::SHIM => 0,
+            _ => TEXT_DATA,
+        },
         code_instructions: 64,
         position_shift: 1,
         ..Layout::default()
@@ -33,6 +39,11 @@ fn layout(boundary: u32) -> Layout {
 const SHIM: u64 = 3;
 const THREAD: u64 = 0x10;
 const HEAP: u64 = 0x10_0000;
+/// The name of the file.
+const FILE: u64 = 0x20_0000;
+const FILE_HASH: u64 = text::NO_HASH;
+const FILE_TAIL: u64 = 0x7970_2e65_6c69_6621;
+const TEXT_DATA: u32 = 48;
 /// Native frames, innermost first.
 const STACK: [NativeFrame; 2] = [native(0x7000, 0x7100), native(0x7200, 0x7300)];
 
@@ -50,6 +61,23 @@ fn code(number: u64) -> u64 {
     HEAP + number * 0x100
 }
 
+/// That of [`Memory::frame`]. Versions with shims have numbers that suffice.
+fn identity(layout: &Layout, number: u64) -> Identity {
+    let identity = Identity {
+        first: number as u32,
+        ..Identity::default()
+    };
+    if layout.text_data == 0 {
+        return identity;
+    }
+    Identity {
+        name: [8, number],
+        file: [16, FILE_HASH],
+        file_tail: FILE_TAIL,
+        ..identity
+    }
+}
+
 impl Memory {
     /// A frame at its third instruction.
     fn frame(&mut self, at: u64, previous: u64, number: u64, owner: u64) {
@@ -57,7 +85,21 @@ impl Memory {
         for (address, word) in (at..).step_by(8).zip(words) {
             self.words.insert(address, word);
         }
-        self.words.insert(code(number), number);
+        let name = code(number) + 0x80;
+        let members = [number, 0, name, FILE];
+        for (address, word) in (code(number)..).step_by(8).zip(members) {
+            self.words.insert(address, word);
+        }
+        // The length and the hash; and the end of the text, after 8 bytes.
+        for (address, word) in [
+            (name + 16, 8),
+            (name + 24, number),
+            (FILE + 16, 16),
+            (FILE + 24, FILE_HASH),
+            (FILE + u64::from(TEXT_DATA) + 8, FILE_TAIL),
+        ] {
+            self.words.insert(address, word);
+        }
     }
 }
 
@@ -76,9 +118,10 @@ fn functions(
             return;
         }
         let number = (function - HEAP) / 0x100;
+        let identity = identity(layout, number);
         assert_eq!(
-            (u64::from(detail.generation()), detail.position()),
-            (number, 2)
+            (detail.generation(), detail.position()),
+            (identity.generation(), 2)
         );
         found.push(number);
     };
