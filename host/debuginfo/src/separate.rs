@@ -165,7 +165,10 @@ fn open_below(root: &impl std::os::fd::AsFd, path: &Path) -> io::Result<File> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     let file = File::from(openat2(root, path, flags, Mode::empty(), resolve)?);
     if !file.metadata()?.is_file() {
-        return Err(io::ErrorKind::InvalidInput.into());
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "not a regular file",
+        ));
     }
     File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }

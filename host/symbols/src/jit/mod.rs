@@ -22,7 +22,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use profcol_debuginfo::open_regular;
 
 use self::jitdump::Jitdump;
 pub use self::names::{GeneratedCode, JitNames};
@@ -69,12 +69,6 @@ enum Unusable {
     NoFile,
     #[error("bad magic number")]
     Format,
-}
-
-impl From<rustix::io::Errno> for Unusable {
-    fn from(error: rustix::io::Errno) -> Self {
-        Self::Io(error.into())
-    }
 }
 
 impl<K: Copy + Eq + Hash> JitProcesses<K> {
@@ -210,15 +204,10 @@ impl Owner {
     }
 }
 
-/// Resolves links within the process's root, and does not block on files that are not regular.
 fn open_perf_map(pid: u32, owner: &Owner) -> Result<File, Unusable> {
-    let own = OFlags::PATH | OFlags::CLOEXEC;
-    let root = openat(CWD, format!("/proc/{pid}/root"), own, Mode::empty())?;
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let root = format!("/proc/{pid}/root");
     let path = format!("tmp/perf-{}.map", owner.pid);
-    let file = openat2(root, path, flags, Mode::empty(), resolve)?;
-    owner.check(file.into())
+    owner.check(open_regular(Path::new(&root), Path::new(&path))?)
 }
 
 fn open_jitdump(pid: u32, owner: &Owner) -> Result<Option<Jitdump>, Unusable> {

@@ -1,3 +1,5 @@
+//! Handmade perf maps and jitdumps that grow, shrink and have damage: names and lines by address, within bounds.
+
 use std::fs::File;
 use std::io::{Seek, Write};
 
