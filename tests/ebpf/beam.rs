@@ -1,4 +1,6 @@
 //! Erlang functions appear in exact call chains.
+//!
+//! Each Erlang on the machine and below `target/tools` runs `calls.erl`, the latter in a root of their own.
 
 #![expect(clippy::print_stdout, reason = "the figures are of interest")]
 

@@ -1,4 +1,7 @@
 //! LuaJIT's functions appear in exact call chains.
+//!
+//! Each LuaJIT on the machine and below `target/tools` runs `calls.lua`, interpreted and with compiled loops. Lua's functions have
+//! no names of their own: a chain has those by which its callers call them.
 
 #![expect(clippy::print_stdout, reason = "the figures are of interest")]
 

@@ -1,4 +1,6 @@
 //! Perl functions appear in exact call chains.
+//!
+//! Each Perl on the machine and below `target/tools` runs `calls.pl`; Debian's has an interpreter per thread, others may not.
 
 #![expect(clippy::print_stdout, reason = "the figures are of interest")]
 

@@ -1,4 +1,8 @@
 //! PHP functions appear in exact call chains.
+//!
+//! The PHP on the machine runs `calls.php` without opcache, with it, and with its JIT compiler.
+
+#![expect(clippy::print_stdout, reason = "the figures are of interest")]
 
 use std::fs;
 use std::io::{Read, Write};

@@ -1,4 +1,7 @@
 //! Ruby methods and blocks appear in exact call chains.
+//!
+//! Each Ruby on the machine and below `target/tools` runs `calls.rb`. Fibers, enumerators and threads have a
+//! stack of their own, and so a chain without `main`.
 
 #![expect(clippy::print_stdout, reason = "the figures are of interest")]
 

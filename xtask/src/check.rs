@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use crate::report::Report;
 use crate::workspace::Workspace;
 use crate::{
-    bpf, layers as direction, process, protobuf as messages, siblings, unsafe_code,
+    bpf, layers as direction, module_docs, process, protobuf as messages, siblings, unsafe_code,
     unused as dependencies,
 };
 
@@ -57,9 +57,12 @@ pub fn clippy(workspace: &Workspace) -> Result<()> {
 }
 
 pub fn layers(workspace: &Workspace) -> Result<()> {
-    println!("$ dependency direction, unsafe code, and no references between sibling components");
+    println!(
+        "$ dependency direction, unsafe code, what each file is for, and no references between sibling components"
+    );
     let mut problems = direction::violations(workspace)?;
     problems.extend(unsafe_code::violations(workspace)?);
+    problems.extend(module_docs::violations(workspace)?);
     problems.extend(siblings::violations(&workspace.root.join("components"))?);
     problems.extend(siblings::ebpf_violations(&workspace.root)?);
     problems.extend(siblings::binary_violations(&workspace.root.join("src"))?);

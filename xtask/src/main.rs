@@ -21,6 +21,7 @@ mod helm;
 mod kernels;
 mod kubernetes;
 mod layers;
+mod module_docs;
 mod new;
 mod nightly;
 mod peers;

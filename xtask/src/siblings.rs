@@ -141,10 +141,13 @@ fn folders(path: &Path) -> Result<Vec<PathBuf>> {
         .collect())
 }
 
-/// All Rust files below a directory.
+/// All Rust files below a directory, except those that builds write.
 pub fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in entries(folder)? {
+        if entry.ends_with("target") {
+            continue;
+        }
         if entry.is_dir() {
             found.extend(sources(&entry)?);
         } else if entry.extension().is_some_and(|extension| extension == "rs") {

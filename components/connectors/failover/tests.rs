@@ -1,3 +1,5 @@
+//! Scripted pipelines on the paused clock: which priority level gets a batch, and the return to a higher one.
+
 use std::time::Duration;
 
 use profcol_component::testkit::{

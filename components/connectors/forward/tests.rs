@@ -1,3 +1,5 @@
+//! Of two pipelines one refuses once: both are offered every batch, and the refusal is the answer.
+
 use profcol_component::testkit::{Sink, SinkPipelines, batch, context};
 use profcol_component::{BuildContext, Refusal};
 

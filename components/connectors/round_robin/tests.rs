@@ -1,3 +1,5 @@
+//! Three pipelines take turns, also after one of them refuses a batch.
+
 use profcol_component::testkit::{Sink, SinkPipelines, batch, context};
 use profcol_component::{BuildContext, Refusal};
 

@@ -1,3 +1,5 @@
+//! Conditions on handmade attributes, wrong ones with the place of the error, and routes to scripted pipelines.
+
 use std::sync::Arc;
 
 use profcol_component::testkit::{Sink, SinkPipelines, context, load, profiles};

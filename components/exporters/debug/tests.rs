@@ -1,3 +1,5 @@
+//! What each verbosity writes to a file and to the log, which batches are shown, and `/dev/full` as a full disk.
+
 use std::fs;
 use std::io;
 use std::time::Duration;

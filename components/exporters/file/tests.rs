@@ -1,3 +1,6 @@
+//! Files as their readers find them: formats, rotation, groups, and files that others move, empty or remove.
+//! The full disk is a tmpfs of 64 KiB, which only root can mount.
+
 use profcol_component::StatusBoard;
 use profcol_test_skip::skip;
 use std::fs;

@@ -1,3 +1,5 @@
+//! Messages built without a broker and decoded one by one: resource, key, topic, headers, and the size limit.
+
 use std::collections::BTreeMap;
 
 use profcol_component::testkit::{context, load, profiles};

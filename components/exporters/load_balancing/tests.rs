@@ -1,3 +1,5 @@
+//! Local gRPC servers as endpoints: who gets a service, lists that change, refusals, metrics, and the check.
+
 use profcol_component::Severity;
 use profcol_component::testkit::{batch, load};
 use profcol_profile::KeyValue;

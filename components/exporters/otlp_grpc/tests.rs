@@ -1,3 +1,6 @@
+//! A local gRPC server with scripted answers, and peers that are absent, silent or speak only HTTP: what each answer
+//! means for the batch, and what is sent.
+
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -1,3 +1,6 @@
+//! A local HTTP server with scripted answers, and peers that are absent, silent or hang up: what each answer means
+//! for the batch, and what is sent.
+
 use std::time::Duration;
 
 use profcol_component::testkit::{self, batch};

@@ -1,3 +1,6 @@
+//! The files after batches, outages and restarts, read back: sums, names, retention, and what is kept while writing
+//! fails. Intervals use the paused clock. The full disk is a tmpfs of 256 KiB, which only root can mount.
+
 mod go_tool;
 
 use profcol_component::StatusBoard;

@@ -1,3 +1,5 @@
+//! All batches as one file, read back in four formats, the memory limit, and files that cannot be written.
+
 use profcol_component::Batch;
 use profcol_component::testkit::{batch, context, load};
 use tempfile::TempDir;

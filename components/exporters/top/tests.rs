@@ -1,3 +1,5 @@
+//! Tables of handmade stacks, with symbols that arrive late, and when they are printed, on the paused clock.
+
 use std::sync::Arc;
 
 use profcol_component::testkit::{FakeSymbolizer, load};

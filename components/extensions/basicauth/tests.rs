@@ -1,3 +1,5 @@
+//! The server side with passwords in every supported hash, the client side's header, and that no password is shown.
+
 use std::fs;
 
 use http::HeaderMap;

@@ -1,3 +1,5 @@
+//! Tokens that the server side accepts, the client side's header, files of tokens, and that no token is shown.
+
 use std::fs;
 
 use profcol_component::testkit::context;

@@ -1,3 +1,5 @@
+//! The values of `fsync`, profcol's own and the Collector's, and the messages for invalid options.
+
 use std::time::Duration;
 
 use profcol_component::testkit::load;

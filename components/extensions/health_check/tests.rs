@@ -1,3 +1,5 @@
+//! Raw HTTP requests to the running server, while the test sets the states of components: codes, paths and bodies.
+
 use profcol_component::Status as ComponentState;
 use profcol_component::StatusBoard;
 use profcol_component::testkit::context;

@@ -1,3 +1,5 @@
+//! Raw HTTP requests to the running server: pages with hostile text, and refused hosts, paths and methods.
+
 use profcol_component::Status as ComponentState;
 use profcol_component::StatusBoard;
 use profcol_component::testkit::{context, load};

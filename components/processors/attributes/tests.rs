@@ -1,3 +1,5 @@
+//! Actions on handmade samples, profiles and resources of two services, and batches that keep their bytes.
+
 use profcol_component::testkit::load;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Scripted consumers on the paused clock: when a batch is sent, merged, split or retried, and which senders wait.
+
 use std::time::Duration;
 
 use profcol_component::testkit::{Sink, batch, batch_with_outcomes, context};

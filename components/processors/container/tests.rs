@@ -1,3 +1,6 @@
+//! A fake Docker and a fake CRI runtime on Unix sockets: containers that come and go, and runtimes that hang, restart
+//! or send garbage.
+
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;

@@ -1,3 +1,5 @@
+//! Rules on two handmade processes: which samples remain, how many are counted, and which drops the receiver learns.
+
 use std::sync::Arc;
 
 use profcol_component::testkit::{Sink, batch_with_outcomes, context, load};

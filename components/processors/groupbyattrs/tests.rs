@@ -1,3 +1,5 @@
+//! Handmade samples, profiles and resources grouped by their attributes, and batches that keep their bytes.
+
 use profcol_component::testkit::load;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Scripted readings of the memory in use: what is refused from the soft limit on, and what percentages mean.
+
 use std::sync::atomic::AtomicU64;
 
 use profcol_component::testkit::{Sink, batch, batch_with_outcomes, context};

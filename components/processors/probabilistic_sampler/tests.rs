@@ -1,3 +1,5 @@
+//! Thousands of handmade processes: how many pass, and that only process, time and seed decide.
+
 use profcol_component::testkit::{Sink, context, load};
 use profcol_component::{DropFeedback, DroppedProcess, Refusal};
 

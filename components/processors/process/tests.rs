@@ -1,3 +1,6 @@
+//! Real processes, started by the test: what is read of them, when they end, and when another gets their PID.
+//! The choice of a PID needs root, and the process that publishes attributes needs `python3`.
+
 use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;

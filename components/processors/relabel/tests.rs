@@ -1,3 +1,5 @@
+//! Rules on handmade resources and samples: what changes, what is dropped and reported, and Parca Agent's config file.
+
 use profcol_component::testkit::{Sink, batch, batch_with_outcomes, context, load};
 use profcol_component::{DropFeedback, Outcome, Refusal};
 use profcol_labels::Leftovers;

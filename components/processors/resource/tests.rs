@@ -1,3 +1,5 @@
+//! Each action on handmade attributes, batches that keep their bytes, and the answer of the next consumer.
+
 use std::sync::Arc;
 
 use profcol_component::testkit::{Sink, batch, batch_with_outcomes};

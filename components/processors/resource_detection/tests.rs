@@ -1,3 +1,5 @@
+//! Local servers in place of EC2, GCP, Azure and Docker, also silent and broken ones, and handmade files of a host.
+
 use profcol_component::testkit::{context, load, wait_until};
 use profcol_profile::KeyValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -1,3 +1,5 @@
+//! Handmade cgroup paths, and a folder in place of systemd's records of invocations, with times set by the test.
+
 use std::path::Path;
 use std::sync::OnceLock;
 

@@ -1,3 +1,6 @@
+//! Our gRPC and HTTP clients in front, a scripted consumer behind: recorded requests arrive unchanged, and each refusal
+//! has the code of its protocol.
+
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -1,3 +1,5 @@
+//! Files that the test appends to, truncates, renames and damages, read for a scripted consumer.
+
 use std::fs;
 use std::io::Write;
 use std::path::Path;

@@ -1,3 +1,5 @@
+//! The error of reading a function from a process.
+
 use profcol_dotnet::DotNetError;
 
 use crate::Unsupported;

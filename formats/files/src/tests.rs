@@ -1,3 +1,5 @@
+//! Profiles written in each format and read back, the cells of a file for the Firefox Profiler, and arbitrary input.
+
 use profcol_flamegraph::{SampleType, folded};
 use profcol_profile::testkit::models;
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Labels of handmade attributes, what rules change, which drops are final, and patterns that take linear time.
+
 use profcol_profile::{Attributes, KeyValue, Value};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Call trees as Pyroscope's bars and profiles, names of profile types, and requests in JSON and protobuf.
+
 use profcol_flamegraph::{CallTree, Frame, FrameId, FrameKind, SampleType, Side, Source};
 use proptest::prelude::*;
 use prost::Message;

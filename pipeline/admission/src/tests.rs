@@ -1,3 +1,5 @@
+//! Scripted readings of the memory in use: what is admitted, refused and freed, and how much work runs at a time.
+
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc;
 

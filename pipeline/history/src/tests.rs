@@ -1,3 +1,5 @@
+//! Handmade seconds of a few processes: what queries by time, labels and call site find, and what is evicted.
+
 use std::sync::Arc;
 use std::time::Duration;
 

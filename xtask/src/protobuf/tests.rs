@@ -1,3 +1,5 @@
+//! Handmade declarations, each changed in one place, against handmade descriptors: every difference is reported.
+
 use super::*;
 
 const DEFINED: &str = "\

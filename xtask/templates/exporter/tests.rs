@@ -1,3 +1,5 @@
+//! The answer to a batch, and the options that are refused.
+
 use profcol_component::testkit::{batch, context, load};
 
 use super::*;

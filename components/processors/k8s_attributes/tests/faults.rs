@@ -1,3 +1,5 @@
+//! A scripted API server that is down or busy, refuses, ends watches or sends damage: what is missing and reported.
+
 use super::recorded::{list, page, text};
 use super::*;
 

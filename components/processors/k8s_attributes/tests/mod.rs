@@ -1,3 +1,6 @@
+//! A scripted API server and kubelet with recorded answers: which pod a resource belongs to, what is requested, and
+//! pods that come and go.
+
 mod faults;
 mod options;
 mod recorded;

@@ -1,3 +1,5 @@
+//! The message for each invalid or contradictory option.
+
 use profcol_component::testkit::load;
 
 use crate::k8s_attributes::K8sAttributesConfig;

@@ -1,3 +1,5 @@
+//! The service attributes of recorded pods, from their annotations, labels, owners and images.
+
 use super::*;
 
 const SERVICE: &str = "wait_for_metadata: true, extract: {otel_annotations: OTEL, metadata: \

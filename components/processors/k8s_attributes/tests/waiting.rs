@@ -1,3 +1,5 @@
+//! Batches that wait for unknown pods, with a scripted API server that starts late and a kubelet that learns late.
+
 use super::*;
 
 const WAIT: &str = "wait_for: 20s";

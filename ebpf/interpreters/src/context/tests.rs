@@ -1,3 +1,5 @@
+//! Layouts by version of Go, and the thread-local offset of `g` in handmade x86-64 instructions.
+
 use super::go::{GoVersion, loaded_offset};
 
 #[test]

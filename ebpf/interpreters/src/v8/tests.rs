@@ -1,3 +1,5 @@
+//! A handmade heap of Node.js 24: strings, names, lines and positions, also damaged ones, and refused versions of V8.
+
 use std::collections::HashMap;
 use std::io;
 

@@ -1,3 +1,6 @@
+//! The compiled BPF objects: structures and maps match the loader, and the kernel verifies each function once.
+//! The latter needs the right to load BPF programs.
+
 #![expect(clippy::print_stderr, reason = "reports measurements")]
 
 use std::mem::offset_of;

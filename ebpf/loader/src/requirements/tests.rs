@@ -1,3 +1,5 @@
+//! Folders in place of hosts, a complete one and ones with something missing: which requirement is unmet, and its fix.
+
 use std::os::unix::fs::symlink;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tables of handmade ELF files: call frame information, linkage tables, entry points, pages, and broken files.
+
 mod aarch64;
 mod dotnet;
 mod golang;

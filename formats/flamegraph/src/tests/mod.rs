@@ -1,3 +1,5 @@
+//! Handmade call trees as rows, sandwiches, comparisons, SVG and speedscope, and the totals of arbitrary trees.
+
 use proptest::prelude::*;
 
 use crate::*;

@@ -1,3 +1,5 @@
+//! Handmade JSON, valid and malformed, recorded requests that decode like their protobuf, and arbitrary round trips.
+
 use std::sync::Arc;
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Arbitrary files and models keep their meaning when read and written, and damaged files never cause a panic.
+
 mod arbitrary;
 mod go_tool;
 mod late;

@@ -1,3 +1,5 @@
+//! Handmade files: what is read from them, what is rejected as by pprof, and the limits on their size.
+
 use prost::Message;
 
 use super::oracle::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};

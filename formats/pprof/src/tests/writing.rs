@@ -1,3 +1,5 @@
+//! Handmade models, written and read by the independent reader: values, labels, mappings, sample types, and sums.
+
 use std::sync::Arc;
 
 use super::oracle::{Labels, Meaning, meaning};

@@ -1,3 +1,5 @@
+//! Fake variables and files, outputs of a real Collector, and hostile text: expansion, merging, and the messages.
+
 use std::collections::HashMap;
 use std::path::PathBuf;
 

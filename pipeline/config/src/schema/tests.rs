@@ -1,3 +1,5 @@
+//! A configuration type with every kind of field: what it accepts, each message with its place, its schema and options.
+
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;

@@ -1,3 +1,5 @@
+//! Handmade YAML: the tree, the place of each node, and each message with its place and help.
+
 use super::*;
 use crate::problem::Problems;
 

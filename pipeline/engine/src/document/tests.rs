@@ -1,3 +1,5 @@
+//! Handmade configurations of fake components: what is accepted, each problem with its place and help, and the schema.
+
 use profcol_component::{
     Batch, BuildContext, BuildError, Consumer, Delivered, Delivery, Factory, Output, Pipelines,
     Refusal, RunError, Stop, entry,

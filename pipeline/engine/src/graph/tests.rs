@@ -1,3 +1,5 @@
+//! A fan-out to scripted consumers: a slow one delays no other, the worst answer counts, a resend skips what arrived.
+
 use std::time::Duration;
 
 use profcol_component::testkit::{Sink, batch, batch_with_outcomes, profiles};

@@ -1,3 +1,5 @@
+//! A scripted exporter on the paused clock: when attempts are made, who waits for a full queue, and what is counted.
+
 use bytes::Bytes;
 use profcol_component::testkit::{Outcomes, Sink, batch, batch_with_outcomes};
 use profcol_component::{

@@ -1,3 +1,5 @@
+//! Round trips in each encoding, bombs, random and damaged bytes, and sizes compared with those of Go's gzip.
+
 use std::io::Write;
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Pairs of handmade profiles: which become one when batches are merged, and which stay apart.
+
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;

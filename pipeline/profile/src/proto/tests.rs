@@ -1,3 +1,5 @@
+//! The reader returns what the writer wrote, and rejects each kind of malformed protobuf.
+
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::writer::varint_len;

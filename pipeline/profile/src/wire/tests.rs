@@ -1,3 +1,5 @@
+//! Handmade requests in unusual and invalid encodings, and changes of resources that keep all other bytes.
+
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use bytes::Bytes;

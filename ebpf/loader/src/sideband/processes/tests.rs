@@ -1,3 +1,5 @@
+//! Handmade events and samples: the code that each process has mapped after them, and which samples are uncertain.
+
 use std::collections::HashMap;
 
 use super::*;

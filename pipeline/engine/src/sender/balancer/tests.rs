@@ -1,3 +1,5 @@
+//! Scripted destinations that fail, leave and come, on the paused clock: each sample arrives once, delayed by no other.
+
 mod stored;
 
 use std::collections::HashMap;

@@ -1,3 +1,5 @@
+//! A queue stored in a temporary folder, over restarts: each batch arrives once and in order, or counts as dropped.
+
 use std::path::Path;
 
 use profcol_component::testkit::{Sink, batch, batch_with_outcomes, wait_until};
