@@ -275,11 +275,12 @@ fn check(version: &str, program: &Path, settings: &[&[(&str, &str)]]) {
     let settled = running.iter().map(|it| Settled::new(program, it.pid()));
     let mut settled: Vec<_> = settled.collect();
     let profile = Profiler::start(499).until(TIMEOUT, |profile| {
-        let is_enough = settled
-            .iter_mut()
-            .map(|it| it.is_enough(profile, MIN_SAMPLES));
         // Each has to see the profile.
-        is_enough.fold(true, |all, it| all && it)
+        let is_enough: Vec<_> = settled
+            .iter_mut()
+            .map(|it| it.is_enough(profile, MIN_SAMPLES))
+            .collect();
+        !is_enough.contains(&false)
     });
     drop(running);
     for (settled, variables) in settled.iter().zip(settings) {

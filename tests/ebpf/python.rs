@@ -278,7 +278,7 @@ fn files_of_short_lived_functions_are_not_mixed_up() {
         |text: &str, prefix: &str| text.strip_prefix(prefix)?.get(..3)?.parse::<u32>().ok();
     let (mut right, mut wrong, mut nameless) = (0, Vec::new(), 0);
     for sample in profile.samples.iter().filter(|sample| sample.pid == pid) {
-        let frames: Vec<_> = sample.frames.iter().filter(|it| is_python(it)).collect();
+        let frames: Vec<_> = sample.frames.iter().filter(is_python).collect();
         let files = frames.iter().filter_map(|it| number(&it.source.0, "file_"));
         let functions = frames.iter().filter_map(|it| number(name(it), "made_"));
         let numbers: BTreeSet<u32> = files.chain(functions).collect();
