@@ -249,13 +249,13 @@ fn short_lived_emulators_have_names() {
     };
     let burn = "
         F = fun Burn(0) -> ok; Burn(N) -> _ = lists:sum(lists:seq(1, 100)), Burn(N - 1) end,
-        F(100000), halt().";
+        F(300000), halt().";
     ShortLived {
         kind: KIND,
         command: "\"$0\" -noinput -eval \"$1\"",
         program: Path::new("erl"),
         script: burn,
-        function: "lists:sum/1",
+        function: "erl_eval:expr_list/7",
         no_name: NO_NAME,
         max_samples: 600,
     }

@@ -236,7 +236,7 @@ fn frequent_calls_miss_no_frame() {
         let pid = running.pid();
         let in_turns = |sample: &Sample| sample.pid == pid && names(sample).contains(&"turns");
         let profile =
-            Profiler::start(499).until(TIMEOUT, |profile| count(profile, in_turns) >= 1500);
+            Profiler::start(997).until(TIMEOUT, |profile| count(profile, in_turns) >= 1500);
         drop(running);
         let all = count(&profile, in_turns);
         let exact = count(&profile, |sample| {

@@ -35,7 +35,7 @@ fn check(unshare: &[&str], argument: &str) {
         let samples = samples.filter(|sample| sample.executable == program);
         samples.map(|sample| sample.count).sum::<usize>()
     };
-    let profile = Profiler::start(99).until(TIMEOUT, |profile| of_program(profile) >= MIN_SAMPLES);
+    let profile = Profiler::start(499).until(TIMEOUT, |profile| of_program(profile) >= MIN_SAMPLES);
     drop(running);
 
     let (mut named, mut all) = (0, 0);
