@@ -16,12 +16,12 @@ use tokio::sync::Semaphore;
 
 use super::assets::{self, Asset};
 use super::label_changes;
-use super::looks;
 use super::parameters::{BadRequest, Parameters};
 use super::pyroscope::{Call, Querier, RENDER_PATHS};
 use super::questions::{PATHS, Questions};
 use super::reply::{JSON, Reply, TEXT, encoded, failed, only, takes_gzip, unread};
 use super::service::{self, Service};
+use super::tap;
 use profcol_history::History;
 
 /// Maximum number of concurrent queries; others wait.
@@ -124,14 +124,14 @@ impl Api {
                 })
                 .await;
         }
-        if request.path == looks::PATH {
+        if request.path == tap::PATH {
             // It waits for batches, and takes its turn only to render them.
-            let looking = looks::answer(&self.service.taps, &parameters, &self.queries);
-            return answered(looking.await, takes_gzip);
+            let answer = tap::answer(&self.service.taps, &parameters, &self.queries);
+            return answered(answer.await, takes_gzip);
         }
         if request.path == label_changes::PATH {
-            let looking = label_changes::answer(&self.service, &parameters);
-            return answered(looking.await, takes_gzip);
+            let answer = label_changes::answer(&self.service, &parameters);
+            return answered(answer.await, takes_gzip);
         }
         let (questions, service) = (Arc::clone(&self.questions), Arc::clone(&self.service));
         let answer = move || match service::PATHS.contains(&request.path.as_str()) {
@@ -169,7 +169,7 @@ impl HttpService for Api {
             || [
                 &PATHS[..],
                 &service::PATHS,
-                &[looks::PATH, label_changes::PATH],
+                &[tap::PATH, label_changes::PATH],
                 &RENDER_PATHS,
             ]
             .iter()
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_have_the_access_rules_of_the_page() {
+    fn taps_have_the_access_rules_of_the_page() {
         let history = History::new(Limits {
             max_age: Duration::from_secs(60),
             max_bytes: 1 << 20,
@@ -264,7 +264,7 @@ mod tests {
             let (head, ()) = request.header(HOST, host).body(()).unwrap().into_parts();
             api.admit(&head).map_err(|refused| refused.status())
         };
-        for path in [looks::PATH, label_changes::PATH] {
+        for path in [tap::PATH, label_changes::PATH] {
             assert_eq!(admitted(Method::GET, "localhost:7071", path), Ok(()));
             let other = admitted(Method::GET, "evil.example", path);
             assert_eq!(other, Err(StatusCode::MISDIRECTED_REQUEST));

@@ -98,14 +98,14 @@ pub(super) async fn answer(
     parameters: &Parameters,
 ) -> Result<Reply, BadRequest> {
     let wait = parameters.duration("timeout", DEFAULT_TIMEOUT, MAX_TIMEOUT)?;
-    let look = service.taps.look(|point| point.side == Side::Output)?;
+    let subscription = service.taps.subscribe(|point| point.side == Side::Output)?;
     let deadline = Instant::now() + wait;
     let mut seen_processes = SeenProcesses::default();
-    while let Ok(passed) = timeout_at(deadline, look.next()).await {
+    while let Ok(passed) = timeout_at(deadline, subscription.next()).await {
         seen_processes.add(&passed, Instant::now());
     }
-    let missed = look.missed();
-    drop(look);
+    let missed = subscription.missed();
+    drop(subscription);
     let mut text = Excerpt::new(MAX_TEXT);
     let mut answer = Answer {
         missed,
@@ -343,7 +343,7 @@ mod tests {
             }
         }
 
-        /// The answer, if `pass` happens after a second of the look.
+        /// The answer, if `pass` happens a second after the request.
         async fn answer(&self, pass: impl FnOnce(&Self)) -> Json {
             let service = Service::new(&self.context);
             let parameters = Parameters::parse(Some("timeout=5s"));

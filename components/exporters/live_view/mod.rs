@@ -5,13 +5,13 @@ mod assets;
 mod config;
 mod excerpt;
 mod label_changes;
-mod looks;
 mod parameters;
 mod passing;
 mod pyroscope;
 mod questions;
 mod reply;
 mod service;
+mod tap;
 
 use std::path::PathBuf;
 use std::sync::Arc;

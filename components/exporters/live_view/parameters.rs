@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::StatusCode;
-use profcol_component::{Kind, LookError, Side};
+use profcol_component::{Kind, Side, SubscribeError};
 use profcol_history::{Query, Selector};
 
 /// The time range without `from`.
@@ -46,14 +46,14 @@ pub(super) enum BadRequest {
     #[error("{0:?} is not a side of a component: use input or output")]
     Side(String),
     #[error(transparent)]
-    Look(#[from] LookError),
+    Subscribe(#[from] SubscribeError),
 }
 
 impl BadRequest {
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::Look(LookError::NoTap) => StatusCode::NOT_FOUND,
-            Self::Look(LookError::TooMany) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Subscribe(SubscribeError::NoTap) => StatusCode::NOT_FOUND,
+            Self::Subscribe(SubscribeError::TooMany) => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::BAD_REQUEST,
         }
     }

@@ -55,7 +55,7 @@ impl<'a> SampleFilter<'a> {
                 }
                 return None;
             }
-            Decision::Look => {}
+            Decision::ByContent => {}
         }
         let scopes: Vec<ScopeProfiles> = row
             .scopes
@@ -89,7 +89,7 @@ impl<'a> SampleFilter<'a> {
                 self.dropped.profiles += 1;
                 return None;
             }
-            Decision::Look => {}
+            Decision::ByContent => {}
         }
         let (rules, dictionary) = (self.rules, self.dictionary);
         let met = self.met.get_or_insert_with(|| rules.met_in(dictionary));

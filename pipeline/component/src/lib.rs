@@ -69,7 +69,9 @@ pub use service_info::{CurrentService, PipelineInfo, SelfTelemetry, ServiceInfo}
 pub use shared::Shared;
 pub use status::{ComponentStatus, Status, StatusBoard};
 pub use stop::Stop;
-pub use tap::{Look, LookError, MAX_LOOKS, Passed, Side, Tap, TapPoint, Taps};
+pub use tap::{
+    MAX_SUBSCRIPTIONS, Passed, Side, SubscribeError, Tap, TapPoint, TapSubscription, Taps,
+};
 pub use traits::{
     Connector, Consumer, Exporter, Extension, Output, Pipelines, Processor, Receiver,
     ReceiverTotals, RunError, SourceCounts, StartError,

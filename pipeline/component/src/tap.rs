@@ -1,8 +1,8 @@
-//! Looks at batches that pass a component.
+//! Taps: subscriptions to the batches that pass a component.
 //!
-//! Each component has a [`Tap`] where batches come in and one where they go out. While nobody looks, a tap costs one
-//! atomic load per batch. While somebody does, it hands out references to the batches, within the bounds of the
-//! [`Look`]: a slow viewer misses batches, which are counted, and never delays a pipeline.
+//! Each component has a [`Tap`] where batches come in and one where they go out. Without a subscriber, a tap costs one
+//! atomic load per batch. Subscribers get references to the batches, within the bounds of a [`TapSubscription`]: a slow
+//! one misses batches, which are counted, and never delays a pipeline.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -15,9 +15,9 @@ use tokio::sync::Notify;
 
 use crate::{Batch, Kind};
 
-/// Maximum number of concurrent looks.
-pub const MAX_LOOKS: usize = 16;
-/// Batches that a look holds for its viewer.
+/// Maximum number of concurrent subscriptions.
+pub const MAX_SUBSCRIPTIONS: usize = 16;
+/// Batches that wait for a subscriber.
 const MAX_HELD_BATCHES: usize = 64;
 /// Their memory, except that of a single batch, which may be larger.
 const MAX_HELD_BYTES: usize = 16 << 20;
@@ -29,7 +29,7 @@ pub struct Taps(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     taps: BTreeMap<TapPoint, Weak<Tap>>,
-    looks: Vec<Weak<Viewer>>,
+    subscribers: Vec<Weak<Subscriber>>,
 }
 
 /// Where a tap is. The instances of a component that a reload replaces one by the other share it.
@@ -52,14 +52,14 @@ pub enum Side {
 /// Batches pass here.
 pub struct Tap {
     point: TapPoint,
-    /// Whether there are viewers.
+    /// Whether there are subscribers.
     is_watched: AtomicBool,
-    viewers: Mutex<Vec<Arc<Viewer>>>,
+    subscribers: Mutex<Vec<Arc<Subscriber>>>,
 }
 
 /// The batches that pass some taps, until it is dropped.
-pub struct Look {
-    viewer: Arc<Viewer>,
+pub struct TapSubscription {
+    subscriber: Arc<Subscriber>,
     taps: Vec<Arc<Tap>>,
 }
 
@@ -72,17 +72,17 @@ pub struct Passed {
     pub batch: Batch,
 }
 
-/// Why nothing can be looked at.
+/// Why there is no subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LookError {
+pub enum SubscribeError {
     #[error("there is no such component in the running pipelines")]
     NoTap,
-    #[error("{MAX_LOOKS} requests look at components already; wait until one ends")]
+    #[error("{MAX_SUBSCRIPTIONS} requests look at components already; wait until one ends")]
     TooMany,
 }
 
 #[derive(Default)]
-struct Viewer {
+struct Subscriber {
     held: Mutex<Held>,
     arrived: Notify,
 }
@@ -107,30 +107,33 @@ impl Taps {
         let tap = Arc::new(Tap {
             point: point.clone(),
             is_watched: AtomicBool::new(false),
-            viewers: Mutex::default(),
+            subscribers: Mutex::default(),
         });
         state.taps.insert(point, Arc::downgrade(&tap));
         tap
     }
 
-    /// Looks at the taps that `selects` returns `true` for.
-    pub fn look(&self, selects: impl Fn(&TapPoint) -> bool) -> Result<Look, LookError> {
+    /// Subscribes to the taps that `selects` returns `true` for.
+    pub fn subscribe(
+        &self,
+        selects: impl Fn(&TapPoint) -> bool,
+    ) -> Result<TapSubscription, SubscribeError> {
         let mut state = self.0.lock();
         let selected = state.taps.iter().filter(|(point, _)| selects(point));
         let taps: Vec<Arc<Tap>> = selected.filter_map(|(_, tap)| tap.upgrade()).collect();
         if taps.is_empty() {
-            return Err(LookError::NoTap);
+            return Err(SubscribeError::NoTap);
         }
-        state.looks.retain(|look| look.strong_count() > 0);
-        if state.looks.len() == MAX_LOOKS {
-            return Err(LookError::TooMany);
+        state.subscribers.retain(|it| it.strong_count() > 0);
+        if state.subscribers.len() == MAX_SUBSCRIPTIONS {
+            return Err(SubscribeError::TooMany);
         }
-        let viewer = Arc::new(Viewer::default());
-        state.looks.push(Arc::downgrade(&viewer));
+        let subscriber = Arc::new(Subscriber::default());
+        state.subscribers.push(Arc::downgrade(&subscriber));
         for tap in &taps {
-            tap.add(&viewer);
+            tap.add(&subscriber);
         }
-        Ok(Look { viewer, taps })
+        Ok(TapSubscription { subscriber, taps })
     }
 }
 
@@ -143,7 +146,7 @@ impl fmt::Debug for Taps {
 // === impl Tap ===
 
 impl Tap {
-    /// Shows a batch to those who look.
+    /// Offers a batch to the subscribers.
     pub fn pass(&self, batch: &Batch) {
         if self.is_watched.load(Ordering::Relaxed) {
             self.show(batch);
@@ -152,8 +155,8 @@ impl Tap {
 
     fn show(&self, batch: &Batch) {
         let bytes = batch.profiles.heap_size();
-        for viewer in &*self.viewers.lock() {
-            viewer.offer(bytes, || Passed {
+        for subscriber in &*self.subscribers.lock() {
+            subscriber.offer(bytes, || Passed {
                 point: self.point.clone(),
                 time: SystemTime::now(),
                 batch: batch.detached(),
@@ -161,50 +164,50 @@ impl Tap {
         }
     }
 
-    fn add(&self, viewer: &Arc<Viewer>) {
-        let mut viewers = self.viewers.lock();
-        viewers.push(Arc::clone(viewer));
+    fn add(&self, subscriber: &Arc<Subscriber>) {
+        let mut subscribers = self.subscribers.lock();
+        subscribers.push(Arc::clone(subscriber));
         self.is_watched.store(true, Ordering::Relaxed);
     }
 
-    fn remove(&self, viewer: &Arc<Viewer>) {
-        let mut viewers = self.viewers.lock();
-        viewers.retain(|other| !Arc::ptr_eq(other, viewer));
+    fn remove(&self, subscriber: &Arc<Subscriber>) {
+        let mut subscribers = self.subscribers.lock();
+        subscribers.retain(|other| !Arc::ptr_eq(other, subscriber));
         self.is_watched
-            .store(!viewers.is_empty(), Ordering::Relaxed);
+            .store(!subscribers.is_empty(), Ordering::Relaxed);
     }
 }
 
-// === impl Look ===
+// === impl TapSubscription ===
 
-impl Look {
+impl TapSubscription {
     /// The next batch. Cancel-safe.
     pub async fn next(&self) -> Passed {
         loop {
-            if let Some(passed) = self.viewer.take() {
+            if let Some(passed) = self.subscriber.take() {
                 return passed;
             }
-            self.viewer.arrived.notified().await;
+            self.subscriber.arrived.notified().await;
         }
     }
 
     /// Batches that passed while too many others waited to be taken.
     pub fn missed(&self) -> u64 {
-        self.viewer.held.lock().missed
+        self.subscriber.held.lock().missed
     }
 }
 
-impl Drop for Look {
+impl Drop for TapSubscription {
     fn drop(&mut self) {
         for tap in &self.taps {
-            tap.remove(&self.viewer);
+            tap.remove(&self.subscriber);
         }
     }
 }
 
-// === impl Viewer ===
+// === impl Subscriber ===
 
-impl Viewer {
+impl Subscriber {
     fn offer(&self, bytes: usize, passed: impl FnOnce() -> Passed) {
         let mut held = self.held.lock();
         let is_full = held.batches.len() == MAX_HELD_BATCHES
@@ -242,9 +245,9 @@ mod tests {
         }
     }
 
-    /// Samples of the batches that the viewer has got but not taken.
-    fn taken(look: &Look) -> Vec<usize> {
-        let passed = std::iter::from_fn(|| look.viewer.take());
+    /// Samples of the batches that the subscriber has got but not taken.
+    fn taken(subscription: &TapSubscription) -> Vec<usize> {
+        let passed = std::iter::from_fn(|| subscription.subscriber.take());
         passed.map(|it| it.batch.profiles.sample_count()).collect()
     }
 
@@ -252,47 +255,50 @@ mod tests {
     async fn a_viewer_waits_for_the_next_batch() {
         let taps = Taps::default();
         let tap = taps.tap(point("a", Side::Input));
-        let look = taps.look(|_| true).unwrap();
+        let subscription = taps.subscribe(|_| true).unwrap();
         let later = async {
             tokio::time::sleep(std::time::Duration::from_secs(1)).await;
             tap.pass(&batch(6));
         };
-        let (passed, ()) = tokio::join!(look.next(), later);
+        let (passed, ()) = tokio::join!(subscription.next(), later);
         assert_eq!(passed.batch.profiles.sample_count(), 6);
         assert_eq!(passed.point, point("a", Side::Input));
     }
 
     #[test]
-    fn those_who_look_see_what_passes_the_selected_taps() {
+    fn subscribers_get_what_passes_the_selected_taps() {
         let taps = Taps::default();
         let [a, b] = ["a", "b"].map(|id| taps.tap(point(id, Side::Input)));
         a.pass(&batch(1));
-        let of_a = taps.look(|point| point.id == "a").unwrap();
-        let all = taps.look(|_| true).unwrap();
+        let of_a = taps.subscribe(|point| point.id == "a").unwrap();
+        let all = taps.subscribe(|_| true).unwrap();
         a.pass(&batch(2));
         b.pass(&batch(3));
         assert_eq!((taken(&of_a), taken(&all)), (vec![2], vec![2, 3]));
-        assert_eq!(taps.look(|it| it.id == "c").err(), Some(LookError::NoTap));
+        assert_eq!(
+            taps.subscribe(|it| it.id == "c").err(),
+            Some(SubscribeError::NoTap)
+        );
     }
 
     #[test]
-    fn a_tap_is_idle_before_and_after_a_look() {
+    fn a_tap_is_idle_before_and_after_a_subscription() {
         let taps = Taps::default();
         let tap = taps.tap(point("a", Side::Input));
         let is_watched = || tap.is_watched.load(Ordering::Relaxed);
         assert!(!is_watched());
-        let [one, other] = [(); 2].map(|()| taps.look(|_| true).unwrap());
+        let [one, other] = [(); 2].map(|()| taps.subscribe(|_| true).unwrap());
         drop(one);
         assert!(is_watched());
         drop(other);
-        assert!(!is_watched() && tap.viewers.lock().is_empty());
+        assert!(!is_watched() && tap.subscribers.lock().is_empty());
     }
 
     #[test]
     fn a_slow_viewer_misses_batches_and_holds_few() {
         let taps = Taps::default();
         let tap = taps.tap(point("a", Side::Input));
-        let [slow, fast] = [(); 2].map(|()| taps.look(|_| true).unwrap());
+        let [slow, fast] = [(); 2].map(|()| taps.subscribe(|_| true).unwrap());
         for _ in 0..MAX_HELD_BATCHES + 3 {
             tap.pass(&batch(1));
             assert_eq!(taken(&fast), [1]);
@@ -301,7 +307,7 @@ mod tests {
         assert_eq!(taken(&slow).len(), MAX_HELD_BATCHES);
         // One that is too large is still shown, alone.
         for _ in 0..2 {
-            slow.viewer.offer(MAX_HELD_BYTES + 1, || Passed {
+            slow.subscriber.offer(MAX_HELD_BYTES + 1, || Passed {
                 point: point("a", Side::Input),
                 time: SystemTime::now(),
                 batch: batch(5),
@@ -311,38 +317,41 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_looks_is_bounded() {
+    fn the_number_of_subscriptions_is_bounded() {
         let taps = Taps::default();
         let _tap = taps.tap(point("a", Side::Input));
-        let mut looks: Vec<Look> = (0..MAX_LOOKS)
-            .map(|_| taps.look(|_| true).unwrap())
+        let mut subscriptions: Vec<TapSubscription> = (0..MAX_SUBSCRIPTIONS)
+            .map(|_| taps.subscribe(|_| true).unwrap())
             .collect();
-        assert_eq!(taps.look(|_| true).err(), Some(LookError::TooMany));
-        looks.pop();
-        assert!(taps.look(|_| true).is_ok());
+        assert_eq!(
+            taps.subscribe(|_| true).err(),
+            Some(SubscribeError::TooMany)
+        );
+        subscriptions.pop();
+        assert!(taps.subscribe(|_| true).is_ok());
     }
 
     #[test]
     fn a_replaced_component_has_the_same_tap_and_one_that_left_has_none() {
         let taps = Taps::default();
         let old = taps.tap(point("a", Side::Output));
-        let look = taps.look(|_| true).unwrap();
+        let subscription = taps.subscribe(|_| true).unwrap();
         let new = taps.tap(point("a", Side::Output));
         drop(old);
         new.pass(&batch(4));
-        assert_eq!(taken(&look), [4]);
-        drop((look, new));
-        assert_eq!(taps.look(|_| true).err(), Some(LookError::NoTap));
+        assert_eq!(taken(&subscription), [4]);
+        drop((subscription, new));
+        assert_eq!(taps.subscribe(|_| true).err(), Some(SubscribeError::NoTap));
     }
 
     #[test]
-    fn a_look_does_not_touch_the_outcome() {
+    fn a_subscription_does_not_touch_the_outcome() {
         let taps = Taps::default();
         let tap = taps.tap(point("a", Side::Input));
-        let look = taps.look(|_| true).unwrap();
+        let subscription = taps.subscribe(|_| true).unwrap();
         let (mut batch, outcomes) = batch_with_outcomes(1);
         tap.pass(&batch);
-        drop(taken(&look));
+        drop(taken(&subscription));
         assert_eq!(outcomes.seen(), []);
         std::mem::take(&mut batch.finalizers).settle(Outcome::Delivered);
         assert_eq!(outcomes.seen(), [Outcome::Delivered]);

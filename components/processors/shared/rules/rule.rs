@@ -39,7 +39,7 @@ pub(crate) enum Decision {
     Keep,
     Drop,
     /// It depends on the content.
-    Look,
+    ByContent,
 }
 
 /// The rules that may match the content of a resource or profile.
@@ -156,7 +156,7 @@ impl<'a> Open<'a> {
         } else if self.exclude.is_empty() && (self.includes_all || any(&self.include)) {
             Decision::Keep
         } else {
-            Decision::Look
+            Decision::ByContent
         }
     }
 

@@ -610,13 +610,13 @@ async fn a_reload_touches_only_what_has_changed() {
     service.stop(Duration::from_secs(5)).await;
 }
 
-/// The components that a batch passes, as somebody who looks at all of them sees it.
+/// The components that a batch passes, as a subscriber to all of them sees it.
 async fn passed(service: &Service, taps: &Taps) -> Vec<String> {
-    let look = taps.look(|_| true).unwrap();
-    seen(service, &look).await
+    let subscription = taps.subscribe(|_| true).unwrap();
+    seen(service, &subscription).await
 }
 
-async fn seen(service: &Service, look: &profcol_component::Look) -> Vec<String> {
+async fn seen(service: &Service, subscription: &profcol_component::TapSubscription) -> Vec<String> {
     let [feed] = &service.graph.receivers[..] else {
         panic!("one receiver");
     };
@@ -625,7 +625,7 @@ async fn seen(service: &Service, look: &profcol_component::Look) -> Vec<String> 
         .unwrap();
     let mut seen = Vec::new();
     loop {
-        let passed = look.next().await;
+        let passed = subscription.next().await;
         let side = match passed.point.side {
             Side::Input => "into",
             Side::Output => "out of",
@@ -641,18 +641,18 @@ async fn seen(service: &Service, look: &profcol_component::Look) -> Vec<String> 
 }
 
 #[tokio::test]
-async fn looks_survive_a_reload() {
+async fn subscriptions_survive_a_reload() {
     let _turn = TURN.lock().await;
     let mut service = start(&with("pass/a", "target/2", "")).await.unwrap();
     let taps = service.graph.context.shared.get::<Taps>();
-    let look = taps.look(|_| true).unwrap();
+    let subscription = taps.subscribe(|_| true).unwrap();
     let before = [
         "out of source",
         "into pass/a",
         "out of pass/a",
         "into target/2",
     ];
-    assert_eq!(seen(&service, &look).await, before);
+    assert_eq!(seen(&service, &subscription).await, before);
     // A processor is added, and the exporter replaced.
     let (reloaded, _) = reload(
         &mut service,
@@ -660,7 +660,7 @@ async fn looks_survive_a_reload() {
     )
     .await;
     assert_eq!(reloaded.unwrap().kept, 2);
-    assert_eq!(seen(&service, &look).await, before);
+    assert_eq!(seen(&service, &subscription).await, before);
     let after = [
         &before[..3],
         &["into pass/b", "out of pass/b"],
@@ -671,7 +671,7 @@ async fn looks_survive_a_reload() {
     // The processor leaves again.
     let (reloaded, _) = reload(&mut service, &with("pass/a", "target/2", "{queued: true}")).await;
     assert_eq!(reloaded.unwrap().removed.len(), 1);
-    assert!(taps.look(|point| point.id == "pass/b").is_err());
+    assert!(taps.subscribe(|point| point.id == "pass/b").is_err());
     service.stop(Duration::from_secs(1)).await;
 }
 

@@ -1,9 +1,9 @@
-//! Looks at what passes the components.
+//! Shows the batches that pass a component.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use profcol_component::{Kind, Look, Passed, Side, TapPoint, Taps};
+use profcol_component::{Kind, Passed, Side, TapPoint, TapSubscription, Taps};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
@@ -15,7 +15,7 @@ use super::reply::Reply;
 pub(super) const PATH: &str = "/api/v1/tap";
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A look ends after this time at the latest.
+/// A request ends after this time at the latest.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_BATCHES: usize = 20;
 const DEFAULT_RESOURCES: usize = 20;
@@ -41,29 +41,33 @@ struct Answer {
     missed: u64,
 }
 
-/// Waits for batches and shows them. The look ends with the answer, or when the client disconnects.
+/// Waits for batches and shows them. The subscription ends with the answer, or when the client disconnects.
 pub(super) async fn answer(
     taps: &Taps,
     parameters: &Parameters,
     turns: &Arc<Semaphore>,
 ) -> Result<Reply, BadRequest> {
     let request = Request::of(parameters)?;
-    let look = taps.look(|point| request.selects(point))?;
+    let subscription = taps.subscribe(|point| request.selects(point))?;
     let deadline = Instant::now() + request.timeout;
     let mut batches = Vec::new();
     while batches.len() < request.batches {
-        match timeout_at(deadline, next(&look, request.extract, turns)).await {
+        match timeout_at(deadline, next(&subscription, request.extract, turns)).await {
             Ok(batch) => batches.extend(batch),
             Err(_elapsed) => break,
         }
     }
-    let missed = look.missed();
+    let missed = subscription.missed();
     Ok(Reply::json(&Answer { batches, missed }))
 }
 
 /// The next batch, if it has what is asked for.
-async fn next(look: &Look, extract: Extract, turns: &Arc<Semaphore>) -> Option<ShownBatch> {
-    let passed: Passed = look.next().await;
+async fn next(
+    subscription: &TapSubscription,
+    extract: Extract,
+    turns: &Arc<Semaphore>,
+) -> Option<ShownBatch> {
+    let passed: Passed = subscription.next().await;
     let turn = Arc::clone(turns).acquire_owned().await.ok()?;
     let rendering = tokio::task::spawn_blocking(move || {
         let _turn = turn;
@@ -105,7 +109,7 @@ impl<'a> Request<'a> {
 #[cfg(test)]
 mod tests {
     use profcol_component::testkit::batch;
-    use profcol_component::{LookError, MAX_LOOKS, Tap};
+    use profcol_component::{MAX_SUBSCRIPTIONS, SubscribeError, Tap};
     use serde_json::{Value, json};
 
     use super::*;
@@ -163,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_look_ends_after_its_time() {
+    async fn a_request_ends_after_its_time() {
         let taps = Taps::default();
         let _tap = tap(&taps, Kind::Exporter, None, Side::Input);
         for (timeout, seconds) in [("", 5), ("&timeout=1500ms", 1), ("&timeout=10h", 30)] {
@@ -175,15 +179,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_goes_away_ends_its_look() {
+    async fn a_client_that_goes_away_ends_its_subscription() {
         let taps = Taps::default();
         let _tap = tap(&taps, Kind::Exporter, None, Side::Input);
         let soon = Duration::from_millis(10);
-        for _ in 0..2 * MAX_LOOKS {
+        for _ in 0..2 * MAX_SUBSCRIPTIONS {
             let asking = asked(&taps, "component=exporter/otlp/a");
             assert!(tokio::time::timeout(soon, asking).await.is_err());
         }
-        assert!(taps.look(|_| true).is_ok());
+        assert!(taps.subscribe(|_| true).is_ok());
     }
 
     #[tokio::test]
@@ -219,10 +223,10 @@ mod tests {
         ] {
             assert_eq!(refused(query).await, (status, reason.to_owned()));
         }
-        let _looks: Vec<Look> = (0..MAX_LOOKS)
-            .map(|_| taps.look(|_| true).unwrap())
+        let _subscriptions: Vec<TapSubscription> = (0..MAX_SUBSCRIPTIONS)
+            .map(|_| taps.subscribe(|_| true).unwrap())
             .collect();
         let (status, reason) = refused("component=exporter/otlp/a").await;
-        assert_eq!((status, reason), (503, LookError::TooMany.to_string()));
+        assert_eq!((status, reason), (503, SubscribeError::TooMany.to_string()));
     }
 }
