@@ -17,6 +17,7 @@ mod agent;
 mod bpf;
 mod cold;
 mod floor;
+mod languages;
 mod long;
 mod options;
 mod own;
@@ -39,8 +40,12 @@ use crate::workload::Programs;
 
 fn main() -> Result<()> {
     let options = Options::parse();
-    let programs = Programs::build(&options.workloads)?;
     let _stats = bpf::Stats::enable()?;
+    if !options.languages.is_empty() {
+        println!("{}", languages::run(&options)?);
+        return Ok(());
+    }
+    let programs = Programs::build(&options.workloads)?;
     if let (Some(minutes), Some(&workload), Some(&frequency)) = (
         options.soak,
         options.workloads.last(),

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 
+use crate::languages::Language;
+
 /// Measure the cost of the eBPF receiver, compared with perf and the kernel's minimum
 #[derive(Parser)]
 pub struct Options {
@@ -27,6 +29,12 @@ pub struct Options {
         default_value = "idle,sleepers,deep,go,python,rust,spawn,mixed"
     )]
     pub workloads: Vec<Workload>,
+    /// Measure these languages instead: kernel time per frame, and the agent beside many processes
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub languages: Vec<Language>,
+    /// Numbers of processes of each language
+    #[arg(long, value_delimiter = ',', default_value = "1,10,100")]
+    pub processes: Vec<usize>,
     /// Skip perf
     #[arg(long)]
     pub without_perf: bool,

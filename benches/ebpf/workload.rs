@@ -144,6 +144,7 @@ impl Programs {
 }
 
 /// The processes of a workload, killed on drop.
+#[derive(Default)]
 pub struct Running(Vec<Child>);
 
 impl Running {
@@ -151,7 +152,7 @@ impl Running {
         self.0.iter().map(Child::id).collect()
     }
 
-    fn spawn(&mut self, command: &mut Command) -> Result<()> {
+    pub fn spawn(&mut self, command: &mut Command) -> Result<()> {
         let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
