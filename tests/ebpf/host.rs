@@ -99,7 +99,7 @@ fn config_with(options: &str, processor: &str, level: &str, file: &Path) -> Stri
     format!(
         "\
 receivers:
-  ebpf_cpu: {{interval: 1s, {options}}}
+  ebpf_cpu: {{interval: 500ms, {options}}}
 processors: {{{processor}}}
 exporters:
   file: {{path: {}}}
@@ -181,7 +181,7 @@ impl Profiler {
     pub fn wait(&mut self, patience: Duration, mut is_enough: impl FnMut(&Profile) -> bool) {
         let give_up = Instant::now() + patience;
         while Instant::now() < give_up && !is_enough(&self.profile) {
-            thread::sleep(Duration::from_secs(1));
+            thread::sleep(Duration::from_millis(200));
             self.profile
                 .read_on(&self.folder.path().join("profiles.jsonl"));
         }
