@@ -99,7 +99,13 @@ fn names_of_perf_maps_win_if_preferred() {
     if !can_profile() {
         return;
     }
-    let running = Running::start(Path::new("node"), &["--perf-basic-prof", "-e", SCRIPT]);
+    // Some versions also write a log into the current folder.
+    let options = [
+        "--perf-basic-prof",
+        "--no-logfile-per-isolate",
+        "--logfile=/dev/null",
+    ];
+    let running = Running::start(Path::new("node"), &[&options[..], &["-e", SCRIPT]].concat());
     let pid = running.pid();
     for (option, prefix, kind) in [("true", "JS:", "native"), ("false", "", "v8js")] {
         let options = format!("frequency: 199, prefer_perf_map: {option}");

@@ -110,7 +110,8 @@ pub fn read(path: &Path, fp: &str, sp: &str) -> ReadelfOutput {
         let line = line.replace(" (", "(");
         let words: Vec<&str> = line.split_whitespace().collect();
         if line.starts_with("Contents of the") {
-            debug = line.contains(".debug_frame");
+            // Compressed, it is `.zdebug_frame` in files of older tools.
+            debug = line.contains("debug_frame");
             in_entry = false;
             commons.clear();
         } else if line.contains("ZERO terminator") {
