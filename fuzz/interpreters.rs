@@ -21,7 +21,8 @@ struct AnyMemory<'a>(&'a [u8]);
 impl Memory for AnyMemory<'_> {
     fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), MemoryError> {
         assert!(buffer.len() <= MAX_BYTES);
-        if self.0.is_empty() || address >> 12 & 7 == 7 {
+        let is_past_the_end = address.checked_add(buffer.len() as u64).is_none();
+        if self.0.is_empty() || is_past_the_end || address >> 12 & 7 == 7 {
             let error = io::ErrorKind::InvalidInput.into();
             return Err(MemoryError { address, error });
         }
