@@ -108,7 +108,7 @@ fn check(node: &Path, options: &[&str], what: &str) {
     let running = Running::start(node, &arguments);
     let pid = running.pid();
     let profile =
-        Profiler::start(499).until(TIMEOUT, |profile| of_process(profile, pid) >= MIN_SAMPLES);
+        Profiler::start(199).until(TIMEOUT, |profile| of_process(profile, pid) >= MIN_SAMPLES);
     drop(running);
     calls.check(&profile, pid, what);
 }

@@ -149,7 +149,7 @@ fn check_chains(mode: &str) {
     }
     let calls = calls();
     let program = calls.path();
-    let profiler = Profiler::start(499);
+    let profiler = Profiler::start(199);
     let running = luajits.into_iter().map(|(what, path)| {
         let running = Running::start(&path, &[program.to_str().unwrap(), "60", mode]);
         (what, running)
@@ -192,7 +192,7 @@ fn the_stripped_library_in_another_program_has_exact_chains() {
     };
     let calls = calls();
     let path = calls.path();
-    let profiler = Profiler::start(499);
+    let profiler = Profiler::start(199);
     let arguments = [path.to_str().unwrap(), "60", "interpreted"];
     let running = Running::start(&program, &arguments);
     let pid = running.pid();
