@@ -160,6 +160,18 @@ impl Detail {
     }
 }
 
+const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The generation of a function that these words distinguish from earlier ones at its address.
+#[inline(always)]
+fn generation<const N: usize>(first: u64, others: [u64; N]) -> u32 {
+    let mut hash = first;
+    for word in others {
+        hash = hash.wrapping_mul(HASH_MULTIPLIER) ^ word;
+    }
+    (hash.wrapping_mul(HASH_MULTIPLIER) >> 32) as u32
+}
+
 impl Frame {
     /// A frame of an interpreter; its [`Detail`] follows.
     #[inline(always)]

@@ -16,7 +16,7 @@
 
 use super::hotspot::AddressRange;
 use super::thread_variable::ThreadVariable;
-use super::{BlockMemory, Detail};
+use super::{BlockMemory, Detail, HASH_MULTIPLIER};
 use crate::walk::{Registers, UserMemory};
 
 /// The programs' data on a process that runs BEAM.
@@ -170,8 +170,6 @@ pub fn generation(mut word: impl FnMut(u32) -> u64) -> u32 {
     }
     (hash >> 32) as u32
 }
-
-const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl BeamProcess {
     #[inline(always)]

@@ -180,15 +180,12 @@ pub struct Identity {
 impl Identity {
     #[inline(always)]
     pub fn generation(&self) -> u32 {
-        let mut hash = self.header >> 32;
-        for word in [self.lines, self.file, self.name >> 32, self.name_tail] {
-            hash = hash.wrapping_mul(HASH_MULTIPLIER) ^ word;
-        }
-        (hash.wrapping_mul(HASH_MULTIPLIER) >> 32) as u32
+        super::generation(
+            self.header >> 32,
+            [self.lines, self.file, self.name >> 32, self.name_tail],
+        )
     }
 }
-
-const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The search for the native frame that a trace or a helper of the virtual machine runs in.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]

@@ -127,22 +127,19 @@ pub struct Identity {
 impl Identity {
     #[inline(always)]
     pub fn generation(&self) -> u32 {
-        let mut hash = self.name;
-        for word in [
-            self.scope,
-            self.name_text[0],
-            self.name_text[1],
-            self.file_text[0],
-            self.file_text[1],
-            self.lines,
-        ] {
-            hash = hash.wrapping_mul(HASH_MULTIPLIER) ^ word;
-        }
-        (hash.wrapping_mul(HASH_MULTIPLIER) >> 32) as u32
+        super::generation(
+            self.name,
+            [
+                self.scope,
+                self.name_text[0],
+                self.name_text[1],
+                self.file_text[0],
+                self.file_text[1],
+                self.lines,
+            ],
+        )
     }
 }
-
-const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Walk {
     /// The next frame of a native frame of `execute_ex`.

@@ -266,21 +266,18 @@ pub struct Identity {
 impl Identity {
     #[inline(always)]
     pub fn generation(&self) -> u32 {
-        let mut hash = u64::from(self.first) << 32 | u64::from(self.second);
-        for word in [
-            self.name[0],
-            self.name[1],
-            self.file[0],
-            self.file[1],
-            self.file_tail,
-        ] {
-            hash = hash.wrapping_mul(HASH_MULTIPLIER) ^ word;
-        }
-        (hash.wrapping_mul(HASH_MULTIPLIER) >> 32) as u32
+        super::generation(
+            u64::from(self.first) << 32 | u64::from(self.second),
+            [
+                self.name[0],
+                self.name[1],
+                self.file[0],
+                self.file[1],
+                self.file_tail,
+            ],
+        )
     }
 }
-
-const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The length and the hash of a string; 0 if it cannot be read.
 #[inline(always)]

@@ -4,7 +4,7 @@
 //! marker if the frame has no function. Functions move often, so samples have the data that closures
 //! share, `SharedFunctionInfo`, which hardly moves.
 
-use super::BlockMemory;
+use super::{BlockMemory, HASH_MULTIPLIER};
 
 /// Distinguishes functions that successively had the same address. It contains no pointers.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
@@ -137,8 +137,6 @@ impl Layout {
 
 /// From [`Layout::shared_numbers`] on.
 pub const NUMBERS_BYTES: u32 = 24;
-
-const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]
 mod tests;
