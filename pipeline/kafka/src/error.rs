@@ -1,10 +1,12 @@
 //! Errors of the client, with what to do about them.
 
+use std::error::Error as StdError;
 use std::fmt;
 
 use krafka::KrafkaError;
 use krafka::error::ErrorCode;
 use profcol_component::Refusal;
+use profcol_net::Hint;
 
 /// An error of the client, or of a broker. The text ends with the fix where it is known.
 #[derive(Debug)]
@@ -28,10 +30,12 @@ impl Error {
     /// What to do about it.
     pub fn fix(&self) -> Option<&'static str> {
         match &self.0 {
-            KrafkaError::Auth { message, .. } if is_of_tls(message) => Some(
-                "check `tls`: the CA must have signed the broker's certificate, which must name the host in `brokers`",
-            ),
-            KrafkaError::Auth { .. } => Some(CREDENTIALS),
+            // SASL has no source.
+            KrafkaError::Auth {
+                source: Some(error),
+                ..
+            } => Some(of_handshake(error.source())),
+            KrafkaError::Auth { source: None, .. } => Some(CREDENTIALS),
             KrafkaError::Network(_) => {
                 Some("check `brokers`, that the broker runs, and firewalls between")
             }
@@ -119,10 +123,10 @@ fn of_broker(code: ErrorCode) -> (Meaning, Option<&'static str>) {
     }
 }
 
-/// Failed handshakes of TLS and of SASL are one kind of error.
-fn is_of_tls(message: &str) -> bool {
-    let message = message.to_ascii_lowercase();
-    message.contains("tls") || message.contains("certificate")
+fn of_handshake(error: Option<&(dyn StdError + 'static)>) -> &'static str {
+    let error = error.and_then(|error| error.downcast_ref());
+    let hint = error.and_then(Hint::of_handshake);
+    hint.map_or("check `tls`", Hint::text)
 }
 
 impl From<KrafkaError> for Error {
@@ -141,8 +145,8 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        std::error::Error::source(&self.0)
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source()
     }
 }

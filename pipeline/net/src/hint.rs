@@ -1,8 +1,8 @@
 //! What to change when a connection fails.
 
-use std::fmt;
+use std::{fmt, io};
 
-use rustls::AlertDescription;
+use rustls::{AlertDescription, CertificateError, OtherError};
 
 /// Advice, in terms of the configuration. Who has other terms, such as flags, matches on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,13 @@ pub enum Hint {
 
 impl fmt::Display for Hint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.write_str(self.text())
+    }
+}
+
+impl Hint {
+    pub fn text(self) -> &'static str {
+        match self {
             Self::CheckEndpointAndDns => "check the endpoint and this host's DNS",
             Self::CheckEndpointAndFirewalls => "check the endpoint and firewalls",
             Self::CheckRoutesAndFirewalls => "check routes and firewalls",
@@ -61,11 +67,46 @@ impl fmt::Display for Hint {
             Self::CheckCredentials => {
                 "check the token or password, and that this process may read its file"
             }
-        })
+        }
     }
-}
 
-impl Hint {
+    /// After a failed TLS handshake.
+    pub fn of_handshake(error: &io::Error) -> Option<Self> {
+        let Some(error) = error.get_ref().and_then(|it| it.downcast_ref()) else {
+            return match error.kind() {
+                io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+                    Some(Self::DisableTls)
+                }
+                _ => None,
+            };
+        };
+        match error {
+            rustls::Error::InvalidMessage(_) => Some(Self::DisableTls),
+            rustls::Error::InvalidCertificate(error) => Self::of_certificate(error),
+            rustls::Error::AlertReceived(alert) => Self::of_alert(*alert),
+            _ => None,
+        }
+    }
+
+    fn of_certificate(error: &CertificateError) -> Option<Self> {
+        match error {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                Some(Self::SetCaFile)
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                Some(Self::RenewCertificate)
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                Some(Self::OverrideServerName)
+            }
+            CertificateError::Other(OtherError(error)) => match error.downcast_ref() {
+                Some(webpki::Error::CaUsedAsEndEntity) => Some(Self::IssueCertificate),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// After the server ended the handshake, or rejected it later.
     pub(crate) fn of_alert(alert: AlertDescription) -> Option<Self> {
         use AlertDescription as Alert;

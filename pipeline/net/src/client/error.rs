@@ -4,8 +4,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::{CertificateError, OtherError};
-
 use crate::UnsupportedProxy;
 use crate::hint::Hint;
 use crate::io::SystemError;
@@ -93,40 +91,10 @@ impl SystemError {
 
 impl TlsFailure {
     fn hint(&self) -> Option<Hint> {
-        let Self::Handshake(error) = self else {
-            return None;
-        };
-        let Some(error) = error.get_ref().and_then(|it| it.downcast_ref()) else {
-            return match error.kind() {
-                io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-                    Some(Hint::DisableTls)
-                }
-                _ => None,
-            };
-        };
-        match error {
-            rustls::Error::InvalidMessage(_) => Some(Hint::DisableTls),
-            rustls::Error::InvalidCertificate(error) => of_certificate(error),
-            rustls::Error::AlertReceived(alert) => Hint::of_alert(*alert),
-            _ => None,
+        match self {
+            Self::Name(_) => None,
+            Self::Handshake(error) => Hint::of_handshake(error),
         }
-    }
-}
-
-fn of_certificate(error: &CertificateError) -> Option<Hint> {
-    match error {
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => Some(Hint::SetCaFile),
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            Some(Hint::RenewCertificate)
-        }
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            Some(Hint::OverrideServerName)
-        }
-        CertificateError::Other(OtherError(error)) => match error.downcast_ref() {
-            Some(webpki::Error::CaUsedAsEndEntity) => Some(Hint::IssueCertificate),
-            _ => None,
-        },
-        _ => None,
     }
 }
 
