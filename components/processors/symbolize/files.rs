@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use profcol_component::{Executable, IntCounter, Subscription};
-use profcol_debuginfo::{build_id, open_regular};
+use profcol_debuginfo::build_id;
+use profcol_elf::open_regular;
 use profcol_symbols::OnHost;
 
 use super::debuginfod::{Debuginfod, Fetched, FileKind, FileRequest};

@@ -268,7 +268,7 @@ mod tests {
             std::os::unix::fs::symlink("/opt/any-name", proc.path().join("5/exe")).unwrap();
             std::fs::create_dir_all(proc.path().join("5/root/opt")).unwrap();
             let copy = proc.path().join("5/root/opt/any-name");
-            std::os::unix::fs::symlink(program, copy).unwrap();
+            std::fs::copy(program, copy).unwrap();
             let expected = match cfg!(target_arch = "x86_64") {
                 true => folder.strip_prefix("dotnet-"),
                 false => None,

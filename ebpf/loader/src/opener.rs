@@ -5,8 +5,6 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -15,7 +13,7 @@ use std::time::{Duration, Instant};
 use profcol_ebpf_common::file::{self, TableRef};
 use profcol_ebpf_interpreters::dotnet::{DotNetFile, ProgramFolder};
 use profcol_ebpf_unwind as unwind;
-use profcol_elf::{ElfError, Source};
+use profcol_elf::{ElfError, Source, open_regular};
 
 use crate::files::{AnnouncedFile, Files};
 use crate::functions::Functions;
@@ -122,15 +120,15 @@ impl Opener {
             };
             return Ok((shown, OpenedImage::File(Arc::new(opened))));
         }
-        let path_resolver = self.path_resolver.candidates(file, path);
-        for place in &path_resolver {
-            if let Ok(opened) = open_regular(place)
+        let roots = self.path_resolver.roots(file, path);
+        for root in &roots {
+            if let Ok(opened) = open_regular(root, path)
                 && self.identifier.is_same_file(&opened, file.id)?
             {
                 return Ok((display_path(path), OpenedImage::File(Arc::new(opened))));
             }
         }
-        Err(OpenError::NotFound(path_resolver.len() + 1))
+        Err(OpenError::NotFound(roots.len() + 1))
     }
 
     /// Records the data for symbolizing its frames, and queues it for the builder.
@@ -233,19 +231,6 @@ fn file_id(source: &(impl Source + ?Sized)) -> Option<String> {
 fn is_memory(path: &str) -> bool {
     const PREFIXES: [&str; 4] = ["/memfd:", "/dev/shm/", "/SYSV", "/anon_hugepage"];
     path == "/dev/zero" || PREFIXES.iter().any(|prefix| path.starts_with(prefix))
-}
-
-/// Checks the file type first: the path may now be a pipe without a writer, or a device whose open has side
-/// effects.
-fn open_regular(path: &Path) -> io::Result<File> {
-    let found = File::options()
-        .read(true)
-        .custom_flags(libc::O_PATH | libc::O_NOFOLLOW)
-        .open(path)?;
-    if !found.metadata()?.is_file() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    File::open(format!("/proc/self/fd/{}", found.as_raw_fd()))
 }
 
 /// An unmounted file appears as `/`, such as runc's copy of itself: it has no path.

@@ -1,4 +1,4 @@
-//! Candidate paths of a sampled file, the most reliable first.
+//! The roots below which a sampled file may be, the most reliable first.
 //!
 //! While the process lives, its mapping leads to the file, whatever has happened to the path. After that the
 //! path is resolved in the mount namespace of the process, through any process in it. If none is left,
@@ -7,7 +7,6 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -20,6 +19,8 @@ const MAX_PROCESSES: usize = 1 << 16;
 const MAX_NAMESPACES: usize = 1024;
 /// Maximum number of other namespaces in which to try a path.
 const MAX_OTHER_NAMESPACES: usize = 8;
+
+const OWN_ROOT: &str = "/";
 
 #[derive(Default)]
 pub struct PathResolver {
@@ -48,22 +49,22 @@ impl PathResolver {
         format!("/proc/{pid}/map_files/{start:x}-{end:x}").into()
     }
 
-    /// Paths that may lead to the file.
-    pub fn candidates(&mut self, file: &record::File, path: &Path) -> Vec<PathBuf> {
+    /// Roots below which the path may lead to the file.
+    pub fn roots(&mut self, file: &record::File, path: &Path) -> Vec<PathBuf> {
         if !path.is_absolute() {
             return Vec::new();
         }
         if self.own == Some(file.mount_namespace) {
-            return vec![path.to_owned()];
+            return vec![OWN_ROOT.into()];
         }
         self.scan_if_due();
         let mut roots = vec![root_of(file.pid), root_of(file.parent)];
         if let Some(&member) = self.members.get(&file.mount_namespace) {
             roots.push(root_of(member));
         }
-        roots.extend([PathBuf::new(), root_of(1)]);
+        roots.extend([OWN_ROOT.into(), root_of(1)]);
         roots.extend(self.other_namespaces(file.mount_namespace));
-        roots.iter().map(|root| join_root(root, path)).collect()
+        roots
     }
 
     fn other_namespaces(&self, namespace: u32) -> impl Iterator<Item = PathBuf> + '_ {
@@ -115,19 +116,12 @@ fn root_of(pid: u32) -> PathBuf {
     format!("/proc/{pid}/root").into()
 }
 
-/// Concatenates, because `Path::join` with an absolute path discards the root.
-fn join_root(root: &Path, path: &Path) -> PathBuf {
-    let mut joined = root.as_os_str().to_owned();
-    joined.push(std::ffi::OsStr::from_bytes(path.as_os_str().as_bytes()));
-    joined.into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_path_in_our_own_namespace_has_one_candidate() {
+    fn a_path_in_our_own_namespace_has_one_root() {
         let mut path_resolver = PathResolver::new();
         let Some(own) = path_resolver.own else {
             panic!("this process has a mount namespace");
@@ -139,18 +133,14 @@ mod tests {
             ..record::File::default()
         };
         let path = Path::new("/usr/bin/true");
-        assert_eq!(path_resolver.candidates(&file(own), path), [path]);
-        let elsewhere = path_resolver.candidates(&file(1), path);
-        for place in [
-            "/proc/7/root/usr/bin/true",
-            "/proc/8/root/usr/bin/true",
-            "/usr/bin/true",
-        ] {
-            assert!(elsewhere.contains(&place.into()), "{elsewhere:?}");
+        assert_eq!(path_resolver.roots(&file(own), path), [Path::new("/")]);
+        let elsewhere = path_resolver.roots(&file(1), path);
+        for root in ["/proc/7/root", "/proc/8/root", "/"] {
+            assert!(elsewhere.contains(&root.into()), "{elsewhere:?}");
         }
         assert!(
             path_resolver
-                .candidates(&file(1), Path::new("cut/off"))
+                .roots(&file(1), Path::new("cut/off"))
                 .is_empty()
         );
         assert!(

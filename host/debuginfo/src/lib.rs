@@ -27,5 +27,5 @@ pub use extraction::Extraction;
 pub use parts::{CommonLink, common, package, split};
 pub use plan::{Contents, Plan};
 pub use selection::Dwarf;
-pub use separate::{Places, Separate, build_id, open_regular, separate};
+pub use separate::{Places, Separate, build_id, separate};
 pub use split_dwarf::ExternalDwarf;

@@ -6,13 +6,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use flate2::Crc;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
-
-use profcol_elf::{DebugLink, Elf, Source};
+use profcol_elf::{DebugLink, Elf, Root, Source};
 
 const MAX_NOTES: u64 = 64 << 10;
 /// A name and a checksum.
@@ -60,11 +57,11 @@ pub(crate) fn first(
     is_right: impl Fn(&File) -> bool,
 ) -> Option<Separate> {
     for root in places.roots {
-        let Ok(root_fd) = openat(CWD, root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
+        let Ok(root) = Root::open(root) else {
             continue;
         };
         for path in &candidates {
-            if let Ok(file) = open_below(&root_fd, path)
+            if let Ok(file) = root.open_regular(path)
                 && is_right(&file)
             {
                 let path = path.clone();
@@ -150,25 +147,4 @@ fn checksum(file: &File, goes_on: &dyn Fn() -> bool) -> io::Result<u32> {
         at += size;
     }
     Ok(sum.sum())
-}
-
-/// Opens a file below a root: see [`separate`] for why neither its path nor its type can be trusted.
-pub fn open_regular(root: &Path, path: &Path) -> io::Result<File> {
-    let root = openat(CWD, root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    open_below(&root, path)
-}
-
-/// Symlinks in a container may lead anywhere: not out of the root here, and not to a pipe or device, some of which have
-/// side effects when opened.
-fn open_below(root: &impl std::os::fd::AsFd, path: &Path) -> io::Result<File> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let file = File::from(openat2(root, path, flags, Mode::empty(), resolve)?);
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "not a regular file",
-        ));
-    }
-    File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }

@@ -1,5 +1,6 @@
-//! Reads the contents of ELF files in bounded pieces.
+//! Opens files of other processes, and reads the contents of ELF files in bounded pieces.
 //!
+//! * [`Root`]: opens regular files below a directory.
 //! * [`Source`]: the bytes of a file or of memory, read on demand and never mapped.
 //! * [`Extent`]: a range of a source, read as a whole up to a limit, or piece by piece.
 //! * [`Elf`]: the ELF header, the program headers and the section headers, of any class and byte order.
@@ -20,6 +21,7 @@ mod error;
 mod extent;
 mod notes;
 mod pclntab;
+mod root;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -33,4 +35,5 @@ pub use error::ElfError;
 pub use extent::{Extent, ExtentReader};
 pub use notes::{BuildIds, build_id};
 pub use pclntab::{Pclntab, PclntabVersion};
+pub use root::{Root, open_regular};
 pub use source::Source;

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use profcol_elf::open_regular;
+
 /// Size limit of the list of mappings: enough for forty thousand.
 const MAX_BYTES: u64 = 4 << 20;
 
@@ -36,8 +38,7 @@ impl MappedFile {
     pub fn open(&self, proc: &Path, pid: u32) -> io::Result<File> {
         let process = proc.join(pid.to_string());
         let by_range = File::open(process.join("map_files").join(&self.range));
-        by_range
-            .or_else(|_| File::open(process.join("root").join(self.path.trim_start_matches('/'))))
+        by_range.or_else(|_| open_regular(&process.join("root"), Path::new(&self.path)))
     }
 
     pub fn name(&self) -> &str {

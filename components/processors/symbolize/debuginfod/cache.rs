@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use profcol_component::IntCounter;
-use profcol_debuginfo::{build_id, open_regular};
+use profcol_debuginfo::build_id;
+use profcol_elf::open_regular;
 use tempfile::NamedTempFile;
 
 use super::{FileKind, FileRequest};

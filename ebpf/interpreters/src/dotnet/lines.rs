@@ -5,9 +5,9 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 
-use profcol_debuginfo::open_regular;
 use profcol_dotnet::{Assembly, DotNetError, PortablePdb, SourceLine};
 use profcol_elf::Source;
+use profcol_elf::open_regular;
 
 use super::DotNetFunction;
 use super::limits::Reserved;

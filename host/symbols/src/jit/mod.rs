@@ -17,12 +17,12 @@ mod tests;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::hash::Hash;
-use std::io;
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use profcol_debuginfo::open_regular;
+use profcol_elf::open_regular;
 
 use self::jitdump::Jitdump;
 pub use self::names::{GeneratedCode, JitNames};
@@ -38,6 +38,9 @@ const MAX_WAIT: Duration = Duration::from_secs(30);
 /// Bytes read per refresh from all files together; the rest is left to the next refresh.
 const ROUND: usize = 32 << 20;
 
+/// Size limit of a process's list of mappings: enough for forty thousand.
+const MAX_MAPS: u64 = 4 << 20;
+
 /// Processes with JIT-compiled code, by a key that distinguishes them from later ones with the same PID.
 pub struct JitProcesses<K> {
     processes: HashMap<K, JitProcess>,
@@ -50,7 +53,7 @@ struct JitProcess {
     sources: Vec<Source>,
     names: JitNames,
     used: Instant,
-    look: Instant,
+    next_check: Instant,
     wait: Duration,
 }
 
@@ -92,13 +95,13 @@ impl<K: Copy + Eq + Hash> JitProcesses<K> {
             sources: Vec::new(),
             names: JitNames::new(max_bytes),
             used: now,
-            look: now,
+            next_check: now,
             wait: FIRST_WAIT,
         });
         jit.used = now;
-        if jit.sources.is_empty() && now >= jit.look {
+        if jit.sources.is_empty() && now >= jit.next_check {
             jit.sources = find(pid);
-            jit.look = now + jit.wait;
+            jit.next_check = now + jit.wait;
             jit.wait = (jit.wait * 2).min(MAX_WAIT);
         }
     }
@@ -211,8 +214,10 @@ fn open_perf_map(pid: u32, owner: &Owner) -> Result<File, Unusable> {
 }
 
 fn open_jitdump(pid: u32, owner: &Owner) -> Result<Option<Jitdump>, Unusable> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
-    let Some(range) = maps.lines().find_map(jitdump_mapping) else {
+    let maps = File::open(format!("/proc/{pid}/maps"))?.take(MAX_MAPS);
+    let mut lines = BufReader::new(maps).split(b'\n').map_while(Result::ok);
+    let Some(range) = lines.find_map(|line| jitdump_mapping(&String::from_utf8_lossy(&line)))
+    else {
         return Ok(None);
     };
     let file = owner.check(File::open(format!("/proc/{pid}/map_files/{range}"))?)?;

@@ -94,7 +94,7 @@ fn evicts_the_least_recently_sampled_processes() {
             sources: vec![Source::PerfMap(PerfMap::new(map))],
             names: JitNames::new(max_bytes / 2),
             used: start + Duration::from_secs(pid.into()),
-            look: start,
+            next_check: start,
             wait: FIRST_WAIT,
         };
         processes.processes.insert(pid, process);

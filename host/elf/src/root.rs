@@ -1,0 +1,73 @@
+//! Opens files named by other processes.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+
+const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
+/// The root directory of a process, or any other directory that contains untrusted paths.
+pub struct Root(OwnedFd);
+
+/// Opens a file below a root: see [`Root::open_regular`].
+pub fn open_regular(root: &Path, path: &Path) -> io::Result<File> {
+    Root::open(root)?.open_regular(path)
+}
+
+impl Root {
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self(openat(CWD, path, PATH_ONLY, Mode::empty())?))
+    }
+
+    /// Symlinks in a container may lead anywhere: not out of the root here, and not to a pipe or device, some of which
+    /// have side effects when opened.
+    pub fn open_regular(&self, path: &Path) -> io::Result<File> {
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let file = File::from(openat2(&self.0, path, PATH_ONLY, Mode::empty(), resolve)?);
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "not a regular file",
+            ));
+        }
+        File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Read;
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::mkfifoat;
+
+    use super::*;
+
+    #[test]
+    fn opens_regular_files_below_the_root_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("root");
+        fs::create_dir_all(root.join("etc")).unwrap();
+        fs::write(folder.path().join("secret"), "outside").unwrap();
+        fs::write(root.join("etc/name"), "inside").unwrap();
+        symlink("/etc/name", root.join("absolute")).unwrap();
+        symlink("../../secret", root.join("upwards")).unwrap();
+        symlink("/proc/self/exe", root.join("magic")).unwrap();
+        // Opening it would wait for a writer.
+        mkfifoat(CWD, root.join("pipe"), Mode::RUSR).unwrap();
+
+        for path in ["etc/name", "/etc/name", "absolute"] {
+            let mut text = String::new();
+            let mut file = open_regular(&root, Path::new(path)).unwrap();
+            file.read_to_string(&mut text).unwrap();
+            assert_eq!(text, "inside", "{path}");
+        }
+        for path in ["upwards", "../secret", "magic", "pipe", "etc", "missing"] {
+            open_regular(&root, Path::new(path)).unwrap_err();
+        }
+    }
+}
