@@ -71,6 +71,20 @@ pub fn name(frame: &Frame) -> &str {
     frame.function.as_deref().unwrap_or("")
 }
 
+/// The samples of a process with frames of the language.
+pub fn samples_in(kind: &str, profile: &Profile, pid: u32) -> usize {
+    count(profile, |sample| {
+        sample.pid == pid && !names_of(kind, sample).is_empty()
+    })
+}
+
+/// The samples of a process whose executables had unwind tables.
+pub fn samples_with_table(profile: &Profile, pid: u32) -> usize {
+    count(profile, |sample| {
+        sample.pid == pid && !sample.is_before_table()
+    })
+}
+
 /// The number of samples that satisfy the condition.
 pub fn count(profile: &Profile, is_it: impl Fn(&Sample) -> bool) -> usize {
     let samples = profile.samples.iter();
@@ -137,6 +151,52 @@ impl ShortLived<'_> {
         println!("{nameless} of {all} have functions without a name");
         assert!(all > 300 && nameless * 20 <= all, "{nameless} of {all}");
     }
+}
+
+/// A program that compiles functions which are freed soon, so that others follow at their addresses.
+pub struct Churn<'a> {
+    pub kind: &'a str,
+    pub program: &'a Path,
+    pub arguments: &'a [&'a str],
+    /// The name of functions that were gone before they were read.
+    pub no_name: &'a str,
+}
+
+impl Churn<'_> {
+    /// No sample mixes functions up: `is_right` has no answer for frames that have no counterpart.
+    pub fn check(&self, is_right: impl Fn(&[&Frame]) -> Option<bool>) {
+        let profiler = Profiler::start(199);
+        let running = Running::start(self.program, self.arguments);
+        let pid = running.pid();
+        let profile = profiler.until(TIMEOUT, |profile| {
+            samples_in(self.kind, profile, pid) >= 1000
+        });
+        drop(running);
+        let (mut right, mut wrong, mut nameless) = (0, Vec::new(), 0);
+        for sample in profile.samples.iter().filter(|sample| sample.pid == pid) {
+            let frames = sample.frames.iter().filter(|it| it.kind == self.kind);
+            let frames: Vec<&Frame> = frames.collect();
+            match is_right(&frames) {
+                Some(true) => right += sample.count,
+                Some(false) => {
+                    wrong.push(frames.iter().map(describe).collect::<Vec<_>>().join("; "))
+                }
+                None => {}
+            }
+            nameless += frames.iter().filter(|it| name(it) == self.no_name).count() * sample.count;
+        }
+        println!("{right} samples are right, {nameless} functions were gone");
+        assert!(right + nameless > 100 && wrong.is_empty(), "{wrong:#?}");
+    }
+}
+
+fn describe(frame: &&Frame) -> String {
+    format!("{} {:?}", name(frame), frame.source)
+}
+
+/// The number after a prefix, in a name or a file.
+pub fn number_after(text: &str, prefix: &str) -> Option<i64> {
+    text.rsplit_once(prefix)?.1.parse().ok()
 }
 
 /// Runs a command in a root and a PID namespace of its own. At least 95 % of the exact samples have names. Other tests

@@ -12,7 +12,7 @@ use profcol_test_harness::profile::{Profile, Sample, Symbols};
 use profcol_test_harness::support::skip;
 use profcol_test_harness::toolchain::Workshop;
 
-use crate::calls::count;
+use crate::calls::samples_with_table;
 use crate::host::{Profiler, Running, can_profile};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -69,12 +69,6 @@ fn function(symbols: &mut Symbols, sample: &Sample) -> Option<String> {
     let names = sample.frames.iter().filter_map(|frame| symbols.name(frame));
     let mut names = names.filter(|name| name == MANY || labels_of(name).is_some());
     names.next_back()
-}
-
-fn of_process(profile: &Profile, pid: u32) -> usize {
-    count(profile, |sample| {
-        sample.pid == pid && !sample.is_before_table()
-    })
 }
 
 fn check(profile: &Profile, pid: u32, program: &Path, what: &str) {
@@ -216,7 +210,7 @@ fn profile_and_check(program: &Path, what: &str, options: &str) {
         Profile::of(samples.cloned().collect())
     };
     let profile = profiler.until(TIMEOUT, |profile| {
-        of_process(&known(profile), pid) >= MIN_SAMPLES
+        samples_with_table(&known(profile), pid) >= MIN_SAMPLES
     });
     let profile = known(&profile);
     drop(running);

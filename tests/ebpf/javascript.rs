@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use profcol_test_harness::profile::{Profile, Sample};
+use profcol_test_harness::profile::Sample;
 use profcol_test_harness::support::{root, skip};
 use profcol_test_harness::toolchain::Workshop;
 
-use crate::calls::{Calls, ShortLived, chain_of, check_isolated, count, names_of};
+use crate::calls::{
+    Calls, ShortLived, chain_of, check_isolated, count, names_of, samples_with_table,
+};
 use crate::host::{Profiler, Running, can_profile};
 
 /// Enough to sample each chain often.
@@ -90,13 +92,6 @@ fn any_node() -> Option<PathBuf> {
     newest
 }
 
-/// The number of samples not truncated by a pending table.
-fn of_process(profile: &Profile, pid: u32) -> usize {
-    count(profile, |sample| {
-        sample.pid == pid && !sample.is_before_table()
-    })
-}
-
 fn names(sample: &Sample) -> Vec<&str> {
     names_of(KIND, sample)
 }
@@ -107,8 +102,9 @@ fn check(node: &Path, options: &[&str], what: &str) {
     let arguments = [options, &[path.to_str().unwrap(), "60"]].concat();
     let running = Running::start(node, &arguments);
     let pid = running.pid();
-    let profile =
-        Profiler::start(199).until(TIMEOUT, |profile| of_process(profile, pid) >= MIN_SAMPLES);
+    let profile = Profiler::start(199).until(TIMEOUT, |profile| {
+        samples_with_table(profile, pid) >= MIN_SAMPLES
+    });
     drop(running);
     calls.check(&profile, pid, what);
 }

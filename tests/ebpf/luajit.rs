@@ -3,19 +3,18 @@
 //! Each LuaJIT on the machine and below `target/tools` runs `calls.lua`, interpreted and with compiled loops. Lua's functions have
 //! no names of their own: a chain has those by which its callers call them.
 
-#![expect(clippy::print_stdout, reason = "the figures are of interest")]
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use profcol_test_harness::profile::{Profile, Sample};
+use profcol_test_harness::profile::Sample;
 use profcol_test_harness::support::{root, skip};
 use profcol_test_harness::toolchain::Workshop;
 
 use crate::calls::{
-    Calls, ShortLived, chain_of, check_isolated, count, name, names_of, since_known,
+    Calls, Churn, ShortLived, chain_of, check_isolated, name, names_of, number_after, samples_in,
+    since_known,
 };
 use crate::host::{Profiler, Running, can_profile};
 
@@ -127,13 +126,6 @@ fn any_luajit() -> Option<PathBuf> {
     found
 }
 
-/// The number of samples with a function.
-fn of_process(profile: &Profile, pid: u32) -> usize {
-    count(profile, |sample| {
-        sample.pid == pid && !names(sample).is_empty()
-    })
-}
-
 fn names(sample: &Sample) -> Vec<&str> {
     names_of(KIND, sample)
 }
@@ -158,7 +150,7 @@ fn check_chains(mode: &str) {
     let profile = profiler.until(TIMEOUT, |profile| {
         let mut counts = running
             .iter()
-            .map(|(_, running)| of_process(profile, running.pid()));
+            .map(|(_, running)| samples_in(KIND, profile, running.pid()));
         counts.all(|count| count >= MIN_SAMPLES)
     });
     for (what, process) in running {
@@ -196,7 +188,9 @@ fn the_stripped_library_in_another_program_has_exact_chains() {
     let arguments = [path.to_str().unwrap(), "60", "interpreted"];
     let running = Running::start(&program, &arguments);
     let pid = running.pid();
-    let profile = profiler.until(TIMEOUT, |profile| of_process(profile, pid) >= MIN_SAMPLES);
+    let profile = profiler.until(TIMEOUT, |profile| {
+        samples_in(KIND, profile, pid) >= MIN_SAMPLES
+    });
     drop(running);
     calls.check(&since_known(KIND, &profile, pid), pid, "library");
 }
@@ -252,34 +246,21 @@ fn short_lived_functions_do_not_mix_up_names() {
     let Some(luajit) = any_luajit() else {
         return;
     };
-    let profiler = Profiler::start(199);
-    let running = Running::start(&luajit, &["-joff", "-e", CHURN]);
-    let pid = running.pid();
-    let profile = profiler.until(TIMEOUT, |profile| of_process(profile, pid) >= 1000);
-    drop(running);
-    let (mut right, mut wrong, mut nameless) = (0, Vec::new(), 0);
-    for sample in profile.samples.iter().filter(|sample| sample.pid == pid) {
-        for frame in sample.frames.iter().filter(|frame| frame.kind == KIND) {
-            let number = frame.source.0.strip_prefix("made_");
-            if let Some(number) = number.and_then(|number| number.parse::<i64>().ok()) {
-                // A file that was just entered has no line.
-                let is_right = frame.source.1 == number + 1
-                    || name(frame) == "main chunk" && frame.source.1 == 0;
-                if is_right {
-                    right += sample.count;
-                } else {
-                    let stack = sample
-                        .frames
-                        .iter()
-                        .map(|frame| format!("{} {:?}", name(frame), frame.source));
-                    wrong.push(stack.collect::<Vec<_>>().join("; "));
-                }
-            }
-            nameless += usize::from(name(frame) == "[luajit: no name]") * sample.count;
-        }
+    Churn {
+        kind: KIND,
+        program: &luajit,
+        arguments: &["-joff", "-e", CHURN],
+        no_name: "[luajit: no name]",
     }
-    println!("{right} have the line of their file, {nameless} were gone");
-    assert!(right + nameless > 100 && wrong.is_empty(), "{wrong:?}");
+    .check(|frames| {
+        let made = frames.iter().filter_map(|frame| {
+            let number = number_after(&frame.source.0, "made_")?;
+            // A file that was just entered has no line.
+            let is_entered = name(frame) == "main chunk" && frame.source.1 == 0;
+            Some(frame.source.1 == number + 1 || is_entered)
+        });
+        made.reduce(|all, it| all && it)
+    });
 }
 
 #[test]

@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use profcol_test_harness::profile::{Profile, Sample};
+use profcol_test_harness::profile::Sample;
 use profcol_test_harness::support::{root, skip};
 
 use crate::calls::{
-    Calls, ShortLived, chain_of, check_isolated, count, name, names_of, since_known,
+    Calls, Churn, ShortLived, chain_of, check_isolated, count, name, names_of, number_after,
+    samples_in, since_known,
 };
 use crate::host::{Profiler, Running, can_profile};
 
@@ -102,13 +103,6 @@ fn any_perl() -> Option<PathBuf> {
     found
 }
 
-/// The number of samples with a function.
-fn of_process(profile: &Profile, pid: u32) -> usize {
-    count(profile, |sample| {
-        sample.pid == pid && !names(sample).is_empty()
-    })
-}
-
 fn names(sample: &Sample) -> Vec<&str> {
     names_of(KIND, sample)
 }
@@ -134,7 +128,7 @@ fn every_version_shows_exact_chains() {
     let profile = profiler.until(TIMEOUT, |profile| {
         let mut counts = running
             .iter()
-            .map(|(_, running)| of_process(profile, running.pid()));
+            .map(|(_, running)| samples_in(KIND, profile, running.pid()));
         counts.all(|count| count >= MIN_SAMPLES)
     });
     for (what, process) in running {
@@ -230,24 +224,18 @@ fn short_lived_functions_do_not_mix_up_names() {
     let Some(perl) = any_perl() else {
         return;
     };
-    let profiler = Profiler::start(199);
-    let running = Running::start(&perl, &["-e", CHURN]);
-    let pid = running.pid();
-    let profile = profiler.until(TIMEOUT, |profile| of_process(profile, pid) >= 1000);
-    drop(running);
-    let (mut right, mut wrong, mut nameless) = (0, 0, 0);
-    for sample in profile.samples.iter().filter(|sample| sample.pid == pid) {
-        for frame in sample.frames.iter().filter(|frame| frame.kind == KIND) {
-            let number = name(frame).rsplit("made_").next();
-            if let Some(number) = number.and_then(|number| number.parse::<i64>().ok()) {
-                let is_right = frame.source.1 == number + 1;
-                *(if is_right { &mut right } else { &mut wrong }) += sample.count;
-            }
-            nameless += usize::from(name(frame) == "[perl: no name]") * sample.count;
-        }
+    Churn {
+        kind: KIND,
+        program: &perl,
+        arguments: &["-e", CHURN],
+        no_name: "[perl: no name]",
     }
-    println!("{right} have the line of their name, {wrong} have not, {nameless} were gone");
-    assert!(right + nameless > 100 && wrong == 0, "{wrong}");
+    .check(|frames| {
+        let made = frames
+            .iter()
+            .filter_map(|frame| Some(frame.source.1 == number_after(name(frame), "made_")? + 1));
+        made.reduce(|all, it| all && it)
+    });
 }
 
 #[test]

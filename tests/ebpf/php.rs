@@ -18,7 +18,7 @@ use profcol_test_harness::profile::{Frame, Profile, Sample};
 use profcol_test_harness::support::skip;
 use profcol_test_harness::toolchain::Workshop;
 
-use crate::calls::{Calls, ShortLived, chain_of, count, name, names_of, since_known};
+use crate::calls::{Calls, ShortLived, chain_of, count, name, names_of, samples_in, since_known};
 use crate::host::{Profiler, Running, can_profile};
 
 /// Enough to sample each chain often.
@@ -101,13 +101,6 @@ fn php() -> Option<PathBuf> {
     None
 }
 
-/// The number of samples with a function.
-fn of_process(profile: &Profile, pid: u32) -> usize {
-    count(profile, |sample| {
-        sample.pid == pid && !names(sample).is_empty()
-    })
-}
-
 fn names(sample: &Sample) -> Vec<&str> {
     names_of(KIND, sample)
 }
@@ -128,7 +121,7 @@ fn every_kind_of_code_shows_exact_chains() {
         Running::start(&php, &[options, &common].concat())
     });
     let profile = profiler.until(TIMEOUT, |profile| {
-        let counts = running.iter().map(|it| of_process(profile, it.pid()));
+        let counts = running.iter().map(|it| samples_in(KIND, profile, it.pid()));
         counts.min() >= Some(MIN_SAMPLES)
     });
     for (running, options) in running.into_iter().zip(KINDS_OF_CODE) {
@@ -211,7 +204,7 @@ fn pages_do_not_mix_up_their_names() {
                 request(address, &format!("/page_{number:02}.php"));
             }
         });
-        let profile = profiler.until(TIMEOUT, |profile| of_process(profile, pid) >= 1000);
+        let profile = profiler.until(TIMEOUT, |profile| samples_in(KIND, profile, pid) >= 1000);
         is_done.store(true, Ordering::Relaxed);
         profile
     });

@@ -7,11 +7,14 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use profcol_test_harness::profile::{Frame, Profile, Sample};
+use profcol_test_harness::profile::Sample;
 use profcol_test_harness::support::skip;
 use profcol_test_harness::toolchain::Workshop;
 
-use crate::calls::{Calls, ShortLived, chain_of, check_isolated, count, name, names_of};
+use crate::calls::{
+    Calls, Churn, ShortLived, chain_of, check_isolated, count, name, names_of, number_after,
+    samples_with_table,
+};
 use crate::host::{Profiler, Running, can_profile};
 
 /// Enough to sample each chain often.
@@ -92,16 +95,6 @@ fn calls(minor: u32) -> Calls {
     }
 }
 
-fn is_python(frame: &&Frame) -> bool {
-    frame.kind == KIND
-}
-
-fn of_process(profile: &Profile, pid: u32) -> usize {
-    count(profile, |sample| {
-        sample.pid == pid && !sample.is_before_table()
-    })
-}
-
 fn program() -> PathBuf {
     calls(0).path()
 }
@@ -121,8 +114,9 @@ fn every_version_shows_exact_chains() {
         let program = program();
         let running = Running::start(&path, &[program.to_str().unwrap(), "60"]);
         let pid = running.pid();
-        let profile =
-            Profiler::start(99).until(TIMEOUT, |profile| of_process(profile, pid) >= MIN_SAMPLES);
+        let profile = Profiler::start(99).until(TIMEOUT, |profile| {
+            samples_with_table(profile, pid) >= MIN_SAMPLES
+        });
         drop(running);
         calls(minor).check(&profile, pid, &what);
     }
@@ -227,25 +221,19 @@ fn short_lived_functions_do_not_mix_up_names() {
     let Some(Interpreter { path, .. }) = any_interpreter() else {
         return;
     };
-    let profiler = Profiler::start(199);
-    let running = Running::start(&path, &["-c", CHURN]);
-    let pid = running.pid();
-    let profile = profiler.until(TIMEOUT, |profile| of_process(profile, pid) >= 1000);
-    drop(running);
-    let (mut right, mut nameless) = (0, 0);
-    for sample in profile.samples.iter().filter(|sample| sample.pid == pid) {
-        for frame in sample.frames.iter().filter(is_python) {
-            if let Some(number) = name(frame).strip_prefix("made_") {
-                let number: i64 = number.parse().unwrap();
-                let line = frame.source.1;
-                assert!(line == number + 1 || line == number + 2, "{frame:?}");
-                right += sample.count;
-            }
-            nameless += usize::from(name(frame) == "[python: no name]") * sample.count;
-        }
+    Churn {
+        kind: KIND,
+        program: &path,
+        arguments: &["-c", CHURN],
+        no_name: "[python: no name]",
     }
-    println!("{right} have the line of their name, {nameless} were gone");
-    assert!(right + nameless > 100);
+    .check(|frames| {
+        let made = frames.iter().filter_map(|frame| {
+            let number = number_after(name(frame), "made_")?;
+            Some((number + 1..=number + 2).contains(&frame.source.1))
+        });
+        made.reduce(|all, it| all && it)
+    });
 }
 
 /// The same, but each is on the first line of a file of its own, and has as many instructions as the others.
@@ -269,29 +257,22 @@ fn files_of_short_lived_functions_are_not_mixed_up() {
     let Some(Interpreter { path, .. }) = any_interpreter() else {
         return;
     };
-    let profiler = Profiler::start(199);
-    let running = Running::start(&path, &["-c", CHURN_OF_FILES]);
-    let pid = running.pid();
-    let profile = profiler.until(TIMEOUT, |profile| of_process(profile, pid) >= 1000);
-    drop(running);
-    let number =
-        |text: &str, prefix: &str| text.strip_prefix(prefix)?.get(..3)?.parse::<u32>().ok();
-    let (mut right, mut wrong, mut nameless) = (0, Vec::new(), 0);
-    for sample in profile.samples.iter().filter(|sample| sample.pid == pid) {
-        let frames: Vec<_> = sample.frames.iter().filter(is_python).collect();
-        let files = frames.iter().filter_map(|it| number(&it.source.0, "file_"));
-        let functions = frames.iter().filter_map(|it| number(name(it), "made_"));
-        let numbers: BTreeSet<u32> = files.chain(functions).collect();
-        match numbers.len() {
-            0 => {}
-            1 => right += sample.count,
-            _ => wrong.push(numbers),
-        }
-        let is_nameless = |frame: &&&Frame| name(frame) == "[python: no name]";
-        nameless += frames.iter().filter(is_nameless).count() * sample.count;
+    Churn {
+        kind: KIND,
+        program: &path,
+        arguments: &["-c", CHURN_OF_FILES],
+        no_name: "[python: no name]",
     }
-    println!("{right} have one file, {nameless} were gone");
-    assert!(right + nameless > 100 && wrong.is_empty(), "{wrong:?}");
+    .check(|frames| {
+        let files = frames
+            .iter()
+            .filter_map(|it| number_after(it.source.0.strip_suffix(".py")?, "file_"));
+        let functions = frames
+            .iter()
+            .filter_map(|it| number_after(name(it), "made_"));
+        let numbers: BTreeSet<i64> = files.chain(functions).collect();
+        (!numbers.is_empty()).then_some(numbers.len() == 1)
+    });
 }
 
 #[test]
@@ -407,7 +388,7 @@ fn shows_frames_of_subinterpreters() {
         let profiler = Profiler::start(199);
         let running = Running::start(&path, &["-c", SUBINTERPRETERS]);
         let pid = running.pid();
-        let profile = profiler.until(TIMEOUT, |profile| of_process(profile, pid) > 600);
+        let profile = profiler.until(TIMEOUT, |profile| samples_with_table(profile, pid) > 600);
         drop(running);
         let of = |function: &str| {
             count(&profile, |sample| {

@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use profcol_test_harness::profile::{Profile, Sample};
+use profcol_test_harness::profile::Sample;
 use profcol_test_harness::support::{root, skip};
 
 use crate::calls::{
-    Calls, ShortLived, chain_of, check_isolated, count, name, names_of, since_known,
+    Calls, Churn, ShortLived, chain_of, check_isolated, count, name, names_of, number_after,
+    samples_in, since_known,
 };
 use crate::host::{Profiler, Running, can_profile};
 
@@ -122,13 +123,6 @@ fn any_ruby() -> Option<PathBuf> {
     found
 }
 
-/// The number of samples with a function.
-fn of_process(profile: &Profile, pid: u32) -> usize {
-    count(profile, |sample| {
-        sample.pid == pid && !names(sample).is_empty()
-    })
-}
-
 fn names(sample: &Sample) -> Vec<&str> {
     names_of(KIND, sample)
 }
@@ -160,7 +154,7 @@ fn check(commands: Vec<(String, PathBuf, &[&str])>) {
     let pids: Vec<u32> = running.iter().map(|(_, running)| running.pid()).collect();
     let profile = profiler.until(TIMEOUT, |profile| {
         pids.iter()
-            .all(|&pid| of_process(profile, pid) >= MIN_SAMPLES)
+            .all(|&pid| samples_in(KIND, profile, pid) >= MIN_SAMPLES)
     });
     for (what, process) in running {
         let pid = process.pid();
@@ -311,25 +305,19 @@ fn short_lived_methods_do_not_mix_up_names() {
     let Some(ruby) = any_ruby() else {
         return;
     };
-    let profiler = Profiler::start(199);
-    let running = Running::start(&ruby, &["--disable-gems", "-e", CHURN]);
-    let pid = running.pid();
-    let profile = profiler.until(TIMEOUT, |profile| of_process(profile, pid) >= 1000);
-    drop(running);
-    let (mut right, mut wrong, mut nameless) = (0, 0, 0);
-    for sample in profile.samples.iter().filter(|sample| sample.pid == pid) {
-        for frame in sample.frames.iter().filter(|frame| frame.kind == KIND) {
-            let number = name(frame).rsplit("made_").next();
-            if let Some(number) = number.and_then(|number| number.parse::<i64>().ok()) {
-                let line = frame.source.1;
-                let is_right = (number + 1..=number + 3).contains(&line);
-                *(if is_right { &mut right } else { &mut wrong }) += sample.count;
-            }
-            nameless += usize::from(name(frame) == "[ruby: no name]") * sample.count;
-        }
+    Churn {
+        kind: KIND,
+        program: &ruby,
+        arguments: &["--disable-gems", "-e", CHURN],
+        no_name: "[ruby: no name]",
     }
-    println!("{right} have the line of their name, {wrong} have not, {nameless} were gone");
-    assert!(right + nameless > 100 && wrong == 0, "{wrong}");
+    .check(|frames| {
+        let made = frames.iter().filter_map(|frame| {
+            let number = number_after(name(frame), "made_")?;
+            Some((number + 1..=number + 3).contains(&frame.source.1))
+        });
+        made.reduce(|all, it| all && it)
+    });
 }
 
 #[test]
@@ -373,7 +361,7 @@ fn entering_or_leaving_a_block_hides_no_frame() {
     let profiler = Profiler::start(199);
     let running = Running::start(&ruby, &["--disable-gems", "-e", SHORT_BLOCKS]);
     let pid = running.pid();
-    let profile = profiler.until(TIMEOUT, |profile| of_process(profile, pid) >= 1000);
+    let profile = profiler.until(TIMEOUT, |profile| samples_in(KIND, profile, pid) >= 1000);
     drop(running);
     let whole = [
         "block (2 levels) in Object#short",
