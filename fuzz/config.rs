@@ -1,9 +1,9 @@
 //! Configuration text: YAML, expansion of `${…}` and merging, without access to the host. Any text yields a
 //! configuration or an error that can be displayed.
 
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
-use libfuzzer_sys::fuzz_target;
+use profcol_fuzz::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     if let Err(unresolved) = profcol_config::parse_untrusted(data) {

@@ -1,12 +1,12 @@
 //! Extraction of debuginfo from ELF files. The output has the planned size, is bounded by the file, and extracting from
 //! it again yields the same output.
 
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::io::Read;
 
-use libfuzzer_sys::fuzz_target;
 use profcol_debuginfo::{Dwarf, Extraction, Plan};
+use profcol_fuzz::fuzz_target;
 
 fn extract(plan: Plan, file: &[u8]) -> Vec<u8> {
     let size = plan.size();

@@ -1,13 +1,13 @@
 //! Assemblies, as files and as loaded images: each name, each method's native code and its IL offsets. PDBs, debug
 //! information and single-file programs.
 
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
-use libfuzzer_sys::fuzz_target;
 use profcol_dotnet::{
     Assembly, Bundle, DebugInfoFormat, DotNetError, IlMap, ImageLayout, Part, PortablePdb,
 };
 use profcol_elf::Source;
+use profcol_fuzz::fuzz_target;
 
 /// A full name, and a path.
 const MAX_NAME: usize = 8 << 10;

@@ -1,13 +1,13 @@
 //! The headers of ELF files of each class and byte order, and the contents of their notes and sections. Nothing is
 //! longer than the file or its stated size.
 
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
-use libfuzzer_sys::fuzz_target;
 use object::elf::{FileHeader32, FileHeader64};
 use object::read::elf::FileHeader;
 use object::{BigEndian, Endianness};
 use profcol_elf::{DebugLink, Elf, Pclntab, build_id};
+use profcol_fuzz::fuzz_target;
 
 const LIMIT: u64 = 1 << 20;
 

@@ -1,16 +1,16 @@
 //! Files that claim to contain an interpreter, and the functions of processes with arbitrary memory.
 
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::io;
 
-use libfuzzer_sys::fuzz_target;
 use profcol_ebpf_interpreters::beam;
 use profcol_ebpf_interpreters::dotnet::{self, CodeReader, DotNetRuntime};
 use profcol_ebpf_interpreters::{
     DetectedInterpreter, Memory, MemoryError, ProcessCache, SampledFunction, detect,
 };
 use profcol_ebpf_unwind::ElfCode;
+use profcol_fuzz::fuzz_target;
 
 /// No process stores more per function: names of 1,024 characters, and its lines.
 const MAX_BYTES: usize = 1 << 20;

@@ -1,9 +1,9 @@
 //! Export requests in OTLP JSON. Accepted input is encoded with both forms of resource attributes, and each decodes to
 //! the same.
 
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
-use libfuzzer_sys::fuzz_target;
+use profcol_fuzz::fuzz_target;
 use profcol_otlp::json::{ResourceAttrEncoding, decode, encode, receive};
 use profcol_profile::Validation;
 

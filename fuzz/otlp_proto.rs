@@ -1,10 +1,10 @@
 //! Export requests in OTLP protobuf. Accepted input can be read, and encoding it yields a request that is accepted with
 //! the same content.
 
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use bytes::Bytes;
-use libfuzzer_sys::fuzz_target;
+use profcol_fuzz::fuzz_target;
 use profcol_profile::{Profiles, Validation};
 
 fuzz_target!(|data: &[u8]| {

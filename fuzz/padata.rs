@@ -1,11 +1,11 @@
 //! Files of records, read up to the first error.
 
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 mod parca_records;
 
-use libfuzzer_sys::fuzz_target;
 use parca_records::{LIMIT, check, let_arrow_panic};
+use profcol_fuzz::fuzz_target;
 use profcol_parca::ipc;
 use profcol_parca::padata::Reader;
 use profcol_parca::v1::Stacks;

@@ -1,11 +1,11 @@
 //! Parca records of every kind: samples of either layout, stacks, and the ids that a server requests.
 
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 mod parca_records;
 
-use libfuzzer_sys::fuzz_target;
 use parca_records::{LIMIT, check, let_arrow_panic};
+use profcol_fuzz::fuzz_target;
 use profcol_parca::ipc;
 use profcol_parca::v1::{Stacks, read_stack_request};
 

@@ -1,9 +1,9 @@
 //! pprof files, compressed or not. Decoded profiles are valid OTLP and can be encoded; further round trips change
 //! nothing.
 
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
-use libfuzzer_sys::fuzz_target;
+use profcol_fuzz::fuzz_target;
 use profcol_pprof::{LabelSelection, Limits, read, sets, write};
 use profcol_profile::{Profiles, Validation};
 

@@ -1,8 +1,8 @@
 //! Requests of Pyroscope's query API, in protobuf and JSON. Decoded requests round-trip through protobuf.
 
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
-use libfuzzer_sys::fuzz_target;
+use profcol_fuzz::fuzz_target;
 use profcol_pyroscope::messages::{
     DiffRequest, LabelNamesRequest, LabelValuesRequest, ProfileTypesRequest,
     SelectMergeProfileRequest, SelectMergeStacktracesRequest, SelectSeriesRequest, SeriesRequest,

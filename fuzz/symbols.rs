@@ -2,14 +2,14 @@
 //! also their own `.dwo` and common files. For any file, the result has a bounded number of frames, and stays the same
 //! after all caches are dropped.
 
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::path::Path;
 use std::rc::Rc;
 
-use libfuzzer_sys::fuzz_target;
 use profcol_debuginfo::CommonLink;
 use profcol_elf::Source;
+use profcol_fuzz::fuzz_target;
 use profcol_symbols::{Companions, Style, Symbols, demangle};
 
 /// Addresses to look up, spread over the range of small programs.

@@ -1,9 +1,9 @@
 //! Executable files. For any table, all pages and rows are in order.
 
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
-use libfuzzer_sys::fuzz_target;
 use profcol_ebpf_unwind::{ElfCode, Index, Table, htlhash};
+use profcol_fuzz::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     htlhash(data).expect("memory can be read");

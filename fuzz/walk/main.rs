@@ -9,7 +9,8 @@
 //!
 //! With `--address` (`cargo xtask fuzz`) AddressSanitizer also checks each pointer of the programs.
 
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
+#![expect(unsafe_code, reason = "the programs read and write memory by address")]
 
 // Resolves the programs' imports to this crate.
 extern crate self as aya_ebpf;
@@ -54,12 +55,12 @@ mod unwind;
 #[path = "../../ebpf/programs/src/v8.rs"]
 mod v8;
 
-use libfuzzer_sys::fuzz_target;
 use profcol_ebpf_common::architecture::X86_64 as Target;
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::record::{MAX_USER_FRAMES, MAX_USER_WORDS};
 use profcol_ebpf_common::sample_counts::StackHash;
 use profcol_ebpf_common::walk::{CodeMapping, Walk};
+use profcol_fuzz::fuzz_target;
 
 use crate::bytes::Bytes;
 use crate::process::{Process, Thread};

@@ -177,7 +177,8 @@ impl Process {
             // The obvious walk does not support interpreters.
             if !self.is_sound && bytes.rarely(2) {
                 let start = bytes.short() % (4 * PAGE);
-                table.mark_interpreter(&[start..start + bytes.short()]);
+                let range = start..start + bytes.short();
+                table.mark_interpreter(std::slice::from_ref(&range));
             }
             table
         });

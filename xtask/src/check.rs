@@ -16,7 +16,6 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     protobuf(workspace)?;
     clippy(workspace)?;
     forwarder(workspace)?;
-    fuzz_targets(workspace)?;
     bpf::check(workspace, report)
 }
 
@@ -25,24 +24,10 @@ fn forwarder(workspace: &Workspace) -> Result<()> {
     process::run(&mut workspace.cargo(&["check", "--no-default-features", "--package", "profcol"]))
 }
 
-/// Compiles the fuzz targets; `cargo xtask nightly` runs them.
-fn fuzz_targets(workspace: &Workspace) -> Result<()> {
-    let check = ["check", "--manifest-path", "fuzz/Cargo.toml"];
-    process::run(
-        workspace
-            .cargo(&check)
-            .arg("--target-dir")
-            .arg(&workspace.target),
-    )
-}
-
 pub fn fmt(workspace: &Workspace) -> Result<()> {
     process::run(&mut workspace.cargo(&["fmt", "--all", "--check"]))?;
-    for apart in ["fuzz/Cargo.toml", "ebpf/Cargo.toml"] {
-        let fmt = ["fmt", "--manifest-path", apart, "--", "--check"];
-        process::run(&mut workspace.cargo(&fmt))?;
-    }
-    Ok(())
+    let bpf = ["fmt", "--manifest-path", "ebpf/Cargo.toml", "--", "--check"];
+    process::run(&mut workspace.cargo(&bpf))
 }
 
 pub fn clippy(workspace: &Workspace) -> Result<()> {

@@ -8,12 +8,11 @@ use std::fs;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use serde::Deserialize;
 
 use crate::process;
 use crate::workspace::Workspace;
 
-const MANIFEST: &str = "fuzz/Cargo.toml";
+const PACKAGE: &str = "profcol-fuzz";
 const SEEDS: &str = "fuzz/seeds";
 
 /// Time per input and memory of the process before it counts as a finding: inputs are untrusted, and their cost must be
@@ -86,18 +85,25 @@ impl Options {
 }
 
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
-    let mut targets = targets(workspace)?;
+    let mut targets = targets(workspace);
     if let Some(selected) = &options.target {
         targets.retain(|target| target == selected);
         if targets.is_empty() {
-            bail!("fuzz target `{selected}` not found in {MANIFEST}");
+            bail!("fuzz target `{selected}` not found in the crate `{PACKAGE}`");
         }
     }
     let home = workspace.target.join("fuzz");
     // Pass the host target explicitly, so that the flags do not apply to build scripts and proc macros.
     let machine = process::output(Command::new("rustc").args(["--print", "host-tuple"]))?;
     let machine = machine.trim();
-    let build = ["build", "--quiet", "--release", "--manifest-path", MANIFEST];
+    let build = [
+        "build",
+        "--quiet",
+        "--profile",
+        "fuzz",
+        "--package",
+        PACKAGE,
+    ];
     let (mut flags, mut limits) = (FLAGS.to_owned(), LIMITS);
     let mut building = workspace.cargo(&build);
     building
@@ -121,7 +127,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
                 .with_context(|| format!("failed to create {}", folder.display()))?;
         }
         let fuzzed = process::run(
-            Command::new(home.join(machine).join("release").join(&target))
+            Command::new(home.join(machine).join("fuzz").join(&target))
                 .env(SANITIZER.0, SANITIZER.1)
                 .args(limits)
                 .arg(format!("-max_total_time={}", options.seconds))
@@ -150,34 +156,11 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
 }
 
 /// The binaries of the fuzz crate.
-fn targets(workspace: &Workspace) -> Result<Vec<String>> {
-    #[derive(Deserialize)]
-    struct Metadata {
-        packages: Vec<Package>,
-    }
-    #[derive(Deserialize)]
-    struct Package {
-        targets: Vec<Target>,
-    }
-    #[derive(Deserialize)]
-    struct Target {
-        name: String,
-    }
-    let arguments = [
-        "metadata",
-        "--format-version=1",
-        "--no-deps",
-        "--manifest-path",
-        MANIFEST,
-    ];
-    let text = process::output(&mut workspace.cargo(&arguments))?;
-    let metadata: Metadata =
-        serde_json::from_str(&text).context("failed to parse the output of `cargo metadata`")?;
-    let targets = metadata
-        .packages
-        .into_iter()
-        .flat_map(|package| package.targets);
-    Ok(targets.map(|target| target.name).collect())
+fn targets(workspace: &Workspace) -> Vec<String> {
+    let mut packages = workspace.packages.iter();
+    let package = packages.find(|package| package.name == PACKAGE);
+    let targets = package.into_iter().flat_map(|package| &package.targets);
+    targets.map(|target| target.name.clone()).collect()
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ pub struct Package {
 /// A library, binary, test, bench or example.
 #[derive(Deserialize)]
 pub struct Target {
+    pub name: String,
     /// `lib`, `bin`, `test`, `bench`, `example` or `custom-build`.
     pub kind: Vec<String>,
     #[serde(rename = "src_path")]
