@@ -209,6 +209,7 @@ impl Toolchain {
             .arg(format!("target.{TARGET}.rustflags={flags}"))
             .env_remove("RUSTFLAGS")
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
+            .env_remove("RUSTC_WORKSPACE_WRAPPER")
             .env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", &self.linker)
             .env("RUSTC", &self.rustc)
             // Inline assembly for BPF is unstable.
