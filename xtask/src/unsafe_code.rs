@@ -38,7 +38,7 @@ const ROOMS: &[&str] = &[
     "xtask",
 ];
 
-/// The directories with sources of other workspaces.
+/// Where the text alone shows unsafe code: the programs are another workspace, and the target `walk` compiles them.
 const APART: &[&str] = &["ebpf/programs", "fuzz"];
 
 pub fn violations(workspace: &Workspace) -> Result<Vec<String>> {
