@@ -18,10 +18,10 @@ const EVENTS: &str = "events";
 pub enum MappingSource {
     /// Since Linux 6.1.
     MapleTree {
-        proved: usize,
+        verified: usize,
     },
     RedBlackTree {
-        proved: usize,
+        verified: usize,
     },
     Events {
         why: String,
@@ -31,9 +31,14 @@ pub enum MappingSource {
 impl fmt::Display for MappingSource {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::MapleTree { proved } => write!(formatter, "maple tree, proved on {proved}"),
-            Self::RedBlackTree { proved } => {
-                write!(formatter, "red-black tree, proved on {proved}")
+            Self::MapleTree { verified } => {
+                write!(formatter, "maple tree, verified with {verified} mappings")
+            }
+            Self::RedBlackTree { verified } => {
+                write!(
+                    formatter,
+                    "red-black tree, verified with {verified} mappings"
+                )
             }
             Self::Events { why } => write!(formatter, "events: {why}"),
         }
@@ -72,11 +77,11 @@ fn load_with_tree(
     sizes: &Sizes,
 ) -> Result<(Programs, MappingSource), StartFailure> {
     let mut programs = Programs::load(layout, Mappings::Tree, sizes)?;
-    let proved = self_test::verify_mappings(&mut programs.identifier)?;
+    let verified = self_test::verify_mappings(&mut programs.identifier)?;
     let mapping_source = if layout.has_maple_tree() {
-        MappingSource::MapleTree { proved }
+        MappingSource::MapleTree { verified }
     } else {
-        MappingSource::RedBlackTree { proved }
+        MappingSource::RedBlackTree { verified }
     };
     Ok((programs, mapping_source))
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
 
@@ -150,12 +150,25 @@ const OWN_NAME: &str = "profcol";
 
 /// All IP addresses without a host.
 fn addresses(endpoint: &str) -> io::Result<Vec<SocketAddr>> {
-    let Some(port) = endpoint.strip_prefix(':') else {
-        return Ok(endpoint.to_socket_addrs()?.collect());
+    let all = |ips: [IpAddr; 2], port: &str| {
+        let port = port.parse().map_err(io::Error::other)?;
+        Ok(ips.map(|ip| SocketAddr::new(ip, port)).to_vec())
     };
-    let port = port.parse().map_err(io::Error::other)?;
-    let any: [IpAddr; 2] = [[0u16; 8].into(), [0u8; 4].into()];
-    Ok(any.map(|it| SocketAddr::new(it, port)).to_vec())
+    if let Some(port) = endpoint.strip_prefix(':') {
+        return all(
+            [Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()],
+            port,
+        );
+    }
+    let found = endpoint.to_socket_addrs().map(Iterator::collect);
+    match (found, endpoint.strip_prefix("localhost:")) {
+        // Servers listen on loopback, too, where `/etc/hosts` is missing.
+        (Err(_), Some(port)) => all(
+            [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
+            port,
+        ),
+        (found, _) => found,
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -341,7 +341,7 @@ fn remove_stale(path: &Path) {
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            " (another process listens on it; stop it or change this receiver's `endpoint`)"
+            " (another process listens on it: stop it, or choose another address)"
         }
         io::ErrorKind::AddrNotAvailable => {
             " (no interface of this host has that address; use 0.0.0.0 for all of them, or localhost)"
@@ -368,7 +368,7 @@ mod tests {
         let error = bind(Transport::Tcp, &addr).unwrap_err().to_string();
         let expected = format!("listen tcp {addr}: bind: address already in use");
         assert!(error.starts_with(&expected), "{error}");
-        assert!(error.contains("`endpoint`"), "{error}");
+        assert!(error.contains("choose another address"), "{error}");
     }
 
     #[test]
