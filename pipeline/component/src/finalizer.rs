@@ -20,7 +20,7 @@ pub enum Outcome {
     Undelivered = 1,
     /// A destination rejected it permanently.
     Rejected = 2,
-    /// A copy was dropped without an outcome: a bug or a panic in a component.
+    /// A copy was dropped without an outcome: at the deadline of a shutdown, or by a panic in a component.
     Lost = 3,
 }
 

@@ -18,6 +18,8 @@ mod overflow;
 mod queue;
 mod retry;
 #[cfg(test)]
+mod schedules;
+#[cfg(test)]
 mod tests;
 
 use std::sync::{Arc, OnceLock, Weak};

@@ -75,6 +75,7 @@ struct Shared {
     size: AtomicU64,
     live: AtomicU64,
     max_live: AtomicU64,
+    is_closed: AtomicBool,
     /// A batch could not be delivered during the shutdown.
     has_kept: AtomicBool,
     /// The writer has panicked.
@@ -154,6 +155,7 @@ impl DurableQueue {
             room: Notify::new(),
             live: AtomicU64::new(0),
             max_live: AtomicU64::new(MAX_LIVE),
+            is_closed: AtomicBool::new(false),
             has_kept: AtomicBool::new(false),
             is_broken: AtomicBool::new(false),
             backlog: Backlog::holding(stored.batches),
@@ -222,7 +224,7 @@ impl DurableQueue {
                 return batch.refuse(refusal);
             }
             RefusedBatch { batch, record, .. } = unstored;
-            if self.requests.lock().is_none() {
+            if self.shared.is_closed.load(Ordering::Relaxed) {
                 return batch.refuse(shutting_down());
             }
             room.await;
@@ -259,8 +261,9 @@ impl DurableQueue {
         self.shared.max_live.store(max_live, Ordering::Relaxed);
     }
 
-    /// Stops accepting batches.
+    /// Stops waiting for room: sources send again what has none.
     pub(super) fn close(&self) {
+        self.shared.is_closed.store(true, Ordering::Relaxed);
         self.shared.published.notify_one();
         self.shared.room.notify_waiters();
     }

@@ -1,0 +1,445 @@
+//! Random schedules on the paused clock: sources that come, wait and give up, a destination that answers, refuses,
+//! hangs or takes a part, a shutdown at any time, and with a stored queue the next start. Whatever happens, each sample
+//! has one outcome, and no sample arrives twice, unless its batch was cut off by the stop of a stored queue.
+//!
+//! A failing schedule names its seed: `PROFCOL_SEED=N cargo test --package profcol-engine schedules` repeats it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::slice;
+use std::sync::Arc;
+
+use fastrand::Rng;
+use parking_lot::Mutex;
+use profcol_component::testkit::{Outcomes, batch_with_outcomes};
+use profcol_component::{DeliverySettings, QueueBatchSettings, RetrySettings, Sizer};
+use profcol_profile::Profiles;
+use profcol_storage::{Fsync, StorageOptions, WhenFull};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout, timeout_at};
+
+use super::*;
+
+const SCHEDULES: u64 = 3_000;
+const STORED_SCHEDULES: u64 = 200;
+const SEED: &str = "PROFCOL_SEED";
+
+/// Time that the tasks of a sender may take beyond its deadline: they end at it.
+const SLACK: Duration = Duration::from_millis(1);
+
+/// A destination that does anything that a real one may do.
+struct Destination {
+    random: Mutex<Rng>,
+    delivery: Delivery,
+    faults: Faults,
+    /// Samples by the batch that they belong to.
+    taken: Mutex<BTreeMap<u64, usize>>,
+}
+
+/// Shares of the answers, in percent.
+#[derive(Clone, Copy, Default)]
+struct Faults {
+    retryable: u8,
+    permanent: u8,
+    too_large: u8,
+    partial: u8,
+    hanging: u8,
+}
+
+/// A batch of a source, and what became of it.
+struct Sent {
+    id: u64,
+    samples: usize,
+    is_live: bool,
+    answer: Option<Answer>,
+    outcomes: Outcomes,
+}
+
+#[test]
+fn each_sample_has_one_outcome_in_any_schedule() {
+    let mut totals = BTreeMap::new();
+    for_each_seed(SCHEDULES, async |seed| {
+        let mut random = Rng::with_seed(seed);
+        let destination = Arc::new(Destination::any(&mut random));
+        let run = Run::of(&mut random, &destination, None, 0).await;
+        check(seed, slice::from_ref(&run), &destination.taken.lock());
+        *totals.entry("delivered").or_insert(0) += run.balance.delivered;
+        for (reason, samples) in run.balance.dropped {
+            *totals.entry(reason).or_insert(0) += samples;
+        }
+    });
+    let expected = [
+        "delivered",
+        "partial_success",
+        "queue_full",
+        "rejected",
+        "retries_exhausted",
+        "shutdown",
+        "too_large",
+    ];
+    let reached: Vec<&str> = totals.keys().copied().collect();
+    assert!(
+        std::env::var_os(SEED).is_some() || reached == expected,
+        "{totals:?}"
+    );
+}
+
+/// The destination changes its ways with each start, and in the end takes everything.
+#[test]
+fn a_stored_queue_keeps_each_sample_over_any_restarts() {
+    let mut recovered = 0;
+    for_each_seed(STORED_SCHEDULES, async |seed| {
+        let mut random = Rng::with_seed(seed);
+        let folder = tempfile::tempdir().unwrap();
+        let mut runs: Vec<Run> = Vec::new();
+        let mut taken = BTreeMap::new();
+        for restarts_left in (0..random.u8(1..5)).rev() {
+            let mut destination = Destination::any(&mut random);
+            destination.taken = Mutex::new(taken);
+            if restarts_left == 0 {
+                destination.faults = Faults::default();
+            }
+            let destination = Arc::new(destination);
+            let first_id = runs.iter().map(|run| run.sent.len() as u64).sum();
+            let storage = storage(folder.path());
+            runs.push(Run::of(&mut random, &destination, Some(storage), first_id).await);
+            taken = std::mem::take(&mut *destination.taken.lock());
+        }
+        recovered += runs.iter().map(|run| run.balance.recovered).sum::<u64>();
+        check(seed, &runs, &taken);
+    });
+    assert!(std::env::var_os(SEED).is_some() || recovered > 0);
+}
+
+/// On a paused clock.
+fn for_each_seed(count: u64, mut run: impl AsyncFnMut(u64)) {
+    let given = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok());
+    for seed in given.map_or(0..count, |seed: u64| seed..seed + 1) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        runtime.block_on(run(seed));
+    }
+}
+
+fn storage(folder: &Path) -> Arc<Storage> {
+    let storage = Storage::new(StorageOptions {
+        directory: folder.to_owned(),
+        create_directory: true,
+        fsync: Fsync::Never,
+        max_bytes: 16 << 20,
+        when_full: WhenFull::Block,
+    });
+    storage.lock().unwrap();
+    Arc::new(storage)
+}
+
+/// What happened between a start and a stop.
+struct Run {
+    sent: Vec<Sent>,
+    /// At the deadline.
+    was_aborted: bool,
+    balance: ExporterBalance,
+}
+
+impl Run {
+    async fn of(
+        random: &mut Rng,
+        destination: &Arc<Destination>,
+        storage: Option<Arc<Storage>>,
+        first_id: u64,
+    ) -> Self {
+        let exporter = Arc::clone(destination) as Arc<dyn Exporter>;
+        let sender = Sender::new(
+            exporter,
+            "destination",
+            &Meter::default(),
+            storage,
+            &Taps::default(),
+        );
+        sender.open().await.unwrap();
+        let mut running = JoinSet::new();
+        running.spawn(Arc::clone(&sender).run());
+        let mut sources = JoinSet::new();
+        for id in first_id..first_id + random.u64(1..40) {
+            let mut random = Rng::with_seed(random.u64(..));
+            let sender = Arc::clone(&sender);
+            sources.spawn(async move { send(id, &sender, &mut random).await });
+        }
+        sleep(up_to(random, 20_000)).await;
+        let deadline = Instant::now() + up_to(random, 5_000);
+        sender.close(Closing {
+            deadline,
+            reason: DropReason::Shutdown,
+            hands_over: false,
+        });
+        let sent = sources.join_all().await;
+        let ended = timeout_at(deadline + SLACK, running.join_next()).await;
+        running.shutdown().await;
+        Self {
+            sent,
+            was_aborted: ended.is_err(),
+            balance: sender.balance(),
+        }
+    }
+}
+
+/// A source that may give up waiting for the answer, as a client does that disconnects.
+async fn send(id: u64, sender: &Sender, random: &mut Rng) -> Sent {
+    sleep(up_to(random, 22_000)).await;
+    let samples = random.usize(1..30);
+    let (mut batch, outcomes) = batch_with_outcomes(samples);
+    batch.profiles = named(batch.profiles, id);
+    let is_live = random.u8(..100) < 30;
+    if is_live {
+        batch.source = Source::Live;
+    }
+    let answering = sender.consume(batch);
+    let answer = match random.u8(..100) < 20 {
+        true => timeout(up_to(random, 2_000), answering).await.ok(),
+        false => Some(answering.await),
+    };
+    Sent {
+        id,
+        samples,
+        is_live,
+        answer,
+        outcomes,
+    }
+}
+
+fn check(seed: u64, runs: &[Run], taken: &BTreeMap<u64, usize>) {
+    // Samples that were accepted, and those of sources that gave up and do not know.
+    let (mut accepted, mut unknown) = (0, 0);
+    // A batch that is cut off when a part of it has arrived is sent again as a whole.
+    let starts = runs.iter().zip(runs.iter().skip(1));
+    let resent: u64 = starts
+        .map(|(last, next)| next.balance.recovered - last.balance.stored)
+        .sum();
+    // What is cut off at a deadline, or stays for the next start, has no outcome.
+    let is_cut_off = |run: &Run| run.was_aborted || run.balance.stored > 0;
+    let some_are_cut_off = runs.iter().any(is_cut_off);
+    let partial = DropReason::PartialSuccess.name();
+    let mut dropped = runs.iter().flat_map(|run| &run.balance.dropped);
+    let takes_back = dropped.any(|(reason, _)| *reason == partial);
+    for Sent {
+        id,
+        samples,
+        is_live,
+        answer,
+        outcomes,
+    } in runs.iter().flat_map(|run| &run.sent)
+    {
+        let what = format!("seed {seed}, batch {id} of {samples} samples, answer {answer:?}");
+        let taken = taken.get(id).copied().unwrap_or_default();
+        assert!(taken <= *samples || resent > 0, "{what}: {taken} arrived");
+        let [outcome] = outcomes.seen()[..] else {
+            panic!("{what}: outcomes {:?}", outcomes.seen());
+        };
+        if outcome == Outcome::Delivered && !takes_back {
+            assert!(taken >= *samples, "{what}: only {taken} arrived");
+        }
+        let samples = *samples as u64;
+        match (answer, outcome) {
+            (
+                Some(Ok(())) | None,
+                Outcome::Delivered | Outcome::Undelivered | Outcome::Rejected,
+            ) => {
+                accepted += samples;
+            }
+            (Some(Ok(())), Outcome::Lost) => {
+                assert!(some_are_cut_off, "{what}: lost");
+                accepted += samples;
+            }
+            (None, Outcome::Lost) => unknown += samples,
+            (Some(Err(_)), _) => {
+                assert!(!is_live, "{what}: a live batch is refused");
+                assert_eq!(taken, 0, "{what}: a refused batch arrived");
+            }
+        }
+    }
+    let (mut delivered, mut found) = (0, 0);
+    for run in runs {
+        let dropped: u64 = run.balance.dropped.iter().map(|(_, samples)| samples).sum();
+        delivered += run.balance.delivered;
+        found += run.balance.delivered + dropped;
+    }
+    found += runs.last().map_or(0, |run| run.balance.stored);
+    let balances: Vec<_> = runs.iter().map(|run| &run.balance).collect();
+    let arrived: usize = taken.values().sum();
+    assert_eq!(arrived as u64, delivered, "seed {seed}: {balances:#?}");
+    let possible = accepted + resent..=accepted + resent + unknown;
+    assert!(
+        possible.contains(&found),
+        "seed {seed}: {found} of {possible:?} samples, {balances:#?}"
+    );
+}
+
+/// Profiles that name their batch, also after they were merged and split.
+fn named(mut profiles: Profiles, id: u64) -> Profiles {
+    profiles.edit(|model| {
+        for resource in &mut model.resources {
+            for profile in resource
+                .scopes
+                .iter_mut()
+                .flat_map(|scope| &mut scope.profiles)
+            {
+                Arc::make_mut(profile).time_unix_nano = id;
+            }
+        }
+    });
+    profiles
+}
+
+fn samples_of(profiles: &Profiles) -> Vec<(u64, usize)> {
+    let resources = profiles.model().resources.iter();
+    let profiles = resources.flat_map(|it| it.scopes.iter().flat_map(|scope| &scope.profiles));
+    profiles
+        .map(|profile| (profile.time_unix_nano, profile.samples.len()))
+        .collect()
+}
+
+fn up_to(random: &mut Rng, milliseconds: u64) -> Duration {
+    Duration::from_millis(random.u64(..milliseconds))
+}
+
+impl Destination {
+    fn any(random: &mut Rng) -> Self {
+        let mut settings = DeliverySettings::default();
+        settings.timeout = up_to(random, 3_000).into();
+        settings.retry_on_failure = RetrySettings {
+            enabled: random.u8(..100) < 90,
+            initial_interval: up_to(random, 500).into(),
+            max_interval: up_to(random, 3_000).into(),
+            max_elapsed_time: up_to(random, 10_000).into(),
+            ..RetrySettings::default()
+        };
+        let queue = &mut settings.sending_queue;
+        queue.num_consumers = random.i64(1..5);
+        queue.block_on_overflow = random.bool();
+        (queue.sizer, queue.queue_size) = match random.bool() {
+            true => (Sizer::Requests, random.i64(1..20)),
+            false => (Sizer::Items, random.i64(20..200)),
+        };
+        if random.bool() {
+            let min_size = random.i64(1..60);
+            queue.batch = QueueBatchSettings {
+                flush_timeout: up_to(random, 2_000).into(),
+                min_size,
+                max_size: match random.bool() {
+                    true => 0,
+                    false => min_size + random.i64(..40),
+                },
+                ..QueueBatchSettings::default()
+            }
+            .into();
+        }
+        let mut share = |up_to| match random.bool() {
+            true => random.u8(..up_to),
+            false => 0,
+        };
+        let faults = Faults {
+            retryable: share(60),
+            permanent: share(10),
+            too_large: share(10),
+            partial: share(10),
+            hanging: share(10),
+        };
+        Self {
+            random: Mutex::new(Rng::with_seed(random.u64(..))),
+            delivery: settings.delivery(),
+            faults,
+            taken: Mutex::default(),
+        }
+    }
+
+    fn take(&self, profiles: &Profiles) {
+        let mut taken = self.taken.lock();
+        for (id, samples) in samples_of(profiles) {
+            *taken.entry(id).or_default() += samples;
+        }
+    }
+
+    /// Takes the first half, and returns the rest with a refusal.
+    fn take_a_part(&self, profiles: &Profiles) -> Delivered {
+        let mut pieces = profiles.split(Bound::Samples(profiles.sample_count().div_ceil(2)));
+        let rest = pieces.pieces.split_off(1);
+        for piece in &pieces.pieces {
+            self.take(piece);
+        }
+        let is_retryable = self.random.lock().bool();
+        let refusal = match is_retryable {
+            true => Refusal::retry("busy"),
+            false => Refusal::permanent("bad part"),
+        };
+        let undelivered = rest.into_iter().map(|profiles| Undelivered {
+            profiles,
+            refusal: refusal.clone(),
+        });
+        Delivered {
+            undelivered: undelivered.collect(),
+            ..Delivered::default()
+        }
+    }
+}
+
+#[async_trait]
+impl Exporter for Destination {
+    fn delivery(&self) -> Delivery {
+        self.delivery.clone()
+    }
+
+    async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
+        let (takes, roll) = {
+            let mut random = self.random.lock();
+            (up_to(&mut random, 1_500), random.u8(..100))
+        };
+        sleep(takes).await;
+        let Faults {
+            retryable,
+            permanent,
+            too_large,
+            partial,
+            hanging,
+        } = self.faults;
+        let mut end = 0;
+        let mut is = |share: u8| {
+            end += share;
+            roll < end
+        };
+        if is(retryable) {
+            let mut random = self.random.lock();
+            let after = random.bool().then(|| up_to(&mut random, 4_000));
+            return Err(Refusal::Retry {
+                reason: "busy".into(),
+                after,
+            });
+        }
+        if is(permanent) {
+            return Err(Refusal::permanent("bad"));
+        }
+        if is(too_large) {
+            return Err(Refusal::TooLarge {
+                reason: "too large".into(),
+                limit_bytes: self.random.lock().usize(..2_000),
+            });
+        }
+        if is(partial) {
+            let rejects_all = self.random.lock().bool();
+            return Ok(match rejects_all {
+                true => Delivered {
+                    rejected_profiles: batch.profiles.profile_count() as u64,
+                    ..Delivered::default()
+                },
+                false => self.take_a_part(&batch.profiles),
+            });
+        }
+        if is(hanging) {
+            std::future::pending::<()>().await;
+        }
+        self.take(&batch.profiles);
+        Ok(Delivered::default())
+    }
+}
