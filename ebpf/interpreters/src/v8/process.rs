@@ -139,11 +139,16 @@ impl ProcessCache {
         heap: Heap<'_, M>,
         shared: u64,
     ) -> Result<Arc<Function>, FunctionError> {
-        let key = (shared, Function::generation(heap, shared)?);
+        let generation = Function::generation(heap, shared)?;
+        let key = (shared, generation);
         if let Some(known) = self.functions.get(&key) {
             return Ok(Arc::clone(known));
         }
         let function = Arc::new(Function::read(heap, &mut self.scripts, shared)?);
+        // Otherwise what was read meanwhile would be kept as this function.
+        if Function::generation(heap, shared)? != generation {
+            return Err(FunctionError::Replaced);
+        }
         if self.functions.len() >= MAX_FUNCTIONS {
             self.functions.clear();
         }
