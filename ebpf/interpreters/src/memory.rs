@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+const PAGE: u64 = 4096;
+
 /// Memory that may change or disappear while it is read.
 pub trait Memory {
     /// Fills the buffer.
@@ -12,6 +14,20 @@ pub trait Memory {
     fn bytes(&self, address: u64, size: usize) -> Result<Vec<u8>, MemoryError> {
         let mut bytes = vec![0; size];
         self.read(address, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// For an object that may end before `size`, with its page: what cannot be read behind that page is zero.
+    fn padded(&self, address: u64, size: usize) -> Result<Vec<u8>, MemoryError> {
+        let mut bytes = vec![0; size];
+        let Err(error) = self.read(address, &mut bytes) else {
+            return Ok(bytes);
+        };
+        bytes.fill(0);
+        match bytes.get_mut(..(PAGE - address % PAGE) as usize) {
+            Some(first) if first.len() < size => self.read(address, first)?,
+            _ => return Err(error),
+        }
         Ok(bytes)
     }
 
@@ -58,6 +74,31 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+
+    /// One page, at the second page's address.
+    struct OnePage;
+
+    impl Memory for OnePage {
+        fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), MemoryError> {
+            let end = address + buffer.len() as u64;
+            if address < PAGE || end > 2 * PAGE {
+                let error = io::ErrorKind::Other.into();
+                return Err(MemoryError { address, error });
+            }
+            buffer.fill(7);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_object_may_end_with_its_page() {
+        let read = |address, size| OnePage.padded(address, size).ok();
+        assert_eq!(read(PAGE, 4), Some(vec![7; 4]));
+        assert_eq!(read(2 * PAGE - 4, 4), Some(vec![7; 4]));
+        assert_eq!(read(2 * PAGE - 3, 5), Some(vec![7, 7, 7, 0, 0]));
+        assert_eq!(read(2 * PAGE, 4), None);
+        assert_eq!(read(PAGE - 2, 4), None);
+    }
 
     #[test]
     fn the_memory_of_an_exited_process_is_gone() {

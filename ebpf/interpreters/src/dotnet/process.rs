@@ -242,7 +242,7 @@ impl DotNetRuntime {
         address: u64,
     ) -> Result<Option<u32>, FunctionError> {
         let format = DebugInfoFormat::Jit(self.layout.major);
-        let mut bytes = memory.bytes(method.debug_info, DEBUG_INFO_HEAD)?;
+        let mut bytes = memory.padded(method.debug_info, DEBUG_INFO_HEAD)?;
         let size = IlMap::size(&bytes, format)?;
         let size = size.and_then(|size| usize::try_from(size).ok());
         match size {

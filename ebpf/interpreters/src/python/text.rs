@@ -18,7 +18,7 @@ pub fn read(
     memory: &impl Memory,
     address: u64,
 ) -> Result<String, FunctionError> {
-    let object = memory.bytes(address, OBJECT_BYTES)?;
+    let object = memory.padded(address, OBJECT_BYTES)?;
     let word = |at: u32| {
         let bytes = object.get(at as usize..).and_then(<[u8]>::first_chunk);
         bytes.map(|bytes| u64::from_le_bytes(*bytes))

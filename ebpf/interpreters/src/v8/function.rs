@@ -138,7 +138,7 @@ fn name_and_start<M: Memory>(
     };
     let names = if count < MAX_INLINED_LOCALS { count } else { 1 };
     let behind = layout.first_local + names + count;
-    let bytes = heap.memory.bytes(word_at(behind), NAME_WORDS * 8)?;
+    let bytes = heap.memory.padded(word_at(behind), NAME_WORDS * 8)?;
     let words = bytes.chunks_exact(8);
     let words = words.map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
     let words: Vec<u64> = words.collect();
