@@ -10,6 +10,7 @@
 //! With `--address` (`cargo xtask fuzz`) AddressSanitizer also checks each pointer of the programs.
 
 #![cfg_attr(fuzzing, no_main)]
+#![allow(unexpected_cfgs, reason = "a feature of the programs")]
 #![expect(unsafe_code, reason = "the programs read and write memory by address")]
 
 // Resolves the programs' imports to this crate.
