@@ -288,6 +288,7 @@ fn install_linker(workspace: &Workspace, tools: &Path) -> Result<()> {
         workspace
             .cargo(&install)
             .arg(tools)
+            .env_remove("RUSTC_WORKSPACE_WRAPPER")
             .env("LLVM_PREFIX", LLVM_FOLDER),
     )
 }
