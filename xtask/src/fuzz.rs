@@ -160,7 +160,8 @@ fn targets(workspace: &Workspace) -> Vec<String> {
     let mut packages = workspace.packages.iter();
     let package = packages.find(|package| package.name == PACKAGE);
     let targets = package.into_iter().flat_map(|package| &package.targets);
-    targets.map(|target| target.name.clone()).collect()
+    let binaries = targets.filter(|target| target.kind.iter().any(|kind| kind == "bin"));
+    binaries.map(|target| target.name.clone()).collect()
 }
 
 #[cfg(test)]

@@ -320,14 +320,16 @@ fn up_to(random: &mut Rng, milliseconds: u64) -> Duration {
 
 impl Destination {
     fn any(random: &mut Rng) -> Self {
-        let mut settings = DeliverySettings::default();
-        settings.timeout = up_to(random, 3_000).into();
-        settings.retry_on_failure = RetrySettings {
-            enabled: random.u8(..100) < 90,
-            initial_interval: up_to(random, 500).into(),
-            max_interval: up_to(random, 3_000).into(),
-            max_elapsed_time: up_to(random, 10_000).into(),
-            ..RetrySettings::default()
+        let mut settings = DeliverySettings {
+            timeout: up_to(random, 3_000).into(),
+            retry_on_failure: RetrySettings {
+                enabled: random.u8(..100) < 90,
+                initial_interval: up_to(random, 500).into(),
+                max_interval: up_to(random, 3_000).into(),
+                max_elapsed_time: up_to(random, 10_000).into(),
+                ..RetrySettings::default()
+            },
+            ..DeliverySettings::default()
         };
         let queue = &mut settings.sending_queue;
         queue.num_consumers = random.i64(1..5);
