@@ -22,8 +22,8 @@ impl Root {
         Ok(Self(openat(CWD, path, PATH_ONLY, Mode::empty())?))
     }
 
-    /// Symlinks in a container may lead anywhere: not out of the root here, and not to a pipe or device, some of which
-    /// have side effects when opened.
+    /// Resolves symlinks, which a container may point anywhere, within the root. Refuses pipes and devices: opening one may
+    /// wait or have side effects.
     pub fn open_regular(&self, path: &Path) -> io::Result<File> {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let file = File::from(openat2(&self.0, path, PATH_ONLY, Mode::empty(), resolve)?);

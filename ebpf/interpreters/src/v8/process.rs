@@ -126,9 +126,8 @@ impl ProcessCache {
         heap: Heap<'_, M>,
         sampled: &SampledFunction,
     ) -> Result<Arc<Function>, FunctionError> {
-        let function = self.function(heap, sampled.address)?;
-        // Checked last, which proves that all earlier reads belong to this function.
-        if Function::generation(heap, sampled.address)? != sampled.generation {
+        let (function, generation) = self.function_now(heap, sampled.address)?;
+        if generation != sampled.generation {
             return Err(FunctionError::Replaced);
         }
         Ok(function)
@@ -139,13 +138,22 @@ impl ProcessCache {
         heap: Heap<'_, M>,
         shared: u64,
     ) -> Result<Arc<Function>, FunctionError> {
+        Ok(self.function_now(heap, shared)?.0)
+    }
+
+    /// The function at an address, and its generation.
+    fn function_now<M: Memory>(
+        &mut self,
+        heap: Heap<'_, M>,
+        shared: u64,
+    ) -> Result<(Arc<Function>, u32), FunctionError> {
         let generation = Function::generation(heap, shared)?;
         let key = (shared, generation);
         if let Some(known) = self.functions.get(&key) {
-            return Ok(Arc::clone(known));
+            return Ok((Arc::clone(known), generation));
         }
         let function = Arc::new(Function::read(heap, &mut self.scripts, shared)?);
-        // Otherwise what was read meanwhile would be kept as this function.
+        // Checked last, which proves that all earlier reads belong to this function.
         if Function::generation(heap, shared)? != generation {
             return Err(FunctionError::Replaced);
         }
@@ -153,7 +161,7 @@ impl ProcessCache {
             self.functions.clear();
         }
         self.functions.insert(key, Arc::clone(&function));
-        Ok(function)
+        Ok((function, generation))
     }
 
     /// A function at a position in its script.
