@@ -21,6 +21,23 @@ const IN_SYS_ADMIN: [Capabilities; 3] = [
     Capabilities::CHECKPOINT_RESTORE,
 ];
 
+/// The capabilities without which no configuration can profile this host, as far as this process lacks them.
+pub fn missing_to_profile() -> Capabilities {
+    // Where the kernel does not tell, the receiver reports what is missing.
+    match capabilities(None) {
+        Ok(held) => missing_of(held.effective),
+        Err(_) => Capabilities::NONE,
+    }
+}
+
+fn missing_of(held: CapabilitySet) -> Capabilities {
+    let needed = set(Capabilities::BPF | Capabilities::PERFMON);
+    match held.contains(CapabilitySet::SYS_ADMIN) {
+        true => Capabilities::NONE,
+        false => Capabilities::from_bits((needed - held).bits()),
+    }
+}
+
 /// Drops all capabilities but `needed` for good. If the kernel refuses, keeps running unchanged.
 pub fn keep(needed: Capabilities) -> Dropped {
     match reduce(needed) {

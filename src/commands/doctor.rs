@@ -11,8 +11,9 @@ use profcol_engine::telemetry::check_metrics;
 use profcol_printable::line;
 use serde_json::{Value, json};
 
+use super::built_in::BuiltIn;
 use super::print::{print_text, print_value};
-use super::run::{in_runtime, load_or_built_in};
+use super::run::in_runtime;
 use super::{CommandError, load};
 use crate::cli::{Configuration, Doctor, Format};
 use crate::{privileges, sandbox};
@@ -25,7 +26,11 @@ const LIMIT: Duration = Duration::from_secs(20);
 const NAME_WIDTH: usize = 22;
 
 pub fn doctor(doctor: Doctor, configuration: &Configuration) -> Result<ExitCode, CommandError> {
-    let loaded = load_or_built_in(configuration)?;
+    let configuration = match configuration.uris.is_empty() {
+        true => &BuiltIn::for_profiling().configuration(configuration),
+        false => configuration,
+    };
+    let loaded = load::load(configuration)?;
     let graph = load::build(&loaded.document, &SelfTelemetry::default())?;
     // Check with the capabilities the service would have.
     privileges::keep(loaded.document.capabilities());

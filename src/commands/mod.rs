@@ -1,5 +1,6 @@
 //! The commands.
 
+mod built_in;
 mod convert;
 mod doctor;
 mod fetch;

@@ -6,8 +6,7 @@ use profcol_component::{Gauge, IntCounter, Meter, Stop};
 use profcol_engine::{ReloadFailure, Reloaded, Service};
 
 use super::CommandError;
-use super::load::Loaded;
-use super::run::load_or_built_in;
+use super::load::{Loaded, load};
 use crate::cli::Configuration;
 use crate::privileges::Dropped;
 use crate::sandbox::Sandbox;
@@ -78,15 +77,15 @@ impl Reloader {
         }
     }
 
-    /// Loads the configuration and replaces the running one. After `hurry`, it does not wait for data to be delivered.
-    pub async fn reload(&mut self, service: &mut Service, hurry: &Stop) -> Outcome {
+    /// Loads the configuration and replaces the running one. After `shutdown_now`, it does not wait for data to be delivered.
+    pub async fn reload(&mut self, service: &mut Service, shutdown_now: &Stop) -> Outcome {
         tracing::info!("Reloading the configuration.");
         let loaded = match self.load().await {
             Ok(loaded) => loaded,
             Err(error) => return self.refused(&error.report()),
         };
         loaded.log_notes();
-        match service.reload(&loaded.document, hurry).await {
+        match service.reload(&loaded.document, shutdown_now).await {
             Ok(reloaded) => {
                 self.metrics.succeeded();
                 self.metrics.successes.inc();
@@ -104,7 +103,7 @@ impl Reloader {
 
     async fn load(&self) -> Result<Loaded, CommandError> {
         let configuration = self.configuration.clone();
-        let loading = tokio::task::spawn_blocking(move || load_or_built_in(&configuration));
+        let loading = tokio::task::spawn_blocking(move || load(&configuration));
         let loaded = loading
             .await
             .map_err(|error| CommandError::Runtime(format!("failed to load: {error}")))??;

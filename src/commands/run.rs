@@ -1,7 +1,6 @@
 //! `profcol run`: starts and stops the service.
 
 use std::cell::Cell;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 
@@ -9,35 +8,21 @@ use profcol_component::{SelfTelemetry, Stop};
 use profcol_engine::telemetry::{MetricsServer, init_logs};
 use profcol_engine::{Graph, Service, StopReport};
 use profcol_history::PageAddress;
-use profcol_printable::line;
 
 use super::CommandError;
+use super::built_in::BuiltIn;
 use super::load::{self, Loaded};
 use super::reload::{Outcome, Reloader};
 use crate::cli::Configuration;
 use crate::notify::Notifier;
 use crate::signals::{Request, Signals};
-use crate::stderr::print;
 use crate::{privileges, sandbox};
 
-/// The default configuration.
-const BUILT_IN: &str = include_str!("../../config-examples/laptop.yaml");
-
-/// Merged into it if `OUTPUT` is set.
-const PPROF_FILES: &str = "\
-exporters:
-  pprof_file:
-    directory: ${env:OUTPUT}
-    interval: 30s
-service:
-  pipelines:
-    profiles:
-      exporters: [live_view, pprof_file, top]
-";
-
-pub fn run(configuration: &Configuration) -> Result<(), CommandError> {
-    let is_built_in = configuration.uris.is_empty();
-    let loaded = load_or_built_in(configuration)?;
+pub fn run(options: &Configuration) -> Result<(), CommandError> {
+    let built_in = options.uris.is_empty().then(BuiltIn::for_this_process);
+    let filled = built_in.as_ref().map(|it| it.configuration(options));
+    let configuration = filled.as_ref().unwrap_or(options);
+    let loaded = load::load(configuration)?;
     let service = &loaded.document.service;
     let telemetry = SelfTelemetry::default();
     init_logs(&service.telemetry.logs, &[], &telemetry.log)
@@ -55,68 +40,22 @@ pub fn run(configuration: &Configuration) -> Result<(), CommandError> {
         )),
         ..Session::default()
     };
-    if is_built_in {
+    if let Some(built_in) = built_in {
+        built_in.log_missing();
+        let built_in = Rc::new(built_in);
+        let introduced = built_in.clone();
         let page = Rc::new(Cell::new(None));
         let offered = page.clone();
         session.on_graph = Box::new(move |graph| {
             let address = graph.exporter("live_view").get::<PageAddress>();
             offered.set(address.map(|it| (*it).clone()));
         });
-        session.on_start = Box::new(move || introduce(page.take().and_then(|it| it.get())));
-        session.on_stop = match output() {
-            Some(_) => Box::new(announce_writing),
-            None => Box::new(|| print("stopping...\n")),
-        };
+        session.on_start =
+            Box::new(move || introduced.introduce(page.take().and_then(|it| it.get())));
+        session.on_stop = Box::new(move || built_in.announce_stop());
     }
     let report = in_runtime(serve(&loaded, &telemetry, session))?;
     verdict(&report)
-}
-
-/// Loads the given configuration, or the built-in one.
-pub fn load_or_built_in(configuration: &Configuration) -> Result<Loaded, CommandError> {
-    match configuration.uris.is_empty() {
-        true => load::load(&Configuration {
-            uris: built_in(),
-            ..configuration.clone()
-        }),
-        false => load::load(configuration),
-    }
-}
-
-/// The directory for pprof files, if set.
-fn output() -> Option<String> {
-    std::env::var("OUTPUT").ok().filter(|it| !it.is_empty())
-}
-
-fn built_in() -> Vec<String> {
-    let mut uris = vec![format!("yaml:{BUILT_IN}")];
-    if output().is_some() {
-        uris.push(format!("yaml:{PPROF_FILES}"));
-    }
-    uris
-}
-
-/// Printed once everything has started.
-fn introduce(page: Option<SocketAddr>) {
-    let page = page.map_or_else(String::new, |address| {
-        format!("Flame graphs of the last hour, live:  http://{address}/\n")
-    });
-    let files = output().map_or_else(String::new, |directory| {
-        let directory = line(&directory);
-        format!(
-            "It writes a profile to {directory} every thirty seconds; open them all with: go tool pprof -http=: {directory}/*.pb.gz\n"
-        )
-    });
-    print(&format!(
-        "profcol samples every process of this host 99 times a second, and prints the hottest functions every ten seconds.
-{page}{files}Stop it with Ctrl-C. One file instead: profcol record; pipelines of your own: profcol --config FILE
-",
-    ));
-}
-
-/// Printed on stop, as writing the last profile takes a moment.
-pub fn announce_writing() {
-    print("writing...\n");
 }
 
 pub fn in_runtime<T>(
@@ -222,9 +161,9 @@ pub async fn serve(
             continue;
         };
         notifier.reloading();
-        let hurry = Stop::new();
+        let shutdown_now = Stop::new();
         let (outcome, stopped_by) = tokio::select! {
-            ended = reloading(reloader, &mut service, &mut signals, &hurry) => ended?,
+            ended = reloading(reloader, &mut service, &mut signals, &shutdown_now) => ended?,
             never = notifier.watch("Reloading. ", status) => match never {},
         };
         notifier.reloaded(match outcome {
@@ -272,14 +211,14 @@ async fn reloading(
     reloader: &mut Reloader,
     service: &mut Service,
     signals: &mut Signals,
-    hurry: &Stop,
+    shutdown_now: &Stop,
 ) -> Result<(Outcome, Option<&'static str>), CommandError> {
-    let mut reloading = std::pin::pin!(reloader.reload(service, hurry));
+    let mut reloading = std::pin::pin!(reloader.reload(service, shutdown_now));
     let name = tokio::select! {
         outcome = &mut reloading => return Ok((outcome, None)),
         name = signals.stop() => name,
     };
-    hurry.cancel();
+    shutdown_now.cancel();
     tokio::select! {
         outcome = reloading => Ok((outcome, Some(name))),
         name = signals.second() => Err(CommandError::Runtime(format!(

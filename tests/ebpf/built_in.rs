@@ -2,15 +2,19 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use profcol_test_harness::backend::wait_until;
+use profcol_test_harness::peers;
+use profcol_test_harness::support::root;
 use profcol_test_harness::toolchain::Workshop;
 
 use crate::host::{PROFCOL, Running, can_profile};
+use crate::privileges::{Place, with_none};
 
 #[test]
 fn without_a_configuration_the_host_is_profiled_with_names() {
@@ -23,7 +27,7 @@ fn without_a_configuration_the_host_is_profiled_with_names() {
     };
     let _busy = Running::start(&busy, &["60"]);
     let folder = tempfile::tempdir().unwrap();
-    let page = free_address();
+    let page = peers::free_address();
     let output = folder.path().join("output");
     let errors = folder.path().join("errors");
     let started = Command::new(PROFCOL)
@@ -48,10 +52,10 @@ fn without_a_configuration_the_host_is_profiled_with_names() {
         thread::sleep(Duration::from_millis(200));
     }
     let stacks = get(
-        &page,
+        page,
         "/api/v1/download?format=folded&query=process_executable_name%3D%22busy%22",
     );
-    let status = get(&page, "/api/v1/status");
+    let status = get(page, "/api/v1/status");
     profcol.interrupt();
     assert!(stacks.contains(";main;work_until;work "), "{stacks}");
     assert!(
@@ -60,7 +64,7 @@ fn without_a_configuration_the_host_is_profiled_with_names() {
     );
     let (output, errors) = (text(&output), text(&errors));
     assert!(is_told(&output), "{output}\n{errors}");
-    assert_eq!(errors.lines().count(), 5, "{errors}");
+    assert_eq!(errors.lines().count(), 7, "{errors}");
     assert!(
         errors.contains(&format!("live:  http://{page}/\n")),
         "{errors}"
@@ -77,13 +81,56 @@ fn without_a_configuration_the_host_is_profiled_with_names() {
     );
 }
 
-fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
+#[test]
+fn without_root_it_says_what_is_missing_and_shows_what_it_receives() {
+    if !can_profile() {
+        return;
+    }
+    let place = Place::new();
+    let (grpc, http, page) = (
+        peers::free_address(),
+        peers::free_address(),
+        peers::free_address(),
+    );
+    let (output, errors) = (place.path().join("output"), place.path().join("errors"));
+    let started = with_none(&place)
+        .args(["--set", "exporters.top.interval=1s"])
+        .args([
+            "--set",
+            &format!("receivers.otlp.protocols.grpc.endpoint={grpc}"),
+        ])
+        .args([
+            "--set",
+            &format!("receivers.otlp.protocols.http.endpoint={http}"),
+        ])
+        .args(["--set", &format!("exporters.live_view.endpoint={page}")])
+        .current_dir(place.path())
+        .stdout(File::create(&output).unwrap())
+        .stderr(File::create(&errors).unwrap())
+        .stdin(Stdio::null())
+        .spawn();
+    let mut profcol = Running::of(started.unwrap());
+    let text = |path: &Path| fs::read_to_string(path).unwrap();
+    wait_until("profcol to introduce itself", || {
+        text(&errors).contains("Ctrl-C")
+    });
+    let body = fs::read(root().join("tests/golden/otlp/profiler/export-01.pb")).unwrap();
+    let status = peers::post_profiles(http, "application/x-protobuf", &body);
+    assert!(status.starts_with("HTTP/1.1 200"), "{status}");
+    wait_until("the received profile to be listed", || {
+        text(&output).contains("  main.leaf  [demo_go]")
+    });
+    let log = get(page, "/api/v1/log");
+    profcol.interrupt();
+    let missing = "Cannot profile this host. Run profcol as root. missing=CAP_PERFMON, CAP_BPF";
+    let errors = text(&errors);
+    assert!(errors.contains(missing), "{errors}");
+    assert!(errors.contains("receives over OTLP"), "{errors}");
+    assert!(log.contains("Cannot profile this host"), "{log}");
 }
 
 /// The response to a request of the page.
-fn get(address: &str, path: &str) -> String {
+fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(
         stream,

@@ -97,6 +97,11 @@ pub fn with_all(place: &Place) -> Command {
     place.command(&with(&ALL))
 }
 
+/// As a user without capabilities, and without `--config`.
+pub fn with_none(place: &Place) -> Command {
+    place.command(&with(&[]))
+}
+
 /// Runs it where it cannot start, and returns the error.
 fn refusal(wrapper: &[String]) -> String {
     let place = Place::new();

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use self::command::{Recorded, Started};
 use self::selected::Selected;
-use super::run::{Session, announce_writing, in_runtime, serve};
+use super::run::{Session, in_runtime, serve};
 use super::{CommandError, load};
 use crate::cli::{Configuration, Record};
 use crate::privileges;
@@ -180,7 +180,7 @@ fn session(
         until: Box::pin(until),
         on_stop: Box::new(move || {
             lasted.set(began.get().elapsed());
-            announce_writing();
+            print("writing...\n");
         }),
         ..Session::default()
     };
