@@ -93,9 +93,9 @@ impl Notifier {
 
     /// Announces a shutdown that may take `timeout`.
     pub fn stopping(&self, timeout: Duration) {
-        let patience = timeout.saturating_add(STOP_MARGIN).as_micros();
+        let extended = timeout.saturating_add(STOP_MARGIN).as_micros();
         self.send(&format!(
-            "STOPPING=1\nEXTEND_TIMEOUT_USEC={patience}\nSTATUS=Stopping."
+            "STOPPING=1\nEXTEND_TIMEOUT_USEC={extended}\nSTATUS=Stopping."
         ));
     }
 

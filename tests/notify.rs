@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use profcol_test_harness::support::{File, file, path, profcol};
 
 /// Far longer than any operation here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const CONFIG: &str = "
 receivers: {otlp: {protocols: {grpc: {endpoint: 127.0.0.1:0}}}}
@@ -47,9 +47,9 @@ impl Supervised {
         }
     }
 
-    fn next(&self, patience: Duration) -> Option<Message> {
+    fn next(&self, timeout: Duration) -> Option<Message> {
         let mut bytes = [0; 4096];
-        self.socket.set_read_timeout(Some(patience)).unwrap();
+        self.socket.set_read_timeout(Some(timeout)).unwrap();
         let size = self.socket.recv(&mut bytes).ok()?;
         let text = std::str::from_utf8(&bytes[..size]).unwrap();
         let pairs = text.lines().map(|line| line.split_once('=').unwrap());
@@ -59,9 +59,9 @@ impl Supervised {
 
     /// The first message with this key.
     fn wait_for(&self, key: &str) -> Message {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
-            let message = self.next(PATIENCE).expect("a message");
+            let message = self.next(TIMEOUT).expect("a message");
             if message.contains_key(key) {
                 return message;
             }
@@ -87,7 +87,7 @@ impl Drop for Supervised {
 #[test]
 fn notifies_systemd_of_ready_watchdog_and_stopping() {
     let mut supervised = Supervised::start(CONFIG, Duration::from_millis(200));
-    let first = supervised.next(PATIENCE).expect("a message");
+    let first = supervised.next(TIMEOUT).expect("a message");
     assert_eq!(first["READY"], "1", "{first:?}");
     for _ in 0..5 {
         let alive = supervised.wait_for("WATCHDOG");

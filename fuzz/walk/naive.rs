@@ -8,7 +8,7 @@ use profcol_ebpf_common::walk::Registers;
 
 use crate::process::{File, PAGE, Process, Thread};
 
-const LARGEST_GUESSED_FRAME: u64 = 1 << 20;
+const MAX_GUESSED_FRAME: u64 = 1 << 20;
 
 /// Register offsets in the kernel's `ucontext`, relative to the stack pointer.
 const SAVED_DI: u64 = 104;
@@ -168,7 +168,7 @@ impl Step<'_> {
         if fp == 0 {
             return Err(EndReason::FramePointerEnd);
         }
-        if fp < sp || fp - sp > LARGEST_GUESSED_FRAME || fp % 8 != 0 {
+        if fp < sp || fp - sp > MAX_GUESSED_FRAME || fp % 8 != 0 {
             return Err(EndReason::NoUnwindInfo);
         }
         self.enter_by_frame_pointer()

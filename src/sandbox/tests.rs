@@ -118,16 +118,16 @@ fn files_change_only_in_the_directories_of_the_configuration() {
         fs::write("/dev/null", "content").unwrap();
         assert_eq!(fs::read(&foreign).unwrap(), b"content");
 
-        let beside = foreign.with_extension("new");
+        let sibling = foreign.with_extension("new");
         let program = Command::new("/bin/true").status();
         for (attempt, result) in [
             ("a change", fs::write(&foreign, "changed")),
-            ("a new file", fs::write(&beside, "new")),
-            ("a directory", fs::create_dir(&beside)),
-            ("a link", std::os::unix::fs::symlink("/", &beside)),
-            ("a rename", fs::rename(&foreign, &beside)),
+            ("a new file", fs::write(&sibling, "new")),
+            ("a directory", fs::create_dir(&sibling)),
+            ("a link", std::os::unix::fs::symlink("/", &sibling)),
+            ("a rename", fs::rename(&foreign, &sibling)),
             ("a removal", fs::remove_file(&foreign)),
-            ("a socket", UnixListener::bind(&beside).map(drop)),
+            ("a socket", UnixListener::bind(&sibling).map(drop)),
             ("a program", program.map(drop)),
         ] {
             let error = result.expect_err(attempt);

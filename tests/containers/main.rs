@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use runtimes::Runtimes;
 
 /// Far longer than any operation here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 struct Keep(Mutex<Vec<Profiles>>);
@@ -311,7 +311,7 @@ service:
     expected.push(Expected::new(pid, &[("container.name", "profcol")]));
     let began = Instant::now();
     let mut found = HashMap::new();
-    while began.elapsed() < PATIENCE {
+    while began.elapsed() < TIMEOUT {
         found = profiled(&profiles);
         let is_told = |it: &Expected| {
             found

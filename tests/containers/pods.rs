@@ -28,7 +28,7 @@ impl Runtimes {
                 path,
                 message: &Message::from(Bytes::from(request.into_vec())),
                 headers: HeaderMap::new(),
-                timeout: Some(crate::PATIENCE),
+                timeout: Some(crate::TIMEOUT),
             };
             let reply = client.unary(call).await;
             let reply = reply.unwrap_or_else(|status| panic!("{path}: {status}"));

@@ -47,8 +47,8 @@ fn without_a_configuration_the_host_is_profiled_with_names() {
         let process = text.lines().any(|line| line.contains("%  busy "));
         function && process
     };
-    let patience = Instant::now() + Duration::from_secs(60);
-    while !is_told(&text(&output)) && Instant::now() < patience {
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while !is_told(&text(&output)) && Instant::now() < give_up {
         thread::sleep(Duration::from_millis(200));
     }
     let stacks = get(

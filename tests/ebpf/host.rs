@@ -177,9 +177,9 @@ impl Profiler {
         self.until(Duration::ZERO, |_| true)
     }
 
-    /// Profiles until there are enough samples, and at most for `patience`.
-    pub fn wait(&mut self, patience: Duration, mut is_enough: impl FnMut(&Profile) -> bool) {
-        let give_up = Instant::now() + patience;
+    /// Profiles until there are enough samples, and at most for `timeout`.
+    pub fn wait(&mut self, timeout: Duration, mut is_enough: impl FnMut(&Profile) -> bool) {
+        let give_up = Instant::now() + timeout;
         while Instant::now() < give_up && !is_enough(&self.profile) {
             thread::sleep(Duration::from_millis(200));
             self.profile
@@ -188,8 +188,8 @@ impl Profiler {
     }
 
     /// Waits, stops the profiler and returns everything it exported.
-    pub fn until(mut self, patience: Duration, is_enough: impl FnMut(&Profile) -> bool) -> Profile {
-        self.wait(patience, is_enough);
+    pub fn until(mut self, timeout: Duration, is_enough: impl FnMut(&Profile) -> bool) -> Profile {
+        self.wait(timeout, is_enough);
         self.process.stop();
         self.profile
             .read_on(&self.folder.path().join("profiles.jsonl"));

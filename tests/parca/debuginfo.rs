@@ -204,7 +204,7 @@ impl Rig {
     }
 
     /// With a small executable.
-    fn usual() -> Self {
+    fn with_defaults() -> Self {
         let mut rig = Self::new();
         let path = rig.small("small");
         rig.observe(ID, &path, 1);
@@ -331,7 +331,7 @@ impl Rig {
 #[test]
 fn a_deleted_file_is_uploaded_once_and_in_order() {
     let server = Server::new();
-    let mut rig = Rig::usual();
+    let mut rig = Rig::with_defaults();
     let original = fs::read(rig.path("small")).unwrap();
     rig.start(&server, "");
     rig.wait_for("uploads", "uploaded");
@@ -355,7 +355,7 @@ fn a_deleted_file_is_uploaded_once_and_in_order() {
 #[test]
 fn uploads_whole_files_if_configured() {
     let server = Server::new();
-    let mut rig = Rig::usual();
+    let mut rig = Rig::with_defaults();
     let original = fs::read(rig.path("small")).unwrap();
     rig.start(&server, "strip: false");
     rig.wait_for("uploads", "uploaded");
@@ -391,7 +391,7 @@ fn uploads_the_hottest_file_first() {
 fn files_on_the_server_are_not_checked_again_even_after_a_restart() {
     let server = Server::new();
     server.state().add(ID, Stage::Uploaded);
-    let mut rig = Rig::usual();
+    let mut rig = Rig::with_defaults();
     let state = format!("state_directory: '{}'", rig.path("state").display());
     rig.start(&server, &state);
     rig.wait_for("uploads", "there");
@@ -412,7 +412,7 @@ fn files_on_the_server_are_not_checked_again_even_after_a_restart() {
 fn skips_a_file_that_another_client_is_uploading() {
     let server = Server::new();
     server.state().add(ID, Stage::Uploading);
-    let mut rig = Rig::usual();
+    let mut rig = Rig::with_defaults();
     rig.start(&server, "");
     rig.wait_for("uploads", "in_progress");
     rig.wait_for_more_batches();
@@ -449,7 +449,7 @@ fn counts_failed_uploads_by_reason() {
 #[test]
 fn uploads_after_the_server_is_back() {
     let server = Server::with(Fault::AwayFor(1));
-    let mut rig = Rig::usual();
+    let mut rig = Rig::with_defaults();
     rig.start(&server, "");
     wait_until("it to arrive", || server.uploaded(ID).is_some());
     assert_eq!(server.calls().len(), 5);
@@ -459,7 +459,7 @@ fn uploads_after_the_server_is_back() {
 #[test]
 fn asks_a_server_without_the_service_once() {
     let server = Server::with(Fault::NoService);
-    let mut rig = Rig::usual();
+    let mut rig = Rig::with_defaults();
     rig.start(&server, "");
     wait_until("a request", || !server.calls().is_empty());
     rig.wait_for_more_batches();
@@ -597,7 +597,7 @@ fn split_dwarf_uploads_only_symbols_and_is_counted() {
 #[test]
 fn a_signed_url_gets_the_same_bytes() {
     let server = Server::with_signed_url(StatusCode::OK);
-    let mut rig = Rig::usual();
+    let mut rig = Rig::with_defaults();
     rig.start(&server, "");
     rig.wait_for("uploads", "uploaded");
     let entry = server.uploaded(ID).unwrap();
@@ -615,7 +615,7 @@ fn a_signed_url_gets_the_same_bytes() {
 #[test]
 fn an_expired_signed_url_is_a_failure() {
     let server = Server::with_signed_url(StatusCode::FORBIDDEN);
-    let mut rig = Rig::usual();
+    let mut rig = Rig::with_defaults();
     rig.start(&server, "");
     rig.wait_for("uploads", "broken");
     assert_eq!(server.calls().last().unwrap(), "PUT");

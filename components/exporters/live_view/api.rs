@@ -10,7 +10,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use profcol_net::grpc::{self, Status};
 use profcol_net::{AllowedHosts, HttpRequest, HttpService, guarded, response};
-use profcol_pyroscope::{ConnectCode, ConnectError, ConnectMethod};
+use profcol_pyroscope::{ConnectCode, ConnectMethod, ConnectRpcError};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -87,7 +87,7 @@ impl Api {
             answer()
         });
         answer.await.unwrap_or_else(|error| {
-            failed(&ConnectError {
+            failed(&ConnectRpcError {
                 code: ConnectCode::Internal,
                 message: error.to_string(),
             })
@@ -234,7 +234,7 @@ async fn within(
     };
     let answer = tokio::time::timeout(timeout, answer).await;
     answer.unwrap_or_else(|_| {
-        failed(&ConnectError {
+        failed(&ConnectRpcError {
             code: ConnectCode::DeadlineExceeded,
             message: format!("no answer within {timeout:?}; use a shorter time range"),
         })

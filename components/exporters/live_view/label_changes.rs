@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, UNIX_EPOCH};
 
-use profcol_component::{DropReason, Kind, Passed, PipelineInfo, Side};
+use profcol_component::{Kind, Passed, PipelineInfo, ProcessDropReason, Side};
 use profcol_profile::{Attributes, KeyValue, SharedResource};
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
@@ -125,7 +125,7 @@ pub(super) async fn answer(
     Ok(Reply::json(&answer))
 }
 
-fn dropped(reason: &DropReason, text: &mut Excerpt) -> Dropped {
+fn dropped(reason: &ProcessDropReason, text: &mut Excerpt) -> Dropped {
     let time = reason.time.duration_since(UNIX_EPOCH).unwrap_or_default();
     Dropped {
         pid: reason.pid,

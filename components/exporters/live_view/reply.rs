@@ -6,7 +6,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use profcol_net::{guarded, response};
-use profcol_pyroscope::ConnectError;
+use profcol_pyroscope::ConnectRpcError;
 use serde::Serialize;
 use serde_json::json;
 
@@ -55,7 +55,7 @@ impl Reply {
     }
 }
 
-pub(super) fn failed(failure: &ConnectError) -> Response<Bytes> {
+pub(super) fn failed(failure: &ConnectRpcError) -> Response<Bytes> {
     let status = StatusCode::from_u16(failure.code.http_status());
     let body = json!({"code": failure.code.name(), "message": failure.message});
     response(
@@ -68,9 +68,9 @@ pub(super) fn failed(failure: &ConnectError) -> Response<Bytes> {
 pub(super) fn unread(unreadable: &Unreadable) -> Response<Bytes> {
     let why = match unreadable {
         Unreadable::Headers(failure) => return failed(failure),
-        Unreadable::ContentType => {
-            ConnectError::invalid("the content type must be application/proto or application/json")
-        }
+        Unreadable::ContentType => ConnectRpcError::invalid(
+            "the content type must be application/proto or application/json",
+        ),
     };
     let mut refused = failed(&why);
     *refused.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;

@@ -35,8 +35,8 @@ struct Backend {
     failed: IntCounter,
 }
 
-/// While no endpoint is known: what it is offered waits in its queue until there is one.
-struct Nowhere(Delivery);
+/// The destination while no endpoint is known: batches wait in its queue until there is one.
+struct NoEndpointYet(Delivery);
 
 struct Metrics {
     backends: Gauge,
@@ -70,8 +70,8 @@ impl Backends {
                 &[("exporter", &id), ("success", success)],
             )
         };
-        let nowhere = Nowhere(config.protocol.otlp.delivery());
-        let none = Destinations::new(Arc::new(nowhere), [], |_| 0);
+        let no_endpoint_yet = NoEndpointYet(config.protocol.otlp.delivery());
+        let none = Destinations::new(Arc::new(no_endpoint_yet), [], |_| 0);
         Self {
             config: config.clone(),
             context: context.clone(),
@@ -110,7 +110,7 @@ impl Backends {
         sender.start().map_err(StartError::new)
     }
 
-    /// Makes these the endpoints. An empty list is ignored: it is rather a fault than the truth.
+    /// Makes these the endpoints. An empty list is ignored: a failure of the resolver is more likely.
     pub(super) fn set(&self, mut endpoints: BTreeSet<String>) -> Result<(), StartError> {
         let left_out = endpoint::bound(&mut endpoints);
         let mut by_endpoint = self.by_endpoint.lock();
@@ -216,10 +216,10 @@ impl Exporter for Backend {
     }
 }
 
-// === impl Nowhere ===
+// === impl NoEndpointYet ===
 
 #[async_trait]
-impl Exporter for Nowhere {
+impl Exporter for NoEndpointYet {
     fn delivery(&self) -> Delivery {
         self.0.clone()
     }

@@ -21,7 +21,7 @@ const MAX_SUSPECTS: usize = 256;
 #[derive(Default)]
 pub struct PoisonDetector {
     /// Held while sending, exclusively by a suspect.
-    turn: RwLock<()>,
+    send_permit: RwLock<()>,
     suspects: Mutex<Vec<Suspect>>,
 }
 
@@ -44,10 +44,10 @@ impl PoisonDetector {
         let fingerprint = fingerprint(message);
         let is_suspect = (self.suspects.lock().iter()).any(|it| it.fingerprint == fingerprint);
         let sent = if is_suspect {
-            let _alone = self.turn.write().await;
+            let _alone = self.send_permit.write().await;
             sending.await
         } else {
-            let _beside_others = self.turn.read().await;
+            let _shared = self.send_permit.read().await;
             sending.await
         };
         match &sent {
@@ -131,7 +131,7 @@ mod tests {
     async fn lose(detector: &PoisonDetector, message: &[u8]) -> (bool, bool) {
         let mut is_alone = false;
         let sent = detector.send(message, async {
-            is_alone = detector.turn.try_read().is_err();
+            is_alone = detector.send_permit.try_read().is_err();
             let mut status = Status::new(Code::Unavailable, "transport: broken pipe");
             status.is_connection_lost = true;
             Err(SendError::Refused { status, bytes: 1 })

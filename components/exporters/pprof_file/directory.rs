@@ -36,9 +36,9 @@ struct Rules {
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DirectoryError {
-    #[error("failed to {what} {}: {source}", path.display())]
+    #[error("failed to {action} {}: {source}", path.display())]
     Io {
-        what: &'static str,
+        action: &'static str,
         path: PathBuf,
         source: io::Error,
     },
@@ -223,8 +223,8 @@ impl Directory {
         Ok(kept)
     }
 
-    fn failed(&self, what: &'static str, source: io::Error) -> DirectoryError {
-        failed(what, &self.path, source)
+    fn failed(&self, action: &'static str, source: io::Error) -> DirectoryError {
+        failed(action, &self.path, source)
     }
 }
 
@@ -302,9 +302,9 @@ fn is_full(error: &io::Error) -> bool {
     )
 }
 
-fn failed(what: &'static str, path: &Path, source: io::Error) -> DirectoryError {
+fn failed(action: &'static str, path: &Path, source: io::Error) -> DirectoryError {
     DirectoryError::Io {
-        what,
+        action,
         path: path.to_owned(),
         source,
     }

@@ -109,7 +109,7 @@ impl DroppedProcesses {
 mod tests {
     use profcol_component::testkit::context;
     use profcol_component::{BuildContext, DropFeedback, DropReporter};
-    use profcol_ebpf_loader::{Frames, Sample};
+    use profcol_ebpf_loader::{Sample, StackFrames};
 
     use super::*;
     use crate::ebpf_cpu::Timestamps;
@@ -132,7 +132,13 @@ mod tests {
                 process,
                 ..Sample::default()
             };
-            interval.add(&sample, None, Frames::new(&[]), Frames::new(&[]), &[]);
+            interval.add(
+                &sample,
+                None,
+                StackFrames::new(&[]),
+                StackFrames::new(&[]),
+                &[],
+            );
         }
         interval
     }

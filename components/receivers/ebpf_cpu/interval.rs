@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use profcol_ebpf_loader::{Frames, ProcessKey, Sample, SampleKey};
+use profcol_ebpf_loader::{ProcessKey, Sample, SampleKey, StackFrames};
 
 use super::{Timestamps, now};
 
@@ -46,8 +46,8 @@ pub struct Observation {
 /// A stack, innermost frame first.
 #[derive(Clone, Copy, Debug)]
 pub struct SeenStack<'a> {
-    pub kernel: Frames<'a>,
-    pub user: Frames<'a>,
+    pub kernel: StackFrames<'a>,
+    pub user: StackFrames<'a>,
 }
 
 /// Limits for bytes of stacks and contexts, and for observations, at which an interval ends early. At 99 Hz, a hundred busy CPUs take
@@ -68,8 +68,8 @@ impl Interval {
         &mut self,
         sample: &Sample,
         sample_key: Option<SampleKey>,
-        kernel: Frames<'_>,
-        user: Frames<'_>,
+        kernel: StackFrames<'_>,
+        user: StackFrames<'_>,
         context: &[u8],
     ) {
         // The sample was taken after the last interval was read and before this one began. A validating backend
@@ -113,7 +113,7 @@ impl Interval {
         }
     }
 
-    fn stack(&mut self, kernel: Frames<'_>, user: Frames<'_>) -> u32 {
+    fn stack(&mut self, kernel: StackFrames<'_>, user: StackFrames<'_>) -> u32 {
         // The number of kernel frames is part of the stack's identity.
         let split = kernel.len() as u32;
         let mut key = Vec::with_capacity(4 + kernel.bytes().len() + user.bytes().len());
@@ -165,8 +165,8 @@ impl Interval {
                 && let Some(place) = stacks.get_mut(number as usize)
             {
                 *place = Some(SeenStack {
-                    kernel: Frames::new(kernel),
-                    user: Frames::new(user),
+                    kernel: StackFrames::new(kernel),
+                    user: StackFrames::new(user),
                 });
             }
         }
@@ -226,7 +226,13 @@ mod tests {
                     time,
                     ..Sample::default()
                 };
-                interval.add(&sample, None, Frames::new(&[]), Frames::new(&[]), &[]);
+                interval.add(
+                    &sample,
+                    None,
+                    StackFrames::new(&[]),
+                    StackFrames::new(&[]),
+                    &[],
+                );
             }
             assert_eq!(interval.start.unix, expected, "{times:?}");
             // Both clocks still agree.

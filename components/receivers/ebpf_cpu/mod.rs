@@ -138,7 +138,7 @@ impl Receiver for EbpfCpu {
         let (profiler, kernel) = started
             .await
             .map_err(|error| StartError::new(format!("failed to start profiling: {error}")))?
-            .map_err(|error: profcol_ebpf_loader::StartError| StartError::new(error))?;
+            .map_err(|error: profcol_ebpf_loader::ProfilerStartError| StartError::new(error))?;
         let frequency = self.config.frequency;
         match self.config.mode {
             Mode::Host => tracing::info!(frequency, "Profiling every process on this host."),

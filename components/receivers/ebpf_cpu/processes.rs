@@ -175,7 +175,7 @@ mod tests {
                     process: key(pid),
                     ..Default::default()
                 };
-                let none = profcol_ebpf_loader::Frames::new(&[]);
+                let none = profcol_ebpf_loader::StackFrames::new(&[]);
                 interval.add(&sample, None, none, none, &[]);
             }
             interval

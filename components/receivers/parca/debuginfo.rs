@@ -29,7 +29,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(300);
 pub struct Debuginfo {
     upstream: Option<GrpcClient>,
     uploads: Semaphore,
-    patience: CallTimeout,
+    timeout: CallTimeout,
 }
 
 /// How long an upload may make no progress.
@@ -41,7 +41,7 @@ impl Debuginfo {
         Self {
             upstream,
             uploads: Semaphore::new(MAX_UPLOADS),
-            patience: CallTimeout(idle_timeout),
+            timeout: CallTimeout(idle_timeout),
         }
     }
 
@@ -81,27 +81,27 @@ impl Debuginfo {
     /// Forwards an upload.
     pub async fn upload(&self, conversation: &mut GrpcServerStream) -> Result<(), Status> {
         let upstream = self.upstream.as_ref().ok_or_else(no_upstream)?;
-        let patience = self.patience;
-        let turn = patience.wait(async { Ok(self.uploads.acquire().await) });
+        let timeout = self.timeout;
+        let turn = timeout.wait(async { Ok(self.uploads.acquire().await) });
         let _turn = turn.await?;
-        let mut held = patience.wait(conversation.receive()).await?;
+        let mut held = timeout.wait(conversation.receive()).await?;
         if held.is_none() {
             let message = "the call ended before its first message";
             return Err(Status::new(Code::InvalidArgument, message));
         }
         let opened = upstream.stream(UPLOAD, HeaderMap::new(), None);
-        let mut stream = patience.wait(opened).await?;
+        let mut stream = timeout.wait(opened).await?;
         while let Some(message) = held {
-            held = patience.wait(conversation.receive()).await?;
-            let sent = patience.wait(pass(&mut stream, message, held.is_none()));
+            held = timeout.wait(conversation.receive()).await?;
+            let sent = timeout.wait(pass(&mut stream, message, held.is_none()));
             let sent = sent.await;
             if let Err(broken) = sent {
                 // A server may refuse an upload before its end, with a reason.
-                let answer = patience.wait(stream.receive()).await;
+                let answer = timeout.wait(stream.receive()).await;
                 return Err(answer.err().unwrap_or(broken));
             }
         }
-        while let Some(answer) = patience.wait(stream.receive()).await? {
+        while let Some(answer) = timeout.wait(stream.receive()).await? {
             conversation.send(answer).await?;
         }
         Ok(())

@@ -254,14 +254,14 @@ fn open_error_at(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profiler::StartError;
+    use crate::profiler::ProfilerStartError;
 
     #[test]
     fn open_errors_name_the_cause_and_the_fix() {
         let check = |error, paranoid_level, expected: &str| {
             let error = io::Error::from_raw_os_error(error);
             let error = open_error_at(paranoid_level, 3, error, 8);
-            let message = StartError::from(error).to_string();
+            let message = ProfilerStartError::from(error).to_string();
             assert!(message.contains(expected), "{message}");
         };
         check(

@@ -61,8 +61,8 @@ pub use profcol_ebpf_common::interpreter::{runtime as interpreter_runtime, unrea
 pub use profcol_ebpf_common::reason::EndReason;
 pub use profcol_ebpf_common::record::{MAX_USER_FRAMES, Process, ProcessKey, Sample};
 pub use profcol_ebpf_common::sample_counts::{SampleKey, count_buffer};
-pub use profiler::{Counts, Loaded, Profiler, Settings, StartError, StartFailure};
-pub use records::{Frames, InterpretedFrame, Labels, Record, StackFrame, context};
+pub use profiler::{Counts, Loaded, Profiler, ProfilerStartError, Settings, StartFailure};
+pub use records::{InterpretedFrame, Labels, Record, StackFrame, StackFrames, context};
 pub use requirements::{
     Requirement, Unmet, Unwinding, clock, cycles, requirements, trial, unwinding,
 };

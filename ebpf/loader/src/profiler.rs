@@ -24,7 +24,7 @@ use crate::namespace::Namespace;
 use crate::opener::OnOpened;
 use crate::preflight::{self, PreflightError};
 use crate::programs::{LoadError, Sizes};
-use crate::records::{self, Frames, Record, StackFrame};
+use crate::records::{self, Record, StackFrame, StackFrames};
 use crate::sample_counts::SampleCounts;
 use crate::sampled_files::SampledFiles;
 use crate::self_test::SelfTestError;
@@ -64,7 +64,7 @@ pub struct Settings {
 /// The text ends with the fix, if it is known.
 #[derive(Debug, thiserror::Error)]
 #[error("{failure}{}", fix_of(.failure))]
-pub struct StartError {
+pub struct ProfilerStartError {
     #[source]
     pub failure: StartFailure,
 }
@@ -111,7 +111,7 @@ fn fix_of(failure: &StartFailure) -> String {
         .map_or_else(String::new, |fix| format!("; {fix}"))
 }
 
-impl<E: Into<StartFailure>> From<E> for StartError {
+impl<E: Into<StartFailure>> From<E> for ProfilerStartError {
     fn from(error: E) -> Self {
         Self {
             failure: error.into(),
@@ -182,7 +182,7 @@ fn dispatch(
             if let Some(reason) = sideband.correct_reason(sample) {
                 sample.end = reason as u32;
                 sample.user_words = 0;
-                *user = Frames::default();
+                *user = StackFrames::default();
             }
         }
         _ => {}
@@ -217,7 +217,10 @@ pub struct Counts {
 
 impl Loaded {
     /// Loads the programs. `on_opened` must be quick: other files wait for its thread.
-    pub fn new(settings: &Settings, on_opened: Option<OnOpened>) -> Result<Self, StartError> {
+    pub fn new(
+        settings: &Settings,
+        on_opened: Option<OnOpened>,
+    ) -> Result<Self, ProfilerStartError> {
         preflight::check(settings.is_sidecar)?;
         let namespace = settings.is_sidecar.then(Namespace::own).transpose();
         let namespace = namespace.map_err(StartFailure::Namespace)?;
@@ -292,7 +295,7 @@ impl Loaded {
     }
 
     /// Starts sampling.
-    pub fn start(self) -> Result<Profiler, StartError> {
+    pub fn start(self) -> Result<Profiler, ProfilerStartError> {
         let events = Events::open(self.event, self.frequency, self.sampler)?;
         Ok(Profiler {
             events,

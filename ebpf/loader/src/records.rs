@@ -13,9 +13,9 @@ pub enum Record<'a> {
     Sample {
         sample: Sample,
         /// Kernel return addresses, innermost first.
-        kernel: Frames<'a>,
+        kernel: StackFrames<'a>,
         /// The user stack, called by the kernel stack.
-        user: Frames<'a>,
+        user: StackFrames<'a>,
         /// The context of the thread and its labels; empty without.
         context: &'a [u8],
     },
@@ -31,12 +31,12 @@ pub enum Record<'a> {
     },
 }
 
-/// Frames of eight bytes each, possibly unaligned.
+/// StackFrames of eight bytes each, possibly unaligned.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Frames<'a>(&'a [u8]);
+pub struct StackFrames<'a>(&'a [u8]);
 
-impl<'a> Frames<'a> {
-    /// From the result of [`Frames::bytes`].
+impl<'a> StackFrames<'a> {
+    /// From the result of [`StackFrames::bytes`].
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -133,8 +133,8 @@ pub fn parse(bytes: &[u8]) -> Option<Record<'_>> {
             let context = context.get(..sample.context_words as usize * 8)?;
             Some(Record::Sample {
                 sample,
-                kernel: Frames(kernel),
-                user: Frames(user),
+                kernel: StackFrames(kernel),
+                user: StackFrames(user),
                 context,
             })
         }

@@ -12,7 +12,7 @@ use profcol_ebpf_unwind::ElfCode;
 use crate::clock::{Clock, Event};
 use crate::events::{self, MAX_PARANOID_LEVEL};
 use crate::preflight::{self, CHANGE_CAPABILITIES, Capabilities, OPTIONAL, REQUIRED, capability};
-use crate::profiler::{Loaded, Settings, StartError};
+use crate::profiler::{Loaded, ProfilerStartError, Settings};
 use crate::sys;
 
 /// The oldest kernel with all features that the programs use.
@@ -157,7 +157,7 @@ struct Trial {
     samples: u64,
 }
 
-fn sample(settings: &Settings, time: Duration) -> Result<Trial, StartError> {
+fn sample(settings: &Settings, time: Duration) -> Result<Trial, ProfilerStartError> {
     let began = Instant::now();
     let loaded = Loaded::new(settings, None)?;
     let loaded_in = began.elapsed();
@@ -176,7 +176,7 @@ fn sample(settings: &Settings, time: Duration) -> Result<Trial, StartError> {
     })
 }
 
-fn of_trial(trial: Result<Trial, StartError>, time: Duration) -> Requirement {
+fn of_trial(trial: Result<Trial, ProfilerStartError>, time: Duration) -> Requirement {
     const NAME: &str = "bpf";
     match trial {
         Ok(trial) => Requirement::met(
@@ -188,7 +188,7 @@ fn of_trial(trial: Result<Trial, StartError>, time: Duration) -> Requirement {
                 time.as_millis()
             ),
         ),
-        Err(StartError { failure }) => {
+        Err(ProfilerStartError { failure }) => {
             let fix = failure.fix().unwrap_or_else(|| UNKNOWN_FIX.to_owned());
             Requirement::met(NAME, failure.to_string()).prevents(NOTHING_IS_PROFILED, fix)
         }

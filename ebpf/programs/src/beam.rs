@@ -2,7 +2,7 @@
 
 use aya_ebpf::helpers::generated::bpf_get_current_task;
 use profcol_ebpf_common::counter;
-use profcol_ebpf_common::interpreter::beam::{BeamProcess, Failure, Found, Reserved};
+use profcol_ebpf_common::interpreter::beam::{BeamError, BeamProcess, Reserved, StackScan};
 use profcol_ebpf_common::interpreter::{Detail, runtime};
 use profcol_ebpf_common::reason::EndReason;
 
@@ -87,12 +87,12 @@ pub extern "C" fn add_caller(handle: ScratchHandle) -> u32 {
     };
     let mut walk = scratch.beam;
     match walk.caller(process, scratch) {
-        Ok(Found::Caller(address)) => {
+        Ok(StackScan::Caller(address)) => {
             let detail = walk.detail();
             interpreter::push(scratch, runtime::BEAM, address.wrapping_sub(1), detail);
         }
-        Ok(Found::More) => {}
-        Ok(Found::First) => scratch.interpreter_stage = stage::BEAM_LEAVE,
+        Ok(StackScan::More) => {}
+        Ok(StackScan::First) => scratch.interpreter_stage = stage::BEAM_LEAVE,
         Err(failure) => {
             push_failure(scratch, failure);
             scratch.interpreter_stage = stage::BEAM_LEAVE;
@@ -126,13 +126,13 @@ pub extern "C" fn leave(handle: ScratchHandle) -> u32 {
 
 /// Ends the stack with a frame that has the reason.
 #[inline(always)]
-fn give_up(scratch: &mut Scratch, failure: Failure) -> u32 {
+fn give_up(scratch: &mut Scratch, failure: BeamError) -> u32 {
     push_failure(scratch, failure);
     EndReason::NoUnwindInfo as u32
 }
 
 #[inline(always)]
-fn push_failure(scratch: &mut Scratch, failure: Failure) {
+fn push_failure(scratch: &mut Scratch, failure: BeamError) {
     maps::count(counter::INTERPRETER_UNREADABLE);
     let detail = Detail::new(0, failure as u32);
     interpreter::push(scratch, runtime::BEAM, 0, detail);

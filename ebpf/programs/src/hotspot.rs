@@ -1,7 +1,9 @@
 //! Walks the frames of Java code, which has no frame pointers, by HotSpot's own metadata.
 
 use profcol_ebpf_common::counter;
-use profcol_ebpf_common::interpreter::hotspot::{AddressRange, Failure, Found, JavaProcess, Walk};
+use profcol_ebpf_common::interpreter::hotspot::{
+    AddressRange, CodeFrame, HotspotError, JavaProcess, Walk,
+};
 use profcol_ebpf_common::interpreter::{Detail, runtime};
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::walk::Registers;
@@ -97,7 +99,7 @@ pub extern "C" fn leave_stub(handle: ScratchHandle) -> u32 {
 #[inline(always)]
 fn leave(
     handle: ScratchHandle,
-    step: impl FnOnce(&mut Walk, &JavaProcess, &mut Scratch) -> Result<Found, Failure>,
+    step: impl FnOnce(&mut Walk, &JavaProcess, &mut Scratch) -> Result<CodeFrame, HotspotError>,
 ) -> u32 {
     let Some(scratch) = Scratch::from_handle(handle) else {
         return EndReason::NoRegisters as u32;
@@ -127,7 +129,7 @@ fn walk(scratch: &Scratch) -> Walk {
 }
 
 #[inline(always)]
-fn enter_caller(scratch: &mut Scratch, walk: &Walk, found: Result<Found, Failure>) -> u32 {
+fn enter_caller(scratch: &mut Scratch, walk: &Walk, found: Result<CodeFrame, HotspotError>) -> u32 {
     let found = match found {
         Ok(found) => found,
         Err(failure) => return give_up(scratch, failure),
@@ -149,7 +151,7 @@ fn enter_caller(scratch: &mut Scratch, walk: &Walk, found: Result<Found, Failure
 
 /// Ends the stack with a frame that has the reason.
 #[inline(always)]
-fn give_up(scratch: &mut Scratch, failure: Failure) -> u32 {
+fn give_up(scratch: &mut Scratch, failure: HotspotError) -> u32 {
     maps::count(counter::INTERPRETER_UNREADABLE);
     let detail = Detail::new(0, failure as u32);
     replace(scratch, runtime::HOTSPOT_STUB, 0, detail);

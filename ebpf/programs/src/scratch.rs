@@ -117,7 +117,7 @@ pub struct Scratch {
     pub java_looked_up: u32,
     /// The registers of the innermost frame in which HotSpot keeps its state.
     pub java_registers: [u64; 3],
-    pub java_place: hotspot::Place,
+    pub java_place: hotspot::BlobPosition,
     /// The process's code of BEAM, after a look-up; empty if it has none.
     pub beam_code: AddressRange,
     pub beam_looked_up: u32,

@@ -35,7 +35,7 @@ pub enum ConnectMethod {
 
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConnectError {
+pub struct ConnectRpcError {
     pub code: ConnectCode,
     pub message: String,
 }
@@ -101,19 +101,20 @@ impl Codec {
     pub fn decode<T: Message + Default + DeserializeOwned>(
         self,
         body: &[u8],
-    ) -> Result<T, ConnectError> {
-        let wrong =
-            |error: &dyn fmt::Display| ConnectError::invalid(format!("invalid request: {error}"));
+    ) -> Result<T, ConnectRpcError> {
+        let wrong = |error: &dyn fmt::Display| {
+            ConnectRpcError::invalid(format!("invalid request: {error}"))
+        };
         match self {
             Self::Proto => T::decode(body).map_err(|error| wrong(&error)),
             Self::Json => json::read(body).map_err(|error| wrong(&error)),
         }
     }
 
-    pub fn encode<T: Message + Serialize>(self, response: &T) -> Result<Vec<u8>, ConnectError> {
+    pub fn encode<T: Message + Serialize>(self, response: &T) -> Result<Vec<u8>, ConnectRpcError> {
         match self {
             Self::Proto => Ok(response.encode_to_vec()),
-            Self::Json => serde_json::to_vec(response).map_err(|error| ConnectError {
+            Self::Json => serde_json::to_vec(response).map_err(|error| ConnectRpcError {
                 code: ConnectCode::Internal,
                 message: format!("failed to encode the response as JSON: {error}"),
             }),
@@ -121,7 +122,7 @@ impl Codec {
     }
 }
 
-impl ConnectError {
+impl ConnectRpcError {
     pub fn invalid(message: impl Into<String>) -> Self {
         Self {
             code: ConnectCode::InvalidArgument,

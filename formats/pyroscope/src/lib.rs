@@ -18,5 +18,5 @@ mod profile_type;
 #[cfg(test)]
 mod tests;
 
-pub use connect::{Codec, ConnectCode, ConnectError, ConnectMethod};
+pub use connect::{Codec, ConnectCode, ConnectMethod, ConnectRpcError};
 pub use profile_type::{MalformedProfileType, ProfileTypeId, parse};

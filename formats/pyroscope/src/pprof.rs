@@ -4,11 +4,11 @@ use profcol_flamegraph::{CallTree, Source, to_model};
 use profcol_pprof::{Builder, Options, sets};
 use prost::Message;
 
-use crate::connect::{ConnectCode, ConnectError};
+use crate::connect::{ConnectCode, ConnectRpcError};
 use crate::messages::Profile;
 
 impl Profile {
-    pub fn of(tree: &CallTree, source: &Source) -> Result<Self, ConnectError> {
+    pub fn of(tree: &CallTree, source: &Source) -> Result<Self, ConnectRpcError> {
         if tree.total().value == 0 {
             return Ok(Self {
                 // A pprof string table starts with the empty string.
@@ -19,12 +19,12 @@ impl Profile {
         let model = to_model(tree, source);
         let mut builder = Builder::new(Options::default());
         for set in sets(&model) {
-            builder.add(&set).map_err(|error| ConnectError {
+            builder.add(&set).map_err(|error| ConnectRpcError {
                 code: ConnectCode::ResourceExhausted,
                 message: format!("failed to encode the profile: {error}"),
             })?;
         }
-        Self::decode(&*builder.finish()).map_err(|error| ConnectError {
+        Self::decode(&*builder.finish()).map_err(|error| ConnectRpcError {
             code: ConnectCode::Internal,
             message: format!("failed to decode the encoded profile: {error}"),
         })

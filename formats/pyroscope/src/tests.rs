@@ -231,7 +231,7 @@ fn invalid_requests_are_rejected_with_a_reason() {
 
 #[test]
 fn json_is_encoded_as_protobuf_requires() {
-    let write = |bytes: Result<Vec<u8>, ConnectError>| -> serde_json::Value {
+    let write = |bytes: Result<Vec<u8>, ConnectRpcError>| -> serde_json::Value {
         serde_json::from_slice(&bytes.unwrap()).unwrap()
     };
     let response = SelectMergeStacktracesResponse {

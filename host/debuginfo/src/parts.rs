@@ -84,8 +84,8 @@ pub fn package(debug_file: Option<&Path>, places: &Places<'_>) -> Option<Separat
         path.push(".dwp");
         PathBuf::from(path)
     };
-    let beside = [Some(places.executable), debug_file].into_iter().flatten();
-    let mut candidates: Vec<PathBuf> = beside.map(add).collect();
+    let siblings = [Some(places.executable), debug_file].into_iter().flatten();
+    let mut candidates: Vec<PathBuf> = siblings.map(add).collect();
     let below = places.executable.strip_prefix("/");
     let below = add(below.unwrap_or(places.executable));
     candidates.extend(places.directories.iter().map(|it| it.join(&below)));

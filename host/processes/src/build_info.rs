@@ -30,7 +30,7 @@ pub struct BuildInfo {
 
 /// Identifies a file; changes when the file is modified or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FileId {
+pub struct FileVersion {
     device: u64,
     inode: u64,
     length: u64,
@@ -38,10 +38,10 @@ pub struct FileId {
 }
 
 /// Opens the executable of a process, in any mount namespace.
-pub fn open_executable(pid: u32) -> Option<(FileId, File)> {
+pub fn open_executable(pid: u32) -> Option<(FileVersion, File)> {
     let file = File::open(format!("/proc/{pid}/exe")).ok()?;
     let metadata = file.metadata().ok()?;
-    let id = FileId {
+    let id = FileVersion {
         device: metadata.dev(),
         inode: metadata.ino(),
         length: metadata.len(),

@@ -15,7 +15,7 @@ mod process_context;
 mod systemd;
 mod toolchain;
 
-pub use build_info::{BuildInfo, FileId, open_executable};
+pub use build_info::{BuildInfo, FileVersion, open_executable};
 pub use container::{Container, container, is_container_id, parents_and_names};
 pub use host::{Host, Users};
 pub use mapped::{MappedFile, mapped_code};

@@ -21,7 +21,7 @@ const COUNTS: [u64; 3] = [10, 1000, 10_000];
 const TIMES: u32 = 3;
 const WARM: u32 = 10;
 /// Programs slower than this are not run again.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// User and system CPU time.
 const TIMED: &str = r#"TIMEFORMAT="%3U %3S"; time "$@""#;
 
@@ -62,7 +62,7 @@ fn main() -> Result<(), Failure> {
             let addresses = addresses(&file, count)?;
             for (name, command) in &who {
                 let (cold, memory) = measure(command, &addresses)?;
-                let warm = match cold < PATIENCE {
+                let warm = match cold < TIMEOUT {
                     true => measure(command, &addresses.repeat(1 + WARM as usize))?.0,
                     false => Duration::MAX,
                 };
@@ -118,7 +118,7 @@ fn measure(command: &[&str], addresses: &str) -> Result<(Duration, u64), Failure
         let took = Duration::from_secs_f64(seconds);
         let memory = last.next().unwrap_or_default().parse()?;
         best = best.min((took, memory));
-        if took > PATIENCE {
+        if took > TIMEOUT {
             break;
         }
     }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use profcol_config::PipelineId;
 use profcol_profile::Resource;
 
-use crate::drop_reasons::{DropReason, DropReasons};
+use crate::drop_reasons::{DropReasons, ProcessDropReason};
 use crate::{BuildContext, InstanceId};
 
 /// Entries per receiver. The oldest are evicted; their processes are sampled once more.
@@ -144,7 +144,7 @@ impl DropFeedback {
     }
 
     /// Why processors dropped processes lately.
-    pub fn reasons(&self) -> Vec<DropReason> {
+    pub fn reasons(&self) -> Vec<ProcessDropReason> {
         self.state.lock().reasons.all()
     }
 
@@ -202,7 +202,7 @@ impl DropReporter {
         if is_retired || state.reasons.is_known(*instance, pid, resource) {
             return;
         }
-        let reason = DropReason {
+        let reason = ProcessDropReason {
             pid,
             processor: Arc::clone(id),
             pipeline: pipeline.clone(),

@@ -15,7 +15,7 @@ const MAX_BYTES: usize = 4 << 20;
 
 /// Why a processor dropped a process.
 #[derive(Clone, Debug)]
-pub struct DropReason {
+pub struct ProcessDropReason {
     pub pid: i64,
     /// The processor's id.
     pub processor: Arc<str>,
@@ -31,12 +31,12 @@ pub struct DropReason {
 /// The last reasons of all processors, one per process and processor.
 #[derive(Debug, Default)]
 pub(crate) struct DropReasons {
-    known: HashMap<(InstanceId, i64), DropReason>,
+    known: HashMap<(InstanceId, i64), ProcessDropReason>,
     order: VecDeque<(InstanceId, i64)>,
     bytes: usize,
 }
 
-impl DropReason {
+impl ProcessDropReason {
     fn size(&self) -> usize {
         size_of::<Self>() + self.reason.len() + attributes_size(&self.resource.attributes)
     }
@@ -49,7 +49,7 @@ impl DropReasons {
         known.is_some_and(|known| *known.resource == *resource)
     }
 
-    pub(crate) fn add(&mut self, instance: InstanceId, reason: DropReason) {
+    pub(crate) fn add(&mut self, instance: InstanceId, reason: ProcessDropReason) {
         let key = (instance, reason.pid);
         self.bytes += reason.size();
         match self.known.insert(key, reason) {
@@ -70,7 +70,7 @@ impl DropReasons {
     }
 
     /// In the order of the drops.
-    pub(crate) fn all(&self) -> Vec<DropReason> {
+    pub(crate) fn all(&self) -> Vec<ProcessDropReason> {
         let known = self.order.iter().filter_map(|key| self.known.get(key));
         known.cloned().collect()
     }
@@ -82,8 +82,8 @@ mod tests {
 
     use super::*;
 
-    fn reason(pid: i64, text: &str) -> DropReason {
-        DropReason {
+    fn reason(pid: i64, text: &str) -> ProcessDropReason {
+        ProcessDropReason {
             pid,
             processor: "relabel".into(),
             pipeline: "profiles".parse().expect("valid pipeline id"),

@@ -54,7 +54,7 @@ pub use destinations::Destinations;
 pub use drop_feedback::{
     DropExpiry, DropFeedback, DropReporter, DropSubscription, DroppedProcess, SampledProcess,
 };
-pub use drop_reasons::DropReason;
+pub use drop_reasons::ProcessDropReason;
 pub use executables::{BuildId, Executable, Executables, Subscription};
 pub use finalizer::{Attempt, Finalizer, Finalizers, Outcome};
 pub use meter::{Meter, MeterError, Series};

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Far longer than a test waits for anything.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Polls until `condition` holds; `what` describes it.
@@ -31,7 +31,7 @@ pub async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
 
 /// Polls until there is a value; `what` describes it.
 pub async fn wait_for<T>(what: &str, mut value: impl AsyncFnMut() -> Option<T>) -> T {
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     loop {
         if let Some(value) = value().await {
             return value;

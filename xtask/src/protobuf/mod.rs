@@ -141,14 +141,14 @@ impl Declarations {
     }
 
     /// The declaration of this name in the same module.
-    fn beside(&self, other: &Declaration, name: &str) -> Option<&Declaration> {
+    fn sibling(&self, other: &Declaration, name: &str) -> Option<&Declaration> {
         let mut found = self.found.iter();
         found.find(|it| it.module == other.module && it.name == name)
     }
 
     fn is_of_kind(&self, declaration: &Declaration, member: &Member, defined: &str) -> bool {
         let stands_for = |name: &str, defined: &str| {
-            let found = self.beside(declaration, name);
+            let found = self.sibling(declaration, name);
             found.is_some_and(|found| found.stands_for.iter().any(|it| it == defined))
         };
         match &member.kind {
@@ -226,7 +226,7 @@ impl Pair<'_> {
         let Kind::Oneof(oneof) = &field.kind else {
             return self.compare_member(owner, field, None);
         };
-        let found = self.declared.beside(self.declaration, oneof);
+        let found = self.declared.sibling(self.declaration, oneof);
         let Some(Content::Oneof(variants)) = found.map(|it| &it.content) else {
             return vec![format!("`{oneof}` is not declared beside `{owner}`")];
         };

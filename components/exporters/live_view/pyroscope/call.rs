@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue};
-use profcol_pyroscope::{Codec, ConnectError, ConnectMethod};
+use profcol_pyroscope::{Codec, ConnectMethod, ConnectRpcError};
 
 /// A call without its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(in crate::live_view) struct Call {
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::live_view) enum Unreadable {
     ContentType,
-    Headers(ConnectError),
+    Headers(ConnectRpcError),
 }
 
 /// The accepted content types.
@@ -38,7 +38,7 @@ impl Call {
         match text(VERSION) {
             None | Some("1") => {}
             Some(other) => {
-                return Err(Unreadable::Headers(ConnectError::invalid(format!(
+                return Err(Unreadable::Headers(ConnectRpcError::invalid(format!(
                     "{VERSION} must be 1, not {other:?}"
                 ))));
             }
@@ -60,7 +60,7 @@ fn milliseconds(text: &str) -> Result<Duration, Unreadable> {
         .ok()
         .filter(|_| is_number && text.len() <= MAX_DIGITS);
     number.map(Duration::from_millis).ok_or_else(|| {
-        Unreadable::Headers(ConnectError::invalid(format!(
+        Unreadable::Headers(ConnectRpcError::invalid(format!(
             "{TIMEOUT} is not a number of at most {MAX_DIGITS} digits: {text:?}"
         )))
     })

@@ -17,9 +17,9 @@ use profcol_pyroscope::messages::{
     SelectMergeStacktracesRequest, SelectMergeStacktracesResponse, SelectSeriesRequest,
     SelectSeriesResponse, Series, SeriesRequest, SeriesResponse,
 };
-use profcol_pyroscope::{Codec, ConnectCode, ConnectError, ConnectMethod, ProfileTypeId};
+use profcol_pyroscope::{Codec, ConnectCode, ConnectMethod, ConnectRpcError, ProfileTypeId};
 
-use self::request::{MAX_SERIES, Question, Range, labels, max_nodes, selectors};
+use self::request::{MAX_SERIES, Range, SampleQuery, labels, max_nodes, selectors};
 use profcol_history::{History, Query, QueryResult, SERVICE_NAME, Selector};
 
 pub(super) use self::call::{ACCEPT_POST, Call, Unreadable};
@@ -45,7 +45,7 @@ impl Querier {
         method: ConnectMethod,
         codec: Codec,
         body: &[u8],
-    ) -> Result<Vec<u8>, ConnectError> {
+    ) -> Result<Vec<u8>, ConnectRpcError> {
         match method {
             ConnectMethod::ProfileTypes => codec.encode(&self.profile_types(&codec.decode(body)?)?),
             ConnectMethod::LabelNames => codec.encode(&self.label_names(&codec.decode(body)?)?),
@@ -61,7 +61,7 @@ impl Querier {
             ConnectMethod::Diff => codec.encode(&self.diff(codec.decode(body)?)?),
             ConnectMethod::GetProfileStats => codec.encode(&self.stats()),
             ConnectMethod::GetSettings => codec.encode(&Empty {}),
-            ConnectMethod::Unknown => Err(ConnectError::unimplemented(
+            ConnectMethod::Unknown => Err(ConnectRpcError::unimplemented(
                 "profcol does not implement this method; the README of live_view lists the supported ones",
             )),
         }
@@ -70,7 +70,7 @@ impl Querier {
     fn profile_types(
         &self,
         request: &ProfileTypesRequest,
-    ) -> Result<ProfileTypesResponse, ConnectError> {
+    ) -> Result<ProfileTypesResponse, ConnectRpcError> {
         let range = Range::of_labels(request.start, request.end)?;
         let types = self.types(range);
         Ok(ProfileTypesResponse {
@@ -78,7 +78,7 @@ impl Querier {
         })
     }
 
-    fn label_names(&self, request: &LabelNamesRequest) -> Result<NamesResponse, ConnectError> {
+    fn label_names(&self, request: &LabelNamesRequest) -> Result<NamesResponse, ConnectRpcError> {
         let range = Range::of_labels(request.start, request.end)?;
         let mut names = BTreeSet::new();
         for (id, query) in self.queries(&request.matchers, range)? {
@@ -93,9 +93,9 @@ impl Querier {
         })
     }
 
-    fn label_values(&self, request: &LabelValuesRequest) -> Result<NamesResponse, ConnectError> {
+    fn label_values(&self, request: &LabelValuesRequest) -> Result<NamesResponse, ConnectRpcError> {
         if request.name.is_empty() {
-            return Err(ConnectError::invalid(
+            return Err(ConnectRpcError::invalid(
                 "`name` is missing: it must be the name of a label",
             ));
         }
@@ -119,7 +119,7 @@ impl Querier {
         })
     }
 
-    fn series(&self, request: &SeriesRequest) -> Result<SeriesResponse, ConnectError> {
+    fn series(&self, request: &SeriesRequest) -> Result<SeriesResponse, ConnectRpcError> {
         let range = Range::of_labels(request.start, request.end)?;
         let names = labels("label_names", &request.label_names)?;
         let is_named = |name: &str| names.iter().any(|it| it == name);
@@ -150,22 +150,22 @@ impl Querier {
     fn select_series(
         &self,
         request: &SelectSeriesRequest,
-    ) -> Result<SelectSeriesResponse, ConnectError> {
-        let question = Question::of_series(request)?;
-        let steps = question.steps(request.step)?;
-        let limit = question.limit(request.limit);
+    ) -> Result<SelectSeriesResponse, ConnectRpcError> {
+        let query = SampleQuery::of_series(request)?;
+        let steps = query.steps(request.step)?;
+        let limit = query.limit(request.limit);
         let by = labels("group_by", &request.group_by)?;
         let is_average = match request.aggregation.unwrap_or(Aggregation::SUM) {
             Aggregation::SUM => false,
             Aggregation::AVERAGE => true,
             other => {
-                return Err(ConnectError::invalid(format!(
+                return Err(ConnectRpcError::invalid(format!(
                     "unknown `aggregation` {other}"
                 )));
             }
         };
-        let range = question.range;
-        let Some((id, mut query)) = self.query(question) else {
+        let range = query.range;
+        let Some((id, mut query)) = self.query(query) else {
             return Ok(SelectSeriesResponse::default());
         };
         // A point has the time of its step's end.
@@ -173,7 +173,7 @@ impl Querier {
         let groups = self.read(|it| it.points(&query, by, steps, limit));
         let points: usize = groups.iter().map(|(_, points)| points.len()).sum();
         if points > MAX_POINTS {
-            return Err(ConnectError {
+            return Err(ConnectRpcError {
                 code: ConnectCode::ResourceExhausted,
                 message: format!(
                     "the answer has {points} points, more than {MAX_POINTS}; group by fewer labels, set a `limit`, or use a longer `step`"
@@ -213,10 +213,10 @@ impl Querier {
     fn merge_stacktraces(
         &self,
         request: &SelectMergeStacktracesRequest,
-    ) -> Result<SelectMergeStacktracesResponse, ConnectError> {
-        let question = Question::of_stacktraces(request)?;
+    ) -> Result<SelectMergeStacktracesResponse, ConnectRpcError> {
+        let query = SampleQuery::of_stacktraces(request)?;
         let nothing = SelectMergeStacktracesResponse::default();
-        let answer = self.answer(question);
+        let answer = self.answer(query);
         match request.format {
             Format::UNSPECIFIED | Format::FLAME_GRAPH => Ok(SelectMergeStacktracesResponse {
                 flamegraph: answer
@@ -229,26 +229,29 @@ impl Querier {
                 }),
                 ..nothing
             }),
-            other => Err(ConnectError::unimplemented(format!(
+            other => Err(ConnectRpcError::unimplemented(format!(
                 "`format` {other} is not supported; use PROFILE_FORMAT_FLAMEGRAPH or PROFILE_FORMAT_PPROF"
             ))),
         }
     }
 
-    fn merge_profile(&self, request: SelectMergeProfileRequest) -> Result<Profile, ConnectError> {
-        profile(self.answer(Question::of_profile(&request)?))
+    fn merge_profile(
+        &self,
+        request: SelectMergeProfileRequest,
+    ) -> Result<Profile, ConnectRpcError> {
+        profile(self.answer(SampleQuery::of_profile(&request)?))
     }
 
-    fn diff(&self, request: DiffRequest) -> Result<DiffResponse, ConnectError> {
+    fn diff(&self, request: DiffRequest) -> Result<DiffResponse, ConnectRpcError> {
         let (Some(left), Some(right)) = (request.left, request.right) else {
-            return Err(ConnectError::invalid(
+            return Err(ConnectRpcError::invalid(
                 "`left` and `right` are required for a comparison; one is missing",
             ));
         };
         let nodes = max_nodes(left.max_nodes.max(right.max_nodes));
         let (left, right) = (
-            Question::of_stacktraces(&left)?,
-            Question::of_stacktraces(&right)?,
+            SampleQuery::of_stacktraces(&left)?,
+            SampleQuery::of_stacktraces(&right)?,
         );
         let answer = self.compare(left, right)?;
         Ok(DiffResponse {
@@ -259,11 +262,11 @@ impl Querier {
     /// `left` is the baseline.
     fn compare(
         &self,
-        left: Question,
-        right: Question,
-    ) -> Result<Option<QueryResult>, ConnectError> {
+        left: SampleQuery,
+        right: SampleQuery,
+    ) -> Result<Option<QueryResult>, ConnectRpcError> {
         if left.profile_type != right.profile_type {
-            return Err(ConnectError::invalid(format!(
+            return Err(ConnectRpcError::invalid(format!(
                 "only profiles of the same type can be compared, not {} and {}",
                 left.profile_type, right.profile_type
             )));
@@ -305,25 +308,25 @@ impl Querier {
         }
     }
 
-    fn answer(&self, question: Question) -> Option<QueryResult> {
+    fn answer(&self, query: SampleQuery) -> Option<QueryResult> {
         self.write_names();
-        let (_, query) = self.query(question)?;
+        let (_, query) = self.query(query)?;
         Some(self.read(|it| it.call_tree(&query, None)))
     }
 
     /// `None` if there are no samples of this type.
-    fn query(&self, question: Question) -> Option<(ProfileTypeId, Query)> {
+    fn query(&self, query: SampleQuery) -> Option<(ProfileTypeId, Query)> {
         let types = self.types(Range::EVER).into_iter();
         let (kind, id) = types
             .into_iter()
-            .find(|(_, id)| id.id() == question.profile_type)?;
-        let selector = given_type(question.selector, &id)?;
+            .find(|(_, id)| id.id() == query.profile_type)?;
+        let selector = given_type(query.selector, &id)?;
         let query = Query {
             kind: Some(kind.name),
-            from: question.range.from,
-            until: question.range.until,
+            from: query.range.from,
+            until: query.range.until,
             selector,
-            call_site: question.call_site,
+            call_site: query.call_site,
         };
         Some((id, query))
     }
@@ -333,7 +336,7 @@ impl Querier {
         &self,
         matchers: &[String],
         range: Range,
-    ) -> Result<Vec<(ProfileTypeId, Query)>, ConnectError> {
+    ) -> Result<Vec<(ProfileTypeId, Query)>, ConnectRpcError> {
         let selectors = selectors(matchers)?;
         let mut queries = Vec::new();
         for (kind, id) in self.types(range) {
@@ -374,7 +377,7 @@ impl Querier {
     }
 }
 
-fn profile(answer: Option<QueryResult>) -> Result<Profile, ConnectError> {
+fn profile(answer: Option<QueryResult>) -> Result<Profile, ConnectRpcError> {
     let QueryResult { tree, source } = answer.unwrap_or_default();
     Profile::of(&tree, &source)
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use profcol_pyroscope::messages::{FlameGraph, FlameGraphDiff, LabelValuesRequest, Level};
-use profcol_pyroscope::{ConnectError, parse};
+use profcol_pyroscope::{ConnectRpcError, parse};
 use serde_json::{Value, json};
 
 use super::super::parameters::{Parameters, now};
 use super::Querier;
-use super::request::{Question, Range, max_nodes, selector};
+use super::request::{Range, SampleQuery, max_nodes, selector};
 use profcol_history::{Points, Steps};
 
 pub(in crate::live_view) const PATHS: [&str; 3] = [RENDER, RENDER_DIFF, "/pyroscope/label-values"];
@@ -24,7 +24,7 @@ const MAX_GROUPS: usize = 200;
 
 impl Querier {
     /// The JSON response for a path of [`PATHS`].
-    pub fn render(&self, path: &str, parameters: &Parameters) -> Result<Value, ConnectError> {
+    pub fn render(&self, path: &str, parameters: &Parameters) -> Result<Value, ConnectRpcError> {
         match path {
             RENDER => self.render_one(parameters),
             RENDER_DIFF => self.render_diff(parameters),
@@ -32,11 +32,11 @@ impl Querier {
         }
     }
 
-    fn render_one(&self, parameters: &Parameters) -> Result<Value, ConnectError> {
+    fn render_one(&self, parameters: &Parameters) -> Result<Value, ConnectRpcError> {
         match parameters.text("format").unwrap_or("json") {
             "" | "json" => {}
             other => {
-                return Err(ConnectError::invalid(format!(
+                return Err(ConnectRpcError::invalid(format!(
                     "`format` {other:?} is not supported; use json"
                 )));
             }
@@ -45,16 +45,16 @@ impl Querier {
             "" | "sum" => false,
             "avg" => true,
             other => {
-                return Err(ConnectError::invalid(format!(
+                return Err(ConnectRpcError::invalid(format!(
                     "`aggregation` must be sum or avg, not {other:?}"
                 )));
             }
         };
-        let ask = || question(parameters, ["query", "from", "until"]);
-        let question = ask()?;
-        let (range, profile_type) = (question.range, question.profile_type.clone());
+        let ask = || query(parameters, ["query", "from", "until"]);
+        let query = ask()?;
+        let (range, profile_type) = (query.range, query.profile_type.clone());
         let nodes = nodes(parameters)?;
-        let answer = self.answer(question);
+        let answer = self.answer(query);
         let graph = answer.and_then(|it| FlameGraph::of(&it.tree, nodes));
         let line = Line::of(range, is_average);
         let timeline = self.lines(ask()?, &[], &line).into_values().next();
@@ -83,9 +83,9 @@ impl Querier {
         }))
     }
 
-    fn render_diff(&self, parameters: &Parameters) -> Result<Value, ConnectError> {
-        let left = question(parameters, ["leftQuery", "leftFrom", "leftUntil"])?;
-        let right = question(parameters, ["rightQuery", "rightFrom", "rightUntil"])?;
+    fn render_diff(&self, parameters: &Parameters) -> Result<Value, ConnectRpcError> {
+        let left = query(parameters, ["leftQuery", "leftFrom", "leftUntil"])?;
+        let right = query(parameters, ["rightQuery", "rightFrom", "rightUntil"])?;
         let nodes = nodes(parameters)?;
         let profile_type = left.profile_type.clone();
         let answer = self.compare(left, right)?;
@@ -108,7 +108,7 @@ impl Querier {
         }))
     }
 
-    fn values_of_label(&self, parameters: &Parameters) -> Result<Value, ConnectError> {
+    fn values_of_label(&self, parameters: &Parameters) -> Result<Value, ConnectRpcError> {
         let name = parameters.text("label").unwrap_or("").to_owned();
         let request = LabelValuesRequest {
             name,
@@ -118,8 +118,8 @@ impl Querier {
     }
 
     /// By the value of the label, or one line without a label.
-    fn lines(&self, question: Question, by: &[String], line: &Line) -> BTreeMap<String, Numbers> {
-        let Some((_, query)) = self.query(question) else {
+    fn lines(&self, query: SampleQuery, by: &[String], line: &Line) -> BTreeMap<String, Numbers> {
+        let Some((_, query)) = self.query(query) else {
             return BTreeMap::new();
         };
         let groups = self.read(|it| it.points(&query, by, line.steps, MAX_GROUPS));
@@ -208,7 +208,10 @@ fn metadata(format: &str, profile_type: &str) -> Value {
 }
 
 /// `TYPE{SELECTOR}`, and a time range.
-fn question(parameters: &Parameters, names: [&'static str; 3]) -> Result<Question, ConnectError> {
+fn query(
+    parameters: &Parameters,
+    names: [&'static str; 3],
+) -> Result<SampleQuery, ConnectRpcError> {
     let [query, from, until] = names;
     let text = parameters.text(query).unwrap_or("");
     let (profile_type, labels) = match text.find('{') {
@@ -216,12 +219,12 @@ fn question(parameters: &Parameters, names: [&'static str; 3]) -> Result<Questio
         None => (text, ""),
     };
     let profile_type = parse(profile_type.trim())
-        .map_err(|error| ConnectError::invalid(format!("`{query}`: {error}")))?;
+        .map_err(|error| ConnectRpcError::invalid(format!("`{query}`: {error}")))?;
     let now = now();
     let time = |name, default: u64| match parameters.text(name) {
         None | Some("") => Ok(default),
         Some(text) => time(text, now).ok_or_else(|| {
-            ConnectError::invalid(format!(
+            ConnectRpcError::invalid(format!(
                 "`{name}` is not a time such as now-1h or seconds of Unix time: {text:?}"
             ))
         }),
@@ -229,7 +232,7 @@ fn question(parameters: &Parameters, names: [&'static str; 3]) -> Result<Questio
     let until = time(until, now)?;
     let from = time(from, until.saturating_sub(3600 * SECOND))?;
     let signed = |time| i64::try_from(time).unwrap_or(i64::MAX);
-    Ok(Question {
+    Ok(SampleQuery {
         profile_type: profile_type.to_owned(),
         selector: selector(query, labels)?,
         range: Range::new(signed(from), signed(until))?,
@@ -237,14 +240,13 @@ fn question(parameters: &Parameters, names: [&'static str; 3]) -> Result<Questio
     })
 }
 
-fn nodes(parameters: &Parameters) -> Result<usize, ConnectError> {
+fn nodes(parameters: &Parameters) -> Result<usize, ConnectRpcError> {
     let requested = parameters.text("max-nodes").or(parameters.text("maxNodes"));
     match requested.unwrap_or("") {
         "" => Ok(max_nodes(None)),
-        text => text
-            .parse()
-            .map(|it| max_nodes(Some(it)))
-            .map_err(|_| ConnectError::invalid(format!("`max-nodes` is not a number: {text:?}"))),
+        text => text.parse().map(|it| max_nodes(Some(it))).map_err(|_| {
+            ConnectRpcError::invalid(format!("`max-nodes` is not a number: {text:?}"))
+        }),
     }
 }
 

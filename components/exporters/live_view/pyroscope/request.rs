@@ -4,7 +4,7 @@ use profcol_pyroscope::messages::{
     SelectMergeProfileRequest, SelectMergeStacktracesRequest, SelectSeriesRequest,
     StackTraceSelector,
 };
-use profcol_pyroscope::{ConnectError, parse};
+use profcol_pyroscope::{ConnectRpcError, parse};
 
 use profcol_history::{Selector, Steps};
 
@@ -30,7 +30,7 @@ pub(super) struct Range {
 }
 
 /// Selects samples.
-pub(super) struct Question {
+pub(super) struct SampleQuery {
     pub profile_type: String,
     pub selector: Selector,
     pub range: Range,
@@ -43,10 +43,10 @@ impl Range {
         until: u64::MAX,
     };
 
-    pub fn new(start: i64, end: i64) -> Result<Self, ConnectError> {
+    pub fn new(start: i64, end: i64) -> Result<Self, ConnectRpcError> {
         let (from, until) = (milliseconds(start), milliseconds(end));
         if from >= until {
-            return Err(ConnectError::invalid(format!(
+            return Err(ConnectRpcError::invalid(format!(
                 "`start` ({start}) must be before `end` ({end}); both are milliseconds of Unix time"
             )));
         }
@@ -54,7 +54,7 @@ impl Range {
     }
 
     /// The time range is optional for label queries.
-    pub fn of_labels(start: i64, end: i64) -> Result<Self, ConnectError> {
+    pub fn of_labels(start: i64, end: i64) -> Result<Self, ConnectRpcError> {
         match (start, end) {
             (0, 0) => Ok(Self::EVER),
             _ => Self::new(start, end),
@@ -62,15 +62,15 @@ impl Range {
     }
 }
 
-impl Question {
+impl SampleQuery {
     pub fn new(
         profile_type: &str,
         label_selector: &str,
         (start, end): (i64, i64),
         stacks: Option<&StackTraceSelector>,
-    ) -> Result<Self, ConnectError> {
+    ) -> Result<Self, ConnectRpcError> {
         let profile_type =
-            parse(profile_type).map_err(|error| ConnectError::invalid(error.to_string()))?;
+            parse(profile_type).map_err(|error| ConnectRpcError::invalid(error.to_string()))?;
         Ok(Self {
             profile_type: profile_type.to_owned(),
             selector: selector("label_selector", label_selector)?,
@@ -79,7 +79,7 @@ impl Question {
         })
     }
 
-    pub fn of_series(request: &SelectSeriesRequest) -> Result<Self, ConnectError> {
+    pub fn of_series(request: &SelectSeriesRequest) -> Result<Self, ConnectRpcError> {
         let range = (request.start, request.end);
         let stacks = request.stack_trace_selector.as_ref();
         Self::new(
@@ -90,7 +90,9 @@ impl Question {
         )
     }
 
-    pub fn of_stacktraces(request: &SelectMergeStacktracesRequest) -> Result<Self, ConnectError> {
+    pub fn of_stacktraces(
+        request: &SelectMergeStacktracesRequest,
+    ) -> Result<Self, ConnectRpcError> {
         only_whole(&[
             &request.profile_id_selector,
             &request.trace_id_selector,
@@ -106,7 +108,7 @@ impl Question {
         )
     }
 
-    pub fn of_profile(request: &SelectMergeProfileRequest) -> Result<Self, ConnectError> {
+    pub fn of_profile(request: &SelectMergeProfileRequest) -> Result<Self, ConnectRpcError> {
         only_whole(&[&request.profile_id_selector, &request.trace_id_selector])?;
         let range = (request.start, request.end);
         let stacks = request.stack_trace_selector.as_ref();
@@ -119,8 +121,8 @@ impl Question {
     }
 
     /// Intervals of `step` seconds; the first ends at the start of the range.
-    pub fn steps(&self, step: f64) -> Result<Steps, ConnectError> {
-        let wrong = |why: &str| ConnectError::invalid(format!("`step` ({step} s) {why}"));
+    pub fn steps(&self, step: f64) -> Result<Steps, ConnectRpcError> {
+        let wrong = |why: &str| ConnectRpcError::invalid(format!("`step` ({step} s) {why}"));
         let milliseconds = (step * 1000.0).round();
         if !(1.0..=1e15).contains(&milliseconds) {
             return Err(wrong("must be a positive number of seconds"));
@@ -161,9 +163,12 @@ pub(super) fn max_nodes(requested: Option<i64>) -> usize {
 }
 
 /// The label names of a request.
-pub(super) fn labels<'a>(field: &str, names: &'a [String]) -> Result<&'a [String], ConnectError> {
+pub(super) fn labels<'a>(
+    field: &str,
+    names: &'a [String],
+) -> Result<&'a [String], ConnectRpcError> {
     match names.len() > MAX_LABELS {
-        true => Err(ConnectError::invalid(format!(
+        true => Err(ConnectRpcError::invalid(format!(
             "`{field}` has {} labels, more than {MAX_LABELS}",
             names.len()
         ))),
@@ -172,9 +177,9 @@ pub(super) fn labels<'a>(field: &str, names: &'a [String]) -> Result<&'a [String
 }
 
 /// A series must match at least one selector, if there are any.
-pub(super) fn selectors(matchers: &[String]) -> Result<Vec<Selector>, ConnectError> {
+pub(super) fn selectors(matchers: &[String]) -> Result<Vec<Selector>, ConnectRpcError> {
     if matchers.len() > MAX_SELECTORS {
-        return Err(ConnectError::invalid(format!(
+        return Err(ConnectRpcError::invalid(format!(
             "`matchers` has {} selectors, more than {MAX_SELECTORS}",
             matchers.len()
         )));
@@ -186,21 +191,21 @@ pub(super) fn selectors(matchers: &[String]) -> Result<Vec<Selector>, ConnectErr
     parsed.collect()
 }
 
-pub(super) fn selector(field: &str, text: &str) -> Result<Selector, ConnectError> {
-    Selector::parse(text).map_err(|error| ConnectError::invalid(format!("`{field}`: {error}")))
+pub(super) fn selector(field: &str, text: &str) -> Result<Selector, ConnectRpcError> {
+    Selector::parse(text).map_err(|error| ConnectRpcError::invalid(format!("`{field}`: {error}")))
 }
 
-fn call_site(stacks: Option<&StackTraceSelector>) -> Result<Vec<String>, ConnectError> {
+fn call_site(stacks: Option<&StackTraceSelector>) -> Result<Vec<String>, ConnectRpcError> {
     let Some(stacks) = stacks else {
         return Ok(Vec::new());
     };
     if stacks.go_pgo.is_some() {
-        return Err(ConnectError::unimplemented(
+        return Err(ConnectRpcError::unimplemented(
             "`go_pgo` is not supported: request pprof without it, and pass that to the Go compiler",
         ));
     }
     if stacks.call_site.len() > MAX_CALL_SITE {
-        return Err(ConnectError::invalid(format!(
+        return Err(ConnectRpcError::invalid(format!(
             "`call_site` has more than {MAX_CALL_SITE} functions"
         )));
     }
@@ -208,10 +213,10 @@ fn call_site(stacks: Option<&StackTraceSelector>) -> Result<Vec<String>, Connect
 }
 
 /// Samples are aggregated, so they can only be selected by labels.
-fn only_whole(selectors: &[&[String]]) -> Result<(), ConnectError> {
+fn only_whole(selectors: &[&[String]]) -> Result<(), ConnectRpcError> {
     match selectors.iter().all(|it| it.is_empty()) {
         true => Ok(()),
-        false => Err(ConnectError::unimplemented(
+        false => Err(ConnectRpcError::unimplemented(
             "profcol aggregates samples: they cannot be selected by profile, trace or span; use labels",
         )),
     }

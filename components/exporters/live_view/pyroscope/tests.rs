@@ -61,7 +61,7 @@ fn the_longest_time_range_has_all_samples() {
         panic!("{answer:?}")
     };
     let tree = querier
-        .answer(Question::of_series(&request).unwrap())
+        .answer(SampleQuery::of_series(&request).unwrap())
         .unwrap()
         .tree;
     #[expect(clippy::cast_precision_loss, reason = "it is small")]

@@ -38,8 +38,8 @@ const CONSEQUENCE: Consequence = Consequence {
     late: "the endpoints are found later",
 };
 
-/// Hosts of all slices together; more are left out. Far more than are used, so that one that goes makes room for
-/// another one.
+/// Hosts of all slices together; more are left out. Only the first [`endpoint::MAX`] are used: the others replace hosts that
+/// disappear.
 const MAX_HOSTS: usize = 10 * endpoint::MAX;
 
 /// How long until endpoints that could not be used are tried again.
@@ -378,10 +378,7 @@ impl Service {
     fn skip(&mut self, reason: &'static str) {
         self.unusable.inc();
         if !self.is_logged {
-            tracing::warn!(
-                reason,
-                "Skipping an endpoint of the service, and others like it."
-            );
+            tracing::warn!(reason, "Skipping unusable endpoints of the service.");
             self.is_logged = true;
         }
     }

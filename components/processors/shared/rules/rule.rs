@@ -194,7 +194,7 @@ impl Condition {
 
     fn holds_in(&self, attributes: &Attributes) -> bool {
         let mut named = attributes.iter().filter(|it| *it.key == *self.key);
-        named.any(|it| self.test.passes(&it.value))
+        named.any(|it| self.test.matches(&it.value))
     }
 
     /// Whether the attribute exists with a value that fails.
@@ -204,19 +204,19 @@ impl Condition {
 
     fn is_met_by(&self, attribute: AttributeIdx, dictionary: &Dictionary) -> bool {
         dictionary.attributes.get(attribute).is_some_and(|found| {
-            dictionary.strings.get(found.key) == self.key && self.test.passes(&found.value)
+            dictionary.strings.get(found.key) == self.key && self.test.matches(&found.value)
         })
     }
 
     fn rows(&self, dictionary: &Dictionary) -> Vec<bool> {
         let rows = dictionary.attributes.rows().iter();
-        rows.map(|row| dictionary.strings.get(row.key) == self.key && self.test.passes(&row.value))
+        rows.map(|row| dictionary.strings.get(row.key) == self.key && self.test.matches(&row.value))
             .collect()
     }
 }
 
 impl Test {
-    fn passes(&self, value: &Value) -> bool {
+    fn matches(&self, value: &Value) -> bool {
         match (self, value) {
             (Self::IsThere, _) => true,
             (Self::Is(expected), value) => value == expected,

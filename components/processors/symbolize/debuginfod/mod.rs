@@ -205,11 +205,11 @@ impl Debuginfod {
         runtime: &Handle,
         stop: &Stop,
     ) -> Option<Instant> {
-        let mut patience = ABSENT;
+        let mut retry_after = ABSENT;
         for (number, server) in self.urls.iter().enumerate() {
             let now = Instant::now();
             if resting.get(&number).is_some_and(|until| now < *until) {
-                patience = FAILED;
+                retry_after = FAILED;
                 continue;
             }
             let reply = runtime.block_on(async {
@@ -237,12 +237,12 @@ impl Debuginfod {
                     self.telemetry.count_fetch(Fetch::Failed);
                     tracing::warn!(%server, reason, "A debuginfod server failed; pausing requests to it for a minute.");
                     resting.insert(number, Instant::now() + FAILED);
-                    patience = FAILED;
+                    retry_after = FAILED;
                 }
                 Reply::Stopped => break,
             }
         }
-        Some(Instant::now() + patience)
+        Some(Instant::now() + retry_after)
     }
 
     async fn fetch(&self, server: &str, request: &FileRequest) -> Reply {

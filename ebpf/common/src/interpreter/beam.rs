@@ -77,7 +77,7 @@ pub struct Walk {
 /// Why a stack ends early; the position of a frame without a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Failure {
+pub enum BeamError {
     /// A member of the runtime could not be read.
     Memory = 1,
     /// The stack could not be read.
@@ -88,7 +88,7 @@ pub enum Failure {
 
 /// What the walk found on the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum StackScan {
     /// The return address of a function, or inside of it.
     Caller(u64),
     /// The first function has no caller.
@@ -186,9 +186,9 @@ impl BeamProcess {
         reserved: Reserved,
         thread_pointer: u64,
         memory: &mut impl BlockMemory,
-    ) -> Result<Walk, Failure> {
+    ) -> Result<Walk, BeamError> {
         if !memory.load_block(self.modules, MODULES_BYTES) {
-            return Err(Failure::Memory);
+            return Err(BeamError::Memory);
         }
         let mut walk = Walk {
             sp: registers.sp,
@@ -210,7 +210,7 @@ impl BeamProcess {
             walk.sp = 0;
             return Ok(walk);
         }
-        walk.sp = match restore(registers.ip, memory).ok_or(Failure::Memory)? {
+        walk.sp = match restore(registers.ip, memory).ok_or(BeamError::Memory)? {
             Restore::FramePointer => registers.fp,
             Restore::None => 0,
             Restore::Process(member) => {
@@ -220,12 +220,12 @@ impl BeamProcess {
                         self.scheduler
                             .address(self.scheduler_key, thread_pointer, memory);
                     let place = scheduler
-                        .ok_or(Failure::Memory)?
+                        .ok_or(BeamError::Memory)?
                         .wrapping_add(self.scheduler_process.into());
-                    process = memory.word(place).ok_or(Failure::Memory)?;
+                    process = memory.word(place).ok_or(BeamError::Memory)?;
                 }
                 let place = process.wrapping_add(member.into());
-                memory.word(place).ok_or(Failure::Memory)?
+                memory.word(place).ok_or(BeamError::Memory)?
             }
         };
         Ok(walk)
@@ -233,14 +233,14 @@ impl BeamProcess {
 
     /// The registers of the caller of `process_main`.
     #[inline(always)]
-    pub fn leave(&self, walk: &Walk, memory: &mut impl UserMemory) -> Result<Registers, Failure> {
+    pub fn leave(&self, walk: &Walk, memory: &mut impl UserMemory) -> Result<Registers, BeamError> {
         let mut place = walk
             .scheduler_registers
             .wrapping_add(self.main_frame_bytes.into());
         // Its frame begins at a cache line, and calls align the stack pointer to 16 bytes.
         for _ in 0..4 {
             place = place.wrapping_add(8);
-            if memory.user_word(place).ok_or(Failure::Stack)? == self.main_return {
+            if memory.user_word(place).ok_or(BeamError::Stack)? == self.main_return {
                 return Ok(Registers {
                     ip: self.main_return,
                     sp: place.wrapping_add(8),
@@ -250,7 +250,7 @@ impl BeamProcess {
             }
             place = place.wrapping_add(8);
         }
-        Err(Failure::Frame)
+        Err(BeamError::Frame)
     }
 }
 
@@ -261,13 +261,13 @@ impl Walk {
         &mut self,
         process: &BeamProcess,
         memory: &mut (impl UserMemory + BlockMemory),
-    ) -> Result<Found, Failure> {
+    ) -> Result<StackScan, BeamError> {
         if self.sp == 0 {
-            return Ok(Found::First);
+            return Ok(StackScan::First);
         }
         let mut seen = 0;
         while seen < WORDS_PER_CALL {
-            let word = memory.user_word(self.sp).ok_or(Failure::Stack)?;
+            let word = memory.user_word(self.sp).ok_or(BeamError::Stack)?;
             self.sp = self.sp.wrapping_add(8);
             seen += 1;
             // With frame pointers, the stack also has those of callers.
@@ -281,15 +281,15 @@ impl Walk {
             self.is_shared_code = 0;
             self.words_left = MAX_FRAME_WORDS;
             if word == process.first_return {
-                return Ok(Found::First);
+                return Ok(StackScan::First);
             }
-            return Ok(Found::Caller(word));
+            return Ok(StackScan::Caller(word));
         }
         self.words_left = self.words_left.saturating_sub(WORDS_PER_CALL);
         if self.words_left == 0 {
-            return Err(Failure::Frame);
+            return Err(BeamError::Frame);
         }
-        Ok(Found::More)
+        Ok(StackScan::More)
     }
 
     /// Whether the instruction before the address calls shared code.

@@ -19,7 +19,7 @@ mod stub;
 
 pub use self::blob::Blob;
 pub use self::leaf::Leaf;
-pub use self::step::{EDGE, Found, Place, Walk};
+pub use self::step::{BlobPosition, CodeFrame, EDGE, Walk};
 
 /// Offsets of members, in bytes, for the version of the file.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
@@ -108,7 +108,7 @@ pub struct AddressRange {
 /// Why a frame could not be unwound; the position of a frame without a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Failure {
+pub enum HotspotError {
     /// A member of the runtime could not be read.
     Memory = 1,
     /// No blob is at the address, or its heap's segment map does not lead to it.

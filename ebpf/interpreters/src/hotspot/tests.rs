@@ -4,7 +4,7 @@
 mod image;
 mod releases;
 
-use profcol_ebpf_common::interpreter::hotspot::Found;
+use profcol_ebpf_common::interpreter::hotspot::CodeFrame;
 use profcol_ebpf_common::interpreter::{Detail, runtime};
 use proptest::prelude::*;
 
@@ -26,16 +26,16 @@ fn layout(image: &Image) -> Layout {
     layout.expect("readable").expect("filled")
 }
 
-fn found(runtime: u32, function: u64, generation: u32, position: u32) -> Found {
-    Found {
+fn found(runtime: u32, function: u64, generation: u32, position: u32) -> CodeFrame {
+    CodeFrame {
         runtime,
         function,
         detail: Detail::new(generation, position),
     }
 }
 
-fn read(image: &Image, layout: &Layout, frame: Found) -> Result<Code, FunctionError> {
-    let Found {
+fn read(image: &Image, layout: &Layout, frame: CodeFrame) -> Result<Code, FunctionError> {
+    let CodeFrame {
         runtime,
         function,
         detail,
@@ -45,7 +45,11 @@ fn read(image: &Image, layout: &Layout, frame: Found) -> Result<Code, FunctionEr
 }
 
 /// Name and line of each frame.
-fn named(image: &Image, layout: &Layout, frame: Found) -> Vec<(FrameKind, String, String, u32)> {
+fn named(
+    image: &Image,
+    layout: &Layout,
+    frame: CodeFrame,
+) -> Vec<(FrameKind, String, String, u32)> {
     let code = read(image, layout, frame).expect("readable");
     let frames = code.frames(frame.detail.position()).into_iter();
     frames

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use profcol_ebpf_common::interpreter::hotspot::{CodeCache, Found};
+use profcol_ebpf_common::interpreter::hotspot::{CodeCache, CodeFrame};
 use profcol_ebpf_interpreters::FunctionError;
 use profcol_ebpf_interpreters::ProcessMemory;
 use profcol_ebpf_interpreters::hotspot::{Code, HotSpot, JavaFrame, Layout};
@@ -78,8 +78,8 @@ impl Jvm {
     }
 
     /// The functions of a frame; caches code.
-    pub fn names(&self, found: Found) -> Result<Vec<JavaFrame>, FunctionError> {
-        let Found {
+    pub fn names(&self, found: CodeFrame) -> Result<Vec<JavaFrame>, FunctionError> {
+        let CodeFrame {
             runtime,
             function,
             detail,

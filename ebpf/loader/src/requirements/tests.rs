@@ -245,7 +245,7 @@ fn missing_cycles_matter_only_if_configured() {
 
 #[test]
 fn trial_errors_come_with_a_fix() {
-    let error = StartError::from(preflight::PreflightError::LockedDown);
+    let error = ProfilerStartError::from(preflight::PreflightError::LockedDown);
     let refused = of_trial(Err(error), Duration::from_millis(100));
     let shortfall = refused.shortfall.unwrap();
     assert!(shortfall.is_fatal);

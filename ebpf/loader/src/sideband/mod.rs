@@ -131,13 +131,13 @@ impl SideBand {
 
 fn follow(tracker: &Mutex<Tracker>, stopped: &PipeReader) {
     loop {
-        let (mut files, patience) = {
+        let (mut files, timeout) = {
             let mut tracker = tracker.lock();
             tracker.follow();
             tracker.waits_for()
         };
         files.push(stopped.as_raw_fd());
-        if sys::wait_for_any(&files, patience).contains(&stopped.as_raw_fd()) {
+        if sys::wait_for_any(&files, timeout).contains(&stopped.as_raw_fd()) {
             break;
         }
         thread::sleep(GATHER_DELAY);

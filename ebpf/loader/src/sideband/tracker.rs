@@ -71,12 +71,12 @@ impl Tracker {
 
     /// The files to poll for events, and the timeout.
     pub fn waits_for(&self) -> (Vec<RawFd>, Duration) {
-        let patience = if self.waiting.is_empty() {
+        let timeout = if self.waiting.is_empty() {
             CPU_POLL_INTERVAL
         } else {
             MAX_EVENT_DELAY
         };
-        (self.rings.files().collect(), patience)
+        (self.rings.files().collect(), timeout)
     }
 
     pub fn counts(&self) -> MappingCounts {

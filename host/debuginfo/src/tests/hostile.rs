@@ -20,7 +20,7 @@ fn sections(file: &[u8]) -> Vec<(String, Option<Vec<u8>>)> {
 
 #[test]
 fn keeps_symbol_information_and_the_size_of_dropped_sections() {
-    let file = Image::usual()
+    let file = Image::valid()
         .section(".debug_info", SHT_PROGBITS, b"dwarf")
         .section(".debug_line", SHT_PROGBITS, b"packed")
         .with(|section| section.sh_flags.set(LE, SHF_COMPRESSED.into()))
@@ -56,7 +56,7 @@ fn keeps_symbol_information_and_the_size_of_dropped_sections() {
 
 #[test]
 fn segments_keep_their_addresses_and_notes_their_bytes() {
-    let stripped = strip(&Image::usual().bytes()).unwrap();
+    let stripped = strip(&Image::valid().bytes()).unwrap();
     let elf = Elf::read(&stripped[..]).unwrap();
     let [load, note] = &elf.programs[..] else {
         panic!("{:?}", elf.programs);
@@ -115,7 +115,7 @@ fn reports_the_contents_of_a_file() {
 
 #[test]
 fn section_counts_may_be_in_the_first_section_header() {
-    let mut image = Image::usual();
+    let mut image = Image::valid();
     let count = image.sections.len() as u64 + 1;
     image.sections[0].sh_size.set(LE, count);
     image.sections[0].sh_link.set(LE, count as u32 - 1);
@@ -137,9 +137,9 @@ fn refused(file: &[u8], reason: &str, says: &str) {
 
 #[test]
 fn reports_why_a_file_is_rejected() {
-    let usual = || Image::usual().bytes();
+    let valid = || Image::valid().bytes();
     let changed = |at: usize, bytes: &[u8]| {
-        let mut file = usual();
+        let mut file = valid();
         file[at..at + bytes.len()].copy_from_slice(bytes);
         file
     };
@@ -157,10 +157,10 @@ fn reports_why_a_file_is_rejected() {
     refused(&changed(40, &[0; 8]), "no_names", "no DWARF");
     refused(&changed(62, &[200]), "unsupported", "no section names");
     refused(&changed(60, &[255, 255]), "broken", "extends beyond");
-    refused(&usual()[..700], "broken", "the section headers at");
-    let beyond = Image::usual().with(|section| section.sh_offset.set(LE, 1 << 40));
+    refused(&valid()[..700], "broken", "the section headers at");
+    let beyond = Image::valid().with(|section| section.sh_offset.set(LE, 1 << 40));
     refused(&beyond.bytes(), "broken", "a section at 0x10000000000");
-    let long = Image::usual().with(|section| section.sh_size.set(LE, u64::MAX));
+    let long = Image::valid().with(|section| section.sh_size.set(LE, u64::MAX));
     refused(&long.bytes(), "broken", "a section at");
 }
 
@@ -185,7 +185,7 @@ impl Source for Padded {
 
 #[test]
 fn large_tables_take_bounded_memory() {
-    let mut image = Image::usual();
+    let mut image = Image::valid();
     image.sections[0].sh_size.set(LE, 1 << 30);
     let mut file = image.bytes();
     file[60..62].fill(0);
@@ -195,7 +195,7 @@ fn large_tables_take_bounded_memory() {
 
 #[test]
 fn overlapping_sections_are_kept_once() {
-    let mut image = Image::usual().section(".debug_info", SHT_PROGBITS, &[5; 5000]);
+    let mut image = Image::valid().section(".debug_info", SHT_PROGBITS, &[5; 5000]);
     let section = *image.sections.last().unwrap();
     for number in 0..60_000_u64 {
         let mut next = section;
@@ -212,7 +212,7 @@ fn overlapping_sections_are_kept_once() {
 
 #[test]
 fn a_note_segment_outside_of_the_file_is_ignored() {
-    let mut image = Image::usual();
+    let mut image = Image::valid();
     image.programs.push(program(PT_NOTE, u64::MAX, u64::MAX));
     let elf = strip(&image.bytes()).unwrap();
     let elf = Elf::read(&elf[..]).unwrap();

@@ -84,7 +84,7 @@ impl Image {
     }
 
     /// A file with code, symbols and a note.
-    pub fn usual() -> Self {
+    pub fn valid() -> Self {
         let mut image = Self::new()
             .section(".text", SHT_PROGBITS, &[0x90; 500])
             .section(".note.gnu.build-id", object::elf::SHT_NOTE, &note(b"abcd"))

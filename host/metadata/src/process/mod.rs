@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use profcol_processes::{
-    BuildInfo, ContextError, FileId, Host, ProcessDescription, ReadOptions, open_executable,
+    BuildInfo, ContextError, FileVersion, Host, ProcessDescription, ReadOptions, open_executable,
     process_context, runtime, timestamp,
 };
 use profcol_profile::{Attributes, KeyValue, Value, attributes_size};
@@ -64,7 +64,7 @@ pub struct ProcessCache {
     variables: Vec<String>,
     reads_context: bool,
     processes: Mutex<BoundedCache<u32, (Instant, Arc<CachedProcess>)>>,
-    executables: Mutex<BoundedCache<FileId, Arc<BuildInfo>>>,
+    executables: Mutex<BoundedCache<FileVersion, Arc<BuildInfo>>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -207,7 +207,7 @@ impl ProcessCache {
         described.created(self.host()?)
     }
 
-    fn build_info(&self, id: FileId, file: File) -> Option<Arc<BuildInfo>> {
+    fn build_info(&self, id: FileVersion, file: File) -> Option<Arc<BuildInfo>> {
         if let Some(info) = self.executables.lock().get(&id) {
             return Some(info);
         }

@@ -42,7 +42,7 @@ pub(super) struct Balancer {
     destinations: watch::Receiver<Arc<Destinations>>,
     table: RwLock<Arc<Table>>,
     resends: Resends<Positions>,
-    end: Mutex<End>,
+    end: Mutex<Shutdown>,
     common: Common,
     /// The stored queue of all destinations, once it is open.
     durable: OnceLock<Arc<DurableQueue>>,
@@ -70,9 +70,8 @@ pub(super) struct Table {
     pub(super) senders: Vec<Arc<Sender>>,
 }
 
-/// For the shutdown.
 #[derive(Default)]
-struct End {
+struct Shutdown {
     /// Senders of former destinations; most have ended.
     removed: Vec<Weak<Sender>>,
     closing: Option<Closing>,
@@ -89,13 +88,13 @@ pub(super) struct Part {
 /// The positions of resources in a batch.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Positions {
-    pub(super) these: Arc<[usize]>,
+    pub(super) resources: Arc<[usize]>,
     /// How many resources the batch has.
-    all: usize,
+    total: usize,
 }
 
 /// Stores a part for whichever destination is responsible when it is sent.
-struct Store<'a>(&'a DurableQueue);
+struct StoreConsumer<'a>(&'a DurableQueue);
 
 // === impl Common ===
 
@@ -286,7 +285,7 @@ impl Balancer {
         }
     }
 
-    fn all_senders(&self, end: &End) -> Vec<Arc<Sender>> {
+    fn all_senders(&self, end: &Shutdown) -> Vec<Arc<Sender>> {
         let removed = end.removed.iter().filter_map(Weak::upgrade);
         let senders = self.table().senders.clone();
         removed.chain(senders).collect()
@@ -327,7 +326,7 @@ impl Balancer {
 
     async fn consume_part(&self, batch: Batch, part: &Part) -> Answer {
         match self.durable() {
-            Some(durable) => Store(durable).consume(batch).await,
+            Some(durable) => StoreConsumer(durable).consume(batch).await,
             None => part.sender.consume(batch).await,
         }
     }
@@ -366,8 +365,10 @@ impl Consumer for Balancer {
         let answered = answers.adopt_all(&finalizers);
         // A processor may have changed the resources since. Then the whole batch is sent.
         let resources = batch.profiles.counts().resources;
-        let answered = answered.iter().filter(|it| it.all == resources);
-        let answered: HashSet<usize> = answered.flat_map(|it| it.these.iter().copied()).collect();
+        let answered = answered.iter().filter(|it| it.total == resources);
+        let answered: HashSet<usize> = answered
+            .flat_map(|it| it.resources.iter().copied())
+            .collect();
         let parts = match answered.is_empty() {
             true => parts,
             false => table.parts(&batch.profiles, &answered),
@@ -381,7 +382,11 @@ impl Consumer for Balancer {
             async {
                 let positions = part.positions.clone();
                 match self.durable() {
-                    Some(durable) => answers.push_to(positions, copy, &Store(durable)).await,
+                    Some(durable) => {
+                        answers
+                            .push_to(positions, copy, &StoreConsumer(durable))
+                            .await
+                    }
                     None => answers.push_to(positions, copy, &*part.sender).await,
                 }
             }
@@ -393,10 +398,10 @@ impl Consumer for Balancer {
     }
 }
 
-// === impl Store ===
+// === impl StoreConsumer ===
 
 #[async_trait]
-impl Consumer for Store<'_> {
+impl Consumer for StoreConsumer<'_> {
     async fn consume(&self, batch: Batch) -> Answer {
         if batch.is_dropped_on_overflow() {
             self.0.store_live(batch);
@@ -430,8 +435,8 @@ impl Table {
                     destination,
                     sender: Arc::clone(sender),
                     positions: Positions {
-                        these: positions.into(),
-                        all: profiles.counts().resources,
+                        resources: positions.into(),
+                        total: profiles.counts().resources,
                     },
                 })
             });
@@ -470,9 +475,9 @@ impl Part {
     }
 
     pub(super) fn of(&self, profiles: &Profiles) -> Profiles {
-        match &*self.positions.these {
+        match &*self.positions.resources {
             [] => profiles.clone(),
-            these => profiles.part(these),
+            resources => profiles.part(resources),
         }
     }
 }

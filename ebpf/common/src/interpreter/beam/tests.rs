@@ -93,7 +93,7 @@ const RESERVED: Reserved = Reserved {
     scheduler_registers: REGISTERS + BIAS as u64,
 };
 
-fn begin(registers: Registers, is_exact: bool, memory: &mut Memory) -> Result<Walk, Failure> {
+fn begin(registers: Registers, is_exact: bool, memory: &mut Memory) -> Result<Walk, BeamError> {
     let reserved = match is_exact {
         true => RESERVED,
         false => Reserved::default(),
@@ -102,13 +102,13 @@ fn begin(registers: Registers, is_exact: bool, memory: &mut Memory) -> Result<Wa
 }
 
 /// The return addresses of the functions, and where the thread continues.
-fn callers(mut walk: Walk, memory: &mut Memory) -> (Vec<u64>, Result<Registers, Failure>) {
+fn callers(mut walk: Walk, memory: &mut Memory) -> (Vec<u64>, Result<Registers, BeamError>) {
     let mut found = Vec::new();
     for _ in 0..1000 {
         match walk.caller(&PROCESS_DATA, memory) {
-            Ok(Found::Caller(address)) => found.push(address),
-            Ok(Found::More) => {}
-            Ok(Found::First) => return (found, PROCESS_DATA.leave(&walk, memory)),
+            Ok(StackScan::Caller(address)) => found.push(address),
+            Ok(StackScan::More) => {}
+            Ok(StackScan::First) => return (found, PROCESS_DATA.leave(&walk, memory)),
             Err(failure) => return (found, Err(failure)),
         }
     }
@@ -120,7 +120,7 @@ const TERMS: [u64; 3] = [0x1f, 0x4b, CODE + 0x201];
 const FIRST: u64 = CODE + 0x400;
 const SECOND: u64 = CODE + 0x800;
 
-const MAIN_CALLER: Result<Registers, Failure> = Ok(Registers {
+const MAIN_CALLER: Result<Registers, BeamError> = Ok(Registers {
     ip: MAIN_RETURN,
     sp: REGISTERS + 0x110 + 32,
     fp: 0,
@@ -162,7 +162,7 @@ fn saved_frame_pointers_are_passed_over() {
     for expected in [FIRST, SECOND] {
         assert_eq!(
             walk.caller(&process, &mut memory),
-            Ok(Found::Caller(expected))
+            Ok(StackScan::Caller(expected))
         );
     }
 }
@@ -240,14 +240,14 @@ fn what_cannot_be_read_ends_the_stack() {
         assert!(memory.words.remove(&missing).is_some());
         assert_eq!(
             begin(at, false, &mut memory),
-            Err(Failure::Memory),
+            Err(BeamError::Memory),
             "{missing:x}"
         );
     }
     let mut memory = memory(&[FIRST]);
     let walk = begin(registers(CODE + 0x200, STACK, 7), true, &mut memory).unwrap();
     let (found, end) = callers(walk, &mut memory);
-    assert_eq!((found, end), ([FIRST].to_vec(), Err(Failure::Stack)));
+    assert_eq!((found, end), ([FIRST].to_vec(), Err(BeamError::Stack)));
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn a_stack_without_return_addresses_has_an_end() {
     let walk = begin(registers(CODE + 0x200, STACK, 7), true, &mut memory).unwrap();
     assert_eq!(
         callers(walk, &mut memory),
-        (Vec::new(), Err(Failure::Frame))
+        (Vec::new(), Err(BeamError::Frame))
     );
 }
 
@@ -271,7 +271,7 @@ fn a_thread_without_the_caller_of_its_main_function_ends() {
     let walk = begin(registers(CODE + 0x200, STACK, 7), true, &mut memory).unwrap();
     assert_eq!(
         callers(walk, &mut memory),
-        (Vec::new(), Err(Failure::Frame))
+        (Vec::new(), Err(BeamError::Frame))
     );
 }
 
@@ -312,7 +312,7 @@ proptest! {
         };
         for _ in 0..200 {
             match walk.caller(&process, &mut memory) {
-                Ok(Found::First) => {
+                Ok(StackScan::First) => {
                     let _ = process.leave(&walk, &mut memory);
                     break;
                 }

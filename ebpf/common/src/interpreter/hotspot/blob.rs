@@ -1,6 +1,6 @@
 //! The CodeBlob that contains an address.
 
-use super::{CodeCache, Failure, Layout, code_address};
+use super::{CodeCache, HotspotError, Layout, code_address};
 use crate::interpreter::{BLOCK_BYTES, BlockMemory};
 
 /// Each hop except the last one crosses 254 segments, 32 KiB of code.
@@ -67,10 +67,10 @@ impl Blob {
         cache: &CodeCache,
         pc: u64,
         memory: &mut impl BlockMemory,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, HotspotError> {
         let address = address_of(layout, cache, pc, memory)?;
         if !memory.load_block(address, BLOCK_BYTES) {
-            return Err(Failure::Memory);
+            return Err(HotspotError::Memory);
         }
         let name = member(memory, layout.blob_name);
         let mut code_begin = member(memory, layout.blob_code_begin);
@@ -89,7 +89,7 @@ impl Blob {
             Some(VTABLE_STUB | METHOD_HANDLES) => kind::FRAMELESS,
             Some(ADAPTER) => kind::ADAPTER,
             Some(_) => kind::STUB,
-            None => return Err(Failure::Memory),
+            None => return Err(HotspotError::Memory),
         };
         Ok(Self {
             address,
@@ -109,9 +109,9 @@ fn address_of(
     cache: &CodeCache,
     pc: u64,
     memory: &mut impl BlockMemory,
-) -> Result<u64, Failure> {
+) -> Result<u64, HotspotError> {
     const WITHIN: u64 = BLOCK_BYTES as u64 - 1;
-    let heap = cache.heap(pc).ok_or(Failure::NoBlob)?;
+    let heap = cache.heap(pc).ok_or(HotspotError::NoBlob)?;
     let mut segment = (pc - heap.range.start) >> (heap.segment_shift & 31);
     let mut loaded = 1;
     for _ in 0..MAX_HOPS {
@@ -120,7 +120,7 @@ fn address_of(
         if at & !WITHIN != loaded {
             loaded = at & !WITHIN;
             if !memory.load_block(loaded, BLOCK_BYTES) {
-                return Err(Failure::Memory);
+                return Err(HotspotError::Memory);
             }
         }
         let word = memory.block_word(((at & WITHIN) >> 3) as u32);
@@ -130,11 +130,11 @@ fn address_of(
             return Ok(block.wrapping_add(layout.heap_block_bytes.into()));
         }
         if hop == FREE || hop > segment {
-            return Err(Failure::NoBlob);
+            return Err(HotspotError::NoBlob);
         }
         segment -= hop;
     }
-    Err(Failure::NoBlob)
+    Err(HotspotError::NoBlob)
 }
 
 /// The bytes at an offset of the loaded block, up to the end of their word.

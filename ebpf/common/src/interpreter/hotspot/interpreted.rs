@@ -9,8 +9,8 @@
 //! fp - 64  bytecode pointer; in r13 while the interpreter runs
 //! ```
 
-use super::step::{Found, MAX_FRAME_BYTES, Walk};
-use super::{Blob, CodeCache, Failure, Layout, NO_BCI};
+use super::step::{CodeFrame, MAX_FRAME_BYTES, Walk};
+use super::{Blob, CodeCache, HotspotError, Layout, NO_BCI};
 use crate::interpreter::{BlockMemory, Detail, runtime};
 use crate::walk::UserMemory;
 
@@ -29,7 +29,7 @@ impl Walk {
         layout: &Layout,
         cache: &CodeCache,
         memory: &mut (impl BlockMemory + UserMemory),
-    ) -> Result<Found, Failure> {
+    ) -> Result<CodeFrame, HotspotError> {
         if self.exact != 0 && self.fp.wrapping_sub(self.sp) < FIXED_BYTES {
             return self.leave_entry(layout, memory);
         }
@@ -69,8 +69,8 @@ impl Walk {
         &mut self,
         layout: &Layout,
         memory: &mut (impl BlockMemory + UserMemory),
-    ) -> Result<Found, Failure> {
-        let function = function(layout, self.method, memory).ok_or(Failure::Frame)?;
+    ) -> Result<CodeFrame, HotspotError> {
+        let function = function(layout, self.method, memory).ok_or(HotspotError::Frame)?;
         let ip = read(memory, self.fp.wrapping_add(8))?;
         let fp = read(memory, self.fp)?;
         let mut sp = read(memory, self.fp.wrapping_sub(SENDER_SP))?;
@@ -88,7 +88,7 @@ impl Walk {
         layout: &Layout,
         cache: &CodeCache,
         memory: &mut (impl BlockMemory + UserMemory),
-    ) -> Result<Option<Found>, Failure> {
+    ) -> Result<Option<CodeFrame>, HotspotError> {
         let Some(function) = function(layout, self.method, memory) else {
             return Ok(None);
         };
@@ -115,9 +115,9 @@ impl Walk {
         layout: &Layout,
         cache: &CodeCache,
         memory: &mut (impl BlockMemory + UserMemory),
-    ) -> Result<Found, Failure> {
+    ) -> Result<CodeFrame, HotspotError> {
         if self.exact == 0 {
-            return Err(Failure::Frame);
+            return Err(HotspotError::Frame);
         }
         let on_stack = read(memory, self.sp)?;
         let (ip, sp) = if cache.holds(on_stack) {
@@ -126,7 +126,7 @@ impl Walk {
             (self.bcp, self.sp)
         };
         if !cache.holds(ip) {
-            return Err(Failure::Frame);
+            return Err(HotspotError::Frame);
         }
         // rbx has the caller's stack pointer.
         let sp = if self.is_just_above(self.method) {
@@ -135,7 +135,7 @@ impl Walk {
             sp
         };
         let blob = Blob::find(layout, cache, self.ip, memory)?;
-        let found = Found::stub(&blob, self.ip);
+        let found = CodeFrame::stub(&blob, self.ip);
         self.enter_caller(ip, sp, self.fp)?;
         Ok(found)
     }
@@ -179,8 +179,8 @@ impl Function {
     }
 
     #[inline(always)]
-    fn found(&self, bci: u32) -> Found {
-        Found {
+    fn found(&self, bci: u32) -> CodeFrame {
+        CodeFrame {
             runtime: runtime::HOTSPOT_INTERPRETED,
             function: self.method,
             detail: Detail::new(generation(self.const_method), bci),
@@ -196,6 +196,6 @@ pub fn generation(const_method: u64) -> u32 {
 }
 
 #[inline(always)]
-pub(super) fn read(memory: &mut impl UserMemory, address: u64) -> Result<u64, Failure> {
-    memory.user_word(address).ok_or(Failure::Stack)
+pub(super) fn read(memory: &mut impl UserMemory, address: u64) -> Result<u64, HotspotError> {
+    memory.user_word(address).ok_or(HotspotError::Stack)
 }

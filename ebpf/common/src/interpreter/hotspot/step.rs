@@ -3,7 +3,7 @@
 use super::blob::{Blob, kind};
 use super::interpreted::read;
 use super::leaf::{Leaf, leaf};
-use super::{CodeCache, Failure, Layout};
+use super::{CodeCache, HotspotError, Layout};
 use crate::interpreter::{BlockMemory, Detail, runtime};
 use crate::walk::UserMemory;
 
@@ -18,21 +18,20 @@ pub struct Walk {
     pub ip: u64,
     pub sp: u64,
     pub fp: u64,
-    /// Registers of the innermost frame: r13, which has the bytecode pointer, or the caller's stack
-    /// pointer while it calls;
+    /// r13 of the innermost frame: the bytecode pointer, or the caller's stack pointer during a call.
     pub bcp: u64,
-    /// rbx, which has the `Method` that is being called;
+    /// rbx of the innermost frame: the `Method` that is being called.
     pub method: u64,
-    /// rax, which holds the return address while calls move it.
+    /// rax of the innermost frame: the return address while calls move it.
     pub result: u64,
     /// Whether `ip` is an exact instruction pointer and not a return address.
     pub exact: u32,
     pub unused: u32,
 }
 
-/// A frame that was found.
+/// A frame of code in the code cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct CodeFrame {
     /// One of [`runtime`].
     pub runtime: u32,
     /// The `Method` of an interpreted frame, else the blob.
@@ -41,7 +40,7 @@ pub struct Found {
     pub detail: Detail,
 }
 
-impl Found {
+impl CodeFrame {
     #[inline(always)]
     pub(super) fn stub(blob: &Blob, pc: u64) -> Self {
         Self {
@@ -54,7 +53,7 @@ impl Found {
 
 /// The blob of a frame, and the position in it.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct BlobPosition {
     pub blob: Blob,
     pub form: Leaf,
     /// Whether the frame is being set up.
@@ -81,7 +80,7 @@ impl Walk {
         layout: &Layout,
         cache: &CodeCache,
         memory: &mut (impl BlockMemory + UserMemory),
-    ) -> Result<Found, Failure> {
+    ) -> Result<CodeFrame, HotspotError> {
         if cache.interpreter.holds(self.ip) {
             return self.step_interpreted(layout, cache, memory);
         }
@@ -100,16 +99,16 @@ impl Walk {
         layout: &Layout,
         cache: &CodeCache,
         memory: &mut impl BlockMemory,
-    ) -> Result<Place, Failure> {
+    ) -> Result<BlobPosition, HotspotError> {
         let blob = Blob::find(layout, cache, self.ip, memory)?;
-        let mut place = Place {
+        let mut place = BlobPosition {
             blob,
             form: Leaf::Complete,
             is_prologue: false,
         };
         if self.exact != 0 {
             place.is_prologue = self.ip.wrapping_sub(blob.code_begin) < blob.prologue_bytes();
-            place.form = leaf(self.ip, place.is_prologue, memory).ok_or(Failure::Memory)?;
+            place.form = leaf(self.ip, place.is_prologue, memory).ok_or(HotspotError::Memory)?;
         }
         Ok(place)
     }
@@ -120,13 +119,13 @@ impl Walk {
         &mut self,
         layout: &Layout,
         cache: &CodeCache,
-        place: &Place,
+        place: &BlobPosition,
         memory: &mut (impl BlockMemory + UserMemory),
-    ) -> Result<Found, Failure> {
+    ) -> Result<CodeFrame, HotspotError> {
         let blob = &place.blob;
         let mut member = |offset: u16| {
             let word = memory.word(blob.address.wrapping_add(offset.into()));
-            word.ok_or(Failure::Memory)
+            word.ok_or(HotspotError::Memory)
         };
         let compile_id = member(layout.nmethod_compile_id)? as u32;
         let mut pc = self.ip;
@@ -136,12 +135,12 @@ impl Walk {
         }
         let mut offset = pc.wrapping_sub(blob.code_begin);
         if pc < blob.code_begin || pc > blob.code_end {
-            return Err(Failure::Frame);
+            return Err(HotspotError::Frame);
         }
         if place.is_prologue || place.form != Leaf::Complete {
             offset = EDGE.into();
         }
-        let found = Found {
+        let found = CodeFrame {
             runtime: runtime::HOTSPOT_COMPILED,
             function: blob.address,
             detail: Detail::new(compile_id, offset as u32),
@@ -166,9 +165,9 @@ impl Walk {
         cache: &CodeCache,
         bytes: u64,
         memory: &mut impl UserMemory,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), HotspotError> {
         if bytes > MAX_FRAME_BYTES {
-            return Err(Failure::Frame);
+            return Err(HotspotError::Frame);
         }
         let mut cfa = self.sp.wrapping_add(bytes);
         for _ in 0..=MAX_PUSHED_WORDS {
@@ -179,7 +178,7 @@ impl Walk {
             }
             cfa = cfa.wrapping_add(8);
         }
-        Err(Failure::Frame)
+        Err(HotspotError::Frame)
     }
 
     #[inline(always)]
@@ -188,9 +187,9 @@ impl Walk {
         form: Leaf,
         bytes: u64,
         memory: &mut impl UserMemory,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), HotspotError> {
         if bytes > MAX_FRAME_BYTES {
-            return Err(Failure::Frame);
+            return Err(HotspotError::Frame);
         }
         let cfa = match form {
             Leaf::Frameless => self.sp.wrapping_add(8),
@@ -211,9 +210,9 @@ impl Walk {
         &mut self,
         pair: u64,
         memory: &mut impl UserMemory,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), HotspotError> {
         if pair < self.sp || pair - self.sp > MAX_FRAME_BYTES || pair & 7 != 0 {
-            return Err(Failure::Frame);
+            return Err(HotspotError::Frame);
         }
         let ip = read(memory, pair.wrapping_add(8))?;
         let fp = read(memory, pair)?;
@@ -221,9 +220,9 @@ impl Walk {
     }
 
     #[inline(always)]
-    pub(super) fn enter_caller(&mut self, ip: u64, sp: u64, fp: u64) -> Result<(), Failure> {
+    pub(super) fn enter_caller(&mut self, ip: u64, sp: u64, fp: u64) -> Result<(), HotspotError> {
         if sp <= self.sp && self.exact == 0 || sp < self.sp {
-            return Err(Failure::NotAdvancing);
+            return Err(HotspotError::NotAdvancing);
         }
         *self = Self {
             ip,
@@ -247,8 +246,8 @@ fn is_deoptimized(
     layout: &Layout,
     blob: &Blob,
     pc: u64,
-    member: &mut impl FnMut(u16) -> Result<u64, Failure>,
-) -> Result<bool, Failure> {
+    member: &mut impl FnMut(u16) -> Result<u64, HotspotError>,
+) -> Result<bool, HotspotError> {
     let mut handler = |offset: u16| {
         let word = member(offset)?;
         if layout.code_address == super::code_address::OFFSET {

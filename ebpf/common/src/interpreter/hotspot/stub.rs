@@ -3,8 +3,8 @@
 use super::blob::kind;
 use super::interpreted::read;
 use super::leaf::Leaf;
-use super::step::{Found, Place, Walk};
-use super::{CodeCache, Failure};
+use super::step::{BlobPosition, CodeFrame, Walk};
+use super::{CodeCache, HotspotError};
 use crate::walk::UserMemory;
 
 /// A stub has at most this below its frame pointer, and an interpreted frame at least this.
@@ -19,11 +19,11 @@ impl Walk {
     pub fn step_stub(
         &mut self,
         cache: &CodeCache,
-        place: &Place,
+        place: &BlobPosition,
         memory: &mut impl UserMemory,
-    ) -> Result<Found, Failure> {
+    ) -> Result<CodeFrame, HotspotError> {
         let (blob, form) = (&place.blob, place.form);
-        let found = Found::stub(blob, self.ip);
+        let found = CodeFrame::stub(blob, self.ip);
         if self.exact == 0 && cache.continuation.holds(self.ip) {
             // The other frames of the virtual thread are on the heap.
             self.ip = 0;
@@ -77,7 +77,7 @@ impl Walk {
         &mut self,
         cache: &CodeCache,
         memory: &mut impl UserMemory,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), HotspotError> {
         let top = read(memory, self.sp)?;
         let is_on_top = cache.holds(top);
         let behind = self.sp.wrapping_add(8);
@@ -97,9 +97,9 @@ impl Walk {
 
     /// The return address is not on the stack while the adapter makes room below it.
     #[inline(always)]
-    fn leave_moved(&mut self, cache: &CodeCache, sp: u64) -> Result<(), Failure> {
+    fn leave_moved(&mut self, cache: &CodeCache, sp: u64) -> Result<(), HotspotError> {
         if !cache.holds(self.result) {
-            return Err(Failure::Frame);
+            return Err(HotspotError::Frame);
         }
         self.enter_caller(self.result, sp, self.fp)
     }

@@ -205,7 +205,7 @@ const COMPILE_ID: u32 = 77;
 const DEOPT_HANDLER: u64 = 0x300;
 const FRAME_BYTES: u64 = 48;
 
-fn step(walk: &mut Walk, memory: &mut Memory) -> Result<Found, Failure> {
+fn step(walk: &mut Walk, memory: &mut Memory) -> Result<CodeFrame, HotspotError> {
     walk.step(&layout(), &cache(), memory)
 }
 

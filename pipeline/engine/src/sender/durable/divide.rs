@@ -221,10 +221,10 @@ fn with_finalizers(mut batch: Batch, mut parked: Parked) -> (Batch, Parked) {
 
 /// In the whole batch.
 fn positions_of(part: &Part, from: &Parked) -> Arc<[usize]> {
-    let these = &part.positions.these;
+    let resources = &part.positions.resources;
     match &from.positions {
-        None => Arc::clone(these),
-        Some(all) => these
+        None => Arc::clone(resources),
+        Some(all) => resources
             .iter()
             .filter_map(|at| all.get(*at))
             .copied()

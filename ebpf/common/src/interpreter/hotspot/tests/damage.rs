@@ -10,15 +10,15 @@ fn what_cannot_be_read_is_told() {
     let code = memory.nmethod(0x2_0000);
     assert_eq!(
         step(&mut caller(code + 0x40), &mut memory),
-        Err(Failure::Stack)
+        Err(HotspotError::Stack)
     );
     assert_eq!(
         step(&mut caller(HEAP + 0x8_0000), &mut Memory::default()),
-        Err(Failure::Memory)
+        Err(HotspotError::Memory)
     );
     assert_eq!(
         step(&mut caller(HEAP + 0x400), &mut memory),
-        Err(Failure::Stack)
+        Err(HotspotError::Stack)
     );
 }
 
@@ -30,7 +30,7 @@ fn a_segment_map_that_does_not_lead_to_a_blob_is_left() {
         memory.set_bytes(MAP + segment, &[1]);
     }
     let result = step(&mut caller(HEAP + 0xf_0000), &mut memory);
-    assert_eq!(result, Err(Failure::NoBlob));
+    assert_eq!(result, Err(HotspotError::NoBlob));
     // It leads outside the heap.
     memory.set_bytes(MAP + 0x400, &[0xfe]);
     memory.set_bytes(MAP + 0x400 - 0xfe, &[0xfe]);
@@ -38,7 +38,7 @@ fn a_segment_map_that_does_not_lead_to_a_blob_is_left() {
         memory.set_bytes(MAP + 0x400 - 0xfe * hop, &[0xfe]);
     }
     let result = step(&mut caller(HEAP + 0x400 * SEGMENT), &mut memory);
-    assert_eq!(result, Err(Failure::NoBlob));
+    assert_eq!(result, Err(HotspotError::NoBlob));
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn frames_only_go_up() {
     memory.set(STACK - 16, &[0, HEAP]);
     assert_eq!(
         step(&mut caller(code + 0x40), &mut memory),
-        Err(Failure::NotAdvancing)
+        Err(HotspotError::NotAdvancing)
     );
     let huge = memory.blob(&Made {
         at: 0x3_0000,
@@ -65,7 +65,7 @@ fn frames_only_go_up() {
     });
     assert_eq!(
         step(&mut caller(huge + 0x40), &mut memory),
-        Err(Failure::Frame)
+        Err(HotspotError::Frame)
     );
 }
 

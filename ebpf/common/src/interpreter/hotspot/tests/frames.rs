@@ -18,12 +18,12 @@ fn blobs_are_found_from_anywhere_in_them() {
     for (pc, expected) in [
         (small, Ok(HEAP + 0x2_0010)),
         (small + 0x600, Ok(HEAP + 0x2_0010)),
-        (HEAP + 0x2_0800, Err(Failure::NoBlob)),
+        (HEAP + 0x2_0800, Err(HotspotError::NoBlob)),
         (large, Ok(HEAP + 0x3_0010)),
         (HEAP + 0x3_0000 + 254 * SEGMENT, Ok(HEAP + 0x3_0010)),
         (HEAP + 0x3_0000 + 255 * SEGMENT, Ok(HEAP + 0x3_0010)),
         (HEAP + 0x4_ffff, Ok(HEAP + 0x3_0010)),
-        (HEAP - 1, Err(Failure::NoBlob)),
+        (HEAP - 1, Err(HotspotError::NoBlob)),
     ] {
         let found = Blob::find(&layout(), &cache(), pc, &mut memory);
         assert_eq!(found.map(|blob| blob.address), expected, "{pc:x}");
@@ -95,7 +95,7 @@ fn what_an_intrinsic_pushed_is_passed_over() {
         let mut walk = top(code + 0x40);
         let found = step(&mut walk, &mut memory);
         if pushed > 6 {
-            assert_eq!(found, Err(Failure::Frame));
+            assert_eq!(found, Err(HotspotError::Frame));
             continue;
         }
         assert_eq!(
@@ -119,7 +119,7 @@ fn a_deoptimized_frame_keeps_where_it_was() {
         // The saved address is outside its code.
         memory.set(STACK + 8, &[code - 1]);
         let mut walk = caller(code + handler);
-        assert_eq!(step(&mut walk, &mut memory), Err(Failure::Frame));
+        assert_eq!(step(&mut walk, &mut memory), Err(HotspotError::Frame));
     }
 }
 
@@ -227,7 +227,10 @@ fn a_frame_that_was_interpreted_is_left_by_what_remains() {
     };
     step(&mut walk, &mut memory).expect("it is readable");
     assert_eq!(registers(&walk), (HEAP + 0x9_9999, STACK + 0x40, 3));
-    assert_eq!(step(&mut { returning }, &mut memory), Err(Failure::Frame));
+    assert_eq!(
+        step(&mut { returning }, &mut memory),
+        Err(HotspotError::Frame)
+    );
 }
 
 #[test]
