@@ -73,7 +73,9 @@ fn seccomp(document: &Document) -> Option<Profile> {
     let profile = Profile::of(document.capabilities());
     match seccomp::restrict(profile) {
         Ok(()) => {
-            tracing::debug!("Installed a seccomp filter: it denies system calls that profcol does not need.");
+            tracing::debug!(
+                "Installed a seccomp filter: it denies system calls that profcol does not need."
+            );
             Some(profile)
         }
         Err(error) => {
