@@ -15,7 +15,7 @@ const TRACES: &str =
 const STATEMENTS: &str = "profcol has no OTTL; `attributes`, `resource` and `relabel` change attributes, `filter` drops samples";
 const BY_OTLP: &str =
     "profcol does not have it; if the backend accepts OTLP, use `otlp_grpc` or `otlp_http`";
-const BROKER: &str = "of message brokers, profcol uses only Kafka (`kafka`); send profiles there, or over OTLP (`otlp_grpc`, `otlp_http`)";
+const BROKER: &str = "Kafka (`kafka`) is the only supported message broker; send profiles there, or over OTLP (`otlp_grpc`, `otlp_http`)";
 const ON_DISK: &str = "`file_storage` stores queues on disk";
 const DISCOVERY: &str =
     "profcol discovers no scrape targets; `ebpf_cpu` profiles every process of its host";

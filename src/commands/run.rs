@@ -173,7 +173,7 @@ pub async fn serve(
             }
         });
         if let Outcome::Lost(error) = outcome {
-            tracing::error!(%error, "The reload has failed. Stopping.");
+            tracing::error!(%error, "The reload failed. Stopping.");
             break Some(error);
         }
         if let Some(name) = stopped_by {

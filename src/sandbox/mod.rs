@@ -28,15 +28,15 @@ pub struct Sandbox {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Missing {
     #[error(
-        "the new configuration writes to {0}, which Landlock denies since the start: restart profcol"
+        "the new configuration writes to {0}, which Landlock has denied since the start: restart profcol"
     )]
     Directory(String),
     #[error(
-        "the new configuration reads other processes, which Landlock denies since the start: restart profcol"
+        "the new configuration reads other processes, which Landlock has denied since the start: restart profcol"
     )]
     Processes,
     #[error(
-        "the new configuration profiles this host, which the seccomp filter denies since the start: restart profcol"
+        "the new configuration profiles this host, which the seccomp filter has denied since the start: restart profcol"
     )]
     Bpf,
 }
@@ -59,11 +59,11 @@ fn landlock(document: &Document) -> Option<Landlock> {
     }
     match Landlock::restrict(document.writes()) {
         Ok(landlock) => {
-            tracing::info!(directories = ?landlock.directories(), "Landlock: no programs are started, and files are written only here.");
+            tracing::info!(directories = ?landlock.directories(), "Enabled Landlock: profcol starts no programs, and writes files only in these directories.");
             Some(landlock)
         }
         Err(error) => {
-            tracing::info!(%error, "Landlock is not available; continuing without.");
+            tracing::info!(%error, "Landlock is not available; continuing without it.");
             None
         }
     }
@@ -73,11 +73,13 @@ fn seccomp(document: &Document) -> Option<Profile> {
     let profile = Profile::of(document.capabilities());
     match seccomp::restrict(profile) {
         Ok(()) => {
-            tracing::debug!("A seccomp filter denies system calls that profcol does not need.");
+            tracing::debug!(
+                "Installed a seccomp filter: it denies system calls that profcol does not need."
+            );
             Some(profile)
         }
         Err(error) => {
-            tracing::info!(%error, "seccomp is not available; continuing without.");
+            tracing::info!(%error, "seccomp is not available; continuing without it.");
             None
         }
     }

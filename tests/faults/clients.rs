@@ -147,7 +147,7 @@ fn recovers_from_running_out_of_file_descriptors() {
             TcpStream::connect(to).expect("the kernel accepts it")
         })
         .collect();
-    let complaint = "failed to accept a connection";
+    let complaint = "Failed to accept a connection";
     rig.process
         .wait_for_output("to log it", |output| output.contains(complaint));
     // Existing connections are served.

@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 #[schemars(extend("x-refused" = {
     "retry_gap": "a batch tries one failed level at most; remove it",
-    "max_retries": "a failed level is tried every `retry_interval` for good; remove it",
+    "max_retries": "a failed level is retried every `retry_interval`, without limit; remove it",
     "sending_queue": "the connector holds no batches; set `sending_queue` of the exporters",
 }))]
 pub struct FailoverConfig {
     /// Levels of pipelines, the preferred one first. All pipelines of a level get each of its batches.
     pub priority_levels: Vec<Vec<PipelineId>>,
-    /// How long a level that refused a batch is passed over before it is tried again.
+    /// How long to skip a level that refused a batch before trying it again.
     pub retry_interval: Duration,
 }
 

@@ -35,7 +35,7 @@ pub enum ErrorMode {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct RouteConfig {
-    /// What the condition is about.
+    /// What the condition applies to.
     pub context: Context,
     /// The condition in OTTL, such as `attributes["service.name"] == "checkout"`. Either this or `statement` is required.
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -79,7 +79,7 @@ pub struct ProducerConfig {
     /// Maximum size of a request to a broker.
     pub max_broker_write_bytes: u32,
     /// Which replicas must have a message before it counts as delivered: `all` that are in sync, 1 for the leader, or
-    /// 0 for none, which loses messages unnoticed. Only with `all` brokers drop what is sent twice.
+    /// 0 for none, which loses messages unnoticed. Brokers drop duplicates only with `all`.
     pub required_acks: RequiredAcks,
     /// `none`, `gzip`, `snappy`, `lz4` or `zstd`.
     pub compression: MessageCompression,
@@ -87,8 +87,8 @@ pub struct ProducerConfig {
     pub compression_params: CompressionParams,
     /// How long to wait for further messages to the same partition.
     pub linger: Duration,
-    /// How long a message may take until it is acknowledged. Within this time the brokers drop what the client sends
-    /// twice; a message that is retried after it may be there twice.
+    /// How long to wait for the acknowledgement of a message. Within this time the brokers drop duplicates; a message
+    /// that is retried later may be stored twice.
     pub delivery_timeout: Duration,
     /// Ask the broker to create missing topics; it does if its `auto.create.topics.enable` is set.
     pub allow_auto_topic_creation: bool,

@@ -14,7 +14,7 @@ use crate::shared::otlp_grpc::OtlpGrpcConfig;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 #[schemars(extend("x-refused" = {
-    "sending_queue": "set `protocol::otlp::sending_queue`: in memory, each endpoint has a queue of its own; with `storage`, all have one on disk, and what waits for an endpoint that goes is sent to another one",
+    "sending_queue": "set `protocol::otlp::sending_queue`: in memory, each endpoint has a queue of its own; with `storage`, all share one on disk, and what waits for an endpoint that goes away is sent to another one",
     "retry_on_failure": "each endpoint has retries of its own; set `protocol::otlp::retry_on_failure`",
     "timeout": "set `protocol::otlp::timeout`",
 }))]

@@ -23,7 +23,7 @@ pub struct BasicAuthConfig {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct HtpasswdSettings {
-    /// A file with such lines; reloaded when it changes.
+    /// A file with `user:hash` lines; reloaded when it changes.
     pub file: String,
     /// The lines themselves; they take precedence over the file.
     pub inline: Secret,

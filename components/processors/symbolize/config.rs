@@ -20,8 +20,8 @@ pub struct SymbolizeConfig {
     /// arguments; `full`: with all of it; `none`: the linkage name. Swift and D keep their linkage names.
     pub demangle: Demangle,
     /// How long a batch waits for its symbols. After that it is passed on with those resolved so far; the others are
-    /// available to the next batch, and to `top` and `pprof_file` when they print or write. After a timeout no batch
-    /// waits until the workers have caught up.
+    /// available to the next batch, and to `top`, `live_view`, `pprof_file` and `profile_file` when they show or write
+    /// them. After a timeout no batch waits until the workers have caught up.
     pub timeout: Duration,
     /// Number of threads that read executables.
     pub workers: u32,

@@ -40,11 +40,11 @@ pub struct EbpfCpuConfig {
     pub interval: Duration,
     /// The maximum number of user frames, up to 1024 (960 of interpreted code). Deeper stacks are marked as truncated.
     pub max_frames: u32,
-    /// Native frames of an interpreter's loop, and of its functions that do nothing but carry calls: `hide` shows the
-    /// functions that they run in their place, `show` both.
+    /// Native frames of an interpreter's loop, and of its functions that only forward calls: `hide` shows the functions
+    /// that they run in their place, `show` both.
     pub interpreter_frames: InterpreterFrames,
-    /// Whether generated code has the names of a perf map or jitdump that its process writes, instead of those that are
-    /// read from its runtime. Interpreted functions keep the runtime's.
+    /// Name generated code by the perf map or jitdump that its process writes, instead of by its runtime. Interpreted
+    /// functions keep the runtime's names.
     pub prefer_perf_map: bool,
     /// Attributes of processes and samples.
     pub attributes: Attributes,

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
     "autocommit": "offsets are committed after delivery, every `commit_interval`; remove it",
     "default_fetch_size": "use `max_partition_fetch_size`",
     "encoding": "set `encoding` in `profiles`",
-    "error_backoff": "messages are offered to the pipelines until they are taken; remove it",
+    "error_backoff": "messages are pushed again until the pipelines accept them; remove it",
     "group_rebalance_strategy": "use the list `group_rebalance_strategies`",
     "logs": "profcol supports only profiles; remove it",
     "message_marking": "offsets are committed after delivery; remove it",
@@ -32,7 +32,7 @@ pub struct KafkaConfig {
     pub profiles: ProfilesConfig,
     /// The consumer group: its members share the partitions.
     pub group_id: String,
-    /// Identifies this member across restarts, so that a short one moves no partitions. Unique in the group.
+    /// Identifies this member across restarts, so that a short restart moves no partitions. Must be unique in the group.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub group_instance_id: String,
     /// Where to start in a partition without a committed offset: at the `latest` message, or the `earliest`.
@@ -44,14 +44,14 @@ pub struct KafkaConfig {
     /// How the group assigns partitions, in order of preference: `cooperative-sticky`, `range` or `roundrobin`.
     /// All members need one in common.
     pub group_rebalance_strategies: Vec<Strategy>,
-    /// The rack of this host: fetches from replicas in the same one if the brokers are set up for it.
+    /// The rack of this host. If the brokers are configured for it, messages are fetched from replicas in the same rack.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub rack_id: String,
-    /// Minimum bytes of messages in a broker's answer; it waits `max_fetch_wait` for them.
+    /// Minimum bytes of messages in a broker's response; it waits up to `max_fetch_wait` for them.
     pub min_fetch_size: u32,
-    /// Maximum bytes of messages in a broker's answer. A single larger message is fetched nevertheless.
+    /// Maximum bytes of messages in a broker's response. A single larger message is fetched nevertheless.
     pub max_fetch_size: u32,
-    /// Maximum bytes of a partition's messages in a broker's answer.
+    /// Maximum bytes of a partition's messages in a broker's response.
     pub max_partition_fetch_size: u32,
     /// How long a broker may wait for `min_fetch_size`.
     pub max_fetch_wait: Duration,

@@ -96,7 +96,7 @@ impl Delivery {
             Ok(received) => received,
             Err(error) => {
                 self.counters.undecodable.inc();
-                tracing::error!(topic, partition, offset, %error, "Passing over a message that cannot be decoded; check `encoding` in `profiles`.");
+                tracing::error!(topic, partition, offset, %error, "Skipping a message that cannot be decoded; check `encoding` in `profiles`.");
                 return true;
             }
         };
@@ -227,7 +227,7 @@ impl ConsumerRebalanceListener for Delivery {
         self.offsets.lock().forget(partitions);
         tracing::info!(
             partitions = partitions.len(),
-            "The group took partitions away."
+            "The group revoked partitions."
         );
     }
 
@@ -235,7 +235,7 @@ impl ConsumerRebalanceListener for Delivery {
         self.offsets.lock().forget(partitions);
         tracing::warn!(
             partitions = partitions.len(),
-            "The group has given partitions to other members; messages in flight are delivered twice."
+            "The group reassigned partitions to other members; messages in flight are delivered twice."
         );
     }
 }

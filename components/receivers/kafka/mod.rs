@@ -108,11 +108,11 @@ impl Factory for Kafka {
                 messages: counter("otelcol_receiver_kafka_messages", "Messages read."),
                 undecodable: counter(
                     "otelcol_receiver_kafka_undecodable_messages",
-                    "Messages passed over because they could not be decoded.",
+                    "Messages skipped because they could not be decoded.",
                 ),
                 refused: counter(
                     "otelcol_receiver_kafka_refused_messages",
-                    "Messages passed over because a destination permanently refused them.",
+                    "Messages skipped because a destination permanently refused them.",
                 ),
                 repeated: counter(
                     "otelcol_receiver_kafka_repeated_messages",
@@ -405,7 +405,7 @@ impl Member {
         self.failed = failed;
         let options = ListTopicsOptions::default().timeout(METADATA_TIMEOUT);
         if let Err(error) = self.kafka.admin().list_topics(options).await {
-            tracing::debug!(%error, "Failed to ask for the leaders.");
+            tracing::debug!(%error, "Failed to refresh the partition leaders.");
         }
     }
 

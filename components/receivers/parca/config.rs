@@ -13,8 +13,8 @@ pub struct ParcaConfig {
     pub server: GrpcServerSettings,
     /// How long a client may take to send all messages of a call.
     pub write_timeout: profcol_config::Duration,
-    /// The server that the agents' debuginfo is forwarded to. Without this section, agents are answered that no
-    /// debuginfo is needed.
+    /// The server that the agents' debuginfo is forwarded to. Without this section, agents are told that no debuginfo is
+    /// needed.
     pub debuginfo_upstream: Present<GrpcClientSettings>,
     /// How long a debuginfo upload may make no progress before it is cancelled.
     pub debuginfo_idle_timeout: profcol_config::Duration,

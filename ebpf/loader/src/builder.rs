@@ -299,7 +299,7 @@ impl Builder {
                 tracing::warn!(
                     path = job.path,
                     reason = %unsupported,
-                    "No goroutines and labels in samples of this program."
+                    "Failed to find the goroutines of a Go program; its samples have no goroutine IDs and labels."
                 );
             }
         }

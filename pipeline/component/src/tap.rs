@@ -77,7 +77,7 @@ pub struct Passed {
 pub enum SubscribeError {
     #[error("there is no such component in the running pipelines")]
     NoTap,
-    #[error("{MAX_SUBSCRIPTIONS} requests look at components already; wait until one ends")]
+    #[error("{MAX_SUBSCRIPTIONS} such requests are running already; wait until one ends")]
     TooMany,
 }
 

@@ -35,8 +35,8 @@ pub struct ClientSettings {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 #[schemars(extend("x-refused" = {
-    "full": "only the topics in use are asked for; remove it",
-    "retry": "metadata is asked for again until it is there; remove it",
+    "full": "profcol requests only the topics in use; remove it",
+    "retry": "metadata is requested again until it is available; remove it",
 }))]
 pub struct MetadataSettings {
     /// How often to ask the brokers for it.

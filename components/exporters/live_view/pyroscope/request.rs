@@ -135,7 +135,7 @@ impl SampleQuery {
         let length = milliseconds as u64;
         if (self.range.until - self.range.from) / length > MAX_POINTS {
             return Err(wrong(
-                "makes more than 11,000 points of this range; use a longer one",
+                "gives more than 11,000 points in this range; use a longer one",
             ));
         }
         Ok(Steps {

@@ -21,7 +21,7 @@ pub struct DebuginfoConfig {
     /// Maximum number of executables queued for upload. Each is kept open so that it can be
     /// uploaded after its process exited, and uses one file descriptor of this process (often
     /// limited to 1024). If the queue is full, the executable with the fewest samples is dropped
-    /// and counted. As many may wait until the next export.
+    /// and counted. As many more may wait until the next export.
     pub max_open: u32,
     /// Rate limit of all uploads, in bytes per second; 0 means no limit. An upload exceeds it if it
     /// would otherwise take more than half of `timeout`; the next upload is delayed accordingly.

@@ -40,7 +40,7 @@ pub struct Reloaded {
 /// Why the configuration was not replaced. Unless it is `Lost`, the running one is intact.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadFailure {
-    #[error("`{0}` has changed, which needs a restart")]
+    #[error("`{0}` has changed: restart profcol to apply it")]
     NeedsRestart(&'static str),
     #[error(transparent)]
     Build(#[from] BuildFailure),

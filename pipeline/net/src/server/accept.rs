@@ -113,7 +113,7 @@ impl Acceptor {
         if timeout_at(deadline, all_done).await.is_err() {
             info!(
                 connections = connections.len(),
-                "closing connections still busy at the deadline"
+                "Closing connections that are still busy at the deadline."
             );
             connections.shutdown().await;
         }
@@ -124,7 +124,7 @@ impl Acceptor {
             && error.is_panic()
         {
             self.stats.panics.fetch_add(1, Relaxed);
-            error!(%error, "a connection's task panicked; the connection is closed");
+            error!(%error, "A connection's task panicked; the connection is closed. Please report this bug.");
         }
     }
 
@@ -133,7 +133,7 @@ impl Acceptor {
         // Log at powers of two to avoid flooding the log.
         if refused.is_power_of_two() {
             let max = self.max_connections;
-            warn!(%peer, refused, "refusing connections: `max_connections` ({max}) reached");
+            warn!(%peer, refused, max, "Refusing connections: `max_connections` is reached.");
         }
     }
 
@@ -147,7 +147,7 @@ impl Acceptor {
             return; // only this connection failed
         }
         if failures.is_power_of_two() {
-            warn!(%error, failures, "failed to accept a connection; check the limit of open files (LimitNOFILE=)");
+            warn!(%error, failures, "Failed to accept a connection. Check the limit of open files (LimitNOFILE=).");
         }
         sleep(ACCEPT_BACKOFF).await;
     }

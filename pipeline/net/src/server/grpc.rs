@@ -340,7 +340,7 @@ impl Calls {
         let outcome = AssertUnwindSafe(work).catch_unwind().await;
         outcome.unwrap_or_else(|_| {
             self.stats.panics.fetch_add(1, Relaxed);
-            error!("a gRPC handler panicked; returning INTERNAL");
+            error!("A gRPC handler panicked; returning INTERNAL. Please report this bug.");
             Err(Status::new(Code::Internal, "the handler panicked"))
         })
     }

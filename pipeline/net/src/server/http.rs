@@ -295,7 +295,7 @@ impl Requests {
                     .await;
                 let mut response = outcome.unwrap_or_else(|_| {
                     self.stats.panics.fetch_add(1, Relaxed);
-                    error!("an HTTP handler panicked; returning 500");
+                    error!("An HTTP handler panicked; returning 500. Please report this bug.");
                     let status = Status::new(Code::Internal, "the handler panicked");
                     self.service
                         .refusal(&head.headers, StatusCode::INTERNAL_SERVER_ERROR, &status)

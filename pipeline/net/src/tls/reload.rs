@@ -66,13 +66,13 @@ impl<T> Reloading<T> {
                             .iter()
                             .map(|it| it.display().to_string())
                             .collect();
-                        info!(files = %files.join(", "), "reloaded changed TLS files");
+                        info!(files = %files.join(", "), "Reloaded changed TLS files.");
                         state.value = Arc::new(value);
                         state.stamp = stamp;
                     }
                     // Keep the old stamp, so that the next check retries: two files are not replaced atomically.
                     Err(error) => {
-                        warn!(%error, "failed to reload changed TLS files; keeping the previous ones")
+                        warn!(%error, "Failed to reload changed TLS files; keeping the previous ones.")
                     }
                 }
             }
