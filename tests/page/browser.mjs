@@ -1,9 +1,10 @@
 // Opens the page of a running profcol in Chromium and uses it.
 //
-//   node browser.mjs URL SCREENSHOT_FOLDER [--puppeteer FOLDER] [--chromium PROGRAM] [--hostile NAME]
+//   node browser.mjs URL SCREENSHOT_FOLDER [--puppeteer FOLDER] [--chromium PROGRAM] [--hostile NAME] [--history START]
 //
 // puppeteer-core comes from NODE_PATH or from --puppeteer (the folder of the package). With --hostile, a function of that name
-// and a label of that value must be in the profile and must stay text (see main.rs). Exits with 1 and a reason at the first failed check.
+// and a label of that value must be in the profile and must stay text. With --history, there are the profiles of main.rs for an hour from
+// that time, in milliseconds. Exits with 1 and a reason at the first failed check.
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { launch } from './puppeteer.mjs';
@@ -17,7 +18,7 @@ function parseArguments(given) {
     if (given[index].startsWith('--')) options[given[index].slice(2)] = given[++index];
     else places.push(given[index]);
   }
-  if (places.length !== 2) throw new Error('usage: browser.mjs URL SCREENSHOT_FOLDER [--puppeteer FOLDER] [--chromium PROGRAM] [--hostile NAME]');
+  if (places.length !== 2) throw new Error('usage: browser.mjs URL SCREENSHOT_FOLDER [--puppeteer FOLDER] [--chromium PROGRAM] [--hostile NAME] [--history START]');
   return { ...options, url: new URL(places[0]).href, screenshots: places[1] };
 }
 
@@ -353,18 +354,78 @@ const STEPS = {
     await visit.waitFor('the live range', () => !new URLSearchParams(location.hash.slice(1)).has('until'));
   },
 
-  async 'a comparison draws'(visit) {
+  async 'an hour has data from its first to its last minute'(visit) {
+    if (!visit.options.history) return;
+    const { start, end } = hourOf(visit);
+    await visit.open(`from=${start}&until=${end}`);
+    check(await visit.total() === 5400e9, `the hour has ${await visit.total()} nanoseconds of CPU time instead of 5,400 s`);
+    await visit.open('last=3600');
+    // The lowest pixels of the columns.
+    const filled = await visit.page.$eval('.timeline canvas', (canvas) => {
+      const ratio = devicePixelRatio;
+      const { data } = canvas.getContext('2d').getImageData(60 * ratio, canvas.height - 20 * ratio, canvas.width - 60 * ratio, 1);
+      let count = 0;
+      for (let at = 0; at < data.length; at += 4) if (Math.max(data[at], data[at + 1], data[at + 2]) - Math.min(data[at], data[at + 1], data[at + 2]) > 60) count += 1;
+      return count / (data.length / 4);
+    });
+    check(filled > 0.97, `only ${Math.round(filled * 100)} % of the timeline's hour have data`);
+    await visit.screenshot('hour');
+  },
+
+  async 'the button compares with the period before'(visit) {
     await visit.open('');
     const answered = visit.page.waitForResponse((response) => response.url().includes('base_from='), { timeout: PATIENCE_MILLISECONDS });
     await visit.page.evaluate(() => [...document.querySelectorAll('.querybar button')].find((button) => button.textContent === 'Compare').click());
     await answered;
+    if (!visit.options.history) return;
     await visit.waitFor('the palette of a comparison', () => document.querySelector('.legend .scale') !== null && !document.querySelector('.viewer[aria-busy]'));
     await visit.waitForGraph();
-    check(await visit.colors() > 3, 'the comparison has hardly any colour');
     await visit.screenshot('comparison');
     await visit.page.click('#tab-table');
     const heads = await visit.page.$$eval('thead th', (cells) => cells.map((cell) => cell.textContent));
     check(heads.includes('Change'), `the table of a comparison has no change: ${heads}`);
+  },
+
+  async 'a comparison has the numbers and colours of what changed, by share and absolute'(visit) {
+    if (!visit.options.history) return;
+    const { half, end } = hourOf(visit);
+    await visit.open(`from=${half}&until=${end}&base=previous`);
+    await visit.waitForGraph();
+    await expectSame(colorsOf(visit, 2), {
+      'webserver::compress': 'more', 'webserver::parse': 'less', 'database::scan': 'less', 'database::commit': 'less',
+    });
+    await visit.screenshot('comparison-by-share');
+    await visit.page.select('[aria-label="Compare by"]', 'absolute');
+    await expectSame(colorsOf(visit, 2), {
+      'webserver::compress': 'more', 'webserver::parse': 'less', 'database::scan': 'more', 'database::commit': 'same',
+    });
+    await visit.page.click('#tab-table');
+    await expectSame(changesOf(visit), {
+      'webserver::compress': ['30 min', '3 min', '+27 min'], 'webserver::parse': ['6 min', '9 min', '−3 min'],
+      'database::scan': ['18 min', '12 min', '+6 min'], 'database::commit': ['6 min', '6 min', '0'],
+    });
+    await visit.page.select('[aria-label="Compare by"]', 'share');
+    await expectSame(changesOf(visit), {
+      'webserver::compress': ['50.0 %', '10.0 %', '+40.00 pp'], 'webserver::parse': ['10.0 %', '30.0 %', '−20.00 pp'],
+      'database::scan': ['30.0 %', '40.0 %', '−10.00 pp'], 'database::commit': ['10.0 %', '20.0 %', '−10.00 pp'],
+    });
+    await visit.screenshot('comparison-table');
+  },
+
+  async 'two sets of labels can be compared'(visit) {
+    if (!visit.options.history) return;
+    const { half, end } = hourOf(visit);
+    const labels = new URLSearchParams({ query: '{comm="webserver"}', baseQuery: '{comm="database"}' });
+    await visit.open(`from=${half}&until=${end}&base=same&${labels}`);
+    await visit.waitForGraph();
+    await expectSame(colorsOf(visit, 2), {
+      'webserver::compress': 'more', 'webserver::parse': 'more', 'database::scan': 'less', 'database::commit': 'less',
+    });
+    await visit.page.click('#tab-table');
+    await expectSame(changesOf(visit), {
+      'webserver::compress': ['83.3 %', '0 %', '+83.33 pp'], 'webserver::parse': ['16.7 %', '0 %', '+16.67 pp'],
+      'database::scan': ['0 %', '75.0 %', '−75.00 pp'], 'database::commit': ['0 %', '25.0 %', '−25.00 pp'],
+    });
   },
 
   async 'names stay text'(visit) {
@@ -399,6 +460,42 @@ const STEPS = {
     }
   },
 };
+
+// The hour of main.rs, in milliseconds.
+function hourOf(visit) {
+  const start = Number(visit.options.history);
+  return { start, half: start + 1800e3, end: start + 3600e3 };
+}
+
+async function expectSame(shown, expected) {
+  const sorted = (object) => JSON.stringify(Object.entries(object).sort());
+  const [is, wanted] = [sorted(await shown), sorted(expected)];
+  check(is === wanted, `the comparison shows\n${is} instead of\n${wanted}`);
+}
+
+// Whether the bars of a row have the colour of "more", "less" or "same", by name.
+async function colorsOf(visit, row) {
+  const colors = {};
+  const place = await visit.page.$eval('.graph-canvas', (canvas) => canvas.getBoundingClientRect().toJSON());
+  const y = row * 20 + 4;
+  for (let x = 8; x < place.width; x += 24) {
+    await visit.page.mouse.move(place.left + x, place.top + y);
+    const [name, color] = await visit.page.evaluate((left, top) => {
+      const ratio = devicePixelRatio;
+      const [red, , blue] = document.querySelector('.graph-canvas').getContext('2d').getImageData(left * ratio, top * ratio, 1, 1).data;
+      const shown = document.querySelector('.tooltip:not([hidden]) .tooltip-name');
+      return [shown?.textContent, red - blue > 15 ? 'more' : blue - red > 15 ? 'less' : 'same'];
+    }, x, y);
+    if (name) colors[name] = color;
+  }
+  return colors;
+}
+
+// Self, baseline and change of each function except main.
+function changesOf(visit) {
+  return visit.page.$$eval('.functions tbody tr', (rows) => Object.fromEntries(rows.map((row) => [...row.children].map((cell) => cell.textContent))
+    .filter(([name]) => name !== 'main').map(([name, , ...numbers]) => [name, numbers.slice(0, 3)])));
+}
 
 // Nothing scrolls sideways, except the tabs.
 async function checkFits(visit, view) {
