@@ -412,6 +412,21 @@ const STEPS = {
     await visit.screenshot('comparison-table');
   },
 
+  async 'a baseline without samples is no comparison'(visit) {
+    if (!visit.options.history) return;
+    const { start, half } = hourOf(visit);
+    await visit.open(`from=${start}&until=${half}&base=previous`);
+    await visit.waitForGraph();
+    check(await visit.page.$eval('.notice', (notice) => !notice.hidden && notice.textContent.includes('No samples in the baseline')), 'the page does not say that the baseline is empty');
+    check(await visit.page.$('.legend .scale') === null, 'there are colours of a comparison without a baseline');
+    await visit.screenshot('no-baseline');
+    await visit.page.click('#tab-table');
+    const heads = await visit.page.$$eval('thead th', (cells) => cells.map((cell) => cell.textContent));
+    check(!heads.includes('Change'), `the table compares with nothing: ${heads}`);
+    await visit.page.click('#tab-pipelines');
+    check(await visit.page.$eval('.notice', (notice) => notice.hidden), 'the pipelines say that the baseline is empty');
+  },
+
   async 'two sets of labels can be compared'(visit) {
     if (!visit.options.history) return;
     const { half, end } = hourOf(visit);

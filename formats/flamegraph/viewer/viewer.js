@@ -14,6 +14,7 @@ import { sandwichOf } from './callers.js';
 import { SelectionBar } from './selection.js';
 
 const SEARCH_DELAY_MILLISECONDS = 120;
+const NO_BASELINE = 'No samples in the baseline: there is nothing to compare with. Choose another time or other labels for it.';
 const SELECT_HINT = 'Select a function in the flame graph, the table or the call tree to see who calls it and what it calls.';
 
 export class Viewer {
@@ -31,7 +32,8 @@ export class Viewer {
     this.announcement = element('div', { class: 'hidden-text', 'aria-live': 'polite' });
     this.panel = element('div', { class: 'panel', role: 'tabpanel', id: 'panel' });
     this.empty = element('p', { class: 'note empty', hidden: true });
-    this.element = element('div', { class: 'viewer' }, this.toolbar, this.panel, this.footer, this.tooltip.element, this.announcement);
+    this.notice = element('p', { class: 'notice', role: 'status', hidden: true }, NO_BASELINE);
+    this.element = element('div', { class: 'viewer' }, this.toolbar, this.notice, this.panel, this.footer, this.tooltip.element, this.announcement);
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
       this.theme = currentTheme();
       if (this.profile) this.refresh();
@@ -174,6 +176,7 @@ export class Viewer {
     this.searchGroup.hidden = this.view.isIndependent === true;
     // It describes the selected function.
     this.footer.hidden = this.view.isIndependent === true;
+    this.notice.hidden = this.view.isIndependent === true || !this.profile?.lacksBaseline;
   }
 
   // --- data

@@ -53,6 +53,13 @@ test('a recursive function counts once in its total', () => {
   assert.equal(functions.self[row('g')], 10);
 });
 
+test('a baseline without samples makes no comparison', () => {
+  const of = (base) => decodeProfile(documentOf([[['a'], 10, base]]));
+  assert.deepEqual([of(5).comparison, of(5).lacksBaseline], [true, false]);
+  assert.deepEqual([of(0).comparison, of(0).lacksBaseline], [false, true]);
+  assert.equal(decodeProfile(documentOf(STACKS)).lacksBaseline, false);
+});
+
 test('the table of the server is used unchanged', () => {
   const functions = { frame: [1], self: [7], total: [9] };
   const profile = decodeProfile(documentOf(STACKS, { functions, function_count: 12 }));
