@@ -8,13 +8,11 @@ import { decodeState, encodeState } from './url.js';
 import { LabelFilter } from './labelfilter.js';
 import { PipelineView } from './pipelines.js';
 import { ProcessList } from './processes.js';
-import { Timeline } from './timeline.js';
+import { Timeline, visibleWindow } from './timeline.js';
 import { Viewer } from './viewer.js';
 
 const POLL_MILLISECONDS = 5000;
 const SLOWEST_POLL_MILLISECONDS = 30000;
-const LEAST_WINDOW_MILLISECONDS = 5 * 60000;
-const USUAL_WINDOW_MILLISECONDS = 60 * 60000;
 const MOST_NODES = 100000;
 const SERIES = 8;
 const LAST_CHOICES = [[300, '5 min'], [900, '15 min'], [3600, '1 h'], [6 * 3600, '6 h'], [24 * 3600, '1 d'], [7 * 24 * 3600, '7 d']];
@@ -219,13 +217,8 @@ class Page {
   }
 
   timelineWindow(range) {
-    const now = this.now();
-    const oldest = this.status?.oldest ?? now;
-    let from = Math.max(oldest, now - Math.max(USUAL_WINDOW_MILLISECONDS, this.state.last * 1000));
-    from = Math.min(from, now - LEAST_WINDOW_MILLISECONDS, ...(this.isFixed ? [range.from] : []));
-    const base = this.baseRange(range);
-    if (base && base.from >= oldest) from = Math.min(from, base.from);
-    return { from, until: now };
+    const fixed = this.isFixed ? range : null;
+    return visibleWindow({ now: this.now(), oldest: this.status?.oldest, last: this.state.last * 1000, fixed, base: this.baseRange(range) });
   }
 
   rangeParameters() {

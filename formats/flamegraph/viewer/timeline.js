@@ -6,6 +6,8 @@ import { currentTheme, seriesColor } from './colors.js';
 const AXIS_HEIGHT = 16;
 const SCALE_WIDTH = 58;
 const DRAG_LEAST = 4;
+const LEAST_WINDOW_MILLISECONDS = 60000;
+const USUAL_WINDOW_MILLISECONDS = 60 * 60000;
 const TICK_SECONDS = [1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400];
 const AXIS_FONT = '11px system-ui, sans-serif';
 
@@ -39,6 +41,15 @@ export function roundUp(value) {
 export function tickStep(from, until, most) {
   const seconds = (until - from) / 1000;
   return (TICK_SECONDS.find((step) => seconds / step <= most) ?? 86400 * Math.ceil(seconds / 86400 / most)) * 1000;
+}
+
+// From the oldest sample on, and not further back than needed. `last`: the length of the live range; `fixed`: a chosen range, or null.
+export function visibleWindow({ now, oldest, last, fixed, base }) {
+  const reach = Math.max(oldest ?? now, now - Math.max(USUAL_WINDOW_MILLISECONDS, last));
+  const starts = [reach, now - LEAST_WINDOW_MILLISECONDS];
+  if (fixed) starts.push(fixed.from);
+  if (base && base.from >= (oldest ?? now)) starts.push(base.from);
+  return { from: Math.min(...starts), until: now };
 }
 
 export class Timeline {

@@ -10,7 +10,7 @@ import { asYaml, formatRate, metricOf, rateOf } from '../pipelines.js';
 import { describeBatch, resourceName } from '../tap.js';
 import { describeEnds, droppedProcesses, matchesProcess, sortProcesses, unitOf } from '../processes.js';
 import { formatDifference, formatPoints, formatShare, formatValue, printable, shortenMiddle, shortenName } from '../format.js';
-import { highestStep, roundUp, tickStep } from '../timeline.js';
+import { highestStep, roundUp, tickStep, visibleWindow } from '../timeline.js';
 import { documentOf, namesOf } from './support.js';
 
 const PROFILE = decodeProfile(documentOf([[['main', 'read_file', 'copy'], 30], [['main', 'parse', 'read_token'], 50], [['idle'], 20]]));
@@ -144,6 +144,19 @@ test('the timeline has round scales', () => {
   assert.deepEqual([0, 0.5, 1, 1.2, 3, 70, 91].map(roundUp), [1, 0.5, 1, 1.5, 3, 80, 100]);
   assert.equal(tickStep(0, 3_600_000, 10), 600_000);
   assert.equal(highestStep({ series: [{ points: [1, 5] }, { points: [2, 2] }], others: [0, 1, 4] }), 8);
+});
+
+test('the timeline begins at the oldest sample', () => {
+  const now = 100 * 3600e3;
+  const from = (given) => (visibleWindow({ now, last: 300e3, fixed: null, base: null, ...given }).from - now) / 1000;
+  assert.equal(from({ oldest: now - 90e3 }), -90);
+  assert.equal(from({ oldest: now - 5e3 }), -60);
+  assert.equal(from({ oldest: null }), -60);
+  assert.equal(from({ oldest: now - 7200e3 }), -3600);
+  assert.equal(from({ oldest: now - 7200e3, last: 6000e3 }), -6000);
+  assert.equal(from({ oldest: now - 90e3, fixed: { from: now - 200e3, until: now } }), -200);
+  assert.equal(from({ oldest: now - 7200e3, base: { from: now - 5000e3, until: now - 4000e3 } }), -5000);
+  assert.equal(from({ oldest: now - 90e3, base: { from: now - 600e3, until: now - 300e3 } }), -90);
 });
 
 test('stack end reasons are shown by share', () => {
