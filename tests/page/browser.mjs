@@ -354,6 +354,45 @@ const STEPS = {
     await visit.waitFor('the live range', () => !new URLSearchParams(location.hash.slice(1)).has('until'));
   },
 
+  async 'the keyboard moves the range and chooses a baseline'(visit) {
+    const { from, until } = await visit.lastMinutes();
+    await visit.open(`from=${until - 20000}&until=${until}&base=previous`);
+    const address = async () => Object.fromEntries(new URLSearchParams(await visit.fragment()));
+    const button = (label) => visit.page.evaluate((text) => [...document.querySelectorAll('.comparison button')].find((found) => found.textContent === text).click(), label);
+    await button('On the timeline');
+    await visit.page.keyboard.press('ArrowLeft');
+    await visit.waitFor('a baseline in the address', () => new URLSearchParams(location.hash.slice(1)).has('baseFrom'));
+    const first = await address();
+    check(first.base === 'range' && Number(first.until) === until, `the arrow key changed ${JSON.stringify(first)}`);
+    check(Number(first.baseUntil) < until - 20000 && Number(first.baseFrom) < Number(first.baseUntil), `the baseline is ${JSON.stringify(first)}`);
+    await visit.page.keyboard.down('Shift');
+    await visit.page.keyboard.press('ArrowRight');
+    await visit.page.keyboard.up('Shift');
+    await visit.waitFor('a longer baseline', (before) => Number(new URLSearchParams(location.hash.slice(1)).get('baseUntil')) > before, Number(first.baseUntil));
+    const longer = await address();
+    check(longer.baseFrom === first.baseFrom && longer.from === first.from, `Shift with an arrow key moved ${JSON.stringify(longer)}`);
+    await visit.page.keyboard.press('Enter');
+    await visit.page.keyboard.press('ArrowLeft');
+    await visit.waitFor('another range', (before) => Number(new URLSearchParams(location.hash.slice(1)).get('until')) < before, until);
+    const moved = await address();
+    check(moved.baseFrom === longer.baseFrom && moved.baseUntil === longer.baseUntil && Number(moved.from) > from, `after Enter an arrow key moved ${JSON.stringify(moved)}`);
+  },
+
+  async 'a question mark lists the keys'(visit) {
+    await visit.open('');
+    await visit.page.focus('.graph-canvas');
+    await visit.page.keyboard.type('?');
+    const keys = await visit.page.$eval('.keys[open]', (dialog) => dialog.textContent);
+    check(keys.includes('Flame graph') && keys.includes('Timeline'), `the list of keys is ${keys}`);
+    await visit.screenshot('keys');
+    await visit.page.keyboard.press('Escape');
+    check(await visit.page.$('.keys[open]') === null, 'Escape does not close the list of keys');
+    check(await visit.page.evaluate(() => document.activeElement.className) === 'graph-canvas', 'the focus does not return to the flame graph');
+    await visit.page.focus('.search');
+    await visit.page.keyboard.type('?');
+    check(await visit.page.$('.keys[open]') === null, 'a question mark in the search opens the list of keys');
+  },
+
   async 'an hour has data from its first to its last minute'(visit) {
     if (!visit.options.history) return;
     const { start, end } = hourOf(visit);

@@ -23,6 +23,7 @@ const SHARED: &[&str] = modules!(
     "details.js",
     "legend.js",
     "selection.js",
+    "keys.js",
     "paint.js",
     "graphinput.js",
     "flamegraph.js",

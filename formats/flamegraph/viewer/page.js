@@ -20,7 +20,7 @@ const LAST_CHOICES = [[300, '5 min'], [900, '15 min'], [3600, '1 h'], [6 * 3600,
 const USUAL_CHOICES = 3;
 // A long range changes little from poll to poll, and is read from disk.
 const POLLS_PER_RANGE = 300;
-const BASE_CHOICES = [['previous', 'Period before'], ['same', 'Same range'], ['range', 'Drag on timeline']];
+const BASE_CHOICES = [['previous', 'Period before'], ['same', 'Same range'], ['range', 'On the timeline']];
 const USUAL_LABELS = ['comm'];
 const FORMATS = [
   ['pprof', 'pprof'], ['html', 'HTML, one file'], ['svg', 'SVG flame graph'], ['folded', 'Folded stacks'], ['speedscope', 'speedscope'], ['firefox', 'Firefox Profiler'],
@@ -66,6 +66,7 @@ class Page {
     this.buildComparison();
     this.timeline = new Timeline({
       onRange: (from, until, isBase) => this.chooseRange(from, until, isBase),
+      onBaseEnd: () => this.renderControls(),
       onSeries: (label, value) => this.setQuery(addMatcher(this.state.query, label, value)),
     });
     this.processes = new ProcessList((pid) => {
@@ -79,6 +80,9 @@ class Page {
       onState: (state, isStep) => this.store(isStep),
       onError: (error) => this.showError(error),
       loadSandwich: (name, binary) => request('sandwich', { ...this.profileParameters(this.shownRange), name, binary }, this.abort?.signal),
+      keys: [['Timeline', [
+        ['← →', 'move the range; the baseline while it is chosen'], ['shift + ← →', 'change its length'], ['drag', 'choose a range'], ['shift + drag', 'choose a baseline'],
+      ]]],
       extraViews: [
         { id: 'processes', label: 'Processes', element: this.processes.element, isIndependent: true, shown: () => this.showProcesses() },
         { id: 'pipelines', label: 'Pipelines', element: this.pipelines.element, isIndependent: true, shown: () => this.pipelines.start() },
@@ -156,8 +160,6 @@ class Page {
   chooseRange(from, until, isBase) {
     if (isBase) this.changeAndLoad({ base: 'range', baseFrom: from, baseUntil: until });
     else this.changeAndLoad({ from, until });
-    this.timeline.dragsBase = false;
-    this.renderControls();
   }
 
   get isFixed() {
@@ -185,8 +187,8 @@ class Page {
 
   setBase(base) {
     if (base === 'range') {
-      // Takes effect with the drag; until then the graph stays.
-      this.timeline.dragsBase = true;
+      // Takes effect with the drag or the first arrow key; until then the graph stays.
+      this.timeline.chooseBase();
       this.renderControls();
       return;
     }
@@ -382,7 +384,10 @@ class Page {
     for (const choice of this.baseButtons) setPressed(choice, choice.dataset.base === chosen);
     const base = compares ? this.baseRange(this.currentRange()) : null;
     this.baseText.className = base && !dragsBase && this.hasBase === false ? 'missing' : 'dim';
-    this.baseText.textContent = dragsBase ? 'Drag over the timeline to choose the baseline.' : base ? `${formatClock(base.from)} – ${formatClock(base.until)}${this.hasBase === false ? ', no samples' : ''}` : '';
+    this.baseText.textContent = [
+      base && (!dragsBase || this.state.base === 'range') ? `${formatClock(base.from)} – ${formatClock(base.until)}${this.hasBase === false ? ', no samples' : ''}` : '',
+      dragsBase ? 'drag over the timeline, or move it with the arrow keys' : '',
+    ].filter(Boolean).join(': ');
     if (this.shownRange) this.timeline.mark(this.isFixed ? this.currentRange() : this.shownRange, base);
   }
 

@@ -4,22 +4,21 @@ import { button, element } from './dom.js';
 import { describeValue } from './details.js';
 import { withoutSymbol } from './profile.js';
 
-const GRAPH_HINT = 'Click zooms, Escape goes back, ctrl + wheel zooms, drag pans, / searches';
 const HINTS = {
-  flame: GRAPH_HINT, sandwich: GRAPH_HINT, table: 'Click selects a function, / searches',
-  tree: 'Click selects a function, arrow keys open and close, / searches',
+  flame: 'Click zooms, Escape goes back, ctrl + wheel zooms, drag pans', sandwich: 'Click selects a function, ctrl + wheel zooms, drag pans',
+  table: 'Click selects a function', tree: 'Click selects a function, arrow keys open and close',
 };
 const ANSWER_MILLISECONDS = 1500;
 
 export class SelectionBar {
-  // `events`: onZoom() returns whether there was a node to zoom to, onSandwich(), onClear().
+  // `events`: onZoom() returns whether there was a node to zoom to, onSandwich(), onClear(), onKeys().
   constructor(events) {
     this.events = events;
     this.element = element('div', { class: 'selection' });
   }
 
   showHint(view) {
-    this.element.replaceChildren(element('span', { class: 'hint' }, HINTS[view] ?? ''));
+    this.element.replaceChildren(element('span', { class: 'hint' }, HINTS[view] ?? ''), button('Keys', () => this.events.onKeys(), { class: 'quiet', title: 'Also by ?' }));
   }
 
   // `selected` is the number of the function, or -1 if this profile does not have it.

@@ -10,6 +10,7 @@ import { decodeSandwich, Sandwich } from './sandwich.js';
 import { describeNode, nodeInWords, Tooltip } from './details.js';
 import { FlameGraph } from './flamegraph.js';
 import { FunctionTable } from './table.js';
+import { KeyList } from './keys.js';
 import { sandwichOf } from './callers.js';
 import { SelectionBar } from './selection.js';
 
@@ -18,13 +19,15 @@ const NO_BASELINE = 'No samples in the baseline: there is nothing to compare wit
 const SELECT_HINT = 'Select a function in the flame graph, the table or the call tree to see who calls it and what it calls.';
 
 export class Viewer {
-  // `options`: state, onState(state, isStep), onError(error), loadSandwich(name, binary) or null, extraViews.
+  // `options`: state, onState(state, isStep), onError(error), loadSandwich(name, binary) or null, extraViews,
+  // keys (as in KeyList).
   constructor(options) {
     this.options = options;
     this.state = options.state;
     this.profile = null;
     this.matches = null;
     this.theme = currentTheme();
+    this.keys = new KeyList(options.keys);
     this.buildViews();
     this.buildToolbar();
     this.buildFooter();
@@ -33,7 +36,7 @@ export class Viewer {
     this.panel = element('div', { class: 'panel', role: 'tabpanel', id: 'panel' });
     this.empty = element('p', { class: 'note empty', hidden: true });
     this.notice = element('p', { class: 'notice', role: 'status', hidden: true }, NO_BASELINE);
-    this.element = element('div', { class: 'viewer' }, this.toolbar, this.notice, this.panel, this.footer, this.tooltip.element, this.announcement);
+    this.element = element('div', { class: 'viewer' }, this.toolbar, this.notice, this.panel, this.footer, this.tooltip.element, this.announcement, this.keys.element);
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
       this.theme = currentTheme();
       if (this.profile) this.refresh();
@@ -107,6 +110,7 @@ export class Viewer {
     this.legend = element('div', { class: 'legend', 'aria-label': 'Colours' });
     this.selection = new SelectionBar({
       onZoom: () => this.zoomToSelected(), onSandwich: () => this.setView('sandwich'), onClear: () => this.clearSelection(),
+      onKeys: () => this.keys.open(),
     });
     this.footer = element('div', { class: 'footer' }, this.legend, this.selection.element);
   }
@@ -375,12 +379,14 @@ export class Viewer {
   // --- keyboard
 
   onKey(event) {
-    if (event.defaultPrevented || event.altKey || event.ctrlKey || event.metaKey) return;
+    if (event.defaultPrevented || event.altKey || event.ctrlKey || event.metaKey || this.keys.element.open) return;
     const inField = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
     if (event.key === '/' && !inField) {
       event.preventDefault();
       this.searchBox.focus();
       this.searchBox.select();
+    } else if (event.key === '?' && !inField) {
+      this.keys.open();
     } else if (event.key === 'Escape' && event.target === this.searchBox && this.searchBox.value !== '') {
       this.setSearch('');
     } else if (event.key === 'Escape' && !inField && this.state.view === 'flame' && this.graph.isZoomed) {

@@ -10,7 +10,7 @@ import { asYaml, formatRate, metricOf, rateOf } from '../pipelines.js';
 import { describeBatch, resourceName } from '../tap.js';
 import { describeEnds, droppedProcesses, matchesProcess, sortProcesses, unitOf } from '../processes.js';
 import { formatDifference, formatPoints, formatShare, formatValue, printable, shortenMiddle, shortenName } from '../format.js';
-import { highestStep, roundUp, tickStep, visibleWindow } from '../timeline.js';
+import { highestStep, movedRange, roundUp, tickStep, visibleWindow } from '../timeline.js';
 import { documentOf, namesOf } from './support.js';
 
 const PROFILE = decodeProfile(documentOf([[['main', 'read_file', 'copy'], 30], [['main', 'parse', 'read_token'], 50], [['idle'], 20]]));
@@ -144,6 +144,19 @@ test('the timeline has round scales', () => {
   assert.deepEqual([0, 0.5, 1, 1.2, 3, 70, 91].map(roundUp), [1, 0.5, 1, 1.5, 3, 80, 100]);
   assert.equal(tickStep(0, 3_600_000, 10), 600_000);
   assert.equal(highestStep({ series: [{ points: [1, 5] }, { points: [2, 2] }], others: [0, 1, 4] }), 8);
+});
+
+test('arrow keys move a range within the timeline', () => {
+  const window = { from: 100, until: 200 };
+  const moved = (from, until, step, resizes = false) => Object.values(movedRange({ from, until }, window, step, 2, resizes));
+  assert.deepEqual(moved(150, 160, -10), [140, 150]);
+  assert.deepEqual(moved(105, 115, -10), [100, 110]);
+  assert.deepEqual(moved(185, 195, 10), [190, 200]);
+  assert.deepEqual(moved(150, 160, 10, true), [150, 170]);
+  assert.deepEqual(moved(150, 160, -10, true), [150, 152]);
+  // Of a range that begins or lies before the window, what is visible.
+  assert.deepEqual(moved(0, 190, 10), [110, 200]);
+  assert.deepEqual(moved(0, 50, 10), [110, 112]);
 });
 
 test('the timeline begins at the oldest sample', () => {
