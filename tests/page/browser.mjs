@@ -5,8 +5,9 @@
 // puppeteer-core comes from NODE_PATH or from --puppeteer (the folder of the package). With --hostile, a function of that name
 // and a label of that value must be in the profile and must stay text. With --history, there are the profiles of main.rs for an hour from
 // that time, in milliseconds. Exits with 1 and a reason at the first failed check.
-import { mkdirSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { launch } from './puppeteer.mjs';
 
 const PATIENCE_MILLISECONDS = 30000;
@@ -101,6 +102,11 @@ class Visit {
       for (let at = 0; at < data.length && seen.size < 1000; at += 4) seen.add((data[at] << 16) | (data[at + 1] << 8) | data[at + 2]);
       return seen.size;
     });
+  }
+
+  // For the test itself: the page writes to it without asking.
+  async allowClipboard() {
+    await this.page.browserContext().overridePermissions(this.origin, ['clipboard-read', 'clipboard-write']);
   }
 
   async screenshot(name) {
@@ -451,6 +457,29 @@ const STEPS = {
     await visit.screenshot('comparison-table');
   },
 
+  async 'a comparison can be downloaded and copied'(visit) {
+    if (!visit.options.history) return;
+    const { half, end } = hourOf(visit);
+    await visit.open(`from=${half}&until=${end}&base=previous&difference=absolute`);
+    await visit.page.click('.menu summary');
+    const links = Object.fromEntries(await visit.page.$$eval('.menu a', (found) => found.map((link) => [link.textContent, link.href])));
+    check(['pprof', 'Folded stacks', 'speedscope', 'Firefox Profiler'].every((label) => links[`${label}, current only`]), `the downloads are ${Object.keys(links)}`);
+    await visit.screenshot('downloads');
+    const download = async (label) => (await fetch(links[label])).text();
+    const svg = await download('SVG flame graph, difference');
+    check(svg.includes('180.000 s before (10.00%), 1800.000 s after (50.00%)'), `the SVG has no difference of compress: ${svg.slice(0, 2000)}`);
+    // The same values before and after have no colour, which is so in absolute terms only.
+    check(/<title>database::commit [^]*?fill="hsl\(28 0% 92%\)"/.test(svg.slice(svg.indexOf('<title>database::commit'))), 'the SVG does not compare absolute values');
+    const folded = await download('Folded stacks, current only');
+    const total = folded.trim().split('\n').reduce((sum, line) => sum + Number(line.split(' ').pop()), 0);
+    check(total === 3600e9, `the folded stacks have ${total} nanoseconds instead of the 3,600 s of the current range`);
+    await visit.allowClipboard();
+    const copy = (text) => visit.page.evaluate((label) => [...document.querySelectorAll('button')].find((found) => found.textContent === label).click(), text);
+    await copy('Copy as folded stacks, current only');
+    await visit.waitFor('the stacks in the clipboard', (wanted) => navigator.clipboard.readText().then((text) => text === wanted), folded);
+    await checkFile(visit, await download('HTML, one file, difference'), folded);
+  },
+
   async 'a baseline without samples is no comparison'(visit) {
     if (!visit.options.history) return;
     const { start, half } = hourOf(visit);
@@ -519,6 +548,30 @@ const STEPS = {
 function hourOf(visit) {
   const start = Number(visit.options.history);
   return { start, half: start + 1800e3, end: start + 3600e3 };
+}
+
+// A file with the profile opens without a server, and gives its stacks away.
+async function checkFile(visit, html, folded) {
+  const path = join(visit.options.screenshots, 'difference.html');
+  writeFileSync(path, html);
+  const file = new Visit(await visit.page.browser().newPage(), { ...visit.options, url: pathToFileURL(path).href });
+  file.page.on('pageerror', (error) => file.problems.push(`exception: ${error}`));
+  file.page.on('console', (message) => file.problems.push(`console: ${message.text()}`));
+  await file.page.goto(file.options.url);
+  await file.waitForGraph();
+  check(await file.page.$('.legend .scale') !== null, 'the file does not compare');
+  await file.screenshot('file');
+  const lines = (text) => text.trim().split('\n').sort().join('\n');
+  const saved = join(visit.options.screenshots, 'profile.folded');
+  rmSync(saved, { force: true });
+  const session = await file.page.createCDPSession();
+  await session.send('Browser.setDownloadBehavior', { behavior: 'allow', downloadPath: visit.options.screenshots });
+  await file.page.evaluate(() => [...document.querySelectorAll('button')].find((found) => found.textContent.startsWith('Download folded')).click());
+  const patience = Date.now() + PATIENCE_MILLISECONDS;
+  while (!existsSync(saved) && Date.now() < patience) await new Promise((done) => { setTimeout(done, 50); });
+  check(lines(readFileSync(saved, 'utf8')) === lines(folded), 'the file saves other stacks than the server');
+  file.checkProblems();
+  await file.page.close();
 }
 
 async function expectSame(shown, expected) {

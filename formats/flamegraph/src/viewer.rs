@@ -43,7 +43,7 @@ const LIVE: &[&str] = modules!(
     "pipelines.js",
     "page.js"
 );
-const STANDALONE: &[&str] = modules!("standalone.js");
+const STANDALONE: &[&str] = modules!("folded.js", "standalone.js");
 
 /// The live page, which loads `/style.css` and `/page.js`.
 pub const PAGE: &str = include_str!("../viewer/page.html");

@@ -1,6 +1,6 @@
 // The live page: range, label filter, comparison and polling around the viewer.
 import { addressOf, request } from './api.js';
-import { button, element, select, setPressed } from './dom.js';
+import { button, copyText, element, flashLabel, select, setPressed } from './dom.js';
 import { formatClock, formatDuration, formatValue } from './format.js';
 import { addMatcher } from './selector.js';
 import { currentTheme } from './colors.js';
@@ -22,8 +22,10 @@ const USUAL_CHOICES = 3;
 const POLLS_PER_RANGE = 300;
 const BASE_CHOICES = [['previous', 'Period before'], ['same', 'Same range'], ['range', 'On the timeline']];
 const USUAL_LABELS = ['comm'];
+// The first two can hold a comparison.
+const DIFFERENCES = ['html', 'svg'];
 const FORMATS = [
-  ['pprof', 'pprof'], ['html', 'HTML, one file'], ['svg', 'SVG flame graph'], ['folded', 'Folded stacks'], ['speedscope', 'speedscope'], ['firefox', 'Firefox Profiler'],
+  ['html', 'HTML, one file'], ['svg', 'SVG flame graph'], ['pprof', 'pprof'], ['folded', 'Folded stacks'], ['speedscope', 'speedscope'], ['firefox', 'Firefox Profiler'],
 ];
 
 class Page {
@@ -238,11 +240,16 @@ class Page {
   }
 
   profileParameters(range) {
+    return { ...this.currentParameters(range), max_nodes: MOST_NODES, ...this.baseParameters(range) };
+  }
+
+  currentParameters({ from, until }) {
+    return { type: this.type.name, from, until, query: this.queryOrNone };
+  }
+
+  baseParameters(range) {
     const base = this.baseRange(range);
-    return {
-      type: this.type.name, from: range.from, until: range.until, query: this.queryOrNone, max_nodes: MOST_NODES,
-      ...(base ? { base_from: base.from, base_until: base.until, base_query: this.state.baseQuery || this.queryOrNone } : {}),
-    };
+    return base ? { base_from: base.from, base_until: base.until, base_query: this.state.baseQuery || this.queryOrNone } : {};
   }
 
   // --- loading
@@ -393,10 +400,24 @@ class Page {
 
   renderDownloads() {
     if (!this.downloads.open || !this.shownRange) return;
-    const { from, until } = this.shownRange;
-    this.downloads.lastChild.replaceChildren(...FORMATS.map(([format, label]) => element(
-      'a', { href: addressOf('download', { format, type: this.type.name, from, until, query: this.queryOrNone }), download: true }, label,
-    )));
+    const { comparison } = this.viewer.profile;
+    const current = this.currentParameters(this.shownRange);
+    const difference = { ...current, ...this.baseParameters(this.shownRange), difference: this.state.difference };
+    const only = comparison ? ', current only' : '';
+    this.downloads.lastChild.replaceChildren(...FORMATS.map(([format, label]) => {
+      const isDifference = comparison && DIFFERENCES.includes(format);
+      const address = addressOf('download', { format, ...(isDifference ? difference : current) });
+      return element('a', { href: address, download: true }, label + (isDifference ? ', difference' : only));
+    }), button(`Copy as folded stacks${only}`, (event) => this.copyFolded(event.currentTarget, current), { class: 'plain' }));
+  }
+
+  async copyFolded(clicked, current) {
+    try {
+      await copyText(clicked, await request('download', { format: 'folded', ...current }, null, 'text'));
+    } catch (error) {
+      flashLabel(clicked, 'Copy failed');
+      this.showError(error);
+    }
   }
 }
 

@@ -1,7 +1,8 @@
 // The viewer of a one-file page: the profile is in the file, and there is no server.
 import { abbreviate, formatValue } from './format.js';
 import { decodeState, encodeState } from './url.js';
-import { element } from './dom.js';
+import { foldedOf } from './folded.js';
+import { button, copyText, element } from './dom.js';
 import { Viewer } from './viewer.js';
 
 function storeState(state, isStep) {
@@ -10,6 +11,12 @@ function storeState(state, isStep) {
   } catch {
     // Some browsers reject URL changes for local files: the viewer works without them.
   }
+}
+
+function downloadFolded(profile) {
+  const href = URL.createObjectURL(new Blob([foldedOf(profile)], { type: 'text/plain' }));
+  element('a', { href, download: 'profile.folded' }).click();
+  URL.revokeObjectURL(href);
 }
 
 function startStandalone() {
@@ -25,6 +32,11 @@ function startStandalone() {
     viewer.element,
   );
   viewer.show(profile);
+  const only = viewer.profile.comparison ? ', current only' : '';
+  main.firstChild.append(
+    element('span', { class: 'spring' }), button(`Copy as folded stacks${only}`, (event) => copyText(event.currentTarget, foldedOf(viewer.profile))),
+    button(`Download folded stacks${only}`, () => downloadFolded(viewer.profile)),
+  );
   addEventListener('popstate', () => viewer.setState(decodeState(location.hash)));
 }
 

@@ -11,7 +11,7 @@ const SHARED = [
 ];
 
 export const PAGE_MODULES = [...SHARED, 'api.js', 'selector.js', 'labelfilter.js', 'timeline.js', 'processes.js', 'tap.js', 'pipelines.js', 'page.js'];
-export const STANDALONE_MODULES = [...SHARED, 'standalone.js'];
+export const STANDALONE_MODULES = [...SHARED, 'folded.js', 'standalone.js'];
 
 export function readModule(name) {
   return readFileSync(join(VIEWER, name), 'utf8');
