@@ -261,6 +261,12 @@ const STEPS = {
     check(inOrder.length > 1 && inOrder.every((name, index) => index === 0 || inOrder[index - 1] <= name), `the processes are not in the order of their names: ${inOrder}`);
     await visit.page.click('.processes [data-sort="name"]');
     check((await names()).join() === inOrder.reverse().join(), 'a second click does not reverse the order');
+    await visit.page.type('.view-tools .search', inOrder[0]);
+    await visit.page.reload({ waitUntil: 'load' });
+    await visit.waitFor('the search and the order after a reload', (name) => document.querySelector('.view-tools .search').value === name
+      && document.querySelector('.processes tbody .name')?.textContent === name && document.querySelector('[data-sort="name"]').textContent.includes('▼'), inOrder[0]);
+    await visit.open('view=processes');
+    await visit.waitFor('processes', () => document.querySelectorAll('.processes tbody tr').length > 1);
     if (!visit.options.hostile) {
       await visit.screenshot('processes');
       return;
@@ -296,6 +302,9 @@ const STEPS = {
       check(after.includes('webserver::module_'), `no function in ${after}`);
       await visit.page.select('.tap select', 'input');
       await passing('before', 'unwanted \\(3\\)');
+      await visit.page.reload({ waitUntil: 'load' });
+      await passing('before, after a reload,', 'unwanted \\(3\\)');
+      check(await visit.page.$eval('.card[aria-pressed="true"]', (card) => card.textContent.startsWith('processor')), 'a reload loses the chosen component');
       await visit.page.$eval('.passing details', (details) => { details.open = true; });
       await checkStaysText(visit, '.passing dd');
     }

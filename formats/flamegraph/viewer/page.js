@@ -71,12 +71,9 @@ class Page {
       onBaseEnd: () => this.renderControls(),
       onSeries: (label, value) => this.setQuery(addMatcher(this.state.query, label, value)),
     });
-    this.processes = new ProcessList((pid) => {
-      this.viewer.change({ view: 'flame' });
-      this.viewer.showView();
-      this.setQuery(addMatcher(this.state.query, 'pid', pid));
-    }, () => this.isLive);
-    this.pipelines = new PipelineView((error) => this.showError(error));
+    const onState = (changes, isStep) => this.viewer.change(changes, isStep);
+    this.processes = new ProcessList({ onFilter: (pid) => this.showProcess(pid), onState }, () => this.isLive);
+    this.pipelines = new PipelineView({ onError: (error) => this.showError(error), onState });
     this.viewer = new Viewer({
       state: this.state,
       onState: (state, isStep) => this.store(isStep),
@@ -140,6 +137,8 @@ class Page {
   applyState() {
     this.filter.value = this.state.query;
     this.baseFilter.value = this.state.baseQuery;
+    this.processes.setState(this.state);
+    this.pipelines.setState(this.state);
     this.renderControls();
   }
 
@@ -152,6 +151,12 @@ class Page {
 
   setQuery(query) {
     this.changeAndLoad({ query });
+  }
+
+  showProcess(pid) {
+    this.viewer.change({ view: 'flame' });
+    this.viewer.showView();
+    this.setQuery(addMatcher(this.state.query, 'pid', pid));
   }
 
   setLast(last) {

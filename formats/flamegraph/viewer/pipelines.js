@@ -76,14 +76,15 @@ export function asYaml(value) {
 }
 
 export class PipelineView {
-  constructor(onError) {
-    this.onError = onError;
+  // `events`: onError(error), onState(changes, isStep).
+  constructor(events) {
+    this.events = events;
     this.before = null;
     this.nextLine = 0;
     this.selected = null;
     this.cards = [];
     this.graph = element('div', { class: 'pipelines' });
-    this.tap = new TapPanel();
+    this.tap = new TapPanel((side) => events.onState({ side }, true));
     this.metricsTitle = element('h3', {});
     this.metricsBody = element('tbody');
     this.configuration = element('pre', { class: 'text-block' });
@@ -97,6 +98,12 @@ export class PipelineView {
       )), this.metricsBody),
       element('h3', {}, 'Log'), this.log, this.configurationBox,
     );
+  }
+
+  // Applies a state from the URL.
+  setState({ component, pipeline, side }) {
+    const [, kind, id] = /^(\w+)\/(.+)$/.exec(component) ?? [];
+    this.select(Object.hasOwn(KINDS, kind ?? '') ? { kind, id, pipeline } : null, side);
   }
 
   // Starts when the view is shown.
@@ -119,7 +126,7 @@ export class PipelineView {
       this.show(state, performance.now() / 1000);
       this.addLog(log);
     } catch (error) {
-      this.onError(error);
+      this.events.onError(error);
     }
   }
 
@@ -128,7 +135,7 @@ export class PipelineView {
     try {
       setText(this.configuration, printableLines(asYaml(await request('configuration', {}))));
     } catch (error) {
-      this.onError(error);
+      this.events.onError(error);
     }
   }
 
@@ -156,7 +163,7 @@ export class PipelineView {
       element('div', { class: 'stages' }, stage('Receivers', 'receiver', receivers, id),
         ...processors.map((processor) => stage('Processor', 'processor', [processor], id)), stage('Exporters', 'exporter', exporters, id)),
     )));
-    this.select(this.selected);
+    this.showSelected();
   }
 
   buildCard(role, id, pipeline) {
@@ -169,7 +176,7 @@ export class PipelineView {
     };
     card.queue = element('span', { class: 'queue', 'aria-hidden': 'true', hidden: true }, card.fill);
     const name = abbreviate(printable(id), 60);
-    card.button = button('', () => this.select(this.isSelected(card) ? null : card), { class: 'card', 'aria-pressed': 'false', title: `What passes the ${kind} ${name}, and its metrics` });
+    card.button = button('', () => this.choose(this.isSelected(card) ? null : card), { class: 'card', 'aria-pressed': 'false', title: `What passes the ${kind} ${name}, and its metrics` });
     card.button.append(element('span', { class: 'card-kind' }, kind), element('span', { class: 'name' }, name), card.rate, card.facts, card.queue, card.status, card.error);
     this.cards.push(card);
     return card.button;
@@ -218,11 +225,19 @@ export class PipelineView {
     return selected !== null && selected.kind === kind && selected.id === id && (kind !== 'processor' || selected.pipeline === pipeline);
   }
 
-  select(card) {
-    const known = JSON.stringify(this.selected);
-    this.selected = card ? { kind: card.kind, id: card.id, pipeline: card.pipeline } : null;
-    // A reload that keeps the component does not interrupt the look.
-    if (JSON.stringify(this.selected) !== known) this.tap.look(this.selected);
+  choose(card) {
+    this.select(card);
+    const { kind, id, pipeline } = card ?? {};
+    this.events.onState({ component: card ? `${kind}/${id}` : '', pipeline: kind === 'processor' ? pipeline : '', side: '' }, true);
+  }
+
+  select(card, side = '') {
+    this.selected = card ? { kind: card.kind, id: card.id, pipeline: card.kind === 'processor' ? card.pipeline : '' } : null;
+    this.tap.look(this.selected, this.selected?.kind === 'processor' ? side : '');
+    this.showSelected();
+  }
+
+  showSelected() {
     for (const other of this.cards) setPressed(other.button, this.isSelected(other));
     if (this.state) this.showMetrics();
   }

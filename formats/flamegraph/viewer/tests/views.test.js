@@ -62,11 +62,12 @@ test('a URL restores the state and drops invalid parts', () => {
   const state = {
     ...DEFAULT_STATE, type: 'cpu', from: 1000, until: 2000, query: '{comm="a&b",x=~"#/é"}', view: 'table', search: '/a+b/', zoom: ['a b', 'c\t1', ''],
     orientation: 'flame', ascending: true, base: 'range', baseFrom: 1, baseUntil: 2,
+    processes: 'web team=a', processSort: 'name', processAscending: true, component: 'processor/relabel/a', pipeline: 'profiles', side: 'input',
   };
   assert.deepEqual(decodeState(`#${encodeState(state)}`), state);
   assert.equal(encodeState({ ...DEFAULT_STATE }), '');
   assert.deepEqual(decodeState(''), { ...DEFAULT_STATE });
-  const odd = decodeState('#orientation=sideways&last=-3&from=9&until=3&color=<b>&__proto__=x&ascending=1');
+  const odd = decodeState('#orientation=sideways&side=up&last=-3&from=9&until=3&color=<b>&__proto__=x&ascending=1');
   assert.deepEqual(odd, { ...DEFAULT_STATE });
 });
 
