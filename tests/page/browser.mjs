@@ -139,7 +139,7 @@ const STEPS = {
     await visit.open('');
     const name = await heaviestName(visit);
     await visit.page.type('.search', name);
-    await visit.waitFor('the share of what was found', () => document.querySelector('.search-result').textContent.includes('%'));
+    await visit.waitFor('the share of what was found', () => /^(at least )?[\d.]+ % in \d+ functions?$/.test(document.querySelector('.search-result').textContent));
     await visit.waitFor('the search in the address', (wanted) => new URLSearchParams(location.hash.slice(1)).get('search') === wanted, name);
     await visit.screenshot('search');
     await visit.page.click('#tab-table');
@@ -149,6 +149,45 @@ const STEPS = {
     await visit.page.$eval('.search', (box) => { box.value = ''; });
     await visit.page.type('.search', '/(/');
     await visit.waitFor('a word on the wrong expression', () => document.querySelector('.search').getAttribute('aria-invalid') === 'true');
+  },
+
+  async 'Enter goes from match to match in each view'(visit) {
+    // A fixed range, so that no match comes or goes.
+    const { from, until } = await visit.lastMinutes();
+    const place = () => visit.page.$eval('.search-result', (output) => (/; (\d+) of (\d+)$/.exec(output.textContent) ?? []).slice(1).map(Number));
+    const told = () => visit.page.$eval('.viewer > [aria-live].hidden-text', (output) => output.textContent);
+    for (const view of ['flame', 'table', 'tree', 'sandwich']) {
+      await visit.open(`from=${from}&until=${until}&view=${view === 'sandwich' ? 'table' : view}`);
+      if (view === 'sandwich') {
+        await visit.page.click('.functions tbody tr:first-child button');
+        await visit.page.click('#tab-sandwich');
+        await visit.waitFor('the callers', () => Number(document.querySelector('.sandwich .graph-canvas')?.dataset.bars) > 0);
+      }
+      await visit.page.type('.search', '/[a-z]/');
+      await visit.page.keyboard.press('Enter');
+      const [first, count] = await place();
+      check(first >= 1 && count > 1, `${view}: Enter finds ${first} of ${count}`);
+      if (view === 'flame') check((await told()).includes(' %'), `Enter says only ${await told()}`);
+      await visit.page.keyboard.press('Enter');
+      const [second] = await place();
+      check(second === (first % count) + 1, `${view}: the second Enter goes from ${first} to ${second} of ${count}`);
+      if (view === 'tree' || view === 'table') {
+        const row = view === 'tree' ? '.tree-row[aria-selected="true"]' : '.functions tr.selected';
+        check(await visit.page.$(row) !== null, `${view}: no row is selected`);
+      }
+      await visit.page.keyboard.down('Shift');
+      await visit.page.keyboard.press('Enter');
+      await visit.page.keyboard.up('Shift');
+      check((await place())[0] === first, `${view}: Shift and Enter do not go back to ${first}`);
+      check(await visit.page.evaluate(() => document.activeElement.classList.contains('search')), `${view}: the search loses the focus`);
+    }
+    // A match that is too narrow is zoomed to.
+    await visit.open(`from=${from}&until=${until}`);
+    await visit.page.type('.search', 'function_1');
+    for (let step = 0; step < 4; step++) await visit.page.keyboard.press('Enter');
+    await visit.waitFor('a zoom to the match', () => new URLSearchParams(location.hash.slice(1)).has('zoom'));
+    await new Promise((done) => { setTimeout(done, 400); });
+    await visit.screenshot('match');
   },
 
   async 'a click zooms, Escape goes back, a reload restores'(visit) {

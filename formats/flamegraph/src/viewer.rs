@@ -16,7 +16,6 @@ const SHARED: &[&str] = modules!(
     "dom.js",
     "colors.js",
     "profile.js",
-    "callers.js",
     "paths.js",
     "search.js",
     "layout.js",
@@ -43,7 +42,7 @@ const LIVE: &[&str] = modules!(
     "pipelines.js",
     "page.js"
 );
-const STANDALONE: &[&str] = modules!("folded.js", "standalone.js");
+const STANDALONE: &[&str] = modules!("callers.js", "folded.js", "standalone.js");
 
 /// The live page, which loads `/style.css` and `/page.js`.
 pub const PAGE: &str = include_str!("../viewer/page.html");

@@ -2,7 +2,7 @@
 import { abbreviate, formatDifference, formatPoints, formatShare, formatValue } from './format.js';
 import { changeClass, shareDifference } from './details.js';
 import { element, oncePerFrame } from './dom.js';
-import { matchSubtrees } from './search.js';
+import { matchSubtrees, nextMatch } from './search.js';
 import { pathHashes } from './paths.js';
 import { ROOT } from './profile.js';
 
@@ -96,6 +96,19 @@ export class CallTree {
     this.element.scrollTop = Math.max(0, (row - 3) * TREE_ROW_HEIGHT);
   }
 
+  // Opens the path to the next match in the order of the rows, and selects it.
+  stepMatch(direction) {
+    const { nodes } = this;
+    const found = visibleRows(nodes, () => true, this.shows).map(({ node }) => node).filter((node) => this.matches[nodes.frame[node]]);
+    if (found.length === 0) return null;
+    const next = nextMatch(found.length, found.indexOf(this.active), direction, (place) => nodes.total[found[place]]);
+    const node = found[next];
+    for (let caller = nodes.parent[node]; caller !== ROOT; caller = nodes.parent[caller]) this.open.add(this.hashes[caller]);
+    this.refresh();
+    this.moveTo(this.rows.findIndex((row) => row.node === node));
+    return { place: next, count: found.length };
+  }
+
   setSelected(selected) {
     this.selected = selected;
     this.draw();
@@ -171,15 +184,19 @@ export class CallTree {
   }
 
   activate(index) {
+    if (!this.rows[index]) return;
+    this.moveTo(index);
+    this.tree.querySelector('[tabindex="0"]')?.focus({ preventScroll: true });
+  }
+
+  moveTo(index) {
     const row = this.rows[index];
-    if (!row) return;
     this.active = row.node;
     const top = index * TREE_ROW_HEIGHT;
     const space = this.element.clientHeight - this.head.offsetHeight - TREE_ROW_HEIGHT;
     if (top < this.element.scrollTop) this.element.scrollTop = top;
     else if (top > this.element.scrollTop + space) this.element.scrollTop = top - space;
     this.render();
-    this.tree.querySelector('[tabindex="0"]')?.focus({ preventScroll: true });
     this.events.onSelect(row.node);
   }
 

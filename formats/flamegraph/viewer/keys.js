@@ -2,7 +2,7 @@
 import { button, element } from './dom.js';
 
 const KEYS = [
-  ['Everywhere', [['/', 'search functions'], ['Escape', 'clear the search, go back'], ['?', 'this list']]],
+  ['Everywhere', [['/', 'search functions'], ['Enter', 'next match of the search, with shift the one before'], ['Escape', 'clear the search, go back'], ['?', 'this list']]],
   ['Flame graph', [
     ['← → ↑ ↓', 'move'], ['Enter', 'zoom'], ['Escape', 'back'], ['Home', 'reset the zoom'], ['+ −, ctrl + wheel', 'zoom at the middle, at the pointer'],
     ['drag, shift + wheel', 'pan'],

@@ -4,6 +4,7 @@ import { button, copyText, element, flashLabel, select, setPressed } from './dom
 import { formatClock, formatDuration, formatValue } from './format.js';
 import { addMatcher } from './selector.js';
 import { currentTheme } from './colors.js';
+import { decodeSandwich } from './sandwich.js';
 import { decodeState, encodeState } from './url.js';
 import { LabelFilter } from './labelfilter.js';
 import { PipelineView } from './pipelines.js';
@@ -78,7 +79,7 @@ class Page {
       state: this.state,
       onState: (state, isStep) => this.store(isStep),
       onError: (error) => this.showError(error),
-      loadSandwich: (name, binary) => request('sandwich', { ...this.profileParameters(this.shownRange), name, binary }, this.abort?.signal),
+      loadSandwich: async (name, binary) => decodeSandwich(await request('sandwich', { ...this.profileParameters(this.shownRange), name, binary }, this.abort?.signal)),
       keys: [['Timeline', [
         ['← →', 'move the range; the baseline while it is chosen'], ['shift + ← →', 'change its length'], ['drag', 'choose a range'], ['shift + drag', 'choose a baseline'],
       ]]],

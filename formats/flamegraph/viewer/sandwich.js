@@ -2,7 +2,7 @@
 import { abbreviate, formatShare, formatValue } from './format.js';
 import { decodeNodes, Frames, ROOT } from './profile.js';
 import { element, setText } from './dom.js';
-import { FlameGraph } from './flamegraph.js';
+import { FlameGraph, stepMatch } from './flamegraph.js';
 
 export function decodeSandwich(document) {
   const frames = new Frames(document);
@@ -73,6 +73,10 @@ export class Sandwich {
       graph.show(frames, nodes, profile.unit, true);
       graph.setColors(colors, theme);
     }
+  }
+
+  stepMatch(direction) {
+    return this.graphs.hidden ? null : stepMatch([this.callers, this.callees], direction);
   }
 
   setMatches(matchesFor) {

@@ -1,7 +1,9 @@
 // The viewer of a one-file page: the profile is in the file, and there is no server.
 import { abbreviate, formatValue } from './format.js';
 import { decodeState, encodeState } from './url.js';
+import { decodeNodes } from './profile.js';
 import { foldedOf } from './folded.js';
+import { sandwichOf } from './callers.js';
 import { button, copyText, element } from './dom.js';
 import { Viewer } from './viewer.js';
 
@@ -13,6 +15,12 @@ function storeState(state, isStep) {
   }
 }
 
+function localSandwich({ profile: { frames, nodes }, selected }) {
+  if (selected < 0) return null;
+  const { callers, callees, total } = sandwichOf(frames, nodes, selected);
+  return { frames, total, callers: decodeNodes(callers, frames, 0, 0), callees: decodeNodes(callees, frames, 0, 0) };
+}
+
 function downloadFolded(profile) {
   const href = URL.createObjectURL(new Blob([foldedOf(profile)], { type: 'text/plain' }));
   element('a', { href, download: 'profile.folded' }).click();
@@ -22,7 +30,7 @@ function downloadFolded(profile) {
 function startStandalone() {
   const main = document.getElementById('viewer');
   const profile = JSON.parse(document.getElementById('profile').textContent);
-  const viewer = new Viewer({ state: decodeState(location.hash), onState: storeState });
+  const viewer = new Viewer({ state: decodeState(location.hash), onState: storeState, loadSandwich: () => localSandwich(viewer) });
   const facts = [abbreviate(profile.type ?? '', 60), formatValue(profile.total ?? 0, profile.unit)];
   if (profile.samples > 0) facts.push(`${formatValue(profile.samples, 'count')} samples`);
   if (profile.from > 0) facts.push(`${new Date(profile.from).toLocaleString()} – ${new Date(profile.until).toLocaleTimeString()}`);

@@ -2,6 +2,7 @@
 import { abbreviate, formatDifference, formatPoints, formatShare, formatValue } from './format.js';
 import { button, element } from './dom.js';
 import { changeClass, shareDifference } from './details.js';
+import { nextMatch } from './search.js';
 
 const PAGE_ROWS = 200;
 const MOST_CELL_NAME = 300;
@@ -107,6 +108,7 @@ export class FunctionTable {
     const { profile, sort } = this;
     const key = { ...sort, value: columnValue(profile, this.byShare, sort.id) };
     const rows = sortRows(profile.frames, profile.functions, key, this.matches);
+    this.rows = rows;
     const focused = this.body.contains(document.activeElement) ? document.activeElement.closest('tr').functionName : null;
     this.renderHead();
     this.body.replaceChildren(...rows.slice(0, this.shown).map((row) => this.renderRow(row)));
@@ -173,6 +175,21 @@ export class FunctionTable {
   renderChange(column, value) {
     const format = this.byShare ? formatPoints : (difference) => formatValue(difference, this.profile.unit);
     return element('td', { class: `number ${column.class ?? ''} ${changeClass(value)}` }, formatDifference(value, format));
+  }
+
+  // Selects the next row.
+  stepMatch(direction) {
+    const { rows, profile: { frames, functions } } = this;
+    if (rows.length === 0) return null;
+    const at = rows.findIndex((row) => frames.function[functions.frame[row]] === this.selected);
+    const next = at < 0 ? 0 : nextMatch(rows.length, at, direction);
+    this.events.onSelect(functions.frame[rows[next]]);
+    if (next >= this.shown) {
+      this.shown = next + PAGE_ROWS;
+      this.render();
+    }
+    this.body.children[next].scrollIntoView({ block: 'center' });
+    return { place: next, count: rows.length };
   }
 
   showMore() {

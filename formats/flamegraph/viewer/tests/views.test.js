@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { childrenByTotal, visibleRows } from '../calltree.js';
 import { columnValue, sortRows } from '../table.js';
-import { compileSearch, matchedTotal, matchFrames, matchSubtrees } from '../search.js';
+import { compileSearch, matchedTotal, matchFrames, matchSubtrees, nextMatch } from '../search.js';
 import { DARK, differenceScale, differenceStep, frameColors, kindColor, LIGHT } from '../colors.js';
 import { decodeProfile, ROOT } from '../profile.js';
 import { decodeState, DEFAULT_STATE, encodeState } from '../url.js';
@@ -16,19 +16,25 @@ import { documentOf, namesOf } from './support.js';
 const PROFILE = decodeProfile(documentOf([[['main', 'read_file', 'copy'], 30], [['main', 'parse', 'read_token'], 50], [['idle'], 20]]));
 
 test('search finds text in any case, expressions, binaries and files', () => {
-  const matched = (text) => matchedTotal(PROFILE.nodes, matchFrames(PROFILE.frames, compileSearch(text)));
-  assert.deepEqual(matched('READ'), { total: 80, baseTotal: 0, frames: 2 });
+  const matched = (text) => matchedTotal(PROFILE, matchFrames(PROFILE.frames, compileSearch(text)));
+  assert.deepEqual(matched('READ'), { total: 80, baseTotal: 0, functions: 2 });
   assert.equal(matched('/^read_f/').total, 30);
   assert.equal(matched('/^READ/i').total, 80);
   assert.equal(matched('binary:bin').total, 100);
-  assert.equal(matched('file:nothing').frames, 0);
+  assert.equal(matched('file:nothing').functions, 0);
   assert.equal(compileSearch('  '), null);
   assert.throws(() => compileSearch('/(/'));
 });
 
 test('nested matches count once', () => {
-  const { nodes, frames } = decodeProfile(documentOf([[['read', 'read_all', 'x'], 10], [['y'], 5]]));
-  assert.equal(matchedTotal(nodes, matchFrames(frames, compileSearch('read'))).total, 10);
+  const profile = decodeProfile(documentOf([[['read', 'read_all', 'x'], 10], [['y'], 5]]));
+  assert.equal(matchedTotal(profile, matchFrames(profile.frames, compileSearch('read'))).total, 10);
+});
+
+test('matches follow each other in a circle, the heaviest first', () => {
+  const weights = [1, 9, 5];
+  const next = (at, direction) => nextMatch(3, at, direction, (place) => weights[place]);
+  assert.deepEqual([next(-1, 1), next(1, 1), next(2, 1), next(0, -1)], [1, 2, 0, 2]);
 });
 
 test('the table sorts by each column and honors the search', () => {
