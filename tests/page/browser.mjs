@@ -143,7 +143,7 @@ const STEPS = {
     await visit.waitFor('the search in the address', (wanted) => new URLSearchParams(location.hash.slice(1)).get('search') === wanted, name);
     await visit.screenshot('search');
     await visit.page.click('#tab-table');
-    const names = await visit.page.$$eval('.functions tbody tr .name', (cells) => cells.map((cell) => cell.textContent));
+    const names = await namesOf(visit);
     check(names.length > 0, 'the table is empty under a search that found something');
     check(names.every((shown) => shown.toLowerCase().includes(name.toLowerCase())), 'the table has functions that do not match the search');
     await visit.page.$eval('.search', (box) => { box.value = ''; });
@@ -257,8 +257,8 @@ const STEPS = {
     const self = await visit.page.$$eval('thead th', (heads) => heads.map((head) => head.getAttribute('aria-sort')));
     check(self.includes('descending'), `no column says that it is sorted: ${self}`);
     await visit.page.click('[data-sort="name"]');
-    const names = await visit.page.$$eval('.functions tbody tr .name', (cells) => cells.map((cell) => cell.textContent.toLowerCase()));
-    check(names.every((name, index) => index === 0 || names[index - 1] <= name || name.endsWith('…')), 'the table is not in the order of names');
+    const names = (await namesOf(visit)).map((name) => name.toLowerCase());
+    check(names.every((name, index) => index === 0 || names[index - 1] <= name), 'the table is not in the order of names');
     check((await visit.parameter('sort'))[0] === 'name', 'the order is not in the address');
     await visit.page.click('[data-sort="self"]');
     await visit.screenshot('table');
@@ -275,6 +275,10 @@ const STEPS = {
       check(await open() !== before, 'the arrow keys do not open or close a node');
       await visit.page.keyboard.press('ArrowRight');
     }
+    if (visit.options.hostile) {
+      const twins = await visit.page.$$eval('.tree-row', (rows) => rows.filter((row) => row.querySelector('.twin').textContent !== '').map((row) => row.querySelector('.tree-name').textContent));
+      check(twins.some((text) => /main.*webserver/.test(text)) && twins.some((text) => /main.*database/.test(text)), `rows of the same name are told apart by ${twins}`);
+    }
     await visit.screenshot('call-tree');
   },
 
@@ -286,6 +290,8 @@ const STEPS = {
       const canvases = [...document.querySelectorAll('.sandwich .graph-canvas')];
       return canvases.length === 2 && canvases.every((canvas) => Number(canvas.dataset.bars) > 0);
     });
+    const [callers, rows] = await visit.page.$eval('.sandwich .graph-scroll', (graph) => [graph.clientHeight, Number.parseFloat(graph.firstChild.style.height)]);
+    check(callers <= rows + 1, `there is a gap above the callers: ${callers} pixels for ${rows}`);
     await visit.screenshot('sandwich');
   },
 
@@ -365,7 +371,14 @@ const STEPS = {
     await visit.waitFor('the log', () => /Everything is ready/.test(document.querySelector('.log').textContent));
     await visit.screenshot('pipelines');
     await visit.page.click('.stage:last-child .card:last-child');
-    await visit.waitFor('metrics of the exporter', () => [...document.querySelectorAll('.metrics .name')].some((cell) => cell.textContent.startsWith('otelcol_exporter_sent_profile_samples')));
+    const hasMetric = (wanted) => [...document.querySelectorAll('.metrics .name')].some((cell) => cell.textContent.startsWith(wanted));
+    await visit.waitFor('metrics of the exporter', hasMetric, 'otelcol_exporter_queue_capacity');
+    if (visit.options.hostile) {
+      // Nothing was sent.
+      check(!await visit.page.evaluate(hasMetric, 'otelcol_exporter_sent_profile_samples'), 'metrics of 0 take room');
+      await visit.page.click('.service > .quiet');
+      await visit.waitFor('metrics of 0', hasMetric, 'otelcol_exporter_sent_profile_samples');
+    }
     await visit.page.click('.service summary');
     await visit.waitFor('the configuration', () => /^receivers:$/m.test(document.querySelector('.service details .text-block').textContent));
     const secret = await visit.page.$eval('.service details', (box) => box.textContent.includes('planted-secret'));
@@ -582,6 +595,10 @@ const STEPS = {
       await visit.waitForGraph();
       const width = await visit.page.evaluate(() => document.scrollingElement.scrollWidth);
       check(width <= 400, `the page is ${width} pixels wide on a screen of 400`);
+      for (const place of ['.history', '.legend', '.hint']) {
+        const height = await visit.page.$eval(place, (shown) => shown.getBoundingClientRect().height);
+        check(height > 0, `${place} is not shown on a narrow screen`);
+      }
       await visit.screenshot(`narrow-${scheme}`);
       for (const view of ['table', 'tree', 'processes', 'pipelines']) await checkFits(visit, view);
       await visit.page.setViewport({ width: 1280, height: 800 });
@@ -591,6 +608,11 @@ const STEPS = {
     }
   },
 };
+
+// The whole names in the table of functions.
+function namesOf(visit) {
+  return visit.page.$$eval('.functions tbody tr .name', (cells) => cells.map((cell) => cell.title.split('\n')[0]));
+}
 
 // The hour of main.rs, in milliseconds.
 function hourOf(visit) {
@@ -659,6 +681,10 @@ async function checkFits(visit, view) {
   const wider = await visit.page.evaluate(() => [document.scrollingElement, ...document.querySelectorAll('.panel, .panel *')]
     .filter((place) => place.scrollWidth > place.clientWidth && /auto|scroll|visible/.test(getComputedStyle(place).overflowX) && place.clientWidth > 0)
     .map((place) => `${place.tagName}.${place.className}: ${place.scrollWidth} in ${place.clientWidth}`));
+  if (view === 'table') {
+    const cut = await visit.page.$$eval('.functions .name > button', (names) => names.filter((name) => name.scrollWidth > name.clientWidth).map((name) => name.textContent));
+    check(cut.length === 0, `the ends of names are missing: ${cut}`);
+  }
   check(wider.length === 0, `${view} is wider than the screen: ${wider.join(', ')}`);
   await visit.screenshot(`narrow-${view}`);
 }

@@ -1,7 +1,7 @@
 // The live page: range, label filter, comparison and polling around the viewer.
 import { addressOf, request } from './api.js';
 import { button, copyText, element, flashLabel, select, setPressed } from './dom.js';
-import { formatClock, formatDuration, formatValue } from './format.js';
+import { formatClock, formatDate, formatDuration, formatValue } from './format.js';
 import { addMatcher } from './selector.js';
 import { currentTheme } from './colors.js';
 import { decodeSandwich } from './sandwich.js';
@@ -90,7 +90,7 @@ class Page {
     });
     main.append(
       element('header', { class: 'topbar' },
-        element('strong', { class: 'brand' }, 'profcol'), this.host, this.history,
+        element('span', { class: 'place' }, element('strong', { class: 'brand' }, 'profcol'), this.host, this.history),
         element('span', { class: 'spring' }),
         this.fixedRange, element('span', { class: 'buttons', role: 'group', 'aria-label': 'Range' }, ...this.lastButtons), this.liveButton),
       element('div', { class: 'querybar' }, this.typeBox, this.filter.element, this.byBox, this.compareButton, this.downloads),
@@ -345,7 +345,7 @@ class Page {
       `${formatValue(status.memory_bytes ?? 0, 'bytes')} of ${formatValue(status.max_memory_bytes ?? 0, 'bytes')} in memory`,
       ...(status.disk ? [`${formatValue(status.disk.bytes, 'bytes')} of ${formatValue(status.disk.max_bytes, 'bytes')} in ${status.disk.directory}`] : []),
       `${formatValue(status.samples ?? 0, 'count')} samples kept, ${formatValue(status.evicted_samples ?? 0, 'count')} evicted`,
-      status.oldest === null ? '' : `since ${new Date(status.oldest).toLocaleString()}`,
+      status.oldest === null ? '' : `since ${formatDate(status.oldest)}`,
     ].filter(Boolean).join('\n');
     this.renderTypes();
     this.renderLabels();

@@ -1,5 +1,5 @@
 // The pipelines and their data flow, the metrics of a component, the configuration and the log.
-import { abbreviate, formatDuration, printable } from './format.js';
+import { abbreviate, formatDate, formatDuration, printable } from './format.js';
 import { button, element, setPressed, setText } from './dom.js';
 import { request } from './api.js';
 import { TapPanel } from './tap.js';
@@ -87,6 +87,8 @@ export class PipelineView {
     this.tap = new TapPanel((side) => events.onState({ side }, true));
     this.metricsTitle = element('h3', {});
     this.metricsBody = element('tbody');
+    this.showsZeros = false;
+    this.zeroButton = button('', () => this.toggleZeros(), { class: 'quiet' });
     this.configuration = element('pre', { class: 'text-block' });
     this.log = element('pre', { class: 'text-block log', tabindex: '0', 'aria-label': 'Log' });
     this.configurationBox = element('details', {}, element('summary', {}, 'Configuration, with all defaults'), this.configuration);
@@ -95,7 +97,7 @@ export class PipelineView {
       'div', { class: 'table-scroll service', tabindex: '-1' }, this.graph, this.tap.element, this.metricsTitle,
       element('table', { class: 'metrics' }, element('caption', { class: 'hidden-text' }, 'Metrics of the selected component'), element('thead', {}, element(
         'tr', {}, element('th', { scope: 'col', class: 'text' }, 'Metric'), element('th', { scope: 'col', class: 'number' }, 'Value'), element('th', { scope: 'col', class: 'number' }, 'Per second'),
-      )), this.metricsBody),
+      )), this.metricsBody), this.zeroButton,
       element('h3', {}, 'Log'), this.log, this.configurationBox,
     );
   }
@@ -249,17 +251,26 @@ export class PipelineView {
     const isShown = (series) => (selected ? isOf(series, selected.kind, selected.id) : !Object.keys(KINDS).some((kind) => kind in series.labels));
     const key = ({ name, labels }) => `${name} ${JSON.stringify(labels)}`;
     const before = new Map((this.before?.metrics ?? []).map((series) => [key(series), series.value]));
-    this.metricsBody.replaceChildren(...this.state.metrics.filter(isShown).map((series) => {
+    const all = this.state.metrics.filter(isShown);
+    const notZero = all.filter(({ value }) => value !== 0);
+    this.zeroButton.hidden = all.length === notZero.length;
+    setText(this.zeroButton, `${this.showsZeros ? 'Hide' : 'Show'} ${all.length - notZero.length} metrics that are 0`);
+    this.metricsBody.replaceChildren(...(this.showsZeros ? all : notZero).map((series) => {
       const labels = Object.entries(series.labels).filter(([name]) => name !== selected?.kind).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
       const rate = rateOf(series.value, before.get(key(series)), this.seconds);
       return element('tr', {},
-        element('th', { scope: 'row', class: 'text name' }, abbreviate(printable(series.name + (labels.length > 0 ? `{${labels.join(', ')}}` : '')), 200)),
+        element('th', { scope: 'row', class: 'text name' }, ...breakable(abbreviate(printable(series.name + (labels.length > 0 ? `{${labels.join(', ')}}` : '')), 200))),
         element('td', { class: 'number' }, this.metricValue(series)), element('td', { class: 'number dim' }, rate ? formatRate(rate) : ''));
     }));
   }
 
+  toggleZeros() {
+    this.showsZeros = !this.showsZeros;
+    this.showMetrics();
+  }
+
   metricValue({ name, value }) {
-    if (name.endsWith('_timestamp_seconds') && value > 0) return new Date(value * 1000).toLocaleString();
+    if (name.endsWith('_timestamp_seconds') && value > 0) return formatDate(value * 1000);
     if (name === 'otelcol_process_uptime') return formatDuration(value);
     return formatNumber(value);
   }
@@ -282,6 +293,11 @@ export class PipelineView {
     while (log.childElementCount > MOST_LOG_LINES) log.firstChild.remove();
     if (isAtEnd) log.scrollTop = log.scrollHeight;
   }
+}
+
+// Lines break between the words of a metric.
+function breakable(name) {
+  return name.split(/(?<=[_{])/).flatMap((word) => [word, element('wbr')]);
 }
 
 // Keeps line breaks: a message may span several lines.

@@ -64,7 +64,7 @@ export class Sandwich {
     const directCallees = childCount(callees);
     this.heading.replaceChildren(
       element('code', {}, abbreviate(frames.nameOf(callees.frame[1]), 200)),
-      ` ${formatValue(sandwich.total, profile.unit)}, ${formatShare(sandwich.total, profile.total)} of all`,
+      element('span', { class: 'fact' }, `${formatValue(sandwich.total, profile.unit)}, ${formatShare(sandwich.total, profile.total)} of all`),
     );
     this.callersLabel.textContent = `Callers (${directCallers} direct)`;
     this.calleesLabel.textContent = `Callees (${directCallees} direct)`;
@@ -73,6 +73,8 @@ export class Sandwich {
       graph.show(frames, nodes, profile.unit, true);
       graph.setColors(colors, theme);
     }
+    // Callees leave the room that they do not need to deep callers.
+    this.graphs.style.setProperty('--callees', `${this.callees.contentHeight}px`);
   }
 
   stepMatch(direction) {

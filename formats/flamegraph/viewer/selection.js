@@ -4,9 +4,10 @@ import { button, copyText, element, flashLabel } from './dom.js';
 import { describeValue } from './details.js';
 import { withoutSymbol } from './profile.js';
 
+// What a finger can do, and what needs a mouse or a keyboard.
 const HINTS = {
-  flame: 'Click zooms, Escape goes back, ctrl + wheel zooms, drag pans', sandwich: 'Click selects a function, ctrl + wheel zooms, drag pans',
-  table: 'Click selects a function', tree: 'Click selects a function, arrow keys open and close',
+  flame: ['Click zooms', ', Escape goes back, ctrl + wheel zooms, drag pans'], sandwich: ['Click selects a function', ', ctrl + wheel zooms, drag pans'],
+  table: ['Click selects a function', ''], tree: ['Click selects a function', ', arrow keys open and close'],
 };
 
 export class SelectionBar {
@@ -17,7 +18,8 @@ export class SelectionBar {
   }
 
   showHint(view) {
-    this.element.replaceChildren(element('span', { class: 'hint' }, HINTS[view] ?? ''), button('Keys', () => this.events.onKeys(), { class: 'quiet', title: 'Also by ?' }));
+    const [short, more] = HINTS[view] ?? ['', ''];
+    this.element.replaceChildren(element('span', { class: 'hint' }, short, element('span', { class: 'mouse-only' }, more)), button('Keys', () => this.events.onKeys(), { class: 'quiet', title: 'Also by ?' }));
   }
 
   // `selected` is the number of the function, or -1 if this profile does not have it.

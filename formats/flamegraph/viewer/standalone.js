@@ -1,5 +1,5 @@
 // The viewer of a one-file page: the profile is in the file, and there is no server.
-import { abbreviate, formatValue } from './format.js';
+import { abbreviate, formatClock, formatDate, formatValue } from './format.js';
 import { decodeState, encodeState } from './url.js';
 import { decodeNodes } from './profile.js';
 import { foldedOf } from './folded.js';
@@ -33,7 +33,7 @@ function startStandalone() {
   const viewer = new Viewer({ state: decodeState(location.hash), onState: storeState, loadSandwich: () => localSandwich(viewer) });
   const facts = [abbreviate(profile.type ?? '', 60), formatValue(profile.total ?? 0, profile.unit)];
   if (profile.samples > 0) facts.push(`${formatValue(profile.samples, 'count')} samples`);
-  if (profile.from > 0) facts.push(`${new Date(profile.from).toLocaleString()} – ${new Date(profile.until).toLocaleTimeString()}`);
+  if (profile.from > 0) facts.push(`${formatDate(profile.from)} – ${formatClock(profile.until)}`);
   main.append(
     element('header', { class: 'topbar' },
       element('strong', { class: 'brand' }, document.title || 'profcol'), element('span', { class: 'dim' }, facts.filter(Boolean).join(' · '))),
