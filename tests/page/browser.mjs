@@ -1,11 +1,13 @@
 // Opens the page of a running profcol in Chromium and uses it.
 //
-//   node browser.mjs URL SCREENSHOT_FOLDER [--puppeteer FOLDER] [--chromium PROGRAM] [--hostile NAME]
+//   node browser.mjs URL SCREENSHOT_FOLDER [--puppeteer FOLDER] [--chromium PROGRAM] [--hostile NAME] [--history START]
 //
 // puppeteer-core comes from NODE_PATH or from --puppeteer (the folder of the package). With --hostile, a function of that name
-// and a label of that value must be in the profile and must stay text (see main.rs). Exits with 1 and a reason at the first failed check.
-import { mkdirSync } from 'node:fs';
+// and a label of that value must be in the profile and must stay text. With --history, there are the profiles of main.rs for an hour from
+// that time, in milliseconds. Exits with 1 and a reason at the first failed check.
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { launch } from './puppeteer.mjs';
 
 const PATIENCE_MILLISECONDS = 30000;
@@ -17,7 +19,7 @@ function parseArguments(given) {
     if (given[index].startsWith('--')) options[given[index].slice(2)] = given[++index];
     else places.push(given[index]);
   }
-  if (places.length !== 2) throw new Error('usage: browser.mjs URL SCREENSHOT_FOLDER [--puppeteer FOLDER] [--chromium PROGRAM] [--hostile NAME]');
+  if (places.length !== 2) throw new Error('usage: browser.mjs URL SCREENSHOT_FOLDER [--puppeteer FOLDER] [--chromium PROGRAM] [--hostile NAME] [--history START]');
   return { ...options, url: new URL(places[0]).href, screenshots: places[1] };
 }
 
@@ -102,6 +104,11 @@ class Visit {
     });
   }
 
+  // For the test itself: the page writes to it without asking.
+  async allowClipboard() {
+    await this.page.browserContext().overridePermissions(this.origin, ['clipboard-read', 'clipboard-write']);
+  }
+
   async screenshot(name) {
     await this.page.screenshot({ path: join(this.options.screenshots, `${name}.png`) });
   }
@@ -132,16 +139,55 @@ const STEPS = {
     await visit.open('');
     const name = await heaviestName(visit);
     await visit.page.type('.search', name);
-    await visit.waitFor('the share of what was found', () => document.querySelector('.search-result').textContent.includes('%'));
+    await visit.waitFor('the share of what was found', () => /^(at least )?[\d.]+ % in \d+ functions?$/.test(document.querySelector('.search-result').textContent));
     await visit.waitFor('the search in the address', (wanted) => new URLSearchParams(location.hash.slice(1)).get('search') === wanted, name);
     await visit.screenshot('search');
     await visit.page.click('#tab-table');
-    const names = await visit.page.$$eval('.functions tbody tr .name', (cells) => cells.map((cell) => cell.textContent));
+    const names = await namesOf(visit);
     check(names.length > 0, 'the table is empty under a search that found something');
     check(names.every((shown) => shown.toLowerCase().includes(name.toLowerCase())), 'the table has functions that do not match the search');
     await visit.page.$eval('.search', (box) => { box.value = ''; });
     await visit.page.type('.search', '/(/');
     await visit.waitFor('a word on the wrong expression', () => document.querySelector('.search').getAttribute('aria-invalid') === 'true');
+  },
+
+  async 'Enter goes from match to match in each view'(visit) {
+    // A fixed range, so that no match comes or goes.
+    const { from, until } = await visit.lastMinutes();
+    const place = () => visit.page.$eval('.search-result', (output) => (/; (\d+) of (\d+)$/.exec(output.textContent) ?? []).slice(1).map(Number));
+    const told = () => visit.page.$eval('.viewer > [aria-live].hidden-text', (output) => output.textContent);
+    for (const view of ['flame', 'table', 'tree', 'sandwich']) {
+      await visit.open(`from=${from}&until=${until}&view=${view === 'sandwich' ? 'table' : view}`);
+      if (view === 'sandwich') {
+        await visit.page.click('.functions tbody tr:first-child button');
+        await visit.page.click('#tab-sandwich');
+        await visit.waitFor('the callers', () => Number(document.querySelector('.sandwich .graph-canvas')?.dataset.bars) > 0);
+      }
+      await visit.page.type('.search', '/[a-z]/');
+      await visit.page.keyboard.press('Enter');
+      const [first, count] = await place();
+      check(first >= 1 && count > 1, `${view}: Enter finds ${first} of ${count}`);
+      if (view === 'flame') check((await told()).includes(' %'), `Enter says only ${await told()}`);
+      await visit.page.keyboard.press('Enter');
+      const [second] = await place();
+      check(second === (first % count) + 1, `${view}: the second Enter goes from ${first} to ${second} of ${count}`);
+      if (view === 'tree' || view === 'table') {
+        const row = view === 'tree' ? '.tree-row[aria-selected="true"]' : '.functions tr.selected';
+        check(await visit.page.$(row) !== null, `${view}: no row is selected`);
+      }
+      await visit.page.keyboard.down('Shift');
+      await visit.page.keyboard.press('Enter');
+      await visit.page.keyboard.up('Shift');
+      check((await place())[0] === first, `${view}: Shift and Enter do not go back to ${first}`);
+      check(await visit.page.evaluate(() => document.activeElement.classList.contains('search')), `${view}: the search loses the focus`);
+    }
+    // A match that is too narrow is zoomed to.
+    await visit.open(`from=${from}&until=${until}`);
+    await visit.page.type('.search', 'function_1');
+    for (let step = 0; step < 4; step++) await visit.page.keyboard.press('Enter');
+    await visit.waitFor('a zoom to the match', () => new URLSearchParams(location.hash.slice(1)).has('zoom'));
+    await new Promise((done) => { setTimeout(done, 400); });
+    await visit.screenshot('match');
   },
 
   async 'a click zooms, Escape goes back, a reload restores'(visit) {
@@ -211,8 +257,8 @@ const STEPS = {
     const self = await visit.page.$$eval('thead th', (heads) => heads.map((head) => head.getAttribute('aria-sort')));
     check(self.includes('descending'), `no column says that it is sorted: ${self}`);
     await visit.page.click('[data-sort="name"]');
-    const names = await visit.page.$$eval('.functions tbody tr .name', (cells) => cells.map((cell) => cell.textContent.toLowerCase()));
-    check(names.every((name, index) => index === 0 || names[index - 1] <= name || name.endsWith('…')), 'the table is not in the order of names');
+    const names = (await namesOf(visit)).map((name) => name.toLowerCase());
+    check(names.every((name, index) => index === 0 || names[index - 1] <= name), 'the table is not in the order of names');
     check((await visit.parameter('sort'))[0] === 'name', 'the order is not in the address');
     await visit.page.click('[data-sort="self"]');
     await visit.screenshot('table');
@@ -229,6 +275,10 @@ const STEPS = {
       check(await open() !== before, 'the arrow keys do not open or close a node');
       await visit.page.keyboard.press('ArrowRight');
     }
+    if (visit.options.hostile) {
+      const twins = await visit.page.$$eval('.tree-row', (rows) => rows.filter((row) => row.querySelector('.twin').textContent !== '').map((row) => row.querySelector('.tree-name').textContent));
+      check(twins.some((text) => /main.*webserver/.test(text)) && twins.some((text) => /main.*database/.test(text)), `rows of the same name are told apart by ${twins}`);
+    }
     await visit.screenshot('call-tree');
   },
 
@@ -240,6 +290,8 @@ const STEPS = {
       const canvases = [...document.querySelectorAll('.sandwich .graph-canvas')];
       return canvases.length === 2 && canvases.every((canvas) => Number(canvas.dataset.bars) > 0);
     });
+    const [callers, rows] = await visit.page.$eval('.sandwich .graph-scroll', (graph) => [graph.clientHeight, Number.parseFloat(graph.firstChild.style.height)]);
+    check(callers <= rows + 1, `there is a gap above the callers: ${callers} pixels for ${rows}`);
     await visit.screenshot('sandwich');
   },
 
@@ -254,6 +306,12 @@ const STEPS = {
     check(inOrder.length > 1 && inOrder.every((name, index) => index === 0 || inOrder[index - 1] <= name), `the processes are not in the order of their names: ${inOrder}`);
     await visit.page.click('.processes [data-sort="name"]');
     check((await names()).join() === inOrder.reverse().join(), 'a second click does not reverse the order');
+    await visit.page.type('.view-tools .search', inOrder[0]);
+    await visit.page.reload({ waitUntil: 'load' });
+    await visit.waitFor('the search and the order after a reload', (name) => document.querySelector('.view-tools .search').value === name
+      && document.querySelector('.processes tbody .name')?.textContent === name && document.querySelector('[data-sort="name"]').textContent.includes('▼'), inOrder[0]);
+    await visit.open('view=processes');
+    await visit.waitFor('processes', () => document.querySelectorAll('.processes tbody tr').length > 1);
     if (!visit.options.hostile) {
       await visit.screenshot('processes');
       return;
@@ -289,6 +347,9 @@ const STEPS = {
       check(after.includes('webserver::module_'), `no function in ${after}`);
       await visit.page.select('.tap select', 'input');
       await passing('before', 'unwanted \\(3\\)');
+      await visit.page.reload({ waitUntil: 'load' });
+      await passing('before, after a reload,', 'unwanted \\(3\\)');
+      check(await visit.page.$eval('.card[aria-pressed="true"]', (card) => card.textContent.startsWith('processor')), 'a reload loses the chosen component');
       await visit.page.$eval('.passing details', (details) => { details.open = true; });
       await checkStaysText(visit, '.passing dd');
     }
@@ -310,7 +371,14 @@ const STEPS = {
     await visit.waitFor('the log', () => /Everything is ready/.test(document.querySelector('.log').textContent));
     await visit.screenshot('pipelines');
     await visit.page.click('.stage:last-child .card:last-child');
-    await visit.waitFor('metrics of the exporter', () => [...document.querySelectorAll('.metrics .name')].some((cell) => cell.textContent.startsWith('otelcol_exporter_sent_profile_samples')));
+    const hasMetric = (wanted) => [...document.querySelectorAll('.metrics .name')].some((cell) => cell.textContent.startsWith(wanted));
+    await visit.waitFor('metrics of the exporter', hasMetric, 'otelcol_exporter_queue_capacity');
+    if (visit.options.hostile) {
+      // Nothing was sent.
+      check(!await visit.page.evaluate(hasMetric, 'otelcol_exporter_sent_profile_samples'), 'metrics of 0 take room');
+      await visit.page.click('.service > .quiet');
+      await visit.waitFor('metrics of 0', hasMetric, 'otelcol_exporter_sent_profile_samples');
+    }
     await visit.page.click('.service summary');
     await visit.waitFor('the configuration', () => /^receivers:$/m.test(document.querySelector('.service details .text-block').textContent));
     const secret = await visit.page.$eval('.service details', (box) => box.textContent.includes('planted-secret'));
@@ -353,18 +421,155 @@ const STEPS = {
     await visit.waitFor('the live range', () => !new URLSearchParams(location.hash.slice(1)).has('until'));
   },
 
-  async 'a comparison draws'(visit) {
+  async 'the keyboard moves the range and chooses a baseline'(visit) {
+    const { from, until } = await visit.lastMinutes();
+    await visit.open(`from=${until - 20000}&until=${until}&base=previous`);
+    const address = async () => Object.fromEntries(new URLSearchParams(await visit.fragment()));
+    const button = (label) => visit.page.evaluate((text) => [...document.querySelectorAll('.comparison button')].find((found) => found.textContent === text).click(), label);
+    await button('On the timeline');
+    await visit.page.keyboard.press('ArrowLeft');
+    await visit.waitFor('a baseline in the address', () => new URLSearchParams(location.hash.slice(1)).has('baseFrom'));
+    const first = await address();
+    check(first.base === 'range' && Number(first.until) === until, `the arrow key changed ${JSON.stringify(first)}`);
+    check(Number(first.baseUntil) < until - 20000 && Number(first.baseFrom) < Number(first.baseUntil), `the baseline is ${JSON.stringify(first)}`);
+    await visit.page.keyboard.down('Shift');
+    await visit.page.keyboard.press('ArrowRight');
+    await visit.page.keyboard.up('Shift');
+    await visit.waitFor('a longer baseline', (before) => Number(new URLSearchParams(location.hash.slice(1)).get('baseUntil')) > before, Number(first.baseUntil));
+    const longer = await address();
+    check(longer.baseFrom === first.baseFrom && longer.from === first.from, `Shift with an arrow key moved ${JSON.stringify(longer)}`);
+    await visit.page.keyboard.press('Enter');
+    await visit.page.keyboard.press('ArrowLeft');
+    await visit.waitFor('another range', (before) => Number(new URLSearchParams(location.hash.slice(1)).get('until')) < before, until);
+    const moved = await address();
+    check(moved.baseFrom === longer.baseFrom && moved.baseUntil === longer.baseUntil && Number(moved.from) > from, `after Enter an arrow key moved ${JSON.stringify(moved)}`);
+  },
+
+  async 'a question mark lists the keys'(visit) {
+    await visit.open('');
+    await visit.page.focus('.graph-canvas');
+    await visit.page.keyboard.type('?');
+    const keys = await visit.page.$eval('.keys[open]', (dialog) => dialog.textContent);
+    check(keys.includes('Flame graph') && keys.includes('Timeline'), `the list of keys is ${keys}`);
+    await visit.screenshot('keys');
+    await visit.page.keyboard.press('Escape');
+    check(await visit.page.$('.keys[open]') === null, 'Escape does not close the list of keys');
+    check(await visit.page.evaluate(() => document.activeElement.className) === 'graph-canvas', 'the focus does not return to the flame graph');
+    await visit.page.focus('.search');
+    await visit.page.keyboard.type('?');
+    check(await visit.page.$('.keys[open]') === null, 'a question mark in the search opens the list of keys');
+  },
+
+  async 'an hour has data from its first to its last minute'(visit) {
+    if (!visit.options.history) return;
+    const { start, end } = hourOf(visit);
+    await visit.open(`from=${start}&until=${end}`);
+    check(await visit.total() === 5400e9, `the hour has ${await visit.total()} nanoseconds of CPU time instead of 5,400 s`);
+    await visit.open('last=3600');
+    // The lowest pixels of the columns.
+    const filled = await visit.page.$eval('.timeline canvas', (canvas) => {
+      const ratio = devicePixelRatio;
+      const { data } = canvas.getContext('2d').getImageData(60 * ratio, canvas.height - 20 * ratio, canvas.width - 60 * ratio, 1);
+      let count = 0;
+      for (let at = 0; at < data.length; at += 4) if (Math.max(data[at], data[at + 1], data[at + 2]) - Math.min(data[at], data[at + 1], data[at + 2]) > 60) count += 1;
+      return count / (data.length / 4);
+    });
+    check(filled > 0.97, `only ${Math.round(filled * 100)} % of the timeline's hour have data`);
+    await visit.screenshot('hour');
+  },
+
+  async 'the button compares with the period before'(visit) {
     await visit.open('');
     const answered = visit.page.waitForResponse((response) => response.url().includes('base_from='), { timeout: PATIENCE_MILLISECONDS });
     await visit.page.evaluate(() => [...document.querySelectorAll('.querybar button')].find((button) => button.textContent === 'Compare').click());
     await answered;
+    if (!visit.options.history) return;
     await visit.waitFor('the palette of a comparison', () => document.querySelector('.legend .scale') !== null && !document.querySelector('.viewer[aria-busy]'));
     await visit.waitForGraph();
-    check(await visit.colors() > 3, 'the comparison has hardly any colour');
     await visit.screenshot('comparison');
     await visit.page.click('#tab-table');
     const heads = await visit.page.$$eval('thead th', (cells) => cells.map((cell) => cell.textContent));
     check(heads.includes('Change'), `the table of a comparison has no change: ${heads}`);
+  },
+
+  async 'a comparison has the numbers and colours of what changed, by share and absolute'(visit) {
+    if (!visit.options.history) return;
+    const { half, end } = hourOf(visit);
+    await visit.open(`from=${half}&until=${end}&base=previous`);
+    await visit.waitForGraph();
+    await expectSame(colorsOf(visit, 2), {
+      'webserver::compress': 'more', 'webserver::parse': 'less', 'database::scan': 'less', 'database::commit': 'less',
+    });
+    await visit.screenshot('comparison-by-share');
+    await visit.page.select('[aria-label="Compare by"]', 'absolute');
+    await expectSame(colorsOf(visit, 2), {
+      'webserver::compress': 'more', 'webserver::parse': 'less', 'database::scan': 'more', 'database::commit': 'same',
+    });
+    await visit.page.click('#tab-table');
+    await expectSame(changesOf(visit), {
+      'webserver::compress': ['30 min', '3 min', '+27 min'], 'webserver::parse': ['6 min', '9 min', '−3 min'],
+      'database::scan': ['18 min', '12 min', '+6 min'], 'database::commit': ['6 min', '6 min', '0'],
+    });
+    await visit.page.select('[aria-label="Compare by"]', 'share');
+    await expectSame(changesOf(visit), {
+      'webserver::compress': ['50.0 %', '10.0 %', '+40.00 pp'], 'webserver::parse': ['10.0 %', '30.0 %', '−20.00 pp'],
+      'database::scan': ['30.0 %', '40.0 %', '−10.00 pp'], 'database::commit': ['10.0 %', '20.0 %', '−10.00 pp'],
+    });
+    await visit.screenshot('comparison-table');
+  },
+
+  async 'a comparison can be downloaded and copied'(visit) {
+    if (!visit.options.history) return;
+    const { half, end } = hourOf(visit);
+    await visit.open(`from=${half}&until=${end}&base=previous&difference=absolute`);
+    await visit.page.click('.menu summary');
+    const links = Object.fromEntries(await visit.page.$$eval('.menu a', (found) => found.map((link) => [link.textContent, link.href])));
+    check(['pprof', 'Folded stacks', 'speedscope', 'Firefox Profiler'].every((label) => links[`${label}, current only`]), `the downloads are ${Object.keys(links)}`);
+    await visit.screenshot('downloads');
+    const download = async (label) => (await fetch(links[label])).text();
+    const svg = await download('SVG flame graph, difference');
+    check(svg.includes('180.000 s before (10.00%), 1800.000 s after (50.00%)'), `the SVG has no difference of compress: ${svg.slice(0, 2000)}`);
+    // The same values before and after have no colour, which is so in absolute terms only.
+    check(/<title>database::commit [^]*?fill="hsl\(28 0% 92%\)"/.test(svg.slice(svg.indexOf('<title>database::commit'))), 'the SVG does not compare absolute values');
+    const folded = await download('Folded stacks, current only');
+    const total = folded.trim().split('\n').reduce((sum, line) => sum + Number(line.split(' ').pop()), 0);
+    check(total === 3600e9, `the folded stacks have ${total} nanoseconds instead of the 3,600 s of the current range`);
+    await visit.allowClipboard();
+    const copy = (text) => visit.page.evaluate((label) => [...document.querySelectorAll('button')].find((found) => found.textContent === label).click(), text);
+    await copy('Copy as folded stacks, current only');
+    await visit.waitFor('the stacks in the clipboard', (wanted) => navigator.clipboard.readText().then((text) => text === wanted), folded);
+    await checkFile(visit, await download('HTML, one file, difference'), folded);
+  },
+
+  async 'a baseline without samples is no comparison'(visit) {
+    if (!visit.options.history) return;
+    const { start, half } = hourOf(visit);
+    await visit.open(`from=${start}&until=${half}&base=previous`);
+    await visit.waitForGraph();
+    check(await visit.page.$eval('.notice', (notice) => !notice.hidden && notice.textContent.includes('No samples in the baseline')), 'the page does not say that the baseline is empty');
+    check(await visit.page.$('.legend .scale') === null, 'there are colours of a comparison without a baseline');
+    await visit.screenshot('no-baseline');
+    await visit.page.click('#tab-table');
+    const heads = await visit.page.$$eval('thead th', (cells) => cells.map((cell) => cell.textContent));
+    check(!heads.includes('Change'), `the table compares with nothing: ${heads}`);
+    await visit.page.click('#tab-pipelines');
+    check(await visit.page.$eval('.notice', (notice) => notice.hidden), 'the pipelines say that the baseline is empty');
+  },
+
+  async 'two sets of labels can be compared'(visit) {
+    if (!visit.options.history) return;
+    const { half, end } = hourOf(visit);
+    const labels = new URLSearchParams({ query: '{comm="webserver"}', baseQuery: '{comm="database"}' });
+    await visit.open(`from=${half}&until=${end}&base=same&${labels}`);
+    await visit.waitForGraph();
+    await expectSame(colorsOf(visit, 2), {
+      'webserver::compress': 'more', 'webserver::parse': 'more', 'database::scan': 'less', 'database::commit': 'less',
+    });
+    await visit.page.click('#tab-table');
+    await expectSame(changesOf(visit), {
+      'webserver::compress': ['83.3 %', '0 %', '+83.33 pp'], 'webserver::parse': ['16.7 %', '0 %', '+16.67 pp'],
+      'database::scan': ['0 %', '75.0 %', '−75.00 pp'], 'database::commit': ['0 %', '25.0 %', '−25.00 pp'],
+    });
   },
 
   async 'names stay text'(visit) {
@@ -390,6 +595,10 @@ const STEPS = {
       await visit.waitForGraph();
       const width = await visit.page.evaluate(() => document.scrollingElement.scrollWidth);
       check(width <= 400, `the page is ${width} pixels wide on a screen of 400`);
+      for (const place of ['.history', '.legend', '.hint']) {
+        const height = await visit.page.$eval(place, (shown) => shown.getBoundingClientRect().height);
+        check(height > 0, `${place} is not shown on a narrow screen`);
+      }
       await visit.screenshot(`narrow-${scheme}`);
       for (const view of ['table', 'tree', 'processes', 'pipelines']) await checkFits(visit, view);
       await visit.page.setViewport({ width: 1280, height: 800 });
@@ -400,6 +609,71 @@ const STEPS = {
   },
 };
 
+// The whole names in the table of functions.
+function namesOf(visit) {
+  return visit.page.$$eval('.functions tbody tr .name', (cells) => cells.map((cell) => cell.title.split('\n')[0]));
+}
+
+// The hour of main.rs, in milliseconds.
+function hourOf(visit) {
+  const start = Number(visit.options.history);
+  return { start, half: start + 1800e3, end: start + 3600e3 };
+}
+
+// A file with the profile opens without a server, and gives its stacks away.
+async function checkFile(visit, html, folded) {
+  const path = join(visit.options.screenshots, 'difference.html');
+  writeFileSync(path, html);
+  const file = new Visit(await visit.page.browser().newPage(), { ...visit.options, url: pathToFileURL(path).href });
+  file.page.on('pageerror', (error) => file.problems.push(`exception: ${error}`));
+  file.page.on('console', (message) => file.problems.push(`console: ${message.text()}`));
+  await file.page.goto(file.options.url);
+  await file.waitForGraph();
+  check(await file.page.$('.legend .scale') !== null, 'the file does not compare');
+  await file.screenshot('file');
+  const lines = (text) => text.trim().split('\n').sort().join('\n');
+  const saved = join(visit.options.screenshots, 'profile.folded');
+  rmSync(saved, { force: true });
+  const session = await file.page.createCDPSession();
+  await session.send('Browser.setDownloadBehavior', { behavior: 'allow', downloadPath: visit.options.screenshots });
+  await file.page.evaluate(() => [...document.querySelectorAll('button')].find((found) => found.textContent.startsWith('Download folded')).click());
+  const patience = Date.now() + PATIENCE_MILLISECONDS;
+  while (!existsSync(saved) && Date.now() < patience) await new Promise((done) => { setTimeout(done, 50); });
+  check(lines(readFileSync(saved, 'utf8')) === lines(folded), 'the file saves other stacks than the server');
+  file.checkProblems();
+  await file.page.close();
+}
+
+async function expectSame(shown, expected) {
+  const sorted = (object) => JSON.stringify(Object.entries(object).sort());
+  const [is, wanted] = [sorted(await shown), sorted(expected)];
+  check(is === wanted, `the comparison shows\n${is} instead of\n${wanted}`);
+}
+
+// Whether the bars of a row have the colour of "more", "less" or "same", by name.
+async function colorsOf(visit, row) {
+  const colors = {};
+  const place = await visit.page.$eval('.graph-canvas', (canvas) => canvas.getBoundingClientRect().toJSON());
+  const y = row * 20 + 4;
+  for (let x = 8; x < place.width; x += 24) {
+    await visit.page.mouse.move(place.left + x, place.top + y);
+    const [name, color] = await visit.page.evaluate((left, top) => {
+      const ratio = devicePixelRatio;
+      const [red, , blue] = document.querySelector('.graph-canvas').getContext('2d').getImageData(left * ratio, top * ratio, 1, 1).data;
+      const shown = document.querySelector('.tooltip:not([hidden]) .tooltip-name');
+      return [shown?.textContent, red - blue > 15 ? 'more' : blue - red > 15 ? 'less' : 'same'];
+    }, x, y);
+    if (name) colors[name] = color;
+  }
+  return colors;
+}
+
+// Self, baseline and change of each function except main.
+function changesOf(visit) {
+  return visit.page.$$eval('.functions tbody tr', (rows) => Object.fromEntries(rows.map((row) => [...row.children].map((cell) => cell.textContent))
+    .filter(([name]) => name !== 'main').map(([name, , ...numbers]) => [name, numbers.slice(0, 3)])));
+}
+
 // Nothing scrolls sideways, except the tabs.
 async function checkFits(visit, view) {
   await visit.open(`view=${view}`);
@@ -407,6 +681,10 @@ async function checkFits(visit, view) {
   const wider = await visit.page.evaluate(() => [document.scrollingElement, ...document.querySelectorAll('.panel, .panel *')]
     .filter((place) => place.scrollWidth > place.clientWidth && /auto|scroll|visible/.test(getComputedStyle(place).overflowX) && place.clientWidth > 0)
     .map((place) => `${place.tagName}.${place.className}: ${place.scrollWidth} in ${place.clientWidth}`));
+  if (view === 'table') {
+    const cut = await visit.page.$$eval('.functions .name > button', (names) => names.filter((name) => name.scrollWidth > name.clientWidth).map((name) => name.textContent));
+    check(cut.length === 0, `the ends of names are missing: ${cut}`);
+  }
   check(wider.length === 0, `${view} is wider than the screen: ${wider.join(', ')}`);
   await visit.screenshot(`narrow-${view}`);
 }

@@ -23,6 +23,15 @@ use profcol_test_harness::support::{file, path, profcol, root, skip};
 const CHROMIUM: &str = "/usr/bin/chromium";
 /// A function name and a label with HTML.
 const HOSTILE: &str = "<img src=x onerror=alert(1)>";
+const HOUR: u64 = 3600;
+/// Functions of the history, with the CPU time of each second in the first and in the second half of the hour: as a share one
+/// grows and the others shrink, in absolute terms two grow.
+const HISTORY: [(&str, &str, [u64; 2]); 4] = [
+    ("webserver", "webserver::compress", [100, 1000]),
+    ("webserver", "webserver::parse", [300, 200]),
+    ("database", "database::scan", [400, 600]),
+    ("database", "database::commit", [200, 200]),
+];
 
 struct Running(Child);
 
@@ -48,6 +57,11 @@ fn people_can_use_the_page() {
     let mut profcol = profcol(&["--config", path(&config.path)]);
     let _profcol = Running(profcol.stdout(Stdio::null()).spawn().unwrap());
     wait_until("profcol to listen", || TcpStream::connect(&otlp).is_ok());
+    let start = start_of_history();
+    assert!(
+        send(&otlp, &history(start)),
+        "profcol accepts no old profiles"
+    );
     // Profiles keep arriving while the page is in use.
     let (sender, sent) = mpsc::channel();
     thread::spawn(move || {
@@ -72,6 +86,7 @@ fn people_can_use_the_page() {
         .arg(format!("http://{page}/"))
         .arg(&screenshots)
         .args(["--hostile", HOSTILE])
+        .args(["--history", &(start * 1000).to_string()])
         .output()
         .unwrap();
     let [output, errors] = [&browser.stdout, &browser.stderr].map(|it| String::from_utf8_lossy(it));
@@ -105,7 +120,7 @@ processors:
       - {{source_labels: [comm], regex: unwanted, action: drop}}
       - {{source_labels: [comm], target_label: team, replacement: team-$1}}
 exporters:
-  live_view: {{endpoint: '{page}', resolution: 1s}}
+  live_view: {{endpoint: '{page}', resolution: 1s, max_age: 2h}}
   # Nothing listens there: the page shows its errors, and not what is secret.
   otlp_grpc/away: {{endpoint: '127.0.0.1:1', tls: {{insecure: true}}, headers: {{authorization: planted-secret}}}}
 service:
@@ -132,63 +147,118 @@ fn send(address: &str, profiles: &Profiles) -> bool {
         && answer.starts_with("HTTP/1.1 200")
 }
 
+/// In seconds of Unix time: the hour is over before the first live profile.
+fn start_of_history() -> u64 {
+    now().as_secs() - 2 - HOUR
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
+}
+
+fn history(start: u64) -> Profiles {
+    let mut rows = Interner::new();
+    let mut model = Model::default();
+    for (pid, name) in [(1, "webserver"), (2, "database")] {
+        let profiles = (0..HOUR).map(|second| {
+            let half = usize::from(second >= HOUR / 2);
+            let mut samples = Samples::default();
+            for (_, function, values) in HISTORY.iter().filter(|it| it.0 == name) {
+                add_sample(
+                    &mut rows,
+                    &mut samples,
+                    name,
+                    &["main", function],
+                    Duration::from_millis(values[half]),
+                );
+            }
+            let time = Duration::from_secs(start + second);
+            of_cpu(&mut rows, samples, time, Duration::from_secs(1))
+        });
+        let profiles = profiles.collect();
+        model.resources.push(process(pid, name, profiles));
+    }
+    model.dictionary = rows.finish().into();
+    Profiles::from_model(model)
+}
+
 /// One second of three programs, one of which is dropped, with stacks of many depths; some functions come and go.
 fn profile(second: u64) -> Profiles {
     let mut rows = Interner::new();
-    let (cpu, nanoseconds) = (rows.string("cpu"), rows.string("nanoseconds"));
     let mut model = Model::default();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let length = Duration::from_secs(1);
     for (pid, name) in [(1, "webserver"), (2, "database"), (3, "unwanted")] {
         let mut samples = Samples::default();
         for branch in 0..40 + second % 5 {
             let depth = 3 + branch % 25;
-            let mut stack: Vec<LocationIdx> = vec![location(&mut rows, name, "main")];
-            for level in 0..depth {
-                let function = match (branch, level) {
-                    (7, 2) => HOSTILE.to_owned(),
-                    _ => format!("{name}::module_{}::function_{level}", branch / 4),
-                };
-                stack.push(location(&mut rows, name, &function));
-            }
-            stack.reverse();
-            samples.push(SampleRef {
-                stack: rows.stack(&stack),
-                values: &[10_000_000 * (1 + i64::try_from(branch % 7).unwrap())],
-                ..SampleRef::default()
+            let functions = (0..depth).map(|level| match (branch, level) {
+                (7, 2) => HOSTILE.to_owned(),
+                _ => format!("{name}::module_{}::function_{level}", branch / 4),
             });
+            let functions: Vec<String> = functions.collect();
+            let stack = ["main"].into_iter().chain(functions.iter().map(|it| &**it));
+            let stack: Vec<&str> = stack.collect();
+            let value = Duration::from_millis(10 * (1 + branch % 7));
+            add_sample(&mut rows, &mut samples, name, &stack, value);
         }
-        let profile = Profile {
-            sample_type: Some(ValueType {
-                kind: cpu,
-                unit: nanoseconds,
-            }),
-            samples,
-            time_unix_nano: u64::try_from(now.as_nanos()).unwrap() - 1_000_000_000,
-            duration_nano: 1_000_000_000,
-            ..Profile::default()
-        };
-        model.resources.push(ResourceProfiles {
-            resource: Some(
-                Resource {
-                    attributes: vec![
-                        KeyValue::new("process.pid", pid),
-                        KeyValue::new("process.comm", name),
-                        KeyValue::new("process.executable.name", name),
-                        KeyValue::new("note", HOSTILE),
-                    ],
-                    ..Resource::default()
-                }
-                .into(),
-            ),
-            scopes: vec![ScopeProfiles {
-                profiles: vec![profile.into()],
-                ..ScopeProfiles::default()
-            }],
-            ..ResourceProfiles::default()
-        });
+        let profile = of_cpu(&mut rows, samples, now() - length, length);
+        model.resources.push(process(pid, name, vec![profile]));
     }
     model.dictionary = rows.finish().into();
     Profiles::from_model(model)
+}
+
+/// `functions` are outermost first.
+fn add_sample(
+    rows: &mut Interner,
+    samples: &mut Samples,
+    binary: &str,
+    functions: &[&str],
+    value: Duration,
+) {
+    let functions = functions.iter().rev();
+    let stack: Vec<LocationIdx> = functions.map(|it| location(rows, binary, it)).collect();
+    samples.push(SampleRef {
+        stack: rows.stack(&stack),
+        values: &[i64::try_from(value.as_nanos()).unwrap()],
+        ..SampleRef::default()
+    });
+}
+
+fn of_cpu(rows: &mut Interner, samples: Samples, time: Duration, length: Duration) -> Profile {
+    let nanoseconds = |it: Duration| u64::try_from(it.as_nanos()).unwrap();
+    Profile {
+        sample_type: Some(ValueType {
+            kind: rows.string("cpu"),
+            unit: rows.string("nanoseconds"),
+        }),
+        samples,
+        time_unix_nano: nanoseconds(time),
+        duration_nano: nanoseconds(length),
+        ..Profile::default()
+    }
+}
+
+fn process(pid: i64, name: &str, profiles: Vec<Profile>) -> ResourceProfiles {
+    ResourceProfiles {
+        resource: Some(
+            Resource {
+                attributes: vec![
+                    KeyValue::new("process.pid", pid),
+                    KeyValue::new("process.comm", name),
+                    KeyValue::new("process.executable.name", name),
+                    KeyValue::new("note", HOSTILE),
+                ],
+                ..Resource::default()
+            }
+            .into(),
+        ),
+        scopes: vec![ScopeProfiles {
+            profiles: profiles.into_iter().map(Into::into).collect(),
+            ..ScopeProfiles::default()
+        }],
+        ..ResourceProfiles::default()
+    }
 }
 
 fn location(rows: &mut Interner, binary: &str, function: &str) -> LocationIdx {

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::StatusCode;
 use profcol_component::{Kind, Side, SubscribeError};
+use profcol_flamegraph::Relation;
 use profcol_history::{Query, Selector};
 
 /// The time range without `from`.
@@ -34,6 +35,8 @@ pub(super) enum BadRequest {
     Write(#[from] profcol_files::WriteError),
     #[error("unknown format {0:?}: use pprof, folded, svg, html, speedscope or firefox")]
     Format(String),
+    #[error("`difference`: {0:?} is neither share nor absolute")]
+    Relation(String),
     #[error("`{name}`: {error}; write it like 5s")]
     Duration {
         name: &'static str,
@@ -181,6 +184,15 @@ impl Parameters {
         Ok(Some(base))
     }
 
+    /// How a drawing compares two profiles.
+    pub fn relation(&self) -> Result<Relation, BadRequest> {
+        match self.text("difference") {
+            None | Some("share") => Ok(Relation::Share),
+            Some("absolute") => Ok(Relation::Value),
+            Some(other) => Err(BadRequest::Relation(other.to_owned())),
+        }
+    }
+
     fn query_named(
         &self,
         kind: Option<&str>,
@@ -249,6 +261,17 @@ mod tests {
         assert_eq!(parameters.text("c"), Some("%zz%4"));
         assert_eq!(parameters.text("d"), Some("\u{fffd}"));
         assert_eq!(parameters.text("e"), None);
+    }
+
+    #[test]
+    fn a_difference_is_by_share_or_absolute() {
+        let relation = |query| Parameters::parse(Some(query)).relation();
+        assert_eq!(relation("").unwrap(), Relation::Share);
+        assert_eq!(relation("difference=absolute").unwrap(), Relation::Value);
+        assert_eq!(
+            relation("difference=x").unwrap_err().to_string(),
+            "`difference`: \"x\" is neither share nor absolute"
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use profcol_files::Format;
-use profcol_flamegraph::{Document, Sandwich};
+use profcol_flamegraph::{Document, Sandwich, difference_svg};
 use serde_json::json;
 
 use super::parameters::{BadRequest, Parameters, now};
@@ -120,7 +120,11 @@ impl Questions {
     fn download(&self, parameters: &Parameters) -> Result<Reply, BadRequest> {
         let format = parameters.required("format")?;
         let QueryResult { tree, source } = self.tree(parameters)?;
-        let title = format!("{} on {}", source.sample_type.name, host_name());
+        let difference = match source.is_comparison {
+            true => "difference of ",
+            false => "",
+        };
+        let title = format!("{difference}{} on {}", source.sample_type.name, host_name());
         let (format, content_type, extension) = match format {
             "pprof" => (Format::Pprof, BINARY, "pb.gz"),
             "folded" => (Format::Folded, TEXT, "folded"),
@@ -134,7 +138,12 @@ impl Questions {
             "firefox" => (Format::Firefox, JSON, "firefox.json"),
             other => return Err(BadRequest::Format(other.to_owned())),
         };
-        let body = profcol_files::write_tree(&tree, &source, format, &title)?;
+        let body = match format {
+            Format::Svg if source.is_comparison => {
+                difference_svg(&tree, &source, &title, parameters.relation()?).into_bytes()
+            }
+            _ => profcol_files::write_tree(&tree, &source, format, &title)?,
+        };
         Ok(Reply {
             content_type,
             body,

@@ -16,13 +16,13 @@ const SHARED: &[&str] = modules!(
     "dom.js",
     "colors.js",
     "profile.js",
-    "callers.js",
     "paths.js",
     "search.js",
     "layout.js",
     "details.js",
     "legend.js",
     "selection.js",
+    "keys.js",
     "paint.js",
     "graphinput.js",
     "flamegraph.js",
@@ -42,7 +42,7 @@ const LIVE: &[&str] = modules!(
     "pipelines.js",
     "page.js"
 );
-const STANDALONE: &[&str] = modules!("standalone.js");
+const STANDALONE: &[&str] = modules!("callers.js", "folded.js", "standalone.js");
 
 /// The live page, which loads `/style.css` and `/page.js`.
 pub const PAGE: &str = include_str!("../viewer/page.html");

@@ -12,7 +12,8 @@ export function addressOf(path, parameters) {
   return `/api/v1/${path}?${queryOf(parameters)}`;
 }
 
-export async function request(path, parameters, signal) {
+// `read` is the form of the response: json or text.
+export async function request(path, parameters, signal, read = 'json') {
   let response;
   try {
     response = await fetch(addressOf(path, parameters), { signal, credentials: 'same-origin' });
@@ -20,7 +21,7 @@ export async function request(path, parameters, signal) {
     if (error.name === 'AbortError') throw error;
     throw new Error('profcol is not responding. Is it still running?', { cause: error });
   }
-  if (response.ok) return response.json();
+  if (response.ok) return response[read]();
   let reason = '';
   try {
     reason = (await response.json()).error;

@@ -1,14 +1,15 @@
 // The call tree, accessible by keyboard and screen reader; only its visible rows are in the document.
-import { abbreviate, formatDifference, formatPoints, formatShare, formatValue } from './format.js';
+import { abbreviate, formatDifference, formatPoints, formatShare, formatValue, shortenMiddle } from './format.js';
 import { changeClass, shareDifference } from './details.js';
 import { element, oncePerFrame } from './dom.js';
-import { matchSubtrees } from './search.js';
+import { matchSubtrees, nextMatch } from './search.js';
 import { pathHashes } from './paths.js';
 import { ROOT } from './profile.js';
 
 const TREE_ROW_HEIGHT = 24;
 const MOST_INDENTS = 24;
 const MOST_ROW_NAME = 300;
+const MOST_TWIN = 40;
 // Opening a node also opens a child with at least this share of it.
 const DOMINANT = 0.6;
 const MOST_OPENED = 40;
@@ -96,6 +97,19 @@ export class CallTree {
     this.element.scrollTop = Math.max(0, (row - 3) * TREE_ROW_HEIGHT);
   }
 
+  // Opens the path to the next match in the order of the rows, and selects it.
+  stepMatch(direction) {
+    const { nodes } = this;
+    const found = visibleRows(nodes, () => true, this.shows).map(({ node }) => node).filter((node) => this.matches[nodes.frame[node]]);
+    if (found.length === 0) return null;
+    const next = nextMatch(found.length, found.indexOf(this.active), direction, (place) => nodes.total[found[place]]);
+    const node = found[next];
+    for (let caller = nodes.parent[node]; caller !== ROOT; caller = nodes.parent[caller]) this.open.add(this.hashes[caller]);
+    this.refresh();
+    this.moveTo(this.rows.findIndex((row) => row.node === node));
+    return { place: next, count: found.length };
+  }
+
   setSelected(selected) {
     this.selected = selected;
     this.draw();
@@ -130,6 +144,19 @@ export class CallTree {
     if (focused) this.tree.querySelector('[tabindex="0"]')?.focus({ preventScroll: true });
   }
 
+  // What distinguishes a node from a sibling of the same name: the binary, or else the line.
+  distinction(node) {
+    const { frames, nodes } = this;
+    const frame = nodes.frame[node];
+    const parent = nodes.parent[node];
+    for (let other = parent + 1; other < nodes.end[parent]; other = nodes.end[other]) {
+      const twin = nodes.frame[other];
+      if (other === node || frames.name[twin] !== frames.name[frame]) continue;
+      return frames.binary[twin] === frames.binary[frame] ? frames.placeOf(frame) : frames.binaryOf(frame).replace(/^.*\//, '');
+    }
+    return '';
+  }
+
   renderRow(index, isTabStop) {
     const { node, level, place, siblings } = this.rows[index];
     const { profile, frames, nodes } = this;
@@ -151,7 +178,8 @@ export class CallTree {
       element('span', { class: 'tree-name' },
         element('span', { class: 'twisty', 'aria-hidden': 'true' }, hasChildren ? (isOpen ? '▾' : '▸') : ''),
         element('span', { class: `kind kind-${frames.kindOf(frame)}`, 'aria-hidden': 'true' }),
-        element('span', { class: this.matches?.[frame] ? 'match' : '' }, name)),
+        element('span', { class: this.matches?.[frame] ? 'match' : '' }, name),
+        element('span', { class: 'dim twin' }, shortenMiddle(this.distinction(node), MOST_TWIN))),
       profile.comparison ? element('span', { class: `tree-number ${changeClass(change)}` }, formatDifference(change, formatPoints)) : null,
       element('span', { class: 'tree-number wide-only' },
         element('span', { class: 'share' }, formatShare(nodes.self[node], profile.total)),
@@ -171,15 +199,19 @@ export class CallTree {
   }
 
   activate(index) {
+    if (!this.rows[index]) return;
+    this.moveTo(index);
+    this.tree.querySelector('[tabindex="0"]')?.focus({ preventScroll: true });
+  }
+
+  moveTo(index) {
     const row = this.rows[index];
-    if (!row) return;
     this.active = row.node;
     const top = index * TREE_ROW_HEIGHT;
     const space = this.element.clientHeight - this.head.offsetHeight - TREE_ROW_HEIGHT;
     if (top < this.element.scrollTop) this.element.scrollTop = top;
     else if (top > this.element.scrollTop + space) this.element.scrollTop = top - space;
     this.render();
-    this.tree.querySelector('[tabindex="0"]')?.focus({ preventScroll: true });
     this.events.onSelect(row.node);
   }
 

@@ -1,5 +1,7 @@
 // Element helpers. Untrusted text only ever becomes a text node or an attribute value.
 
+const ANSWER_MILLISECONDS = 1500;
+
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -49,4 +51,32 @@ export function oncePerFrame(action) {
       action();
     });
   };
+}
+
+// Briefly replaces the label of a button by the result of the click.
+export function flashLabel(clicked, result) {
+  const label = clicked.textContent;
+  clicked.textContent = result;
+  setTimeout(() => { clicked.textContent = label; }, ANSWER_MILLISECONDS);
+}
+
+// Copies a text, and says so on the clicked button.
+export async function copyText(clicked, text) {
+  flashLabel(clicked, await copied(text) ? 'Copied' : 'Copy failed');
+}
+
+// The clipboard API needs a secure context or localhost; elsewhere the deprecated command still works.
+async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const field = element('textarea', { class: 'hidden-text', readonly: true });
+    field.value = text;
+    document.body.append(field);
+    field.select();
+    const isCopied = document.execCommand('copy');
+    field.remove();
+    return isCopied;
+  }
 }

@@ -4,11 +4,25 @@ import { element, oncePerFrame } from './dom.js';
 import { findFromAddress, pathForAddress, pathOf } from './paths.js';
 import { GraphInput } from './graphinput.js';
 import { GraphPainter } from './paint.js';
+import { nextMatch } from './search.js';
 import { ROOT } from './profile.js';
 
 const ANIMATION_MILLISECONDS = 180;
 const NARROWEST_VIEW = 1e-9;
+// In pixels, of a bar that is easy to see.
+const LEAST_FOUND = 60;
 const MOST_HISTORY = 50;
+
+// Moves to the next match in the graphs, in the order of the bars. Returns its place and the number of matches, or null.
+export function stepMatch(graphs, direction) {
+  const found = graphs.flatMap((graph) => graph.matchingNodes().map((node) => ({ graph, node })));
+  if (found.length === 0) return null;
+  const at = found.findIndex(({ graph, node }) => graph.isFound && graph.cursor === node);
+  const next = nextMatch(found.length, at, direction, (place) => found[place].graph.nodes.total[found[place].node]);
+  for (const graph of graphs) graph.moveCursor(-1);
+  found[next].graph.goTo(found[next].node);
+  return { place: next, count: found.length };
+}
 
 export class FlameGraph {
   // `events`: onHover(node, x, y), onSelect(node), onCursor(node), onZoom(node). Rows before `firstRow` are not drawn.
@@ -28,6 +42,8 @@ export class FlameGraph {
     this.history = [];
     this.hovered = -1;
     this.cursor = -1;
+    // Whether the search moved the cursor, which is then shown without the focus.
+    this.isFound = false;
     this.selected = -1;
     this.matchesBefore = null;
     this.painter = new GraphPainter(this);
@@ -76,6 +92,7 @@ export class FlameGraph {
   setMatches(matches) {
     this.matches = matches;
     this.matchesBefore = null;
+    this.isFound &&= matches !== null;
     if (matches && this.layout) {
       const before = new Uint32Array(this.layout.bars + 1);
       for (let bar = 0; bar < this.layout.bars; bar++) {
@@ -292,8 +309,32 @@ export class FlameGraph {
     this.events.onSelect?.(node);
   }
 
-  moveCursor(node) {
+  moveCursor(node, isFound = false) {
     this.cursor = node;
+    this.isFound = isFound;
     this.redraw();
+  }
+
+  matchingNodes() {
+    const found = [];
+    for (let node = 1; this.matches && node < this.nodes.count; node++) if (this.matches[this.nodes.frame[node]]) found.push(node);
+    return found;
+  }
+
+  // Makes a match visible: zooms to the outermost caller below which it is wide enough.
+  goTo(node) {
+    const { start, end, barOf } = this.layout;
+    const bar = barOf[node];
+    const least = (LEAST_FOUND / this.width) * (this.view.until - this.view.from);
+    const isVisible = start[bar] >= this.view.from && end[bar] <= this.view.until && end[bar] - start[bar] >= least;
+    if (this.zoomsOnClick && !isVisible) {
+      const isWide = (caller) => (end[bar] - start[bar]) * this.width >= LEAST_FOUND * (end[barOf[caller]] - start[barOf[caller]]);
+      let target = node;
+      while (target !== ROOT && isWide(this.nodes.parent[target])) target = this.nodes.parent[target];
+      this.zoomTo(target);
+    }
+    this.moveCursor(node, true);
+    this.revealRow(this.nodes.depth[node]);
+    this.events.onCursor?.(node);
   }
 }

@@ -57,6 +57,11 @@ export function formatClock(milliseconds, withSeconds = true) {
   return withSeconds ? `${clock}:${twoDigits(date.getSeconds())}` : clock;
 }
 
+export function formatDate(milliseconds) {
+  const date = new Date(milliseconds);
+  return `${date.getFullYear()}-${twoDigits(date.getMonth() + 1)}-${twoDigits(date.getDate())} ${formatClock(milliseconds)}`;
+}
+
 export function formatDuration(seconds) {
   if (seconds < 120) return `${Math.round(seconds)} s`;
   if (seconds < 7200) return `${Math.round(seconds / 60)} min`;

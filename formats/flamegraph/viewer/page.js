@@ -1,20 +1,19 @@
 // The live page: range, label filter, comparison and polling around the viewer.
 import { addressOf, request } from './api.js';
-import { button, element, select, setPressed } from './dom.js';
-import { formatClock, formatDuration, formatValue } from './format.js';
+import { button, copyText, element, flashLabel, select, setPressed } from './dom.js';
+import { formatClock, formatDate, formatDuration, formatValue } from './format.js';
 import { addMatcher } from './selector.js';
 import { currentTheme } from './colors.js';
+import { decodeSandwich } from './sandwich.js';
 import { decodeState, encodeState } from './url.js';
 import { LabelFilter } from './labelfilter.js';
 import { PipelineView } from './pipelines.js';
 import { ProcessList } from './processes.js';
-import { Timeline } from './timeline.js';
+import { Timeline, visibleWindow } from './timeline.js';
 import { Viewer } from './viewer.js';
 
 const POLL_MILLISECONDS = 5000;
 const SLOWEST_POLL_MILLISECONDS = 30000;
-const LEAST_WINDOW_MILLISECONDS = 5 * 60000;
-const USUAL_WINDOW_MILLISECONDS = 60 * 60000;
 const MOST_NODES = 100000;
 const SERIES = 8;
 const LAST_CHOICES = [[300, '5 min'], [900, '15 min'], [3600, '1 h'], [6 * 3600, '6 h'], [24 * 3600, '1 d'], [7 * 24 * 3600, '7 d']];
@@ -22,10 +21,12 @@ const LAST_CHOICES = [[300, '5 min'], [900, '15 min'], [3600, '1 h'], [6 * 3600,
 const USUAL_CHOICES = 3;
 // A long range changes little from poll to poll, and is read from disk.
 const POLLS_PER_RANGE = 300;
-const BASE_CHOICES = [['previous', 'Period before'], ['same', 'Same range'], ['range', 'Drag on timeline']];
+const BASE_CHOICES = [['previous', 'Period before'], ['same', 'Same range'], ['range', 'On the timeline']];
 const USUAL_LABELS = ['comm'];
+// The first two can hold a comparison.
+const DIFFERENCES = ['html', 'svg'];
 const FORMATS = [
-  ['pprof', 'pprof'], ['html', 'HTML, one file'], ['svg', 'SVG flame graph'], ['folded', 'Folded stacks'], ['speedscope', 'speedscope'], ['firefox', 'Firefox Profiler'],
+  ['html', 'HTML, one file'], ['svg', 'SVG flame graph'], ['pprof', 'pprof'], ['folded', 'Folded stacks'], ['speedscope', 'speedscope'], ['firefox', 'Firefox Profiler'],
 ];
 
 class Page {
@@ -68,19 +69,20 @@ class Page {
     this.buildComparison();
     this.timeline = new Timeline({
       onRange: (from, until, isBase) => this.chooseRange(from, until, isBase),
+      onBaseEnd: () => this.renderControls(),
       onSeries: (label, value) => this.setQuery(addMatcher(this.state.query, label, value)),
     });
-    this.processes = new ProcessList((pid) => {
-      this.viewer.change({ view: 'flame' });
-      this.viewer.showView();
-      this.setQuery(addMatcher(this.state.query, 'pid', pid));
-    }, () => this.isLive);
-    this.pipelines = new PipelineView((error) => this.showError(error));
+    const onState = (changes, isStep) => this.viewer.change(changes, isStep);
+    this.processes = new ProcessList({ onFilter: (pid) => this.showProcess(pid), onState }, () => this.isLive);
+    this.pipelines = new PipelineView({ onError: (error) => this.showError(error), onState });
     this.viewer = new Viewer({
       state: this.state,
       onState: (state, isStep) => this.store(isStep),
       onError: (error) => this.showError(error),
-      loadSandwich: (name, binary) => request('sandwich', { ...this.profileParameters(this.shownRange), name, binary }, this.abort?.signal),
+      loadSandwich: async (name, binary) => decodeSandwich(await request('sandwich', { ...this.profileParameters(this.shownRange), name, binary }, this.abort?.signal)),
+      keys: [['Timeline', [
+        ['← →', 'move the range; the baseline while it is chosen'], ['shift + ← →', 'change its length'], ['drag', 'choose a range'], ['shift + drag', 'choose a baseline'],
+      ]]],
       extraViews: [
         { id: 'processes', label: 'Processes', element: this.processes.element, isIndependent: true, shown: () => this.showProcesses() },
         { id: 'pipelines', label: 'Pipelines', element: this.pipelines.element, isIndependent: true, shown: () => this.pipelines.start() },
@@ -88,7 +90,7 @@ class Page {
     });
     main.append(
       element('header', { class: 'topbar' },
-        element('strong', { class: 'brand' }, 'profcol'), this.host, this.history,
+        element('span', { class: 'place' }, element('strong', { class: 'brand' }, 'profcol'), this.host, this.history),
         element('span', { class: 'spring' }),
         this.fixedRange, element('span', { class: 'buttons', role: 'group', 'aria-label': 'Range' }, ...this.lastButtons), this.liveButton),
       element('div', { class: 'querybar' }, this.typeBox, this.filter.element, this.byBox, this.compareButton, this.downloads),
@@ -136,6 +138,8 @@ class Page {
   applyState() {
     this.filter.value = this.state.query;
     this.baseFilter.value = this.state.baseQuery;
+    this.processes.setState(this.state);
+    this.pipelines.setState(this.state);
     this.renderControls();
   }
 
@@ -150,6 +154,12 @@ class Page {
     this.changeAndLoad({ query });
   }
 
+  showProcess(pid) {
+    this.viewer.change({ view: 'flame' });
+    this.viewer.showView();
+    this.setQuery(addMatcher(this.state.query, 'pid', pid));
+  }
+
   setLast(last) {
     this.isPaused = false;
     this.changeAndLoad({ last, from: null, until: null });
@@ -158,8 +168,6 @@ class Page {
   chooseRange(from, until, isBase) {
     if (isBase) this.changeAndLoad({ base: 'range', baseFrom: from, baseUntil: until });
     else this.changeAndLoad({ from, until });
-    this.timeline.dragsBase = false;
-    this.renderControls();
   }
 
   get isFixed() {
@@ -187,8 +195,8 @@ class Page {
 
   setBase(base) {
     if (base === 'range') {
-      // Takes effect with the drag; until then the graph stays.
-      this.timeline.dragsBase = true;
+      // Takes effect with the drag or the first arrow key; until then the graph stays.
+      this.timeline.chooseBase();
       this.renderControls();
       return;
     }
@@ -219,13 +227,8 @@ class Page {
   }
 
   timelineWindow(range) {
-    const now = this.now();
-    const oldest = this.status?.oldest ?? now;
-    let from = Math.max(oldest, now - Math.max(USUAL_WINDOW_MILLISECONDS, this.state.last * 1000));
-    from = Math.min(from, now - LEAST_WINDOW_MILLISECONDS, ...(this.isFixed ? [range.from] : []));
-    const base = this.baseRange(range);
-    if (base && base.from >= oldest) from = Math.min(from, base.from);
-    return { from, until: now };
+    const fixed = this.isFixed ? range : null;
+    return visibleWindow({ now: this.now(), oldest: this.status?.oldest, last: this.state.last * 1000, fixed, base: this.baseRange(range) });
   }
 
   rangeParameters() {
@@ -243,11 +246,16 @@ class Page {
   }
 
   profileParameters(range) {
+    return { ...this.currentParameters(range), max_nodes: MOST_NODES, ...this.baseParameters(range) };
+  }
+
+  currentParameters({ from, until }) {
+    return { type: this.type.name, from, until, query: this.queryOrNone };
+  }
+
+  baseParameters(range) {
     const base = this.baseRange(range);
-    return {
-      type: this.type.name, from: range.from, until: range.until, query: this.queryOrNone, max_nodes: MOST_NODES,
-      ...(base ? { base_from: base.from, base_until: base.until, base_query: this.state.baseQuery || this.queryOrNone } : {}),
-    };
+    return base ? { base_from: base.from, base_until: base.until, base_query: this.state.baseQuery || this.queryOrNone } : {};
   }
 
   // --- loading
@@ -337,7 +345,7 @@ class Page {
       `${formatValue(status.memory_bytes ?? 0, 'bytes')} of ${formatValue(status.max_memory_bytes ?? 0, 'bytes')} in memory`,
       ...(status.disk ? [`${formatValue(status.disk.bytes, 'bytes')} of ${formatValue(status.disk.max_bytes, 'bytes')} in ${status.disk.directory}`] : []),
       `${formatValue(status.samples ?? 0, 'count')} samples kept, ${formatValue(status.evicted_samples ?? 0, 'count')} evicted`,
-      status.oldest === null ? '' : `since ${new Date(status.oldest).toLocaleString()}`,
+      status.oldest === null ? '' : `since ${formatDate(status.oldest)}`,
     ].filter(Boolean).join('\n');
     this.renderTypes();
     this.renderLabels();
@@ -389,16 +397,33 @@ class Page {
     for (const choice of this.baseButtons) setPressed(choice, choice.dataset.base === chosen);
     const base = compares ? this.baseRange(this.currentRange()) : null;
     this.baseText.className = base && !dragsBase && this.hasBase === false ? 'missing' : 'dim';
-    this.baseText.textContent = dragsBase ? 'Drag over the timeline to choose the baseline.' : base ? `${formatClock(base.from)} – ${formatClock(base.until)}${this.hasBase === false ? ', no samples' : ''}` : '';
+    this.baseText.textContent = [
+      base && (!dragsBase || this.state.base === 'range') ? `${formatClock(base.from)} – ${formatClock(base.until)}${this.hasBase === false ? ', no samples' : ''}` : '',
+      dragsBase ? 'drag over the timeline, or move it with the arrow keys' : '',
+    ].filter(Boolean).join(': ');
     if (this.shownRange) this.timeline.mark(this.isFixed ? this.currentRange() : this.shownRange, base);
   }
 
   renderDownloads() {
     if (!this.downloads.open || !this.shownRange) return;
-    const { from, until } = this.shownRange;
-    this.downloads.lastChild.replaceChildren(...FORMATS.map(([format, label]) => element(
-      'a', { href: addressOf('download', { format, type: this.type.name, from, until, query: this.queryOrNone }), download: true }, label,
-    )));
+    const { comparison } = this.viewer.profile;
+    const current = this.currentParameters(this.shownRange);
+    const difference = { ...current, ...this.baseParameters(this.shownRange), difference: this.state.difference };
+    const only = comparison ? ', current only' : '';
+    this.downloads.lastChild.replaceChildren(...FORMATS.map(([format, label]) => {
+      const isDifference = comparison && DIFFERENCES.includes(format);
+      const address = addressOf('download', { format, ...(isDifference ? difference : current) });
+      return element('a', { href: address, download: true }, label + (isDifference ? ', difference' : only));
+    }), button(`Copy as folded stacks${only}`, (event) => this.copyFolded(event.currentTarget, current), { class: 'plain' }));
+  }
+
+  async copyFolded(clicked, current) {
+    try {
+      await copyText(clicked, await request('download', { format: 'folded', ...current }, null, 'text'));
+    } catch (error) {
+      flashLabel(clicked, 'Copy failed');
+      this.showError(error);
+    }
   }
 }
 

@@ -186,7 +186,7 @@ export class GraphPainter {
     }
     context.strokeStyle = theme.outline;
     if (this.graph.hovered >= 0) this.strokeBar(layout.barOf[this.graph.hovered], this.graph.nodes.depth[this.graph.hovered]);
-    if (this.graph.cursor >= 0 && document.activeElement === this.graph.canvas) {
+    if (this.graph.cursor >= 0 && (this.graph.isFound || document.activeElement === this.graph.canvas)) {
       context.lineWidth = 2;
       this.strokeBar(layout.barOf[this.graph.cursor], this.graph.nodes.depth[this.graph.cursor]);
     }

@@ -1,5 +1,5 @@
 // The pipelines and their data flow, the metrics of a component, the configuration and the log.
-import { abbreviate, formatDuration, printable } from './format.js';
+import { abbreviate, formatDate, formatDuration, printable } from './format.js';
 import { button, element, setPressed, setText } from './dom.js';
 import { request } from './api.js';
 import { TapPanel } from './tap.js';
@@ -76,16 +76,19 @@ export function asYaml(value) {
 }
 
 export class PipelineView {
-  constructor(onError) {
-    this.onError = onError;
+  // `events`: onError(error), onState(changes, isStep).
+  constructor(events) {
+    this.events = events;
     this.before = null;
     this.nextLine = 0;
     this.selected = null;
     this.cards = [];
     this.graph = element('div', { class: 'pipelines' });
-    this.tap = new TapPanel();
+    this.tap = new TapPanel((side) => events.onState({ side }, true));
     this.metricsTitle = element('h3', {});
     this.metricsBody = element('tbody');
+    this.showsZeros = false;
+    this.zeroButton = button('', () => this.toggleZeros(), { class: 'quiet' });
     this.configuration = element('pre', { class: 'text-block' });
     this.log = element('pre', { class: 'text-block log', tabindex: '0', 'aria-label': 'Log' });
     this.configurationBox = element('details', {}, element('summary', {}, 'Configuration, with all defaults'), this.configuration);
@@ -94,9 +97,15 @@ export class PipelineView {
       'div', { class: 'table-scroll service', tabindex: '-1' }, this.graph, this.tap.element, this.metricsTitle,
       element('table', { class: 'metrics' }, element('caption', { class: 'hidden-text' }, 'Metrics of the selected component'), element('thead', {}, element(
         'tr', {}, element('th', { scope: 'col', class: 'text' }, 'Metric'), element('th', { scope: 'col', class: 'number' }, 'Value'), element('th', { scope: 'col', class: 'number' }, 'Per second'),
-      )), this.metricsBody),
+      )), this.metricsBody), this.zeroButton,
       element('h3', {}, 'Log'), this.log, this.configurationBox,
     );
+  }
+
+  // Applies a state from the URL.
+  setState({ component, pipeline, side }) {
+    const [, kind, id] = /^(\w+)\/(.+)$/.exec(component) ?? [];
+    this.select(Object.hasOwn(KINDS, kind ?? '') ? { kind, id, pipeline } : null, side);
   }
 
   // Starts when the view is shown.
@@ -119,7 +128,7 @@ export class PipelineView {
       this.show(state, performance.now() / 1000);
       this.addLog(log);
     } catch (error) {
-      this.onError(error);
+      this.events.onError(error);
     }
   }
 
@@ -128,7 +137,7 @@ export class PipelineView {
     try {
       setText(this.configuration, printableLines(asYaml(await request('configuration', {}))));
     } catch (error) {
-      this.onError(error);
+      this.events.onError(error);
     }
   }
 
@@ -156,7 +165,7 @@ export class PipelineView {
       element('div', { class: 'stages' }, stage('Receivers', 'receiver', receivers, id),
         ...processors.map((processor) => stage('Processor', 'processor', [processor], id)), stage('Exporters', 'exporter', exporters, id)),
     )));
-    this.select(this.selected);
+    this.showSelected();
   }
 
   buildCard(role, id, pipeline) {
@@ -169,7 +178,7 @@ export class PipelineView {
     };
     card.queue = element('span', { class: 'queue', 'aria-hidden': 'true', hidden: true }, card.fill);
     const name = abbreviate(printable(id), 60);
-    card.button = button('', () => this.select(this.isSelected(card) ? null : card), { class: 'card', 'aria-pressed': 'false', title: `What passes the ${kind} ${name}, and its metrics` });
+    card.button = button('', () => this.choose(this.isSelected(card) ? null : card), { class: 'card', 'aria-pressed': 'false', title: `What passes the ${kind} ${name}, and its metrics` });
     card.button.append(element('span', { class: 'card-kind' }, kind), element('span', { class: 'name' }, name), card.rate, card.facts, card.queue, card.status, card.error);
     this.cards.push(card);
     return card.button;
@@ -218,11 +227,19 @@ export class PipelineView {
     return selected !== null && selected.kind === kind && selected.id === id && (kind !== 'processor' || selected.pipeline === pipeline);
   }
 
-  select(card) {
-    const known = JSON.stringify(this.selected);
-    this.selected = card ? { kind: card.kind, id: card.id, pipeline: card.pipeline } : null;
-    // A reload that keeps the component does not interrupt the look.
-    if (JSON.stringify(this.selected) !== known) this.tap.look(this.selected);
+  choose(card) {
+    this.select(card);
+    const { kind, id, pipeline } = card ?? {};
+    this.events.onState({ component: card ? `${kind}/${id}` : '', pipeline: kind === 'processor' ? pipeline : '', side: '' }, true);
+  }
+
+  select(card, side = '') {
+    this.selected = card ? { kind: card.kind, id: card.id, pipeline: card.kind === 'processor' ? card.pipeline : '' } : null;
+    this.tap.look(this.selected, this.selected?.kind === 'processor' ? side : '');
+    this.showSelected();
+  }
+
+  showSelected() {
     for (const other of this.cards) setPressed(other.button, this.isSelected(other));
     if (this.state) this.showMetrics();
   }
@@ -234,17 +251,26 @@ export class PipelineView {
     const isShown = (series) => (selected ? isOf(series, selected.kind, selected.id) : !Object.keys(KINDS).some((kind) => kind in series.labels));
     const key = ({ name, labels }) => `${name} ${JSON.stringify(labels)}`;
     const before = new Map((this.before?.metrics ?? []).map((series) => [key(series), series.value]));
-    this.metricsBody.replaceChildren(...this.state.metrics.filter(isShown).map((series) => {
+    const all = this.state.metrics.filter(isShown);
+    const notZero = all.filter(({ value }) => value !== 0);
+    this.zeroButton.hidden = all.length === notZero.length;
+    setText(this.zeroButton, `${this.showsZeros ? 'Hide' : 'Show'} ${all.length - notZero.length} metrics that are 0`);
+    this.metricsBody.replaceChildren(...(this.showsZeros ? all : notZero).map((series) => {
       const labels = Object.entries(series.labels).filter(([name]) => name !== selected?.kind).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
       const rate = rateOf(series.value, before.get(key(series)), this.seconds);
       return element('tr', {},
-        element('th', { scope: 'row', class: 'text name' }, abbreviate(printable(series.name + (labels.length > 0 ? `{${labels.join(', ')}}` : '')), 200)),
+        element('th', { scope: 'row', class: 'text name' }, ...breakable(abbreviate(printable(series.name + (labels.length > 0 ? `{${labels.join(', ')}}` : '')), 200))),
         element('td', { class: 'number' }, this.metricValue(series)), element('td', { class: 'number dim' }, rate ? formatRate(rate) : ''));
     }));
   }
 
+  toggleZeros() {
+    this.showsZeros = !this.showsZeros;
+    this.showMetrics();
+  }
+
   metricValue({ name, value }) {
-    if (name.endsWith('_timestamp_seconds') && value > 0) return new Date(value * 1000).toLocaleString();
+    if (name.endsWith('_timestamp_seconds') && value > 0) return formatDate(value * 1000);
     if (name === 'otelcol_process_uptime') return formatDuration(value);
     return formatNumber(value);
   }
@@ -267,6 +293,11 @@ export class PipelineView {
     while (log.childElementCount > MOST_LOG_LINES) log.firstChild.remove();
     if (isAtEnd) log.scrollTop = log.scrollHeight;
   }
+}
+
+// Lines break between the words of a metric.
+function breakable(name) {
+  return name.split(/(?<=[_{])/).flatMap((word) => [word, element('wbr')]);
 }
 
 // Keeps line breaks: a message may span several lines.

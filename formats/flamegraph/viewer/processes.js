@@ -16,6 +16,7 @@ const HEADS = [
   { id: 'ends', label: 'Stacks end', class: 'text wide-only' },
   { id: 'labels', label: 'Labels', class: 'text labels-head' },
 ];
+const SORTS = HEADS.map(({ id }) => id).filter((id) => id !== 'ends' && id !== 'labels');
 // As in style.css.
 const NARROW = '(max-width: 640px)';
 const UNIT_LABELS = ['systemd_unit', 'k8s_pod_name', 'container_name'];
@@ -74,9 +75,9 @@ export function droppedProcesses(processes, { dropped, processes: seen }) {
 }
 
 export class ProcessList {
-  // `onFilter(pid)` is called with the process to show alone; `isLive()` is whether new data is wanted.
-  constructor(onFilter, isLive) {
-    this.onFilter = onFilter;
+  // `events`: onFilter(pid) with the process to show alone, onState(changes). `isLive()` is whether new data is wanted.
+  constructor(events, isLive) {
+    this.events = events;
     this.isLive = isLive;
     this.sort = { id: 'total', ascending: false };
     this.processes = [];
@@ -87,7 +88,7 @@ export class ProcessList {
     this.body = element('tbody');
     this.note = element('p', { class: 'note' });
     this.find = element('input', {
-      type: 'search', class: 'search', placeholder: 'Find name, PID, unit, language, label', 'aria-label': 'Find processes', spellcheck: 'false', autocomplete: 'off', maxlength: '200', oninput: () => this.render(),
+      type: 'search', class: 'search', placeholder: 'Find name, PID, unit, language, label', 'aria-label': 'Find processes', spellcheck: 'false', autocomplete: 'off', maxlength: '200', oninput: () => this.setFind(),
     });
     this.count = element('output', { class: 'dim', 'aria-live': 'polite' });
     this.element = element(
@@ -96,6 +97,18 @@ export class ProcessList {
       element('table', { class: 'processes' }, element('caption', { class: 'hidden-text' }, 'Processes'), element('thead', {}, this.head), this.body),
       this.note,
     );
+  }
+
+  // Applies a state from the URL.
+  setState({ processes, processSort, processAscending }) {
+    this.find.value = processes;
+    this.sort = SORTS.includes(processSort) ? { id: processSort, ascending: processAscending } : { id: 'total', ascending: false };
+    if (this.total !== undefined) this.render();
+  }
+
+  setFind() {
+    this.events.onState({ processes: this.find.value });
+    this.render();
   }
 
   show(processes, total, unit, isFiltered) {
@@ -147,7 +160,7 @@ export class ProcessList {
   renderHead() {
     const focused = this.head.contains(document.activeElement) ? document.activeElement.dataset.sort : null;
     this.head.replaceChildren(...HEADS.map(({ id, label, class: kind, ascending = false }) => {
-      if (id === 'ends' || id === 'labels') return element('th', { scope: 'col', class: kind }, label);
+      if (!SORTS.includes(id)) return element('th', { scope: 'col', class: kind }, label);
       const isActive = id === this.sort.id;
       const sort = { id, ascending: isActive ? !this.sort.ascending : ascending };
       return element('th', { scope: 'col', class: kind, 'aria-sort': isActive ? (this.sort.ascending ? 'ascending' : 'descending') : 'none' },
@@ -158,6 +171,7 @@ export class ProcessList {
 
   setSort(sort) {
     this.sort = sort;
+    this.events.onState({ processSort: sort.id, processAscending: sort.ascending });
     this.render();
   }
 
@@ -179,7 +193,7 @@ export class ProcessList {
       'tr', {},
       element('td', { class: 'number' }, pid),
       element('th', { scope: 'row', class: 'text name' },
-        process.fate ? name : button(name, () => this.onFilter(pid), { class: 'plain', 'data-pid': pid, 'data-role': 'filter', title: 'Show this process only' })),
+        process.fate ? name : button(name, () => this.events.onFilter(pid), { class: 'plain', 'data-pid': pid, 'data-role': 'filter', title: 'Show this process only' })),
       element('td', { class: 'number' }, ...amounts),
       element('td', { class: 'number wide-only' }, process.fate ? '–' : formatValue(process.samples ?? 0, 'count')),
       element('td', { class: 'text wide-only', title: unit }, unit),

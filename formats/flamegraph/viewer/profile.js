@@ -251,7 +251,9 @@ export function decodeProfile(document) {
     samples: document.samples,
     total: nodes.total[ROOT],
     baseTotal: nodes.baseTotal[ROOT],
-    comparison: nodes.comparison,
+    // A baseline without samples says nothing about what changed.
+    comparison: nodes.comparison && nodes.baseTotal[ROOT] > 0,
+    lacksBaseline: nodes.comparison && nodes.baseTotal[ROOT] === 0,
     cut: { nodes: document.cut?.nodes ?? 0, value: document.cut?.value ?? 0 },
   };
 }

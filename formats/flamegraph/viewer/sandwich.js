@@ -2,7 +2,7 @@
 import { abbreviate, formatShare, formatValue } from './format.js';
 import { decodeNodes, Frames, ROOT } from './profile.js';
 import { element, setText } from './dom.js';
-import { FlameGraph } from './flamegraph.js';
+import { FlameGraph, stepMatch } from './flamegraph.js';
 
 export function decodeSandwich(document) {
   const frames = new Frames(document);
@@ -64,7 +64,7 @@ export class Sandwich {
     const directCallees = childCount(callees);
     this.heading.replaceChildren(
       element('code', {}, abbreviate(frames.nameOf(callees.frame[1]), 200)),
-      ` ${formatValue(sandwich.total, profile.unit)}, ${formatShare(sandwich.total, profile.total)} of all`,
+      element('span', { class: 'fact' }, `${formatValue(sandwich.total, profile.unit)}, ${formatShare(sandwich.total, profile.total)} of all`),
     );
     this.callersLabel.textContent = `Callers (${directCallers} direct)`;
     this.calleesLabel.textContent = `Callees (${directCallees} direct)`;
@@ -73,6 +73,12 @@ export class Sandwich {
       graph.show(frames, nodes, profile.unit, true);
       graph.setColors(colors, theme);
     }
+    // Callees leave the room that they do not need to deep callers.
+    this.graphs.style.setProperty('--callees', `${this.callees.contentHeight}px`);
+  }
+
+  stepMatch(direction) {
+    return this.graphs.hidden ? null : stepMatch([this.callers, this.callees], direction);
   }
 
   setMatches(matchesFor) {

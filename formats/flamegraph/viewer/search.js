@@ -29,11 +29,11 @@ export function matchFrames(frames, search) {
   return matches;
 }
 
-// The total value of all matching nodes; nested matches count once.
-export function matchedTotal(nodes, matches) {
+// The total value of all matching nodes, nested matches counted once, and the number of matching functions.
+export function matchedTotal({ frames, nodes }, matches) {
   let total = 0;
   let baseTotal = 0;
-  let functions = 0;
+  const functions = new Set();
   for (let node = 1; node < nodes.count;) {
     if (matches[nodes.frame[node]]) {
       total += nodes.total[node];
@@ -43,8 +43,16 @@ export function matchedTotal(nodes, matches) {
       node += 1;
     }
   }
-  for (const match of matches) functions += match;
-  return { total, baseTotal, frames: functions };
+  for (let frame = 0; frame < frames.count; frame++) if (matches[frame]) functions.add(frames.function[frame]);
+  return { total, baseTotal, functions: functions.size };
+}
+
+// The place after `at` in a list of matches, or before it; from outside of the list, the heaviest one.
+export function nextMatch(count, at, direction, weight) {
+  if (at >= 0) return (at + direction + count) % count;
+  let heaviest = 0;
+  for (let place = 1; place < count; place++) if (weight(place) > weight(heaviest)) heaviest = place;
+  return heaviest;
 }
 
 // One byte per node: 1 if it or a descendant matches.

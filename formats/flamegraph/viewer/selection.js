@@ -1,25 +1,25 @@
 // The selected function in one line, with its actions.
 import { abbreviate, printable } from './format.js';
-import { button, element } from './dom.js';
+import { button, copyText, element, flashLabel } from './dom.js';
 import { describeValue } from './details.js';
 import { withoutSymbol } from './profile.js';
 
-const GRAPH_HINT = 'Click zooms, Escape goes back, ctrl + wheel zooms, drag pans, / searches';
+// What a finger can do, and what needs a mouse or a keyboard.
 const HINTS = {
-  flame: GRAPH_HINT, sandwich: GRAPH_HINT, table: 'Click selects a function, / searches',
-  tree: 'Click selects a function, arrow keys open and close, / searches',
+  flame: ['Click zooms', ', Escape goes back, ctrl + wheel zooms, drag pans'], sandwich: ['Click selects a function', ', ctrl + wheel zooms, drag pans'],
+  table: ['Click selects a function', ''], tree: ['Click selects a function', ', arrow keys open and close'],
 };
-const ANSWER_MILLISECONDS = 1500;
 
 export class SelectionBar {
-  // `events`: onZoom() returns whether there was a node to zoom to, onSandwich(), onClear().
+  // `events`: onZoom() returns whether there was a node to zoom to, onSandwich(), onClear(), onKeys().
   constructor(events) {
     this.events = events;
     this.element = element('div', { class: 'selection' });
   }
 
   showHint(view) {
-    this.element.replaceChildren(element('span', { class: 'hint' }, HINTS[view] ?? ''));
+    const [short, more] = HINTS[view] ?? ['', ''];
+    this.element.replaceChildren(element('span', { class: 'hint' }, short, element('span', { class: 'mouse-only' }, more)), button('Keys', () => this.events.onKeys(), { class: 'quiet', title: 'Also by ?' }));
   }
 
   // `selected` is the number of the function, or -1 if this profile does not have it.
@@ -34,7 +34,7 @@ export class SelectionBar {
       element('code', { class: 'selection-name', title: abbreviate(shownName, 1000) }, abbreviate(shownName, 300)),
       ...facts.filter(Boolean).map((fact) => element('span', { class: 'fact' }, fact)),
       element('span', { class: 'actions' },
-        name === '' ? null : button('Copy name', (event) => copyName(event.currentTarget, name), { class: 'quiet' }),
+        name === '' ? null : button('Copy name', (event) => copyText(event.currentTarget, name), { class: 'quiet' }),
         button('Zoom', zoom, { class: 'quiet', disabled: selected < 0 }),
         view === 'sandwich' ? null : button('Sandwich', onSandwich, { class: 'quiet' }),
         button('Clear', onClear, { class: 'quiet' })),
@@ -53,31 +53,4 @@ function functionFacts(profile, selected) {
     facts.push(`total ${describeValue(profile, functions.total[row], functions.baseTotal[row])}`);
   }
   return facts;
-}
-
-async function copyName(clicked, name) {
-  flashLabel(clicked, await copyText(name) ? 'Copied' : 'Copy failed');
-}
-
-// Briefly replaces the label of a button by the result of the click.
-function flashLabel(clicked, result) {
-  const label = clicked.textContent;
-  clicked.textContent = result;
-  setTimeout(() => { clicked.textContent = label; }, ANSWER_MILLISECONDS);
-}
-
-// The clipboard API needs a secure context or localhost; elsewhere the deprecated command still works.
-async function copyText(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    const field = element('textarea', { class: 'hidden-text', readonly: true });
-    field.value = text;
-    document.body.append(field);
-    field.select();
-    const copied = document.execCommand('copy');
-    field.remove();
-    return copied;
-  }
 }

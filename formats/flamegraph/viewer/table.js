@@ -1,10 +1,14 @@
 // The function table: sortable, filtered by the search, rendered page by page.
-import { abbreviate, formatDifference, formatPoints, formatShare, formatValue } from './format.js';
+import { abbreviate, formatDifference, formatPoints, formatShare, formatValue, shortenName } from './format.js';
 import { button, element } from './dom.js';
 import { changeClass, shareDifference } from './details.js';
+import { nextMatch } from './search.js';
 
 const PAGE_ROWS = 200;
 const MOST_CELL_NAME = 300;
+// Of a character, and of what surrounds the name in its cell.
+const NAME_GLYPH = 7.25;
+const NAME_MARGIN = 32;
 
 const COLUMNS = [
   { id: 'name', label: 'Function', text: true },
@@ -69,6 +73,7 @@ export class FunctionTable {
     this.more = button('', () => this.showMore(), { class: 'more' });
     this.note = element('p', { class: 'note' });
     this.element = element('div', { class: 'table-scroll', tabindex: '-1' }, this.table, this.more, this.note);
+    new ResizeObserver(() => this.resize()).observe(this.element);
     this.body.addEventListener('click', (event) => this.onRow(event, (frame) => this.events.onSelect(frame)));
     this.body.addEventListener('dblclick', (event) => this.onRow(event, (frame) => this.events.onOpen(frame)));
     this.body.addEventListener('keydown', (event) => this.onKey(event));
@@ -107,8 +112,10 @@ export class FunctionTable {
     const { profile, sort } = this;
     const key = { ...sort, value: columnValue(profile, this.byShare, sort.id) };
     const rows = sortRows(profile.frames, profile.functions, key, this.matches);
+    this.rows = rows;
     const focused = this.body.contains(document.activeElement) ? document.activeElement.closest('tr').functionName : null;
     this.renderHead();
+    this.width = this.head.firstChild.clientWidth;
     this.body.replaceChildren(...rows.slice(0, this.shown).map((row) => this.renderRow(row)));
     // Keyed by name, because frame numbers change with each profile.
     if (focused !== null) [...this.body.children].find((row) => row.functionName === focused)?.querySelector('button').focus({ preventScroll: true });
@@ -154,7 +161,7 @@ export class FunctionTable {
       return element(
         'th', { scope: 'row', class: 'text name', title: abbreviate(place ? `${name}\n${place}` : name, 1000) },
         element('span', { class: `kind kind-${frames.kindOf(frame)}`, 'aria-hidden': 'true' }),
-        button(abbreviate(name, MOST_CELL_NAME), () => {}, { class: 'plain' }),
+        button(shortenName(name, this.nameCharacters), () => {}, { class: 'plain' }),
       );
     }
     if (column.id === 'binary') return element('td', { class: 'text wide-only dim' }, abbreviate(frames.binaryOf(frame), 120));
@@ -173,6 +180,30 @@ export class FunctionTable {
   renderChange(column, value) {
     const format = this.byShare ? formatPoints : (difference) => formatValue(difference, this.profile.unit);
     return element('td', { class: `number ${column.class ?? ''} ${changeClass(value)}` }, formatDifference(value, format));
+  }
+
+  // Selects the next row.
+  stepMatch(direction) {
+    const { rows, profile: { frames, functions } } = this;
+    if (rows.length === 0) return null;
+    const at = rows.findIndex((row) => frames.function[functions.frame[row]] === this.selected);
+    const next = at < 0 ? 0 : nextMatch(rows.length, at, direction);
+    this.events.onSelect(functions.frame[rows[next]]);
+    if (next >= this.shown) {
+      this.shown = next + PAGE_ROWS;
+      this.render();
+    }
+    this.body.children[next].scrollIntoView({ block: 'center' });
+    return { place: next, count: rows.length };
+  }
+
+  resize() {
+    if (this.profile && this.head.firstChild?.clientWidth !== this.width) this.render();
+  }
+
+  // As many as fit, so that the end of a name is there.
+  get nameCharacters() {
+    return this.width > 0 ? Math.min(MOST_CELL_NAME, Math.floor((this.width - NAME_MARGIN) / NAME_GLYPH)) : MOST_CELL_NAME;
   }
 
   showMore() {

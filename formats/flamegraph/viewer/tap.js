@@ -26,7 +26,9 @@ export function resourceName(attributes) {
 }
 
 export class TapPanel {
-  constructor() {
+  // `onSide(side)` is called with the side that the reader chooses.
+  constructor(onSide) {
+    this.onSide = onSide;
     this.component = null;
     this.isPaused = false;
     this.side = 'output';
@@ -38,14 +40,18 @@ export class TapPanel {
     this.element = element('section', { class: 'tap', hidden: true, 'aria-label': 'What passes the component' }, this.title, element('div', { class: 'view-tools' }, this.pauseButton, this.sideBox, this.note), this.body);
   }
 
-  // `component` has a kind, an id and, for processors, a pipeline; null stops looking.
-  look(component) {
+  // `component` has a kind, an id and, for processors, a pipeline; null stops looking. Without a side, it is what comes out.
+  look(component, side) {
+    const key = JSON.stringify([component, side]);
+    // The same look goes on.
+    if (this.key === key) return;
+    this.key = key;
     this.abort?.abort();
     this.component = component;
     this.element.hidden = component === null;
     if (component === null) return;
     setText(this.title, `What passes the ${component.kind} ${abbreviate(printable(component.id), 60)}`);
-    this.side = component.kind === 'exporter' ? 'input' : 'output';
+    this.side = side || (component.kind === 'exporter' ? 'input' : 'output');
     this.sideBox.replaceChildren(...(component.kind === 'processor' ? [select('Side', [['input', 'before it'], ['output', 'after it']], this.side, (side) => this.setSide(side))] : []));
     this.forget();
     this.setPaused(false);
@@ -53,6 +59,8 @@ export class TapPanel {
 
   setSide(side) {
     this.side = side;
+    this.key = JSON.stringify([this.component, side]);
+    this.onSide(side);
     this.forget();
     this.setPaused(false);
   }

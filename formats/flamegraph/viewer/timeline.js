@@ -6,6 +6,8 @@ import { currentTheme, seriesColor } from './colors.js';
 const AXIS_HEIGHT = 16;
 const SCALE_WIDTH = 58;
 const DRAG_LEAST = 4;
+const LEAST_WINDOW_MILLISECONDS = 60000;
+const USUAL_WINDOW_MILLISECONDS = 60 * 60000;
 const TICK_SECONDS = [1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400];
 const AXIS_FONT = '11px system-ui, sans-serif';
 
@@ -41,11 +43,30 @@ export function tickStep(from, until, most) {
   return (TICK_SECONDS.find((step) => seconds / step <= most) ?? 86400 * Math.ceil(seconds / 86400 / most)) * 1000;
 }
 
+// From the oldest sample on, and not further back than needed. `last`: the length of the live range; `fixed`: a chosen range, or null.
+export function visibleWindow({ now, oldest, last, fixed, base }) {
+  const reach = Math.max(oldest ?? now, now - Math.max(USUAL_WINDOW_MILLISECONDS, last));
+  const starts = [reach, now - LEAST_WINDOW_MILLISECONDS];
+  if (fixed) starts.push(fixed.from);
+  if (base && base.from >= (oldest ?? now)) starts.push(base.from);
+  return { from: Math.min(...starts), until: now };
+}
+
+// Moved by a step, or as much longer, within the window and at least as long as `least`.
+export function movedRange(range, window, step, least, resizes) {
+  const within = (value, low, high) => Math.max(low, Math.min(value, high));
+  const from = within(range.from, window.from, window.until - least);
+  const until = within(range.until, from + least, window.until);
+  if (resizes) return { from, until: within(until + step, from + least, window.until) };
+  const shift = within(step, window.from - from, window.until - until);
+  return { from: from + shift, until: until + shift };
+}
+
 export class Timeline {
-  // `events`: onRange(from, until, isBase), onSeries(label, value).
+  // `events`: onRange(from, until, isBase), onBaseEnd() when arrow keys no longer move the baseline, onSeries(label, value).
   constructor(events) {
     this.events = events;
-    this.canvas = element('canvas', { tabindex: '0', role: 'group', 'aria-label': 'Timeline. Arrow keys move the range, with Shift they change its length.' });
+    this.canvas = element('canvas', { tabindex: '0', role: 'group', 'aria-label': 'Timeline. Arrow keys move the range, with Shift they change its length. A drag selects a range.' });
     this.frame = element('div', { class: 'timeline-canvas' }, this.canvas);
     this.legend = element('div', { class: 'timeline-legend', 'aria-label': 'Series' });
     this.readout = element('div', { class: 'timeline-readout', 'aria-live': 'off' });
@@ -61,6 +82,7 @@ export class Timeline {
     this.canvas.addEventListener('pointercancel', () => this.endDrag());
     this.canvas.addEventListener('pointerleave', () => this.hoverAt(null));
     this.canvas.addEventListener('keydown', (event) => this.onKey(event));
+    this.canvas.addEventListener('blur', () => this.endBase());
   }
 
   // `window`: the visible range; `range` and `base`: the marked {from, until}, or null.
@@ -281,7 +303,20 @@ export class Timeline {
     // Whole steps only: the timeline cannot resolve a part of one.
     const from = start + Math.floor((Math.min(...times) - start) / step) * step;
     const until = Math.max(from + step, start + Math.ceil((Math.max(...times) - start) / step) * step);
+    this.dragsBase = false;
     this.events.onRange(Math.round(from), Math.round(until), drag.isBase);
+  }
+
+  // The next drag chooses the baseline; arrow keys move it until the focus leaves, or until Enter or Escape.
+  chooseBase() {
+    this.canvas.focus();
+    this.dragsBase = true;
+  }
+
+  endBase() {
+    if (!this.dragsBase) return;
+    this.dragsBase = false;
+    this.events.onBaseEnd();
   }
 
   endDrag() {
@@ -290,12 +325,17 @@ export class Timeline {
   }
 
   onKey(event) {
+    if (this.dragsBase && (event.key === 'Enter' || event.key === 'Escape')) {
+      event.preventDefault();
+      this.endBase();
+      return;
+    }
     const direction = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!direction || !this.range || !this.timeline) return;
+    const marked = this.dragsBase ? this.base ?? this.range : this.range;
+    if (!direction || !marked || !this.timeline) return;
     event.preventDefault();
     const step = Math.max(this.timeline.step, Math.round((this.window.until - this.window.from) / 60));
-    const from = this.range.from + (event.shiftKey ? 0 : direction * step);
-    const until = this.range.until + direction * step;
-    if (until - from >= this.timeline.step) this.events.onRange(Math.round(from), Math.round(until), false);
+    const { from, until } = movedRange(marked, this.window, direction * step, this.timeline.step, event.shiftKey);
+    this.events.onRange(Math.round(from), Math.round(until), this.dragsBase);
   }
 }

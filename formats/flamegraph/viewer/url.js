@@ -5,6 +5,7 @@ export const DEFAULT_STATE = {
   base: '', baseFrom: null, baseUntil: null, baseQuery: '',
   view: 'flame', search: '', zoom: [], name: '', binary: '',
   orientation: 'icicle', color: 'binary', palette: 'blue-orange', difference: 'share', sort: 'self', ascending: false,
+  processes: '', processSort: 'total', processAscending: false, component: '', pipeline: '', side: '',
 };
 
 const ALLOWED = {
@@ -13,6 +14,7 @@ const ALLOWED = {
   color: ['binary', 'kind'],
   palette: ['blue-orange', 'green-red'],
   difference: ['share', 'absolute'],
+  side: ['', 'input', 'output'],
 };
 
 export function encodeState(state) {

@@ -5,25 +5,28 @@ import { currentTheme, differenceColors, frameColors } from './colors.js';
 import { button, element, select, setText } from './dom.js';
 import { CallTree } from './calltree.js';
 import { compileSearch, matchedTotal, matchFrames } from './search.js';
-import { decodeNodes, decodeProfile, ROOT, withoutSymbol } from './profile.js';
-import { decodeSandwich, Sandwich } from './sandwich.js';
+import { decodeProfile, ROOT, withoutSymbol } from './profile.js';
+import { Sandwich } from './sandwich.js';
 import { describeNode, nodeInWords, Tooltip } from './details.js';
-import { FlameGraph } from './flamegraph.js';
+import { FlameGraph, stepMatch } from './flamegraph.js';
 import { FunctionTable } from './table.js';
-import { sandwichOf } from './callers.js';
+import { KeyList } from './keys.js';
 import { SelectionBar } from './selection.js';
 
 const SEARCH_DELAY_MILLISECONDS = 120;
+const NO_BASELINE = 'No samples in the baseline: there is nothing to compare with. Choose another time or other labels for it.';
 const SELECT_HINT = 'Select a function in the flame graph, the table or the call tree to see who calls it and what it calls.';
 
 export class Viewer {
-  // `options`: state, onState(state, isStep), onError(error), loadSandwich(name, binary) or null, extraViews.
+  // `options`: state, onState(state, isStep), onError(error), loadSandwich(name, binary), extraViews,
+  // keys (as in KeyList).
   constructor(options) {
     this.options = options;
     this.state = options.state;
     this.profile = null;
     this.matches = null;
     this.theme = currentTheme();
+    this.keys = new KeyList(options.keys);
     this.buildViews();
     this.buildToolbar();
     this.buildFooter();
@@ -31,7 +34,8 @@ export class Viewer {
     this.announcement = element('div', { class: 'hidden-text', 'aria-live': 'polite' });
     this.panel = element('div', { class: 'panel', role: 'tabpanel', id: 'panel' });
     this.empty = element('p', { class: 'note empty', hidden: true });
-    this.element = element('div', { class: 'viewer' }, this.toolbar, this.panel, this.footer, this.tooltip.element, this.announcement);
+    this.notice = element('p', { class: 'notice', role: 'status', hidden: true }, NO_BASELINE);
+    this.element = element('div', { class: 'viewer' }, this.toolbar, this.notice, this.panel, this.footer, this.tooltip.element, this.announcement, this.keys.element);
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
       this.theme = currentTheme();
       if (this.profile) this.refresh();
@@ -66,10 +70,10 @@ export class Viewer {
       onHover, onCursor, onSelect: (frames, nodes, node) => this.selectNode(frames, nodes, node),
     });
     this.views = [
-      { id: 'flame', label: 'Flame graph', element: this.graph.element, refresh: () => this.showGraph() },
-      { id: 'table', label: 'Table', element: this.table.element, refresh: () => this.showTable() },
-      { id: 'tree', label: 'Call tree', element: this.tree.element, refresh: () => this.showTree() },
-      { id: 'sandwich', label: 'Sandwich', element: this.sandwich.element, refresh: () => this.showSandwich() },
+      { id: 'flame', label: 'Flame graph', element: this.graph.element, refresh: () => this.showGraph(), stepMatch: (direction) => stepMatch([this.graph], direction) },
+      { id: 'table', label: 'Table', element: this.table.element, refresh: () => this.showTable(), stepMatch: (direction) => this.table.stepMatch(direction) },
+      { id: 'tree', label: 'Call tree', element: this.tree.element, refresh: () => this.showTree(), stepMatch: (direction) => this.tree.stepMatch(direction) },
+      { id: 'sandwich', label: 'Sandwich', element: this.sandwich.element, refresh: () => this.showSandwich(), search: () => this.markSandwich(), stepMatch: (direction) => this.sandwich.stepMatch(direction) },
       ...(this.options.extraViews ?? []),
     ];
   }
@@ -105,6 +109,7 @@ export class Viewer {
     this.legend = element('div', { class: 'legend', 'aria-label': 'Colours' });
     this.selection = new SelectionBar({
       onZoom: () => this.zoomToSelected(), onSandwich: () => this.setView('sandwich'), onClear: () => this.clearSelection(),
+      onKeys: () => this.keys.open(),
     });
     this.footer = element('div', { class: 'footer' }, this.legend, this.selection.element);
   }
@@ -174,6 +179,7 @@ export class Viewer {
     this.searchGroup.hidden = this.view.isIndependent === true;
     // It describes the selected function.
     this.footer.hidden = this.view.isIndependent === true;
+    this.notice.hidden = this.view.isIndependent === true || !this.profile?.lacksBaseline;
   }
 
   // --- data
@@ -243,11 +249,11 @@ export class Viewer {
     const profile = this.profile;
     this.sandwich.showLoading(name, binary);
     try {
-      const loaded = this.options.loadSandwich ? decodeSandwich(await this.options.loadSandwich(name, binary)) : this.localSandwich();
+      const loaded = await this.options.loadSandwich(name, binary);
       if (this.profile !== profile || this.state.name !== name || this.state.binary !== binary) return;
       if (!loaded || loaded.callees.count < 2) this.sandwich.showNothing(`${abbreviate(printable(name) || withoutSymbol(binary), 200)} has no samples in this range.`);
       else this.sandwich.show(profile, loaded, (frames) => this.colorsFor(frames), this.theme);
-      this.sandwich.setMatches((frames) => this.matchesIn(frames));
+      this.markSandwich();
     } catch (error) {
       if (error.name === 'AbortError') return;
       this.sandwich.showNothing('Failed to load this function.');
@@ -255,24 +261,30 @@ export class Viewer {
     }
   }
 
-  localSandwich() {
-    if (this.selected < 0) return null;
-    const { frames, nodes } = this.profile;
-    const { callers, callees, total } = sandwichOf(frames, nodes, this.selected);
-    return { frames, total, callers: decodeNodes(callers, frames, 0, 0), callees: decodeNodes(callees, frames, 0, 0) };
+  markSandwich() {
+    this.sandwich.setMatches((frames) => this.matchesIn(frames));
   }
 
   // --- search
 
   searchLater() {
     clearTimeout(this.searchTimer);
-    this.searchTimer = setTimeout(() => {
-      this.change({ search: this.searchBox.value });
-      this.search();
-      if (!this.profile) return;
-      this.view.refresh?.();
-      if (this.state.view === 'tree' && this.matches) this.tree.openMatches();
-    }, SEARCH_DELAY_MILLISECONDS);
+    this.searchTimer = setTimeout(() => this.searchNow(), SEARCH_DELAY_MILLISECONDS);
+  }
+
+  searchNow() {
+    clearTimeout(this.searchTimer);
+    this.change({ search: this.searchBox.value });
+    this.search();
+    if (!this.profile) return;
+    (this.view.search ?? this.view.refresh)?.();
+    if (this.state.view === 'tree' && this.matches) this.tree.openMatches();
+  }
+
+  stepMatch(direction) {
+    if (this.searchBox.value !== this.state.search) this.searchNow();
+    const step = this.matches ? this.view.stepMatch(direction) : null;
+    if (step) setText(this.searchResult, `${this.describeMatches()}; ${step.place + 1} of ${step.count}`);
   }
 
   search() {
@@ -291,13 +303,13 @@ export class Viewer {
   }
 
   describeMatches() {
-    const { nodes, total, baseTotal, cut, comparison } = this.profile;
-    const match = matchedTotal(nodes, this.matches);
-    if (match.frames === 0) return 'no match';
+    const { total, baseTotal, cut, comparison } = this.profile;
+    const match = matchedTotal(this.profile, this.matches);
+    if (match.functions === 0) return 'no match';
     // Nodes that the server omitted may match, too.
     const least = cut.value > 0 ? 'at least ' : '';
     const base = comparison ? `, baseline ${formatShare(match.baseTotal, baseTotal)}` : '';
-    return `${least}${formatShare(match.total, total)}${base}`;
+    return `${least}${formatShare(match.total, total)}${base} in ${match.functions.toLocaleString('en-US')} function${match.functions === 1 ? '' : 's'}`;
   }
 
   matchesIn(frames) {
@@ -372,12 +384,16 @@ export class Viewer {
   // --- keyboard
 
   onKey(event) {
-    if (event.defaultPrevented || event.altKey || event.ctrlKey || event.metaKey) return;
+    if (event.defaultPrevented || event.altKey || event.ctrlKey || event.metaKey || this.keys.element.open) return;
     const inField = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
     if (event.key === '/' && !inField) {
       event.preventDefault();
       this.searchBox.focus();
       this.searchBox.select();
+    } else if (event.key === '?' && !inField) {
+      this.keys.open();
+    } else if (event.key === 'Enter' && event.target === this.searchBox) {
+      this.stepMatch(event.shiftKey ? -1 : 1);
     } else if (event.key === 'Escape' && event.target === this.searchBox && this.searchBox.value !== '') {
       this.setSearch('');
     } else if (event.key === 'Escape' && !inField && this.state.view === 'flame' && this.graph.isZoomed) {

@@ -6,12 +6,12 @@ import { fileURLToPath } from 'node:url';
 export const VIEWER = join(dirname(fileURLToPath(import.meta.url)), '..');
 
 const SHARED = [
-  'format.js', 'dom.js', 'colors.js', 'profile.js', 'callers.js', 'paths.js', 'search.js', 'layout.js', 'details.js', 'legend.js', 'selection.js', 'paint.js', 'graphinput.js', 'flamegraph.js', 'table.js',
+  'format.js', 'dom.js', 'colors.js', 'profile.js', 'paths.js', 'search.js', 'layout.js', 'details.js', 'legend.js', 'selection.js', 'keys.js', 'paint.js', 'graphinput.js', 'flamegraph.js', 'table.js',
   'calltree.js', 'sandwich.js', 'url.js', 'viewer.js',
 ];
 
 export const PAGE_MODULES = [...SHARED, 'api.js', 'selector.js', 'labelfilter.js', 'timeline.js', 'processes.js', 'tap.js', 'pipelines.js', 'page.js'];
-export const STANDALONE_MODULES = [...SHARED, 'standalone.js'];
+export const STANDALONE_MODULES = [...SHARED, 'callers.js', 'folded.js', 'standalone.js'];
 
 export function readModule(name) {
   return readFileSync(join(VIEWER, name), 'utf8');

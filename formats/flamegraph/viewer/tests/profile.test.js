@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { decodeNodes, decodeProfile, notShown, ROOT } from '../profile.js';
 import { findFromAddress, findPath, pathForAddress, pathOf } from '../paths.js';
+import { foldedOf } from '../folded.js';
 import { sandwichOf } from '../callers.js';
 import { documentOf, namesOf, randomDocument } from './support.js';
 
@@ -51,6 +52,21 @@ test('a recursive function counts once in its total', () => {
   assert.equal(functions.self[row('f')], 5);
   assert.equal(functions.total[row('g')], 10);
   assert.equal(functions.self[row('g')], 10);
+});
+
+test('a baseline without samples makes no comparison', () => {
+  const of = (base) => decodeProfile(documentOf([[['a'], 10, base]]));
+  assert.deepEqual([of(5).comparison, of(5).lacksBaseline], [true, false]);
+  assert.deepEqual([of(0).comparison, of(0).lacksBaseline], [false, true]);
+  assert.equal(decodeProfile(documentOf(STACKS)).lacksBaseline, false);
+});
+
+test('folded stacks have plain names, and a line per stack', () => {
+  const stacks = [[['main', 'read;\n'], 30, 1], [['main'], 5, 1], [['main', 'gone'], 0, 7]];
+  assert.deepEqual(foldedOf(decodeProfile(documentOf(stacks))).split('\n'), ['main 5', 'main;read:  30', '']);
+  const unnamed = documentOf([[['main', 'x'], 1]]);
+  unnamed.strings[unnamed.frames.name[1]] = '';
+  assert.match(foldedOf(decodeProfile(unnamed)), /^main;.*bin.* 1\n$/);
 });
 
 test('the table of the server is used unchanged', () => {

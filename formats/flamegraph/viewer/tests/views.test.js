@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { childrenByTotal, visibleRows } from '../calltree.js';
 import { columnValue, sortRows } from '../table.js';
-import { compileSearch, matchedTotal, matchFrames, matchSubtrees } from '../search.js';
+import { compileSearch, matchedTotal, matchFrames, matchSubtrees, nextMatch } from '../search.js';
 import { DARK, differenceScale, differenceStep, frameColors, kindColor, LIGHT } from '../colors.js';
 import { decodeProfile, ROOT } from '../profile.js';
 import { decodeState, DEFAULT_STATE, encodeState } from '../url.js';
@@ -10,25 +10,31 @@ import { asYaml, formatRate, metricOf, rateOf } from '../pipelines.js';
 import { describeBatch, resourceName } from '../tap.js';
 import { describeEnds, droppedProcesses, matchesProcess, sortProcesses, unitOf } from '../processes.js';
 import { formatDifference, formatPoints, formatShare, formatValue, printable, shortenMiddle, shortenName } from '../format.js';
-import { highestStep, roundUp, tickStep } from '../timeline.js';
+import { highestStep, movedRange, roundUp, tickStep, visibleWindow } from '../timeline.js';
 import { documentOf, namesOf } from './support.js';
 
 const PROFILE = decodeProfile(documentOf([[['main', 'read_file', 'copy'], 30], [['main', 'parse', 'read_token'], 50], [['idle'], 20]]));
 
 test('search finds text in any case, expressions, binaries and files', () => {
-  const matched = (text) => matchedTotal(PROFILE.nodes, matchFrames(PROFILE.frames, compileSearch(text)));
-  assert.deepEqual(matched('READ'), { total: 80, baseTotal: 0, frames: 2 });
+  const matched = (text) => matchedTotal(PROFILE, matchFrames(PROFILE.frames, compileSearch(text)));
+  assert.deepEqual(matched('READ'), { total: 80, baseTotal: 0, functions: 2 });
   assert.equal(matched('/^read_f/').total, 30);
   assert.equal(matched('/^READ/i').total, 80);
   assert.equal(matched('binary:bin').total, 100);
-  assert.equal(matched('file:nothing').frames, 0);
+  assert.equal(matched('file:nothing').functions, 0);
   assert.equal(compileSearch('  '), null);
   assert.throws(() => compileSearch('/(/'));
 });
 
 test('nested matches count once', () => {
-  const { nodes, frames } = decodeProfile(documentOf([[['read', 'read_all', 'x'], 10], [['y'], 5]]));
-  assert.equal(matchedTotal(nodes, matchFrames(frames, compileSearch('read'))).total, 10);
+  const profile = decodeProfile(documentOf([[['read', 'read_all', 'x'], 10], [['y'], 5]]));
+  assert.equal(matchedTotal(profile, matchFrames(profile.frames, compileSearch('read'))).total, 10);
+});
+
+test('matches follow each other in a circle, the heaviest first', () => {
+  const weights = [1, 9, 5];
+  const next = (at, direction) => nextMatch(3, at, direction, (place) => weights[place]);
+  assert.deepEqual([next(-1, 1), next(1, 1), next(2, 1), next(0, -1)], [1, 2, 0, 2]);
 });
 
 test('the table sorts by each column and honors the search', () => {
@@ -62,11 +68,12 @@ test('a URL restores the state and drops invalid parts', () => {
   const state = {
     ...DEFAULT_STATE, type: 'cpu', from: 1000, until: 2000, query: '{comm="a&b",x=~"#/é"}', view: 'table', search: '/a+b/', zoom: ['a b', 'c\t1', ''],
     orientation: 'flame', ascending: true, base: 'range', baseFrom: 1, baseUntil: 2,
+    processes: 'web team=a', processSort: 'name', processAscending: true, component: 'processor/relabel/a', pipeline: 'profiles', side: 'input',
   };
   assert.deepEqual(decodeState(`#${encodeState(state)}`), state);
   assert.equal(encodeState({ ...DEFAULT_STATE }), '');
   assert.deepEqual(decodeState(''), { ...DEFAULT_STATE });
-  const odd = decodeState('#orientation=sideways&last=-3&from=9&until=3&color=<b>&__proto__=x&ascending=1');
+  const odd = decodeState('#orientation=sideways&side=up&last=-3&from=9&until=3&color=<b>&__proto__=x&ascending=1');
   assert.deepEqual(odd, { ...DEFAULT_STATE });
 });
 
@@ -144,6 +151,32 @@ test('the timeline has round scales', () => {
   assert.deepEqual([0, 0.5, 1, 1.2, 3, 70, 91].map(roundUp), [1, 0.5, 1, 1.5, 3, 80, 100]);
   assert.equal(tickStep(0, 3_600_000, 10), 600_000);
   assert.equal(highestStep({ series: [{ points: [1, 5] }, { points: [2, 2] }], others: [0, 1, 4] }), 8);
+});
+
+test('arrow keys move a range within the timeline', () => {
+  const window = { from: 100, until: 200 };
+  const moved = (from, until, step, resizes = false) => Object.values(movedRange({ from, until }, window, step, 2, resizes));
+  assert.deepEqual(moved(150, 160, -10), [140, 150]);
+  assert.deepEqual(moved(105, 115, -10), [100, 110]);
+  assert.deepEqual(moved(185, 195, 10), [190, 200]);
+  assert.deepEqual(moved(150, 160, 10, true), [150, 170]);
+  assert.deepEqual(moved(150, 160, -10, true), [150, 152]);
+  // Of a range that begins or lies before the window, what is visible.
+  assert.deepEqual(moved(0, 190, 10), [110, 200]);
+  assert.deepEqual(moved(0, 50, 10), [110, 112]);
+});
+
+test('the timeline begins at the oldest sample', () => {
+  const now = 100 * 3600e3;
+  const from = (given) => (visibleWindow({ now, last: 300e3, fixed: null, base: null, ...given }).from - now) / 1000;
+  assert.equal(from({ oldest: now - 90e3 }), -90);
+  assert.equal(from({ oldest: now - 5e3 }), -60);
+  assert.equal(from({ oldest: null }), -60);
+  assert.equal(from({ oldest: now - 7200e3 }), -3600);
+  assert.equal(from({ oldest: now - 7200e3, last: 6000e3 }), -6000);
+  assert.equal(from({ oldest: now - 90e3, fixed: { from: now - 200e3, until: now } }), -200);
+  assert.equal(from({ oldest: now - 7200e3, base: { from: now - 5000e3, until: now - 4000e3 } }), -5000);
+  assert.equal(from({ oldest: now - 90e3, base: { from: now - 600e3, until: now - 300e3 } }), -90);
 });
 
 test('stack end reasons are shown by share', () => {
