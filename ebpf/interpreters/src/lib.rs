@@ -16,13 +16,13 @@ pub mod hotspot;
 mod jumps;
 pub mod language_runtimes;
 mod luajit;
-mod mapping;
 mod memory;
 pub mod names;
 mod perl;
 mod php;
 mod python;
 mod ruby;
+mod runtime_files;
 mod v8;
 mod version;
 

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
 
 use profcol_dotnet::{Assembly, DotNetError, PortablePdb, SourceLine};
@@ -24,7 +24,7 @@ static EMBEDDED_BYTES: AtomicUsize = AtomicUsize::new(0);
 #[derive(Clone, Debug)]
 pub struct ProgramFolder {
     pid: u32,
-    path: String,
+    path: PathBuf,
 }
 
 /// The PDB of an assembly.
@@ -36,17 +36,17 @@ pub struct SourceLines {
 
 impl ProgramFolder {
     /// The folder of a file, by its path in the process's root.
-    pub fn of_file(pid: u32, path: &str) -> Option<Self> {
-        let (folder, _) = path.rsplit_once('/')?;
+    pub fn of_file(pid: u32, path: &Path) -> Option<Self> {
+        let folder = path.parent().filter(|_| path.is_absolute())?;
         Some(Self {
             pid,
-            path: folder.trim_start_matches('/').to_owned(),
+            path: folder.into(),
         })
     }
 
     fn open(&self, name: &str) -> io::Result<File> {
         let root = format!("/proc/{}/root", self.pid);
-        open_regular(Path::new(&root), &Path::new(&self.path).join(name))
+        open_regular(Path::new(&root), &self.path.join(name))
     }
 }
 
