@@ -74,7 +74,7 @@ pub enum Role {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Function {
     Python(python::Code),
-    V8(v8::Frames),
+    V8(v8::FrameFunctions),
     Java(hotspot::Code),
     Ruby(ruby::Sequence),
     Php(php::PhpFunction),
@@ -417,7 +417,7 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
 }
 
 impl<K: Copy + Eq + Hash> State<K> {
-    fn settle(&mut self, key: FunctionKey<K>, read: Option<InterpretedFunction>) {
+    fn finish(&mut self, key: FunctionKey<K>, read: Option<InterpretedFunction>) {
         self.waiting = self.waiting.saturating_sub(1);
         let shared = (key.file, key.function);
         let function = match read {
@@ -573,7 +573,7 @@ impl<K: Copy + Eq + Hash> Reader<K> {
                 } => {
                     let read = self.read(&key, pid, interpreter.as_deref());
                     let mut state = self.shared.state.lock();
-                    state.settle(key, read);
+                    state.finish(key, read);
                     if state.waiting == 0 {
                         self.shared.idle.notify_all();
                     }

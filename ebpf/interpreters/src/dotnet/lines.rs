@@ -10,7 +10,7 @@ use profcol_elf::Source;
 use profcol_elf::open_regular;
 
 use super::DotNetFunction;
-use super::limits::Reserved;
+use super::limits::BudgetShare;
 
 /// Maximum number of open PDBs. Methods of other assemblies have no lines.
 const MAX_OPEN: usize = 256;
@@ -31,7 +31,7 @@ pub struct ProgramFolder {
 pub struct SourceLines {
     pdb: PortablePdb,
     source: Box<dyn Source + Send + Sync>,
-    _reserved: Reserved,
+    _reserved: BudgetShare,
 }
 
 impl ProgramFolder {
@@ -73,22 +73,23 @@ impl SourceLines {
         let Some(id) = directory.pdb_id else {
             return Ok(None);
         };
-        let (source, reserved): (Box<dyn Source + Send + Sync>, _) =
-            match directory.embedded_pdb(source)? {
-                Some(pdb) => {
-                    let reserved = Reserved::take(&EMBEDDED_BYTES, pdb.len(), MAX_EMBEDDED_BYTES);
-                    (Box::new(pdb), reserved)
-                }
-                None => {
-                    let path = directory.pdb_path.unwrap_or_default();
-                    let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
-                    let file = folder.and_then(|folder| folder.open(name).ok());
-                    let Some(file) = file else {
-                        return Ok(None);
-                    };
-                    (Box::new(file), Reserved::take(&OPEN, 1, MAX_OPEN))
-                }
-            };
+        let (source, reserved): (Box<dyn Source + Send + Sync>, _) = match directory
+            .embedded_pdb(source)?
+        {
+            Some(pdb) => {
+                let reserved = BudgetShare::take(&EMBEDDED_BYTES, pdb.len(), MAX_EMBEDDED_BYTES);
+                (Box::new(pdb), reserved)
+            }
+            None => {
+                let path = directory.pdb_path.unwrap_or_default();
+                let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
+                let file = folder.and_then(|folder| folder.open(name).ok());
+                let Some(file) = file else {
+                    return Ok(None);
+                };
+                (Box::new(file), BudgetShare::take(&OPEN, 1, MAX_OPEN))
+            }
+        };
         let Some(reserved) = reserved else {
             tracing::debug!("too many PDBs of .NET assemblies");
             return Ok(None);

@@ -11,7 +11,7 @@ use profcol_ebpf_common::interpreter::dotnet::DotNetProcess;
 use profcol_elf::{Mapping, Segment, Source};
 use profcol_processes::executable_path;
 
-use super::limits::{Reserved, table_memory};
+use super::limits::{BudgetShare, table_memory};
 use super::lines::{ProgramFolder, SourceLines};
 use super::{
     CodeAt, CodeReader, CompiledMethod, CoreClr, Described, DotNetFunction, ImageAt, Layout,
@@ -54,7 +54,7 @@ pub struct DotNetRuntime {
 struct LoadedAssembly {
     assembly: Assembly,
     /// Read when it is needed.
-    precompiled: OnceLock<Option<(ReadyToRun, Reserved)>>,
+    precompiled: OnceLock<Option<(ReadyToRun, BudgetShare)>>,
     lines: Option<SourceLines>,
 }
 
