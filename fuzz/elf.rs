@@ -1,12 +1,12 @@
 //! The headers of ELF files of each class and byte order, and the contents of their notes and sections. Nothing is
-//! longer than the file or its stated size.
+//! longer than the file or its stated size. Also lists of mappings.
 
 #![cfg_attr(fuzzing, no_main)]
 
 use object::elf::{FileHeader32, FileHeader64};
 use object::read::elf::FileHeader;
 use object::{BigEndian, Endianness};
-use profcol_elf::{DebugLink, Elf, Pclntab, build_id};
+use profcol_elf::{DebugLink, Elf, Mappings, Pclntab, build_id};
 use profcol_fuzz::fuzz_target;
 
 const LIMIT: u64 = 1 << 20;
@@ -15,6 +15,7 @@ fuzz_target!(|data: &[u8]| {
     build_id(data);
     DebugLink::parse(data);
     Pclntab::parse(data);
+    mappings(data);
     headers::<FileHeader32<Endianness>>(data);
     headers::<FileHeader64<BigEndian>>(data);
     headers::<FileHeader64<Endianness>>(data);
@@ -38,6 +39,19 @@ fuzz_target!(|data: &[u8]| {
         assert!(!link.name.is_empty() && !link.name.contains('/'));
     }
 });
+
+fn mappings(data: &[u8]) {
+    let lines = data.split(|&byte| byte == b'\n').count();
+    let mut found = 0;
+    for mapping in Mappings::new(data) {
+        let mapping = mapping.expect("the input can be read");
+        assert!(mapping.range.start <= mapping.range.end);
+        assert!(mapping.path.as_os_str().len() < data.len().min(8 << 10));
+        assert!(mapping.file.is_none_or(|file| file.inode != 0));
+        found += 1;
+    }
+    assert!(found < lines);
+}
 
 fn headers<H: FileHeader>(data: &[u8]) {
     let Ok(elf) = Elf::<H>::read_lenient(data) else {

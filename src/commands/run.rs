@@ -41,12 +41,14 @@ pub fn run(options: &Configuration) -> Result<(), CommandError> {
         ..Session::default()
     };
     if let Some(built_in) = built_in {
-        built_in.log_missing();
         let built_in = Rc::new(built_in);
         let introduced = built_in.clone();
+        let checked = built_in.clone();
         let page = Rc::new(Cell::new(None));
         let offered = page.clone();
         session.on_graph = Box::new(move |graph| {
+            // Now the page keeps the log.
+            checked.log_missing();
             let address = graph.exporter("live_view").get::<PageAddress>();
             offered.set(address.map(|it| (*it).clone()));
         });

@@ -5,7 +5,8 @@ use std::fs::File;
 use std::path::Path;
 
 use profcol_ebpf_unwind::ElfCode;
-use profcol_processes::{MappedFile, mapped_code};
+use profcol_elf::{FileKey, Mapping};
+use profcol_processes::{executable_path_in, mapped_code};
 
 use crate::beam::Beam;
 use crate::dotnet::CoreClr;
@@ -88,8 +89,9 @@ pub fn language_runtimes(proc: &Path, pids: &[u32]) -> HashMap<u32, LanguageRunt
     let mut detector = Detector::default();
     let runtimes = pids.iter().filter_map(|&pid| {
         // Processes that have ended, and those of other users, have no mappings to read.
-        let files = mapped_code(proc, pid).ok()?;
-        Some((pid, detector.language_runtime(proc, pid, &files)?))
+        let process = proc.join(pid.to_string());
+        let files = mapped_code(&process).ok()?;
+        Some((pid, detector.language_runtime(&process, &files)?))
     });
     runtimes.collect()
 }
@@ -97,23 +99,15 @@ pub fn language_runtimes(proc: &Path, pids: &[u32]) -> HashMap<u32, LanguageRunt
 /// Detects interpreters in the files of processes. Many processes share their files, so results are cached by file.
 #[derive(Default)]
 pub struct Detector {
-    versions: HashMap<FileId, Option<Result<String, Unsupported>>>,
+    versions: HashMap<FileKey, Option<Result<String, Unsupported>>>,
     /// Executables that contain .NET.
-    single_file: HashMap<FileId, bool>,
+    single_file: HashMap<FileKey, bool>,
 }
 
-/// Device and inode.
-type FileId = (String, u64);
-
 impl Detector {
-    fn language_runtime(
-        &mut self,
-        proc: &Path,
-        pid: u32,
-        files: &[MappedFile],
-    ) -> Option<LanguageRuntime> {
-        let runtime = self.runtime(proc, pid, files)?;
-        let (version, unsupported) = match self.detect(proc, pid, files) {
+    fn language_runtime(&mut self, process: &Path, files: &[Mapping]) -> Option<LanguageRuntime> {
+        let runtime = self.runtime(process, files)?;
+        let (version, unsupported) = match self.detect(process, files) {
             Some(Ok(version)) => (Some(version), None),
             Some(Err(error)) => (None, Some(error.to_string())),
             None => (None, Some(format!("{} is not supported", runtime.name))),
@@ -126,22 +120,16 @@ impl Detector {
     }
 
     /// The runtime of a process, by the names of its files, or by the contents of its executable.
-    pub fn runtime(
-        &mut self,
-        proc: &Path,
-        pid: u32,
-        files: &[MappedFile],
-    ) -> Option<&'static KnownRuntime> {
+    pub fn runtime(&mut self, process: &Path, files: &[Mapping]) -> Option<&'static KnownRuntime> {
         let by_name = KnownRuntime::of_files(files);
         if by_name.is_some() {
             return by_name;
         }
-        let executable = std::fs::read_link(proc.join(pid.to_string()).join("exe")).ok()?;
-        let executable = executable.to_string_lossy();
-        let executable = executable.strip_suffix(" (deleted)").unwrap_or(&executable);
-        let file = files.iter().find(|file| file.path == executable)?;
-        let contains_dotnet = self.single_file.entry(id(file)).or_insert_with(|| {
-            let open = file.open(proc, pid).ok();
+        let executable = executable_path_in(process)?;
+        let mut files = files.iter();
+        let file = files.find(|file| file.path.to_string_lossy() == executable)?;
+        let contains_dotnet = self.single_file.entry(file.file?).or_insert_with(|| {
+            let open = file.open(process).ok();
             open.is_some_and(|file| has_dotnet(&file))
         });
         contains_dotnet.then_some(&DOTNET)
@@ -150,14 +138,13 @@ impl Detector {
     /// The version of the interpreter in these files. None where no file has an interpreter.
     pub fn detect(
         &mut self,
-        proc: &Path,
-        pid: u32,
-        files: &[MappedFile],
+        process: &Path,
+        files: &[Mapping],
     ) -> Option<Result<String, Unsupported>> {
         let interpreters = files.iter().filter_map(|file| {
-            let cached = self.versions.entry(id(file));
+            let cached = self.versions.entry(file.file?);
             cached
-                .or_insert_with(|| version(&file.open(proc, pid).ok()?))
+                .or_insert_with(|| version(&file.open(process).ok()?))
                 .clone()
         });
         // One file may be refused and another one supported.
@@ -185,13 +172,10 @@ fn has_dotnet(file: &File) -> bool {
     code.is_some_and(|code| !matches!(CoreClr::detect(&code, file), Ok(None)))
 }
 
-fn id(file: &MappedFile) -> FileId {
-    (file.device.clone(), file.inode)
-}
-
 impl KnownRuntime {
-    pub fn of_files(files: &[MappedFile]) -> Option<&'static Self> {
-        let maps = |prefix: &&str| files.iter().any(|file| has_prefix(file.name(), prefix));
+    pub fn of_files(files: &[Mapping]) -> Option<&'static Self> {
+        let names: Vec<&str> = files.iter().filter_map(Mapping::name).collect();
+        let maps = |prefix: &&str| names.iter().any(|name| has_prefix(name, prefix));
         KNOWN.iter().find(|it| it.files.iter().any(maps))
     }
 }
@@ -207,19 +191,18 @@ fn has_prefix(name: &str, prefix: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use profcol_test_skip::skip;
 
     use super::*;
 
-    /// A `/proc` in which process 5 maps the code of these files.
-    fn proc(files: &[&str]) -> tempfile::TempDir {
+    /// A `/proc` in which process 5 maps the code of a file, on no real device.
+    fn proc(file: &str) -> tempfile::TempDir {
         let proc = tempfile::tempdir().unwrap();
-        let lines = files.iter().enumerate().map(|(at, path)| {
-            let inode = path.bytes().map(usize::from).sum::<usize>();
-            format!("{at}000-{at}fff r-xp 0 08:01 {inode} {path}\n")
-        });
+        let maps = format!("1000-2000 r-xp 00000000 00:00 7 {file}\n");
         std::fs::create_dir(proc.path().join("5")).unwrap();
-        std::fs::write(proc.path().join("5/maps"), lines.collect::<String>()).unwrap();
+        std::fs::write(proc.path().join("5/maps"), maps).unwrap();
         proc
     }
 
@@ -241,8 +224,8 @@ mod tests {
             ("/usr/lib/libperl.so.5.36", Some("perl")),
             ("/bin/sh", None),
         ] {
-            let proc = proc(&[file]);
-            let files = mapped_code(proc.path(), 5).unwrap();
+            let proc = proc(file);
+            let files = mapped_code(&proc.path().join("5")).unwrap();
             let found = KnownRuntime::of_files(&files).map(|it| it.id);
             assert_eq!(found, expected, "{file}");
         }
@@ -264,11 +247,11 @@ mod tests {
                 skip("no .NET below target/tools");
                 return;
             }
-            let proc = proc(&["/opt/any-name"]);
-            std::os::unix::fs::symlink("/opt/any-name", proc.path().join("5/exe")).unwrap();
-            std::fs::create_dir_all(proc.path().join("5/root/opt")).unwrap();
-            let copy = proc.path().join("5/root/opt/any-name");
-            std::fs::copy(program, copy).unwrap();
+            let proc = proc("/opt/any-name");
+            let process = proc.path().join("5");
+            symlink("/opt/any-name", process.join("exe")).unwrap();
+            std::fs::create_dir(process.join("map_files")).unwrap();
+            symlink(program, process.join("map_files/1000-2000")).unwrap();
             let expected = match cfg!(target_arch = "x86_64") {
                 true => folder.strip_prefix("dotnet-"),
                 false => None,
@@ -282,7 +265,7 @@ mod tests {
 
     #[test]
     fn an_unsupported_runtime_is_reported_as_such() {
-        let proc = proc(&["/usr/bin/luajit"]);
+        let proc = proc("/usr/bin/luajit");
         let expected = LanguageRuntime {
             name: "LuaJIT",
             version: None,

@@ -16,13 +16,13 @@ pub mod hotspot;
 mod jumps;
 pub mod language_runtimes;
 mod luajit;
-mod mapping;
 mod memory;
 pub mod names;
 mod perl;
 mod php;
 mod python;
 mod ruby;
+mod runtime_files;
 mod v8;
 mod version;
 
@@ -49,7 +49,7 @@ pub struct DetectedInterpreter {
     /// File ranges of its loop.
     pub loops: Vec<Range<u64>>,
     /// File ranges of functions that only forward calls; sorted.
-    pub calls: Vec<Range<u64>>,
+    pub forwarders: Vec<Range<u64>>,
     /// For the BPF programs.
     pub interpreter: Interpreter,
     layout: RuntimeLayout,
@@ -167,8 +167,10 @@ impl DetectedInterpreter {
 
     /// Whether the code at this file offset only forwards calls between functions of the program.
     pub fn carries_calls(&self, offset: u64) -> bool {
-        let after = self.calls.partition_point(|range| range.start <= offset);
-        let range = after.checked_sub(1).and_then(|at| self.calls.get(at));
+        let after = self
+            .forwarders
+            .partition_point(|range| range.start <= offset);
+        let range = after.checked_sub(1).and_then(|at| self.forwarders.get(at));
         range.is_some_and(|range| range.contains(&offset))
     }
 

@@ -18,9 +18,10 @@ use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 use profcol_ebpf_common::interpreter::runtime;
 
 use crate::beam::{self, BeamFiles, BeamRuntime};
-use crate::dotnet::{self, DotNetFiles, DotNetFunction, DotNetRuntime};
-use crate::hotspot::{self, Attached, JavaFiles, JavaFrame, JavaRuntime};
+use crate::dotnet::{DotNetFiles, DotNetFunction, DotNetRuntime};
+use crate::hotspot::{self, JavaFiles, JavaFrame, JavaRuntime};
 use crate::memory::ProcessMemory;
+use crate::runtime_files::Attached;
 use crate::{
     DetectedInterpreter, FunctionError, ProcessCache, SampledFunction, SourceFrame, luajit, perl,
     php, python, ruby, v8,
@@ -73,7 +74,7 @@ pub enum Role {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Function {
     Python(python::Code),
-    V8(v8::Frames),
+    V8(v8::FrameFunctions),
     Java(hotspot::Code),
     Ruby(ruby::Sequence),
     Php(php::PhpFunction),
@@ -416,7 +417,7 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
 }
 
 impl<K: Copy + Eq + Hash> State<K> {
-    fn settle(&mut self, key: FunctionKey<K>, read: Option<InterpretedFunction>) {
+    fn finish(&mut self, key: FunctionKey<K>, read: Option<InterpretedFunction>) {
         self.waiting = self.waiting.saturating_sub(1);
         let shared = (key.file, key.function);
         let function = match read {
@@ -507,54 +508,37 @@ struct OpenProcess {
     dotnet: Option<Box<DotNetRuntime>>,
 }
 
-/// Whether a process has a runtime with generated code.
-enum Probed {
-    None,
-    NotYet,
-    Found(Box<GeneratedCode>),
-}
-
 impl OpenProcess {
     fn is_attached(&self) -> bool {
         self.java.is_some() || self.beam.is_some()
     }
 
-    fn attach(&mut self, pid: u32, java: &mut JavaFiles, beam: &mut BeamFiles) -> Probed {
-        match java.attach(pid, &self.memory) {
-            Attached::Java(java) => {
-                let process = java.process;
-                self.java = Some(java);
-                return Probed::Found(Box::new(GeneratedCode::Java(process)));
-            }
-            Attached::NotYet => return Probed::NotYet,
-            Attached::None => {}
+    fn attach(
+        &mut self,
+        pid: u32,
+        java: &mut JavaFiles,
+        beam: &mut BeamFiles,
+    ) -> Attached<GeneratedCode> {
+        let found = java
+            .attach(pid, &self.memory)
+            .map(|java| GeneratedCode::Java(self.java.insert(java).process));
+        if !matches!(found, Attached::None) {
+            return found;
         }
-        match beam.attach(pid, &self.memory) {
-            beam::Attached::None => Probed::None,
-            beam::Attached::NotYet => Probed::NotYet,
-            beam::Attached::Beam(beam) => {
-                let process = beam.process;
-                // It has what was read before.
-                self.beam.get_or_insert(beam);
-                Probed::Found(Box::new(GeneratedCode::Beam(process)))
-            }
-        }
+        beam.attach(pid, &self.memory).map(|beam| {
+            let process = beam.process;
+            // It has what was read before.
+            self.beam.get_or_insert(beam);
+            GeneratedCode::Beam(process)
+        })
     }
 
-    fn attach_dotnet(&mut self, pid: u32, files: &mut DotNetFiles) -> Probed {
+    fn attach_dotnet(&mut self, pid: u32, files: &mut DotNetFiles) -> Attached<GeneratedCode> {
         let found = match self.dotnet.take() {
-            Some(known) => dotnet::Attached::DotNet(known),
+            Some(known) => Attached::Runtime(known),
             None => files.attach(pid, &self.memory),
         };
-        match found {
-            dotnet::Attached::None => Probed::None,
-            dotnet::Attached::NotYet => Probed::NotYet,
-            dotnet::Attached::DotNet(dotnet) => {
-                let process = dotnet.process;
-                self.dotnet = Some(dotnet);
-                Probed::Found(Box::new(GeneratedCode::DotNet(process)))
-            }
-        }
+        found.map(|dotnet| GeneratedCode::DotNet(self.dotnet.insert(dotnet).process))
     }
 
     /// Reads a function of generated code, and the generation of all functions of the process if it is new. None without a
@@ -589,7 +573,7 @@ impl<K: Copy + Eq + Hash> Reader<K> {
                 } => {
                     let read = self.read(&key, pid, interpreter.as_deref());
                     let mut state = self.shared.state.lock();
-                    state.settle(key, read);
+                    state.finish(key, read);
                     if state.waiting == 0 {
                         self.shared.idle.notify_all();
                     }
@@ -598,9 +582,9 @@ impl<K: Copy + Eq + Hash> Reader<K> {
                     let found = self.attach(process, pid);
                     let mut state = self.shared.state.lock();
                     let probe = match found {
-                        Probed::None => ProbeState::Done,
-                        Probed::NotYet => ProbeState::Until(Instant::now() + RETRY_DELAY),
-                        Probed::Found(code) => {
+                        Attached::None => ProbeState::Done,
+                        Attached::NotYet => ProbeState::Until(Instant::now() + RETRY_DELAY),
+                        Attached::Runtime(code) => {
                             state.found.push((process, *code));
                             match *code {
                                 GeneratedCode::Java(_) | GeneratedCode::DotNet(_) => {
@@ -667,14 +651,14 @@ impl<K: Copy + Eq + Hash> Reader<K> {
     }
 
     /// Looks for a runtime with generated code in a process.
-    fn attach(&mut self, process: K, pid: u32) -> Probed {
+    fn attach(&mut self, process: K, pid: u32) -> Attached<GeneratedCode> {
         let mut java_files = std::mem::take(&mut self.java_files);
         let mut beam_files = std::mem::take(&mut self.beam_files);
         let mut dotnet_files = std::mem::take(&mut self.dotnet_files);
         let found = match self.process(process, pid) {
-            None => Probed::None,
+            None => Attached::None,
             Some(open) => match open.attach(pid, &mut java_files, &mut beam_files) {
-                Probed::None => open.attach_dotnet(pid, &mut dotnet_files),
+                Attached::None => open.attach_dotnet(pid, &mut dotnet_files),
                 found => found,
             },
         };
@@ -718,7 +702,7 @@ impl<K: Copy + Eq + Hash> Reader<K> {
                 .process(key.process, pid)
                 .map(|process| process.attach_dotnet(pid, &mut files));
             self.dotnet_files = files;
-            if let Some(Probed::Found(code)) = found {
+            if let Some(Attached::Runtime(code)) = found {
                 self.shared.state.lock().found.push((key.process, *code));
             }
         }

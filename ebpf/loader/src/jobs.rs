@@ -1,6 +1,7 @@
 //! The queue of the thread that builds unwind tables.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
@@ -66,7 +67,7 @@ struct QueueState {
 impl Job {
     /// Where its process finds the file.
     pub fn folder(&self) -> Option<ProgramFolder> {
-        ProgramFolder::of_file(self.announced.pid(), &self.path)
+        ProgramFolder::of_file(self.announced.pid(), Path::new(&self.path))
     }
 
     /// Bytes of code, an estimate of the build time.

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use profcol_ebpf_common::file::{self, TableRef};
 use profcol_ebpf_interpreters::dotnet::{DotNetFile, ProgramFolder};
 use profcol_ebpf_unwind as unwind;
-use profcol_elf::{ElfError, Source, open_regular};
+use profcol_elf::{ElfError, Source, mappings, open_regular};
 
 use crate::files::{AnnouncedFile, Files};
 use crate::functions::Functions;
@@ -194,7 +195,7 @@ impl Opener {
             return;
         }
         sampled.file_id = file_id(&*source);
-        let folder = ProgramFolder::of_file(file.pid, &path);
+        let folder = ProgramFolder::of_file(file.pid, Path::new(&path));
         sampled.dotnet = DotNetFile::of_assembly(&source, folder).map(Arc::new);
         let is_assembly = sampled.dotnet.is_some();
         self.files.sampled_files().insert(file.number, sampled);
@@ -246,18 +247,10 @@ fn display_path(path: &Path) -> String {
 pub fn read_vdso() -> io::Result<Vec<u8>> {
     /// It has two or three pages.
     const MAX_BYTES: u64 = 1 << 20;
-    let maps = fs::read_to_string("/proc/self/maps")?;
     let missing = || io::Error::new(io::ErrorKind::NotFound, "this process has no vDSO");
-    let line = maps
-        .lines()
-        .find(|line| line.ends_with("[vdso]"))
-        .ok_or_else(missing)?;
-    let range = line
-        .split_once(' ')
-        .and_then(|(range, _)| range.split_once('-'));
-    let (start, end) = range.ok_or_else(missing)?;
-    let address = |text| u64::from_str_radix(text, 16).map_err(|_| missing());
-    let (start, end) = (address(start)?, address(end)?);
+    let mut own = mappings(Path::new("/proc/self"))?.map_while(Result::ok);
+    let vdso = own.find(|mapping| mapping.path == Path::new("[vdso]"));
+    let Range { start, end } = vdso.ok_or_else(missing)?.range;
     let mut memory = File::open("/proc/self/mem")?;
     memory.seek(SeekFrom::Start(start))?;
     let mut bytes = Vec::new();

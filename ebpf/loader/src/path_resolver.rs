@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use profcol_ebpf_common::record;
+use profcol_elf::map_files_link;
 
 /// Minimum time between scans of all processes for their namespaces.
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
@@ -43,10 +44,11 @@ impl PathResolver {
         let record::File {
             pid, start, end, ..
         } = *file;
+        let process = PathBuf::from(format!("/proc/{pid}"));
         if start == 0 && end == 0 {
-            return format!("/proc/{pid}/exe").into();
+            return process.join("exe");
         }
-        format!("/proc/{pid}/map_files/{start:x}-{end:x}").into()
+        map_files_link(&process, &(start..end))
     }
 
     /// Roots below which the path may lead to the file.
@@ -104,12 +106,9 @@ impl PathResolver {
 
 /// The number in `mnt:[4026531841]`.
 fn namespace_of(process: &str) -> Option<u32> {
-    let map_files_link = fs::read_link(format!("/proc/{process}/ns/mnt")).ok()?;
-    let number = map_files_link
-        .to_str()?
-        .strip_prefix("mnt:[")?
-        .strip_suffix(']')?;
-    number.parse().ok()
+    let namespace = fs::read_link(format!("/proc/{process}/ns/mnt")).ok()?;
+    let number = namespace.to_str()?.strip_prefix("mnt:[")?;
+    number.strip_suffix(']')?.parse().ok()
 }
 
 fn root_of(pid: u32) -> PathBuf {

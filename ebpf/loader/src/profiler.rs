@@ -332,7 +332,7 @@ impl Profiler {
             for item in &drained {
                 dispatch(item, tables, Some(sideband), &mut files, &mut take);
             }
-            sideband.settle();
+            sideband.rescan_requested();
         }
         files
     }

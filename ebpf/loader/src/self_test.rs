@@ -4,16 +4,19 @@
 //! this process with the program that reads the tree, and compares the results with /proc.
 
 use std::collections::HashMap;
-use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
 
 use profcol_ebpf_common::file::FileId;
+use profcol_elf::{FileKey, Mapping, mappings};
 
 use crate::identify::{Identifier, IdentifyError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SelfTestError {
     #[error("cannot read /proc/self/maps: {0}")]
-    Maps(#[from] std::io::Error),
+    Maps(#[from] io::Error),
     #[error(transparent)]
     Identify(#[from] IdentifyError),
     #[error(
@@ -36,42 +39,34 @@ impl SelfTestError {
     }
 }
 
-struct Line {
-    start: u64,
-    end: u64,
-    offset: u64,
-    /// Device and inode as /proc shows them.
-    file: Option<String>,
-}
-
 /// Returns how many mappings were compared.
 pub fn verify_mappings(identifier: &mut Identifier) -> Result<usize, SelfTestError> {
-    let maps = fs::read_to_string("/proc/self/maps")?;
-    let lines: Vec<Line> = maps.lines().filter_map(parse).collect();
     // The numbers in /proc may differ from the kernel's internal ones, but equal ones mean the same file.
-    let mut files: HashMap<String, FileId> = HashMap::new();
+    let mut files: HashMap<FileKey, FileId> = HashMap::new();
     let (mut wrong, mut first, mut checked) = (0, 0, 0);
-    for line in lines {
-        let middle = line.start + (line.end - line.start) / 2;
+    for mapping in mappings_in_tree()? {
+        let Range { start, end } = mapping.range;
+        let middle = start + (end - start) / 2;
         let Some(identified) = identifier.mapping_at(middle)? else {
             // Perhaps unmapped concurrently; the other mappings decide.
-            if still_there(&line)? {
+            let mut now = mappings_in_tree()?.into_iter();
+            if now.any(|now| now.range == mapping.range) {
                 wrong += 1;
-                first = line.start;
+                first = start;
             }
             checked += 1;
             continue;
         };
-        let mut right = (identified.start, identified.end) == (line.start, line.end);
-        match line.file {
+        let mut right = (identified.start, identified.end) == (start, end);
+        match mapping.file {
             Some(file) => {
-                right &= identified.offset_delta.wrapping_add(line.start) == line.offset;
+                right &= identified.offset_delta.wrapping_add(start) == mapping.offset;
                 right &= *files.entry(file).or_insert(identified.id) == identified.id;
             }
             None => right &= identified.id == FileId::default(),
         }
         if !right && wrong == 0 {
-            first = line.start;
+            first = start;
         }
         wrong += usize::from(!right);
         checked += 1;
@@ -87,29 +82,9 @@ pub fn verify_mappings(identifier: &mut Identifier) -> Result<usize, SelfTestErr
     Ok(checked)
 }
 
-fn still_there(line: &Line) -> Result<bool, SelfTestError> {
-    let maps = fs::read_to_string("/proc/self/maps")?;
-    Ok(maps
-        .lines()
-        .filter_map(parse)
-        .any(|now| (now.start, now.end) == (line.start, line.end)))
-}
-
-/// None for lines that are not in the process's VMA tree.
-fn parse(line: &str) -> Option<Line> {
-    let mut words = line.split_ascii_whitespace();
-    let (start, end) = words.next()?.split_once('-')?;
-    let _permissions = words.next()?;
-    let offset = words.next()?;
-    let (device, inode) = (words.next()?, words.next()?);
-    if words.next() == Some("[vsyscall]") {
-        return None;
-    }
-    let number = |text| u64::from_str_radix(text, 16).ok();
-    Some(Line {
-        start: number(start)?,
-        end: number(end)?,
-        offset: number(offset)?,
-        file: (inode != "0").then(|| format!("{device} {inode}")),
-    })
+/// The mappings of this process that are in its VMA tree.
+fn mappings_in_tree() -> io::Result<Vec<Mapping>> {
+    let is_in_tree = |mapping: &Mapping| mapping.path != Path::new("[vsyscall]");
+    let all: Vec<Mapping> = mappings(Path::new("/proc/self"))?.collect::<io::Result<_>>()?;
+    Ok(all.into_iter().filter(is_in_tree).collect())
 }

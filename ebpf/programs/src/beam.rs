@@ -2,7 +2,9 @@
 
 use aya_ebpf::helpers::generated::bpf_get_current_task;
 use profcol_ebpf_common::counter;
-use profcol_ebpf_common::interpreter::beam::{BeamError, BeamProcess, Reserved, StackScan};
+use profcol_ebpf_common::interpreter::beam::{
+    BeamError, BeamProcess, ReservedRegisters, StackScan,
+};
 use profcol_ebpf_common::interpreter::{Detail, runtime};
 use profcol_ebpf_common::reason::EndReason;
 
@@ -49,7 +51,7 @@ pub extern "C" fn enter(handle: ScratchHandle) -> u32 {
     let thread_pointer = kernel::word(thread_pointer).unwrap_or(0);
     let [process_register, scheduler_registers, _] = scratch.java_registers;
     scratch.java_registers = [0; 3];
-    let reserved = Reserved {
+    let reserved = ReservedRegisters {
         process: process_register,
         scheduler_registers,
     };

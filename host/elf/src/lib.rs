@@ -1,6 +1,7 @@
 //! Opens files of other processes, and reads the contents of ELF files in bounded pieces.
 //!
 //! * [`Root`]: opens regular files below a directory.
+//! * [`mappings`]: the mappings of a process. [`Mapping::open`] opens the file of one.
 //! * [`Source`]: the bytes of a file or of memory, read on demand and never mapped.
 //! * [`Extent`]: a range of a source, read as a whole up to a limit, or piece by piece.
 //! * [`Elf`]: the ELF header, the program headers and the section headers, of any class and byte order.
@@ -19,6 +20,8 @@ mod debug_link;
 mod elf;
 mod error;
 mod extent;
+mod mapped_file;
+mod mapping;
 mod notes;
 mod pclntab;
 mod root;
@@ -33,6 +36,8 @@ pub use elf::{
 };
 pub use error::ElfError;
 pub use extent::{Extent, ExtentReader};
+pub use mapped_file::{FileKey, map_files_link};
+pub use mapping::{Mapping, Mappings, mappings};
 pub use notes::{BuildIds, build_id};
 pub use pclntab::{Pclntab, PclntabVersion};
 pub use root::{Root, open_regular};

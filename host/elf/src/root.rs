@@ -1,6 +1,6 @@
 //! Opens files named by other processes.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -12,6 +12,12 @@ const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 /// The root directory of a process, or any other directory that contains untrusted paths.
 pub struct Root(OwnedFd);
 
+/// A regular file that is not open for reading yet: opening a pipe or a device may wait or have side effects.
+pub(crate) struct Regular {
+    pub file: File,
+    pub metadata: Metadata,
+}
+
 /// Opens a file below a root: see [`Root::open_regular`].
 pub fn open_regular(root: &Path, path: &Path) -> io::Result<File> {
     Root::open(root)?.open_regular(path)
@@ -22,18 +28,37 @@ impl Root {
         Ok(Self(openat(CWD, path, PATH_ONLY, Mode::empty())?))
     }
 
-    /// Resolves symlinks, which a container may point anywhere, within the root. Refuses pipes and devices: opening one may
-    /// wait or have side effects.
+    /// Resolves symlinks, which a container may point anywhere, within the root. Refuses other than regular files.
     pub fn open_regular(&self, path: &Path) -> io::Result<File> {
+        self.find_regular(path)?.open()
+    }
+
+    pub(crate) fn find_regular(&self, path: &Path) -> io::Result<Regular> {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let file = File::from(openat2(&self.0, path, PATH_ONLY, Mode::empty(), resolve)?);
-        if !file.metadata()?.is_file() {
+        Regular::check(openat2(&self.0, path, PATH_ONLY, Mode::empty(), resolve)?)
+    }
+}
+
+impl Regular {
+    /// Follows symlinks anywhere.
+    pub fn find(path: &Path) -> io::Result<Self> {
+        Self::check(openat(CWD, path, PATH_ONLY, Mode::empty())?)
+    }
+
+    fn check(found: OwnedFd) -> io::Result<Self> {
+        let file = File::from(found);
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "not a regular file",
             ));
         }
-        File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+        Ok(Self { file, metadata })
+    }
+
+    pub fn open(&self) -> io::Result<File> {
+        File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 }
 

@@ -18,12 +18,13 @@ mod toolchain;
 pub use build_info::{BuildInfo, FileVersion, open_executable};
 pub use container::{Container, container, is_container_id, parents_and_names};
 pub use host::{Host, Users};
-pub use mapped::{MappedFile, mapped_code};
+pub use mapped::mapped_code;
 pub use pod::pod_uid;
 pub use process::{
-    ProcessDescription, ReadOptions, arguments, cgroup_in, executable_path, milliseconds, pids,
-    pids_in, timestamp,
+    ProcessDescription, ReadOptions, arguments, cgroup_in, executable_path, executable_path_in,
+    milliseconds, pids, pids_in, timestamp,
 };
 pub use process_context::{ContextError, process_context};
+pub use profcol_elf::Mapping;
 pub use systemd::Units;
 pub use toolchain::runtime;

@@ -1,84 +1,34 @@
 //! The executable files mapped by a process.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::collections::HashSet;
+use std::io;
 use std::path::Path;
 
-use profcol_elf::open_regular;
+use profcol_elf::{Mapping, mappings};
 
-/// Size limit of the list of mappings: enough for forty thousand.
-const MAX_BYTES: u64 = 4 << 20;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MappedFile {
-    /// In the kernel's notation.
-    pub device: String,
-    pub inode: u64,
-    /// In the mount namespace of the process.
-    pub path: String,
-    /// The first executable mapping, in the kernel's notation.
-    range: String,
+/// The first mapping of code of each file, ordered by address; of the process with this folder in `/proc`. An error if the process is
+/// gone or belongs to another user.
+pub fn mapped_code(process: &Path) -> io::Result<Vec<Mapping>> {
+    first_of_files(mappings(process)?)
 }
 
-/// Each file once, ordered by address. An error if the process is gone or belongs to another user.
-pub fn mapped_code(proc: &Path, pid: u32) -> io::Result<Vec<MappedFile>> {
-    let mut text = Vec::new();
-    mappings(proc, pid)?.read_to_end(&mut text)?;
-    Ok(parse(&String::from_utf8_lossy(&text)))
-}
-
-/// The list of all mappings, in the kernel's text.
-pub(crate) fn mappings(proc: &Path, pid: u32) -> io::Result<impl Read> {
-    let file = File::open(proc.join(pid.to_string()).join("maps"))?;
-    Ok(file.take(MAX_BYTES))
-}
-
-impl MappedFile {
-    /// Also opens files that were deleted, replaced or are in another mount namespace, as far as permissions allow.
-    pub fn open(&self, proc: &Path, pid: u32) -> io::Result<File> {
-        let process = proc.join(pid.to_string());
-        let by_range = File::open(process.join("map_files").join(&self.range));
-        by_range.or_else(|_| open_regular(&process.join("root"), Path::new(&self.path)))
-    }
-
-    pub fn name(&self) -> &str {
-        self.path.rsplit('/').next().unwrap_or_default()
-    }
-}
-
-fn parse(maps: &str) -> Vec<MappedFile> {
-    let mut files: Vec<MappedFile> = Vec::new();
-    for line in maps.lines() {
-        let Some(file) = file_of(line) else {
-            continue;
-        };
-        let is_same = |it: &MappedFile| it.inode == file.inode && it.device == file.device;
-        if !files.iter().any(is_same) {
-            files.push(file);
+fn first_of_files(mappings: impl Iterator<Item = io::Result<Mapping>>) -> io::Result<Vec<Mapping>> {
+    let mut seen = HashSet::new();
+    let mut files = Vec::new();
+    for mapping in mappings {
+        let mapping = mapping?;
+        let has_path = mapping.is_code() && mapping.path.is_absolute();
+        if has_path && mapping.file.is_some_and(|file| seen.insert(file)) {
+            files.push(mapping);
         }
     }
-    files
-}
-
-/// `55d0c0000000-55d0c0021000 r-xp 00002000 08:01 1234   /usr/bin/a b`
-fn file_of(line: &str) -> Option<MappedFile> {
-    let mut fields = line.splitn(6, ' ');
-    let range = fields.next()?;
-    let permissions = fields.next()?;
-    let (_, device, inode) = (fields.next()?, fields.next()?, fields.next()?.parse().ok()?);
-    let path = fields.next()?.trim_start();
-    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-    let is_file = inode != 0 && path.starts_with('/');
-    (permissions.contains('x') && is_file).then(|| MappedFile {
-        device: device.to_owned(),
-        inode,
-        path: path.to_owned(),
-        range: range.to_owned(),
-    })
+    Ok(files)
 }
 
 #[cfg(test)]
 mod tests {
+    use profcol_elf::Mappings;
+
     use super::*;
 
     #[test]
@@ -91,24 +41,18 @@ mod tests {
             5000-6000 rwxp 00000000 00:00 0 \n\
             6000-7000 r-xp 00000000 00:00 0                          [vdso]\n\
             nonsense\n";
-        let files = parse(maps);
-        let paths: Vec<_> = files
-            .iter()
-            .map(|it| (it.path.as_str(), it.inode))
-            .collect();
-        assert_eq!(paths, [("/usr/bin/a b", 7), ("/lib/gone.so", 8)]);
-        assert_eq!(files[0].name(), "a b");
-        assert_eq!(files[0].range, "2000-3000");
+        let files = first_of_files(Mappings::new(maps.as_bytes())).unwrap();
+        let found: Vec<_> = files.iter().map(|it| (it.name(), it.range.start)).collect();
+        assert_eq!(found, [(Some("a b"), 0x2000), (Some("gone.so"), 0x4000)]);
     }
 
     #[test]
     fn opens_mapped_files() {
-        let proc = Path::new("/proc");
-        let own = std::process::id();
-        let files = mapped_code(proc, own).unwrap();
+        let own = Path::new("/proc/self");
+        let files = mapped_code(own).unwrap();
         let executable = std::env::current_exe().unwrap();
-        let file = files.iter().find(|it| Path::new(&it.path) == executable);
-        file.unwrap().open(proc, own).unwrap();
-        mapped_code(proc, u32::MAX).unwrap_err();
+        let file = files.iter().find(|it| it.path == executable);
+        file.unwrap().open(own).unwrap();
+        mapped_code(Path::new("/proc/4294967295")).unwrap_err();
     }
 }

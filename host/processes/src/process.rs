@@ -212,7 +212,12 @@ impl Files {
 
 /// The path of a process's executable in its mount namespace.
 pub fn executable_path(pid: u32) -> Option<String> {
-    let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    executable_path_in(Path::new(&format!("/proc/{pid}")))
+}
+
+/// The same for the process with this folder.
+pub fn executable_path_in(process: &Path) -> Option<String> {
+    let path = fs::read_link(process.join("exe")).ok()?;
     Some(without_mark(&path)).filter(|path| path != ROOT)
 }
 

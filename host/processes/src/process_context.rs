@@ -2,12 +2,12 @@
 //! known name.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::mapped::mappings;
+use profcol_elf::{Mapping, mappings};
 
 const MAX_PAYLOAD_BYTES: u32 = 64 << 10;
 const VERSION: u32 = 2;
@@ -37,10 +37,11 @@ struct Header {
 
 /// The encoded context; `None` if the process publishes none.
 pub fn process_context(proc: &Path, pid: u32) -> Result<Option<Vec<u8>>, ContextError> {
-    let Some(address) = find(BufReader::new(mappings(proc, pid)?))? else {
+    let process = proc.join(pid.to_string());
+    let Some(address) = find(mappings(&process)?)? else {
         return Ok(None);
     };
-    let memory = File::open(proc.join(pid.to_string()).join("mem"))?;
+    let memory = File::open(process.join("mem"))?;
     for _ in 0..ATTEMPTS {
         let header = Header::read(&memory, address)?;
         if header.published_at == 0 {
@@ -86,31 +87,25 @@ fn halves(both: u64) -> [u32; 2] {
 }
 
 /// The address of the mapping.
-fn find(mut maps: impl BufRead) -> io::Result<Option<u64>> {
-    let mut line = Vec::new();
-    while maps.read_until(b'\n', &mut line)? != 0 {
-        if let Some(address) = address_of(&String::from_utf8_lossy(&line)) {
-            return Ok(Some(address));
+fn find(mappings: impl Iterator<Item = io::Result<Mapping>>) -> io::Result<Option<u64>> {
+    const NAMES: [&str; 3] = [
+        "/memfd:OTEL_CTX",
+        "[anon_shmem:OTEL_CTX]",
+        "[anon:OTEL_CTX]",
+    ];
+    for mapping in mappings {
+        let Mapping { path, range, .. } = mapping?;
+        if NAMES.iter().any(|name| path == Path::new(name)) {
+            return Ok(Some(range.start));
         }
-        line.clear();
     }
     Ok(None)
 }
 
-/// `7f0c00000000-7f0c00001000 rw-s 00000000 00:01 1234   /memfd:OTEL_CTX (deleted)`
-fn address_of(line: &str) -> Option<u64> {
-    let (range, rest) = line.trim_end().split_once(' ')?;
-    let name = rest.splitn(5, ' ').nth(4)?.trim_start();
-    let is_context = matches!(
-        name.strip_suffix(" (deleted)").unwrap_or(name),
-        "/memfd:OTEL_CTX" | "[anon_shmem:OTEL_CTX]" | "[anon:OTEL_CTX]"
-    );
-    let start = range.split('-').next()?;
-    u64::from_str_radix(start, 16).ok().filter(|_| is_context)
-}
-
 #[cfg(test)]
 mod tests {
+    use profcol_elf::Mappings;
+
     use super::*;
 
     #[test]
@@ -131,7 +126,7 @@ mod tests {
             ("[anon:OTEL_CTX_2]", false),
             ("/tmp/memfd:OTEL_CTX", false),
         ] {
-            let found = find(maps(name).as_bytes()).unwrap();
+            let found = find(Mappings::new(maps(name).as_bytes())).unwrap();
             assert_eq!(found, is_found.then_some(0x7f0_1000), "{name}");
         }
     }

@@ -28,20 +28,21 @@ pub(super) fn check(processes: &Processes, time: Duration) -> Check {
     let until = Instant::now() + time;
     let mut survey = Survey::default();
     let mut checked = HashSet::new();
-    for (pid, files) in &processes.seen {
-        for file in files {
-            if !checked.insert((file.device.as_str(), file.inode)) {
+    for process in &processes.seen {
+        for file in &process.files {
+            if !checked.insert(file.file) {
                 continue;
             }
             if Instant::now() >= until {
                 survey.not_looked_at += 1;
                 continue;
             }
-            match file.open(&processes.proc, *pid) {
-                Err(_) => survey.unreadable.push(file.path.clone()),
+            let path = || file.path.to_string_lossy().into_owned();
+            match file.open(&process.folder) {
+                Err(_) => survey.unreadable.push(path()),
                 Ok(opened) => match unwinding(&opened) {
                     Some(Unwinding::ProcessDescription) => survey.described += 1,
-                    Some(Unwinding::Undescribed) => survey.undescribed.push(file.path.clone()),
+                    Some(Unwinding::Undescribed) => survey.undescribed.push(path()),
                     // A data file or another format, mapped as executable.
                     None => {}
                 },
@@ -138,7 +139,7 @@ mod tests {
     fn text_files_are_ignored_and_files_without_tables_are_listed() {
         let host = Host::new()
             .with_process(3, "a", &["/text"])
-            .with("3/root/text", "not an executable");
+            .with("3/map_files/0-fff", "not an executable");
         let found = check(&host.processes(), LONG);
         assert!(found.found.starts_with("0 of 0"), "{found:?}");
         assert_eq!(found.problem, None);

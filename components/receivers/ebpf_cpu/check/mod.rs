@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use profcol_component::Check;
 use profcol_ebpf_loader::{Requirement, Settings};
+use profcol_processes::{Mapping, mapped_code, pids_in};
 
 /// Duration of the trial run.
 const TRIAL: Duration = Duration::from_millis(300);
@@ -36,32 +37,35 @@ fn of_programs(proc: &Path) -> Vec<Check> {
     checks
 }
 
-/// Processes, with the files that they map as executable.
 struct Processes {
-    proc: PathBuf,
-    seen: Vec<(u32, Vec<profcol_processes::MappedFile>)>,
+    seen: Vec<Process>,
     /// Processes that this process may not inspect.
     refused: usize,
+}
+
+/// A process, with the files that it maps as executable.
+struct Process {
+    pid: u32,
+    /// Its folder in `/proc`.
+    folder: PathBuf,
+    files: Vec<Mapping>,
 }
 
 impl Processes {
     fn read(proc: &Path) -> Self {
         let (mut seen, mut refused) = (Vec::new(), 0);
-        for pid in profcol_processes::pids_in(proc) {
-            match profcol_processes::mapped_code(proc, pid) {
+        for pid in pids_in(proc) {
+            let folder = proc.join(pid.to_string());
+            match mapped_code(&folder) {
                 // Kernel threads map no files.
                 Ok(files) if files.is_empty() => {}
-                Ok(files) => seen.push((pid, files)),
+                Ok(files) => seen.push(Process { pid, folder, files }),
                 Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => refused += 1,
                 // The process exited.
                 Err(_) => {}
             }
         }
-        Self {
-            proc: proc.to_owned(),
-            seen,
-            refused,
-        }
+        Self { seen, refused }
     }
 }
 
@@ -91,11 +95,11 @@ impl Host {
         self
     }
 
-    /// Adds a process that maps these files as executable and runs the first.
+    /// Adds a process that maps these files as executable, on no real device, and runs the first.
     fn with_process(self, pid: u32, comm: &str, files: &[&str]) -> Self {
         let lines = files.iter().enumerate().map(|(at, path)| {
             let inode = path.bytes().map(usize::from).sum::<usize>();
-            format!("{at}000-{at}fff r-xp 0 08:01 {inode} {path}\n")
+            format!("{at}000-{at}fff r-xp 0 00:00 {inode} {path}\n")
         });
         let maps: String = lines.collect();
         self.with(&format!("{pid}/comm"), &format!("{comm}\n"))

@@ -8,9 +8,9 @@ use std::fs;
 use profcol_component::Check;
 use profcol_ebpf_interpreters::Unsupported;
 use profcol_ebpf_interpreters::language_runtimes::{Detector, KnownRuntime};
-use profcol_processes::MappedFile;
+use profcol_processes::Mapping;
 
-use super::Processes;
+use super::{Process, Processes};
 
 /// Number of processes listed per runtime.
 const SHOWN: usize = 5;
@@ -40,15 +40,16 @@ const RECIPES: &[(&str, &str)] = &[
 pub(super) fn checks(processes: &Processes) -> Vec<Check> {
     let mut runtimes: BTreeMap<&str, (&KnownRuntime, Vec<Instance>)> = BTreeMap::new();
     let mut detector = Detector::default();
-    for (pid, files) in &processes.seen {
-        if let Some(runtime) = detector.runtime(&processes.proc, *pid, files) {
-            let detected = detector.detect(&processes.proc, *pid, files);
+    for process in &processes.seen {
+        let Process { pid, folder, files } = process;
+        if let Some(runtime) = detector.runtime(folder, files) {
+            let detected = detector.detect(folder, files);
             let (_, instances) = runtimes
                 .entry(runtime.id)
                 .or_insert_with(|| (runtime, Vec::new()));
             instances.push(Instance {
                 pid: *pid,
-                is_named: has_map(processes, *pid, files) || matches!(detected, Some(Ok(_))),
+                is_named: has_map(process) || matches!(detected, Some(Ok(_))),
                 refusal: detected.and_then(Result::err),
             });
         }
@@ -71,14 +72,15 @@ struct Instance {
 }
 
 /// Whether the process wrote a perf map or a jitdump.
-fn has_map(processes: &Processes, pid: u32, files: &[MappedFile]) -> bool {
-    let process = processes.proc.join(pid.to_string());
-    let status = fs::read_to_string(process.join("status")).unwrap_or_default();
+fn has_map(process: &Process) -> bool {
+    let status = fs::read_to_string(process.folder.join("status")).unwrap_or_default();
     let own = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     let own = own.and_then(|pids| pids.split_ascii_whitespace().next_back()?.parse().ok());
-    let own: u32 = own.unwrap_or(pid);
-    let is_dump = |file: &MappedFile| file.name() == format!("jit-{own}.dump");
-    files.iter().any(is_dump) || process.join(format!("root/tmp/perf-{own}.map")).exists()
+    let own: u32 = own.unwrap_or(process.pid);
+    let dump = format!("jit-{own}.dump");
+    let is_dump = |file: &Mapping| file.name() == Some(&*dump);
+    let perf_map = process.folder.join(format!("root/tmp/perf-{own}.map"));
+    process.files.iter().any(is_dump) || perf_map.exists()
 }
 
 fn check(runtime: &KnownRuntime, instances: &[Instance]) -> Check {
@@ -114,6 +116,8 @@ fn shown(pids: &[u32]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use profcol_ebpf_interpreters::language_runtimes::language_runtimes;
     use profcol_test_skip::skip;
 
@@ -171,18 +175,10 @@ mod tests {
         let Some(python) = python() else {
             return;
         };
-        let linked = |file: &str| {
-            let host = Host::new().with_process(5, "python3", &[file]);
-            let place = host
-                .0
-                .path()
-                .join("5/root")
-                .join(file.trim_start_matches('/'));
-            fs::create_dir_all(place.parent().unwrap()).unwrap();
-            fs::copy(&python, place).unwrap();
-            host
-        };
-        let host = linked("/usr/bin/python3");
+        let host = Host::new().with_process(5, "python3", &["/usr/bin/python3"]);
+        let links = host.0.path().join("5/map_files");
+        fs::create_dir(&links).unwrap();
+        symlink(python, links.join("0-fff")).unwrap();
         let expected = cfg!(target_arch = "x86_64");
         assert_eq!(checked(&host), [("runtime_python".to_owned(), expected)]);
         let runtime = language_runtimes(host.0.path(), &[5]).remove(&5).unwrap();

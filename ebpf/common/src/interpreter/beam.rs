@@ -49,7 +49,7 @@ pub struct BeamProcess {
 
 /// Registers that generated code reserves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reserved {
+pub struct ReservedRegisters {
     /// r13.
     pub process: u64,
     /// rbx.
@@ -183,7 +183,7 @@ impl BeamProcess {
         &self,
         registers: &Registers,
         is_exact: bool,
-        reserved: Reserved,
+        reserved: ReservedRegisters,
         thread_pointer: u64,
         memory: &mut impl BlockMemory,
     ) -> Result<Walk, BeamError> {

@@ -18,7 +18,7 @@ use profcol_elf::{Machine, Source};
 
 pub use self::layout::Layout;
 pub use self::modules::{BeamFunction, Modules};
-pub use self::process::{Attached, BeamFiles, BeamRuntime};
+pub use self::process::{BeamFiles, BeamRuntime};
 use crate::Unsupported;
 use crate::elf_file::{ElfFile, FoundSymbol};
 

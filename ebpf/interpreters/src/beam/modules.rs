@@ -93,18 +93,18 @@ pub struct Modules {
     generation: Option<u32>,
     /// Sorted; in the table of this generation.
     loaded: Vec<Range<u64>>,
-    before: Before,
+    previous: PreviousTable,
     /// By start.
     known: HashMap<u64, Arc<Module>>,
     bytes: usize,
 }
 
-/// The table before.
+/// The table of modules before the current one.
 #[derive(Debug, Default)]
-struct Before {
+struct PreviousTable {
     generation: Option<u32>,
-    /// Its modules that are gone, and what was read of them.
-    gone: Vec<(Range<u64>, Option<Arc<Module>>)>,
+    /// Its modules that the current one does not have, and what was read of them.
+    unloaded: Vec<(Range<u64>, Option<Arc<Module>>)>,
 }
 
 /// It has all names: the process may exit before more of its functions are sampled.
@@ -130,7 +130,7 @@ impl Modules {
             atoms: Atoms::new(atoms),
             generation: None,
             loaded: Vec::new(),
-            before: Before::default(),
+            previous: PreviousTable::default(),
             known: HashMap::new(),
             bytes: 0,
         }
@@ -149,7 +149,7 @@ impl Modules {
         if self.generation == Some(now) {
             return Ok(None);
         }
-        let mut gone = Vec::new();
+        let mut unloaded = Vec::new();
         for range in &self.loaded {
             let is_loaded = loaded
                 .binary_search_by_key(&range.start, |range| range.start)
@@ -163,11 +163,14 @@ impl Modules {
                 let module = self.known.remove(&range.start);
                 let bytes = module.as_ref().map_or(0, |module| module.bytes());
                 self.bytes = self.bytes.saturating_sub(bytes);
-                gone.push((range.clone(), module));
+                unloaded.push((range.clone(), module));
             }
         }
         let generation = self.generation.replace(now);
-        self.before = Before { generation, gone };
+        self.previous = PreviousTable {
+            generation,
+            unloaded,
+        };
         self.loaded = loaded;
         Ok(Some(now))
     }
@@ -190,14 +193,14 @@ impl Modules {
         address: u64,
         generation: u32,
     ) -> Result<BeamFunction, FunctionError> {
-        let mut gone = self.before.gone.iter();
+        let mut unloaded = self.previous.unloaded.iter();
         if self.generation != Some(generation)
-            && let Some((_, module)) = gone.find(|(range, _)| range.contains(&address))
+            && let Some((_, module)) = unloaded.find(|(range, _)| range.contains(&address))
         {
             // With yet another table, it was in this module or in what replaced it.
             let module = module
                 .as_ref()
-                .filter(|_| self.before.generation == Some(generation));
+                .filter(|_| self.previous.generation == Some(generation));
             let module = module.ok_or(FunctionError::Replaced)?;
             return Ok(module.function(address));
         }

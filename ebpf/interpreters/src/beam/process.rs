@@ -1,39 +1,23 @@
 //! Finds BEAM in processes.
 
-use std::collections::HashMap;
-use std::fs::File;
 use std::ops::Range;
 
 use profcol_ebpf_common::interpreter::beam::BeamProcess;
 use profcol_ebpf_common::interpreter::hotspot::AddressRange;
 use profcol_ebpf_common::interpreter::thread_variable::{ThreadVariable, place};
-use profcol_ebpf_unwind::ElfCode;
+use profcol_elf::Mapping;
 
 use super::{Beam, Modules};
-use crate::mapping::{FileKey, Mapping, find_code};
 use crate::memory::{Memory, ProcessMemory};
+use crate::runtime_files::{Attached, RuntimeFiles, code_of};
 use crate::{FunctionError, InterpretedFunction, SampledFunction, Unsupported, names};
 
-const EXECUTABLE: &str = "/beam.smp";
-/// The JIT compiler maps its code twice, one of them writable.
-const GENERATED_CODE: &str = "/memfd:";
+const EXECUTABLE: &str = "beam.smp";
 
 /// Maximum number of mappings of generated code; each has some MiB.
 const MAX_GENERATED: usize = 1024;
-/// Maximum number of tracked files; a host has a few.
-const MAX_FILES: usize = 64;
 /// The start of generated code, with what all modules share.
 const SHARED_CODE_BYTES: usize = 64 << 10;
-
-/// The result of looking for BEAM in a process.
-#[derive(Debug)]
-pub enum Attached {
-    /// No BEAM, or an unsupported one.
-    None,
-    /// The runtime is starting.
-    NotYet,
-    Beam(Box<BeamRuntime>),
-}
 
 /// The runtime of a process.
 #[derive(Debug)]
@@ -43,11 +27,7 @@ pub struct BeamRuntime {
 }
 
 /// The tracked runtime files.
-#[derive(Debug, Default)]
-pub struct BeamFiles {
-    /// None if it is not supported.
-    known: HashMap<FileKey, Option<Beam>>,
-}
+pub type BeamFiles = RuntimeFiles<Beam>;
 
 struct Mappings {
     runtime: Mapping,
@@ -57,20 +37,20 @@ struct Mappings {
 
 impl BeamFiles {
     /// Looks for the runtime in a process.
-    pub fn attach(&mut self, pid: u32, memory: &ProcessMemory) -> Attached {
+    pub fn attach(&mut self, pid: u32, memory: &ProcessMemory) -> Attached<BeamRuntime> {
         let Some(mappings) = mappings(pid) else {
             return Attached::None;
         };
-        match self.attach_mappings(&mappings, memory) {
+        match self.attach_mappings(pid, &mappings, memory) {
             Ok(found) => found,
             Err(error @ (FunctionError::Memory(_) | FunctionError::Invalid(_))) => {
                 tracing::debug!(pid, %error, "failed to read the state of BEAM");
                 Attached::NotYet
             }
             Err(error) => {
-                let path = mappings.runtime.paths[1].display();
+                let path = mappings.runtime.path.display();
                 tracing::warn!(%path, reason = %error, "Interpreter not supported; showing its native frames.");
-                self.keep(&mappings.runtime.file, None);
+                self.keep(&mappings.runtime, None);
                 Attached::None
             }
         }
@@ -78,42 +58,26 @@ impl BeamFiles {
 
     fn attach_mappings(
         &mut self,
+        pid: u32,
         mappings: &Mappings,
         memory: &ProcessMemory,
-    ) -> Result<Attached, FunctionError> {
+    ) -> Result<Attached<BeamRuntime>, FunctionError> {
         let runtime = &mappings.runtime;
-        let beam = match self.known.get(&runtime.file) {
-            Some(Some(known)) => known.clone(),
-            Some(None) => return Ok(Attached::None),
-            None => {
-                // The process may have exited.
-                let Some(file) = runtime.paths.iter().find_map(|path| File::open(path).ok()) else {
-                    return Ok(Attached::None);
-                };
-                let found = match ElfCode::read(&file) {
-                    Ok(code) => Beam::detect(&code, &file)?,
-                    Err(_) => None,
-                };
-                let found = found.ok_or_else(|| Unsupported {
-                    runtime: "Erlang/OTP",
-                    version: "of an unknown version".into(),
-                    why: "it does not export its state",
-                })?;
-                let path = runtime.paths[1].display();
-                tracing::info!(%path, runtime = "beam", version = %found.release, "Found an interpreter.");
-                self.keep(&runtime.file, Some(found.clone()));
-                found
-            }
+        let beam = self.get_or_detect(pid, runtime, |code, file| {
+            let found = Beam::detect(code, file)?.ok_or_else(|| Unsupported {
+                runtime: "Erlang/OTP",
+                version: "of an unknown version".into(),
+                why: "it does not export its state",
+            })?;
+            let path = runtime.path.display();
+            tracing::info!(%path, runtime = "beam", version = %found.release, "Found an interpreter.");
+            Ok::<_, FunctionError>(Some(found))
+        })?;
+        let Some(beam) = beam else {
+            return Ok(Attached::None);
         };
         let found = beam.read(mappings, memory)?;
-        Ok(found.map_or(Attached::NotYet, |found| Attached::Beam(Box::new(found))))
-    }
-
-    fn keep(&mut self, file: &FileKey, known: Option<Beam>) {
-        if self.known.len() >= MAX_FILES && !self.known.contains_key(file) {
-            self.known.clear();
-        }
-        self.known.insert(file.clone(), known);
+        Ok(found.map_or(Attached::NotYet, |found| Attached::Runtime(Box::new(found))))
     }
 }
 
@@ -136,7 +100,7 @@ impl Beam {
         mappings: &Mappings,
         memory: &impl Memory,
     ) -> Result<Option<BeamRuntime>, FunctionError> {
-        let bias = self.bias(mappings.runtime.start, mappings.runtime.offset);
+        let bias = self.bias(mappings.runtime.range.start, mappings.runtime.offset);
         let first_return = memory.word(self.first_return.wrapping_add(bias))?;
         let mut generated = mappings.generated.iter();
         let Some(mapping) = generated.find(|range| range.holds(first_return)) else {
@@ -218,19 +182,16 @@ impl ProcessMain {
 fn mappings(pid: u32) -> Option<Mappings> {
     let mut runtime = None;
     let mut generated = Vec::new();
-    find_code(pid, |name, mapping| {
-        if name.ends_with(EXECUTABLE) {
+    for mapping in code_of(pid) {
+        if mapping.path.ends_with(EXECUTABLE) {
             runtime.get_or_insert(mapping);
-        } else if (name.is_empty() || name.starts_with(GENERATED_CODE))
-            && generated.len() < MAX_GENERATED
-        {
+        } else if is_generated(&mapping) && generated.len() < MAX_GENERATED {
             generated.push(AddressRange {
-                start: mapping.start,
-                end: mapping.end,
+                start: mapping.range.start,
+                end: mapping.range.end,
             });
         }
-        None::<()>
-    });
+    }
     if generated.is_empty() {
         return None;
     }
@@ -238,6 +199,12 @@ fn mappings(pid: u32) -> Option<Mappings> {
         runtime: runtime?,
         generated,
     })
+}
+
+/// The JIT compiler maps its code twice, one of them writable.
+fn is_generated(mapping: &Mapping) -> bool {
+    let name = mapping.path.as_os_str().as_encoded_bytes();
+    name.is_empty() || name.starts_with(b"/memfd:")
 }
 
 impl BeamRuntime {

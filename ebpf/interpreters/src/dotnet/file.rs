@@ -10,7 +10,7 @@ use profcol_dotnet::{Assembly, Bundle, DotNetError, ImageLayout, MethodToken, Pa
 use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::Source;
 
-use super::limits::{Reserved, table_memory};
+use super::limits::{BudgetShare, table_memory};
 use super::lines::{ProgramFolder, SourceLines};
 use super::{CoreClr, DotNetFunction};
 use crate::Unsupported;
@@ -37,7 +37,7 @@ struct Assemblies {
     bundle: Option<Bundle>,
     folder: Option<ProgramFolder>,
     state: Mutex<State>,
-    _open: Reserved,
+    _open: BudgetShare,
 }
 
 #[derive(Default)]
@@ -51,7 +51,7 @@ struct PrecompiledAssembly {
     assembly: Assembly,
     methods: ReadyToRun,
     lines: Option<SourceLines>,
-    _bytes: Reserved,
+    _bytes: BudgetShare,
 }
 
 impl DotNetFile {
@@ -106,7 +106,7 @@ impl Assemblies {
         bundle: Option<Bundle>,
         folder: Option<ProgramFolder>,
     ) -> Option<Self> {
-        let Some(open) = Reserved::take(&OPEN, 1, MAX_OPEN) else {
+        let Some(open) = BudgetShare::take(&OPEN, 1, MAX_OPEN) else {
             tracing::debug!(limit = MAX_OPEN, "too many .NET assemblies are open");
             return None;
         };

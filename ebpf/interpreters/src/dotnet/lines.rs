@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
 
 use profcol_dotnet::{Assembly, DotNetError, PortablePdb, SourceLine};
@@ -10,7 +10,7 @@ use profcol_elf::Source;
 use profcol_elf::open_regular;
 
 use super::DotNetFunction;
-use super::limits::Reserved;
+use super::limits::BudgetShare;
 
 /// Maximum number of open PDBs. Methods of other assemblies have no lines.
 const MAX_OPEN: usize = 256;
@@ -24,29 +24,29 @@ static EMBEDDED_BYTES: AtomicUsize = AtomicUsize::new(0);
 #[derive(Clone, Debug)]
 pub struct ProgramFolder {
     pid: u32,
-    path: String,
+    path: PathBuf,
 }
 
 /// The PDB of an assembly.
 pub struct SourceLines {
     pdb: PortablePdb,
     source: Box<dyn Source + Send + Sync>,
-    _reserved: Reserved,
+    _reserved: BudgetShare,
 }
 
 impl ProgramFolder {
     /// The folder of a file, by its path in the process's root.
-    pub fn of_file(pid: u32, path: &str) -> Option<Self> {
-        let (folder, _) = path.rsplit_once('/')?;
+    pub fn of_file(pid: u32, path: &Path) -> Option<Self> {
+        let folder = path.parent().filter(|_| path.is_absolute())?;
         Some(Self {
             pid,
-            path: folder.trim_start_matches('/').to_owned(),
+            path: folder.into(),
         })
     }
 
     fn open(&self, name: &str) -> io::Result<File> {
         let root = format!("/proc/{}/root", self.pid);
-        open_regular(Path::new(&root), &Path::new(&self.path).join(name))
+        open_regular(Path::new(&root), &self.path.join(name))
     }
 }
 
@@ -73,22 +73,23 @@ impl SourceLines {
         let Some(id) = directory.pdb_id else {
             return Ok(None);
         };
-        let (source, reserved): (Box<dyn Source + Send + Sync>, _) =
-            match directory.embedded_pdb(source)? {
-                Some(pdb) => {
-                    let reserved = Reserved::take(&EMBEDDED_BYTES, pdb.len(), MAX_EMBEDDED_BYTES);
-                    (Box::new(pdb), reserved)
-                }
-                None => {
-                    let path = directory.pdb_path.unwrap_or_default();
-                    let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
-                    let file = folder.and_then(|folder| folder.open(name).ok());
-                    let Some(file) = file else {
-                        return Ok(None);
-                    };
-                    (Box::new(file), Reserved::take(&OPEN, 1, MAX_OPEN))
-                }
-            };
+        let (source, reserved): (Box<dyn Source + Send + Sync>, _) = match directory
+            .embedded_pdb(source)?
+        {
+            Some(pdb) => {
+                let reserved = BudgetShare::take(&EMBEDDED_BYTES, pdb.len(), MAX_EMBEDDED_BYTES);
+                (Box::new(pdb), reserved)
+            }
+            None => {
+                let path = directory.pdb_path.unwrap_or_default();
+                let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
+                let file = folder.and_then(|folder| folder.open(name).ok());
+                let Some(file) = file else {
+                    return Ok(None);
+                };
+                (Box::new(file), BudgetShare::take(&OPEN, 1, MAX_OPEN))
+            }
+        };
         let Some(reserved) = reserved else {
             tracing::debug!("too many PDBs of .NET assemblies");
             return Ok(None);

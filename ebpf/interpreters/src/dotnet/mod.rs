@@ -24,7 +24,7 @@ pub use self::code::{CodeAt, CodeReader, CompiledMethod, Described, ImageAt};
 pub use self::file::DotNetFile;
 pub use self::layout::Layout;
 pub use self::lines::ProgramFolder;
-pub use self::process::{Attached, DotNetFiles, DotNetRuntime};
+pub use self::process::{DotNetFiles, DotNetRuntime};
 
 const SYMBOLS: [&str; 1] = ["g_dacTable"];
 /// Before the version, in text that identifies the file.

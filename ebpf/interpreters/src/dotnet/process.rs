@@ -1,27 +1,26 @@
 //! Finds CoreCLR in processes, and reads the methods at addresses.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::convert::Infallible;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use profcol_dotnet::{Assembly, DebugInfoFormat, IlMap, ImageLayout, ReadyToRun};
 use profcol_ebpf_common::interpreter::dotnet::DotNetProcess;
-use profcol_ebpf_unwind::ElfCode;
-use profcol_elf::{Segment, Source};
+use profcol_elf::{Mapping, Segment, Source};
+use profcol_processes::executable_path;
 
-use super::limits::{Reserved, table_memory};
+use super::limits::{BudgetShare, table_memory};
 use super::lines::{ProgramFolder, SourceLines};
 use super::{
     CodeAt, CodeReader, CompiledMethod, CoreClr, Described, DotNetFunction, ImageAt, Layout,
 };
 use crate::FunctionError;
-use crate::mapping::{FileKey, Mapping, find_code, mapped_path};
 use crate::memory::{Memory, MemoryError};
+use crate::runtime_files::{Attached, RuntimeFiles, code_of, mappings_of};
 
-const LIBRARY: &str = "/libcoreclr.so";
-/// Maximum number of tracked files; a host has a few.
-const MAX_FILES: usize = 64;
+const LIBRARY: &str = "libcoreclr.so";
 /// Maximum number of mappings of code to look at: single-file programs also map assemblies from their file.
 const MAX_MAPPINGS: usize = 4096;
 /// Maximum number of assemblies of a process whose headers are cached. Large programs have some hundreds.
@@ -33,25 +32,11 @@ const MAX_DEBUG_INFO: usize = 1 << 20;
 /// Methods that the runtime makes for calls between managed and native code.
 const STUB_PREFIX: &str = "IL_STUB";
 
-/// The result of looking for .NET in a process.
-#[derive(Debug)]
-pub enum Attached {
-    /// No .NET, or an unsupported one.
-    None,
-    /// The runtime is starting.
-    NotYet,
-    DotNet(Box<DotNetRuntime>),
-}
-
 /// The tracked runtime files.
-#[derive(Debug, Default)]
-pub struct DotNetFiles {
-    /// None if it is not a supported runtime.
-    known: HashMap<FileKey, Option<Arc<RuntimeFile>>>,
-}
+pub type DotNetFiles = RuntimeFiles<Arc<RuntimeFile>>;
 
 #[derive(Debug)]
-struct RuntimeFile {
+pub struct RuntimeFile {
     runtime: CoreClr,
     segments: Vec<Segment>,
 }
@@ -69,7 +54,7 @@ pub struct DotNetRuntime {
 struct LoadedAssembly {
     assembly: Assembly,
     /// Read when it is needed.
-    precompiled: OnceLock<Option<(ReadyToRun, Reserved)>>,
+    precompiled: OnceLock<Option<(ReadyToRun, BudgetShare)>>,
     lines: Option<SourceLines>,
 }
 
@@ -98,20 +83,16 @@ impl<M: Memory> Source for ImageMemory<'_, M> {
 
 impl DotNetFiles {
     /// Looks for the runtime in a process.
-    pub fn attach(&mut self, pid: u32, memory: &impl Memory) -> Attached {
-        let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-        let executable = executable.to_string_lossy();
-        let mut mappings = Vec::new();
-        find_code(pid, |name, mapping| {
-            let may_have_it = name.ends_with(LIBRARY) || !name.is_empty() && name == executable;
-            if may_have_it && mappings.len() < MAX_MAPPINGS {
-                mappings.push(mapping);
-            }
-            None::<()>
-        });
-        let found = mappings.iter().find_map(|mapping| {
-            let file = self.file(mapping)?;
-            Some((file.bias(mapping)?, file))
+    pub fn attach(&mut self, pid: u32, memory: &impl Memory) -> Attached<DotNetRuntime> {
+        let executable = executable_path(pid);
+        let may_have_it = |mapping: &Mapping| {
+            mapping.path.ends_with(LIBRARY)
+                || executable.is_some() && mapping.path.to_str() == executable.as_deref()
+        };
+        let mut mappings = code_of(pid).filter(may_have_it).take(MAX_MAPPINGS);
+        let found = mappings.find_map(|mapping| {
+            let file = self.file(pid, &mapping)?;
+            Some((file.bias(&mapping)?, file))
         });
         let Some((bias, file)) = found else {
             return Attached::None;
@@ -120,32 +101,22 @@ impl DotNetFiles {
         let ranges = memory.word(file.runtime.debugger_table.wrapping_add(bias));
         match ranges {
             Err(_) | Ok(0) => Attached::NotYet,
-            Ok(ranges) => Attached::DotNet(Box::new(DotNetRuntime::new(layout, ranges, pid))),
+            Ok(ranges) => Attached::Runtime(Box::new(DotNetRuntime::new(layout, ranges, pid))),
         }
     }
 
-    fn file(&mut self, mapping: &Mapping) -> Option<Arc<RuntimeFile>> {
-        if let Some(known) = self.known.get(&mapping.file) {
-            return known.clone();
-        }
-        // The process may have exited.
-        let file = mapping
-            .paths
-            .iter()
-            .find_map(|path| File::open(path).ok())?;
-        let found = match ElfCode::read(&file) {
-            Ok(code) => CoreClr::detect(&code, &file).map(|found| {
-                let segments = code.segments;
-                found.map(|runtime| Arc::new(RuntimeFile { runtime, segments }))
-            }),
-            Err(_) => Ok(None),
-        };
-        // The loader warned of unsupported ones when it read the file.
-        let found = found.unwrap_or(None);
-        if self.known.len() >= MAX_FILES {
-            self.known.clear();
-        }
-        self.known.insert(mapping.file.clone(), found.clone());
+    fn file(&mut self, pid: u32, mapping: &Mapping) -> Option<Arc<RuntimeFile>> {
+        let found = self.get_or_detect(pid, mapping, |code, file| {
+            // The loader warned of unsupported ones when it read the file.
+            let runtime = CoreClr::detect(code, file).unwrap_or(None);
+            Ok::<_, Infallible>(runtime.map(|runtime| {
+                Arc::new(RuntimeFile {
+                    runtime,
+                    segments: code.segments.clone(),
+                })
+            }))
+        });
+        let Ok(found) = found;
         found
     }
 }
@@ -153,12 +124,12 @@ impl DotNetFiles {
 impl RuntimeFile {
     /// The load bias, if it is a mapping of a segment: single-file programs map assemblies from the same file.
     fn bias(&self, mapping: &Mapping) -> Option<u64> {
-        let bytes = mapping.end.saturating_sub(mapping.start);
-        let end = mapping.offset.saturating_add(bytes);
+        let Range { start, end } = mapping.range;
+        let end = mapping.offset.saturating_add(end.saturating_sub(start));
         let mut segments = self.segments.iter();
         let segment = segments
             .find(|segment| segment.file_offset < end && mapping.offset < segment.file_end())?;
-        let at_offset_0 = mapping.start.wrapping_sub(mapping.offset);
+        let at_offset_0 = start.wrapping_sub(mapping.offset);
         Some(at_offset_0.wrapping_sub(segment.address.wrapping_sub(segment.file_offset)))
     }
 }
@@ -294,8 +265,10 @@ impl DotNetRuntime {
             false => ImageLayout::File,
         };
         let read = Assembly::read(source, layout).map(|assembly| {
-            let path = mapped_path(self.pid, source.image.base);
-            let folder = path.and_then(|path| ProgramFolder::of_file(self.pid, &path));
+            let mut mappings = mappings_of(self.pid);
+            let mapping = mappings.find(|mapping| mapping.range.contains(&source.image.base));
+            let folder =
+                mapping.and_then(|mapping| ProgramFolder::of_file(self.pid, &mapping.path));
             Arc::new(LoadedAssembly {
                 lines: SourceLines::find(&assembly, source, folder.as_ref()),
                 assembly,

@@ -25,7 +25,7 @@ use profcol_elf::{Machine, Source};
 
 pub use self::code::Code;
 pub use self::layout::{Layout, Version};
-pub use self::process::{Attached, JavaFiles, JavaRuntime};
+pub use self::process::{JavaFiles, JavaRuntime};
 use crate::Unsupported;
 use crate::elf_file::ElfFile;
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::function::{Image, text};
+use super::function::{PrototypeBytes, text};
 use crate::memory::Memory;
 
 /// Maximum number of calls with names per prototype.
@@ -17,8 +17,9 @@ mod op {
     pub const MOV: u8 = 18;
     pub const UNM: u8 = 20;
     pub const LEN: u8 = 21;
-    /// With a number, a number before, and two variables; five each.
-    pub const ARITHMETIC: u8 = 22;
+    /// Five operations each: `ADDVN` to `MODVN` of a variable and a number, `ADDNV` to `MODNV` the other way round, `ADDVV` to `MODVV`
+    /// of two variables.
+    pub const ADDVN: u8 = 22;
     pub const POW: u8 = 37;
     pub const CAT: u8 = 38;
     pub const KPRI: u8 = 43;
@@ -54,8 +55,8 @@ mod op {
 
 const ARITHMETIC: [&str; 5] = ["__add", "__sub", "__mul", "__div", "__mod"];
 
-/// The names of variables that loops use.
-const UNNAMED: u8 = 7;
+/// `VARNAME__MAX`: a smaller first byte stands for a variable that a loop uses, which has no name in the source.
+const VARNAME_MAX: u8 = 7;
 
 #[derive(Clone, Copy)]
 struct Instruction(u32);
@@ -103,7 +104,7 @@ impl Instruction {
             op::ISEQV..=op::ISNEP => "__eq",
             op::UNM => "__unm",
             op::LEN => "__len",
-            op::ARITHMETIC..op::POW => ARITHMETIC[usize::from(op - op::ARITHMETIC) % 5],
+            op::ADDVN..op::POW => ARITHMETIC[usize::from(op - op::ADDVN) % 5],
             op::POW => "__pow",
             op::CAT => "__concat",
             op::GGET | op::TGETV..=op::TGETR => "__index",
@@ -122,11 +123,15 @@ pub struct Calls {
 }
 
 impl Calls {
-    pub fn read(memory: &impl Memory, image: &Image) -> Self {
-        let code: Vec<Instruction> = image.instructions().into_iter().map(Instruction).collect();
+    pub fn read(memory: &impl Memory, prototype: &PrototypeBytes) -> Self {
+        let code: Vec<Instruction> = prototype
+            .instructions()
+            .into_iter()
+            .map(Instruction)
+            .collect();
         let mut reader = Reader {
             memory,
-            image,
+            prototype,
             code: &code,
             left: MAX_STEPS,
         };
@@ -169,7 +174,7 @@ impl Calls {
 
 struct Reader<'a, M> {
     memory: &'a M,
-    image: &'a Image,
+    prototype: &'a PrototypeBytes,
     code: &'a [Instruction],
     /// Further steps of searches.
     left: usize,
@@ -211,7 +216,7 @@ impl<M: Memory> Reader<'_, M> {
                 }
                 op::GGET => self.constant(instruction.d()),
                 op::TGETS => self.constant(instruction.c()),
-                op::UGET => upvalue(self.image.upvalue_names(), instruction.d()),
+                op::UGET => upvalue(self.prototype.upvalue_names(), instruction.d()),
                 _ => None,
             };
         }
@@ -219,14 +224,14 @@ impl<M: Memory> Reader<'_, M> {
     }
 
     fn constant(&self, number: u32) -> Option<String> {
-        let text = text(self.memory, self.image.constant(number)?).ok()?;
+        let text = text(self.memory, self.prototype.constant(number)?).ok()?;
         (!text.is_empty()).then_some(text)
     }
 
     /// The local variable in a register: for each variable its name, and the distances from the start of the one before
     /// to its start, and from there to its end.
     fn variable(&mut self, at: usize, register: u32) -> Option<String> {
-        let mut rest = self.image.variables();
+        let mut rest = self.prototype.variables();
         let mut start = 0u64;
         let mut left = register;
         let at = at as u64;
@@ -236,7 +241,7 @@ impl<M: Memory> Reader<'_, M> {
                 return None;
             }
             let mut name: &[u8] = &[];
-            if kind < UNNAMED {
+            if kind < VARNAME_MAX {
                 rest = after;
             } else {
                 let mut text = rest.iter().take(MAX_VARIABLE_BYTES);
@@ -387,7 +392,7 @@ mod tests {
             instruction(op::CALL, 0, 1),
             instruction(op::TGETV, 1, 1),
             instruction(op::CALL, 1, 1),
-            instruction(op::ARITHMETIC, 1, 1),
+            instruction(op::ADDVN, 1, 1),
         ];
         let process = process(&code, &["print", "total"]);
         let read = read(&process).unwrap();

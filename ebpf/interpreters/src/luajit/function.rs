@@ -63,12 +63,12 @@ pub fn generation(memory: &impl Memory, address: u64) -> Result<u32, FunctionErr
 }
 
 /// A prototype, which is one piece of memory with its code, constants and debug information.
-pub struct Image {
+pub struct PrototypeBytes {
     address: u64,
     bytes: Vec<u8>,
 }
 
-impl Image {
+impl PrototypeBytes {
     fn read(memory: &impl Memory, address: u64) -> Result<Self, FunctionError> {
         let mut size = [0; 4];
         memory.read(address.wrapping_add(SIZE as u64), &mut size)?;
@@ -119,25 +119,25 @@ impl Prototype {
         if generation(memory, address)? != expected {
             return Err(FunctionError::Replaced);
         }
-        let image = Image::read(memory, address)?;
-        let lines = image.word(prototype::LINES as usize * 8);
+        let bytes = PrototypeBytes::read(memory, address)?;
+        let lines = bytes.word(prototype::LINES as usize * 8);
         let (first_line, line_count) = (lines as u32, (lines >> 32) as u32);
-        let file = text(memory, image.word(prototype::FILE as usize * 8))?;
+        let file = text(memory, bytes.word(prototype::FILE as usize * 8))?;
         let file = chunk_name(&file);
         let line_bytes = match line_count {
             0..256 => 1,
             256..65_536 => 2,
             _ => 4,
         };
-        let table = image.from(LINE_TABLE);
-        let count = image.instructions().len().saturating_sub(1);
+        let table = bytes.from(LINE_TABLE);
+        let count = bytes.instructions().len().saturating_sub(1);
         let found = Self {
             name: name(&file, first_line),
             file,
             first_line,
             lines: table.get(..count * line_bytes).unwrap_or_default().to_vec(),
             line_bytes,
-            calls: Calls::read(memory, &image),
+            calls: Calls::read(memory, &bytes),
         };
         // Its data may have been freed before the read.
         if generation(memory, address)? != expected {

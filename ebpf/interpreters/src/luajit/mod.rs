@@ -76,7 +76,7 @@ pub fn detect<S: Source + ?Sized>(
         runtime: Runtime::LuaJit,
         version,
         loops: Vec::from([code]),
-        calls: Vec::new(),
+        forwarders: Vec::new(),
         interpreter: Interpreter {
             runtime: runtime::LUAJIT,
             luajit: layout,
@@ -124,7 +124,7 @@ pub fn examples() -> Vec<DetectedInterpreter> {
         runtime: Runtime::LuaJit,
         version: "2.1".to_owned(),
         loops: Vec::new(),
-        calls: Vec::new(),
+        forwarders: Vec::new(),
         interpreter: Interpreter {
             runtime: runtime::LUAJIT,
             ..Interpreter::default()

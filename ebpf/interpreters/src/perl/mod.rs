@@ -89,7 +89,7 @@ pub fn detect<S: Source + ?Sized>(
         runtime: Runtime::Perl,
         version: version.to_string(),
         loops: jumps::parts(executable, range, delta),
-        calls: Vec::new(),
+        forwarders: Vec::new(),
         interpreter: Interpreter {
             state: state.wrapping_sub(delta),
             runtime: runtime::PERL,
@@ -208,7 +208,7 @@ pub fn examples() -> Vec<DetectedInterpreter> {
             runtime: Runtime::Perl,
             version: version.to_string(),
             loops: Vec::new(),
-            calls: Vec::new(),
+            forwarders: Vec::new(),
             interpreter: Interpreter {
                 runtime: runtime::PERL,
                 ..Interpreter::default()

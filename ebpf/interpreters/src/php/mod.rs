@@ -59,7 +59,7 @@ pub fn detect<S: Source + ?Sized>(
         runtime: Runtime::Php,
         version: version.to_string(),
         loops: jumps::parts(executable, range, delta),
-        calls: Vec::new(),
+        forwarders: Vec::new(),
         interpreter: Interpreter {
             state: state.address.wrapping_add(current).wrapping_sub(delta),
             runtime: runtime::PHP,
@@ -127,7 +127,7 @@ pub fn examples() -> Vec<DetectedInterpreter> {
             runtime: Runtime::Php,
             version: version.to_string(),
             loops: Vec::new(),
-            calls: Vec::new(),
+            forwarders: Vec::new(),
             interpreter: Interpreter {
                 runtime: runtime::PHP,
                 php: php::Layout {

@@ -4,8 +4,8 @@
 //! the loop `_PyEval_EvalFrameDefault`, the state `_PyRuntime` and, since 3.11, the version
 //! `Py_Version`. Since 3.13 the state begins with a table of its own offsets.
 
-mod calls;
 mod code;
+mod forwarders;
 mod layout;
 mod lines;
 mod text;
@@ -57,15 +57,15 @@ pub fn detect<S: Source + ?Sized>(
     let size = entry.size.min(jumps::MAX_FUNCTION_BYTES);
     let entry = entry.address..entry.address.saturating_add(size);
     let loops = jumps::parts(executable, entry, delta);
-    let calls = executable.functions_named(|name| calls::NAMES.binary_search(&name).is_ok());
-    let calls = calls.into_iter();
-    let calls =
-        calls.map(|(range, _)| range.start.wrapping_sub(delta)..range.end.wrapping_sub(delta));
+    let is_forwarder = |name: &str| forwarders::NAMES.binary_search(&name).is_ok();
+    let forwarders = executable.functions_named(is_forwarder).into_iter();
+    let forwarders =
+        forwarders.map(|(range, _)| range.start.wrapping_sub(delta)..range.end.wrapping_sub(delta));
     Ok(Some(DetectedInterpreter {
         runtime: Runtime::Python,
         version: version.to_string(),
         loops,
-        calls: calls.collect(),
+        forwarders: forwarders.collect(),
         interpreter: Interpreter {
             state: state.address.wrapping_sub(delta),
             runtime: runtime::PYTHON,
@@ -84,7 +84,7 @@ pub fn examples() -> Vec<DetectedInterpreter> {
             runtime: Runtime::Python,
             version: version.to_string(),
             loops: Vec::new(),
-            calls: Vec::new(),
+            forwarders: Vec::new(),
             interpreter: Interpreter {
                 python: layout,
                 ..Interpreter::default()

@@ -76,14 +76,14 @@ pub fn detect<S: Source + ?Sized>(
         return Err(refuse("the file offset of its loop is too large"));
     };
     let mut loops = parts(executable, vm.entry, delta);
-    let mut calls = parts(executable, vm.body, delta);
-    loops.extend(calls.first().cloned());
-    calls.sort_unstable_by_key(|range| range.start);
+    let mut forwarders = parts(executable, vm.body, delta);
+    loops.extend(forwarders.first().cloned());
+    forwarders.sort_unstable_by_key(|range| range.start);
     Ok(Some(DetectedInterpreter {
         runtime: Runtime::Ruby,
         version: version.to_string(),
         loops,
-        calls,
+        forwarders,
         interpreter: Interpreter {
             state: context.state.wrapping_sub(delta),
             runtime: runtime::RUBY,
@@ -116,7 +116,7 @@ pub fn examples() -> Vec<DetectedInterpreter> {
             runtime: Runtime::Ruby,
             version: version.to_string(),
             loops: Vec::new(),
-            calls: Vec::new(),
+            forwarders: Vec::new(),
             interpreter: Interpreter {
                 runtime: runtime::RUBY,
                 ruby: ruby::Layout {

@@ -21,7 +21,7 @@ use self::function::Function;
 use self::heap::Heap;
 pub use self::layout::HeapLayout;
 use self::layout::{BytecodeSizes, Version};
-pub use self::process::{Frames, ProcessCache};
+pub use self::process::{FrameFunctions, ProcessCache};
 use crate::elf_file::ElfFile;
 use crate::memory::Memory;
 use crate::{DetectedInterpreter, FunctionError, Runtime, RuntimeLayout, Unsupported};
@@ -85,11 +85,11 @@ pub fn detect<S: Source + ?Sized>(
         return Err(refuse("it is not supported on aarch64 yet"));
     }
     let builtins = executable.functions_named(|name| name.starts_with(BUILTIN));
-    let (loops, calls) = match builtins.first().zip(builtins.last()) {
+    let (loops, forwarders) = match builtins.first().zip(builtins.last()) {
         Some(((first, _), (last, _))) => {
-            let calls = builtins.iter().filter(|(_, name)| carries_calls(name));
-            let calls = calls.map(|(range, _)| range.clone());
-            (first.start..last.end, calls.collect())
+            let forwarders = builtins.iter().filter(|(_, name)| carries_calls(name));
+            let forwarders = forwarders.map(|(range, _)| range.clone());
+            (first.start..last.end, forwarders.collect())
         }
         // The file is stripped, so the names of builtins are unknown.
         None => match executable.longest_gap(MIN_BUILTINS_BYTES) {
@@ -106,7 +106,7 @@ pub fn detect<S: Source + ?Sized>(
         runtime: Runtime::V8,
         version: version.to_string(),
         loops: vec![offsets(loops)],
-        calls: calls.into_iter().map(offsets).collect(),
+        forwarders: forwarders.into_iter().map(offsets).collect(),
         interpreter: Interpreter {
             runtime: runtime::V8,
             v8: heap.walk,
@@ -133,7 +133,7 @@ pub fn examples() -> Vec<DetectedInterpreter> {
             runtime: Runtime::V8,
             version: version.to_string(),
             loops: Vec::new(),
-            calls: Vec::new(),
+            forwarders: Vec::new(),
             interpreter: Interpreter {
                 runtime: runtime::V8,
                 v8: heap.walk,

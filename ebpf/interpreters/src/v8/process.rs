@@ -26,7 +26,7 @@ pub struct ProcessCache {
 
 /// The functions of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Frames {
+pub enum FrameFunctions {
     Bytecode(Arc<Function>),
     /// Innermost first, with their lines.
     Generated(Vec<FunctionLine>),
@@ -65,7 +65,7 @@ impl ProcessCache {
         layout: &HeapLayout,
         memory: &impl Memory,
         sampled: &SampledFunction,
-    ) -> Result<Frames, FunctionError> {
+    ) -> Result<FrameFunctions, FunctionError> {
         let heap = Heap { memory, layout };
         if sampled.address == 0 {
             return self.without_function(heap, sampled);
@@ -76,18 +76,18 @@ impl ProcessCache {
             Err(error) => {
                 let key = (sampled.address, sampled.generation);
                 let known = self.functions.get(&key).ok_or(error)?;
-                return Ok(Frames::Generated(vec![(Arc::clone(known), 0)]));
+                return Ok(FrameFunctions::Generated(vec![(Arc::clone(known), 0)]));
             }
         };
         if sampled.code_address == 0 {
-            return Ok(Frames::Bytecode(function));
+            return Ok(FrameFunctions::Bytecode(function));
         }
         let known = (sampled.address, Arc::clone(&function));
         let frames = match self.code(heap, sampled.code_address) {
             Ok(code) => code.frames(heap, self, &known, sampled.code_address),
             Err(error) => Err(error),
         };
-        Ok(Frames::Generated(frames.unwrap_or_else(|error| {
+        Ok(FrameFunctions::Generated(frames.unwrap_or_else(|error| {
             tracing::debug!(%error, function = function.name, "failed to read the lines of code");
             vec![(function, 0)]
         })))
@@ -98,7 +98,7 @@ impl ProcessCache {
         &mut self,
         heap: Heap<'_, M>,
         sampled: &SampledFunction,
-    ) -> Result<Frames, FunctionError> {
+    ) -> Result<FrameFunctions, FunctionError> {
         let frame_type = Some(sampled.generation);
         let types = &heap.layout.frame_types;
         if frame_type == Some(0) {
@@ -106,7 +106,7 @@ impl ProcessCache {
             let shared = code.function()?;
             let known = (shared, self.function(heap, shared)?);
             let frames = code.frames(heap, self, &known, sampled.code_address)?;
-            return Ok(Frames::Generated(frames));
+            return Ok(FrameFunctions::Generated(frames));
         }
         let name = if frame_type == types.regular_expression {
             "[regexp]"
@@ -115,7 +115,7 @@ impl ProcessCache {
         } else {
             return Err(FunctionError::Invalid("the type of a frame"));
         };
-        Ok(Frames::Generated(vec![(
+        Ok(FrameFunctions::Generated(vec![(
             Arc::new(Function::named(name)),
             0,
         )]))
@@ -204,7 +204,7 @@ impl ProcessCache {
     }
 }
 
-impl Frames {
+impl FrameFunctions {
     /// The frames at a bytecode offset; generated code ignores it.
     pub fn at(&self, offset: u32) -> Vec<SourceFrame<'_>> {
         match self {

@@ -8,7 +8,7 @@ use profcol_ebpf_common::interpreter::runtime;
 use super::heap::Heap;
 use super::layout::{self, BytecodeSizes, HeapLayout, Version};
 use super::positions::{PositionFormat, Positions};
-use super::process::{Frames, ProcessCache};
+use super::process::{FrameFunctions, ProcessCache};
 use crate::memory::{Memory, MemoryError};
 use crate::{FunctionError, SampledFunction};
 
@@ -185,7 +185,7 @@ fn reads_the_name_after_the_locals_and_the_line() {
         code_address: 0,
     };
     let frames = cache.frames(&layout, &memory, &sampled).unwrap();
-    assert!(matches!(frames, Frames::Bytecode(_)));
+    assert!(matches!(frames, FrameFunctions::Bytecode(_)));
     let found = frames.at(0);
     let [frame] = found.as_slice() else {
         panic!("{found:?}");

@@ -114,9 +114,9 @@ impl SideBand {
         self.tracker.lock().corrections()
     }
 
-    /// Handles the requests for rescans from [`Self::correct_reason`].
-    pub fn settle(&self) {
-        self.tracker.lock().settle();
+    /// Rescans the processes that [`Self::correct_reason`] asked for.
+    pub fn rescan_requested(&self) {
+        self.tracker.lock().rescan_requested();
     }
 
     pub fn path(&self, id: &FileId) -> PathBuf {

@@ -10,6 +10,7 @@ use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use profcol_ebpf_common::file::FileId;
+use profcol_elf::{FileKey, map_files_link};
 
 use super::records::{FileOrigin, Mapped};
 
@@ -89,20 +90,15 @@ fn bounded<K, V>(map: &mut HashMap<K, V>) -> &mut HashMap<K, V> {
 
 /// The link to a mapped file, valid while it is mapped.
 pub fn link(pid: u32, mapped: &Mapped) -> PathBuf {
-    format!("/proc/{pid}/map_files/{:x}-{:x}", mapped.start, mapped.end).into()
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    map_files_link(&process, &(mapped.start..mapped.end))
 }
 
 /// The file's metadata, found through its mapping, else through its path.
 fn metadata(pid: u32, mapped: &Mapped, origin: &FileOrigin) -> Option<Metadata> {
-    let is_device = |found: &Metadata| {
-        let device = found.st_dev();
-        FileOrigin::device(libc::major(device), libc::minor(device)) == origin.device
-    };
-    let is_same_file = |found: &Metadata| found.st_ino() == origin.inode && is_device(found);
-    // Some file systems show device numbers that differ from their internal ones. If the device matches, another
-    // inode means that the address now maps another file.
+    let key = origin.key();
     if let Ok(found) = fs::metadata(link(pid, mapped))
-        && (is_same_file(&found) || !is_device(&found))
+        && key.may_be_mapped(&found)
     {
         return Some(found);
     }
@@ -111,7 +107,7 @@ fn metadata(pid: u32, mapped: &Mapped, origin: &FileOrigin) -> Option<Metadata> 
     [root.join(inside), mapped.path.clone()]
         .iter()
         .filter_map(|path| fs::metadata(path).ok())
-        .find(is_same_file)
+        .find(|found| FileKey::of(found) == key)
 }
 
 /// The time of the last write, in nanoseconds.

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use profcol_ebpf_common::file::FileId;
+use profcol_elf::FileKey;
 
 /// One event, with its time in nanoseconds since boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,14 +49,31 @@ pub struct FileOrigin {
 }
 
 impl FileOrigin {
+    const MINOR_BITS: u32 = 20;
+
     /// The ID of this file, last written at this time.
     pub fn written(&self, time: u64) -> FileId {
         FileId::new(self.inode, self.device, self.generation, time)
     }
 
+    pub fn of(file: FileKey) -> Self {
+        Self {
+            inode: file.inode,
+            device: Self::device(libc::major(file.device), libc::minor(file.device)),
+            generation: 0,
+        }
+    }
+
+    pub fn key(&self) -> FileKey {
+        let minor = self.device & ((1 << Self::MINOR_BITS) - 1);
+        FileKey {
+            device: libc::makedev(self.device >> Self::MINOR_BITS, minor),
+            inode: self.inode,
+        }
+    }
+
     pub fn device(major: u32, minor: u32) -> u32 {
-        const MINOR_BITS: u32 = 20;
-        major << MINOR_BITS | minor
+        major << Self::MINOR_BITS | minor
     }
 }
 

@@ -1,9 +1,9 @@
 //! Reads processes from /proc: those that started before tracking, and those with missed events.
 
-use std::ffi::OsStr;
-use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use profcol_elf::{Mapping, mappings};
 
 use super::records::{FileOrigin, Mapped};
 
@@ -21,64 +21,40 @@ pub fn processes() -> Vec<u32> {
 /// The code that a process has mapped. The files have no generation. None if the process does not exist or
 /// its mappings cannot be read.
 pub fn code(pid: u32) -> Option<Vec<Mapped>> {
-    let code = parse(&fs::read(format!("/proc/{pid}/maps")).ok()?);
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let code = code_in(mappings(&process).ok()?)?;
     if !code.is_empty() {
         return Some(code);
     }
     // The first thread may have exited.
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let of_threads = threads
+    let threads = fs::read_dir(process.join("task")).ok()?;
+    threads
         .flatten()
-        .filter_map(|thread| fs::read(thread.path().join("maps")).ok())
-        .map(|maps| parse(&maps));
-    of_threads.into_iter().find(|code| !code.is_empty())
+        .filter_map(|thread| code_in(mappings(&thread.path()).ok()?))
+        .find(|code| !code.is_empty())
 }
 
 pub fn is_there(pid: u32) -> bool {
     PathBuf::from(format!("/proc/{pid}")).exists()
 }
 
-fn parse(maps: &[u8]) -> Vec<Mapped> {
-    maps.split(|&byte| byte == b'\n').filter_map(line).collect()
+fn code_in(mappings: impl Iterator<Item = io::Result<Mapping>>) -> Option<Vec<Mapped>> {
+    let code = mappings.filter_map(|mapping| mapping.map(mapped_code).transpose());
+    code.collect::<io::Result<_>>().ok()
 }
 
-/// `start-end permissions offset major:minor inode path`.
-fn line(line: &[u8]) -> Option<Mapped> {
-    let mut rest = line;
-    let mut next = || {
-        let begin = rest.iter().position(|&byte| byte != b' ')?;
-        let (_, word) = rest.split_at_checked(begin)?;
-        let end = word
-            .iter()
-            .position(|&byte| byte == b' ')
-            .unwrap_or(word.len());
-        let (word, behind) = word.split_at_checked(end)?;
-        rest = behind;
-        std::str::from_utf8(word).ok()
-    };
-    let hex = |text| u64::from_str_radix(text, 16).ok();
-    let (start, end) = next()?.split_once('-')?;
-    let permissions = next()?;
-    let offset = hex(next()?)?;
-    let (major, minor) = next()?.split_once(':')?;
-    let device = FileOrigin::device(hex(major)? as u32, hex(minor)? as u32);
-    let inode: u64 = next()?.parse().ok()?;
-    let path = rest.trim_ascii_start();
-    if permissions.as_bytes().get(2) != Some(&b'x') || path == b"[vsyscall]" {
+fn mapped_code(mapping: Mapping) -> Option<Mapped> {
+    if !mapping.is_code() || mapping.path == Path::new("[vsyscall]") {
         return None;
     }
-    let has_file = inode != 0;
+    let origin = mapping.file.map(FileOrigin::of);
     Some(Mapped {
-        start: hex(start)?,
-        end: hex(end)?,
-        offset,
-        origin: has_file.then_some(FileOrigin {
-            inode,
-            device,
-            generation: 0,
-        }),
-        path: if has_file {
-            OsStr::from_bytes(path).into()
+        start: mapping.range.start,
+        end: mapping.range.end,
+        offset: mapping.offset,
+        origin,
+        path: if origin.is_some() {
+            mapping.path
         } else {
             PathBuf::new()
         },
@@ -87,6 +63,8 @@ fn line(line: &[u8]) -> Option<Mapped> {
 
 #[cfg(test)]
 mod tests {
+    use profcol_elf::Mappings;
+
     use super::*;
 
     #[test]
@@ -94,12 +72,12 @@ mod tests {
         let maps = "\
 55d0c0a00000-55d0c0a02000 r--p 00000000 fe:00 42    /usr/bin/with space
 55d0c0a02000-55d0c0a06000 r-xp 00002000 fe:00 42    /usr/bin/with space
-7f00a0000000-7f00a0001000 rwxp 00000000 00:00 0
+7f00a0000000-7f00a0001000 rwxp 00000000 00:00 0 
 7ffd1d5fe000-7ffd1d600000 r-xp 00000000 00:00 0     [vdso]
 ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0     [vsyscall]
 nonsense
 ";
-        let code = parse(maps.as_bytes());
+        let code = code_in(Mappings::new(maps.as_bytes())).unwrap();
         let origin = FileOrigin {
             inode: 42,
             device: 0xfe << 20,

@@ -148,11 +148,11 @@ impl Tracker {
         for event in ready {
             self.apply(event);
         }
-        self.settle();
+        self.rescan_requested();
     }
 
     /// Rescans the processes that samples requested.
-    pub fn settle(&mut self) {
+    pub fn rescan_requested(&mut self) {
         for (pid, is_known) in std::mem::take(&mut self.rescans) {
             self.rescan(pid, is_known);
         }

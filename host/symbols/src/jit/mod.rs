@@ -17,12 +17,12 @@ mod tests;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::hash::Hash;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use profcol_elf::open_regular;
+use profcol_elf::{Mapping, mappings, open_regular};
 
 use self::jitdump::Jitdump;
 pub use self::names::{GeneratedCode, JitNames};
@@ -37,9 +37,6 @@ const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Bytes read per refresh from all files together; the rest is left to the next refresh.
 const ROUND: usize = 32 << 20;
-
-/// Size limit of a process's list of mappings: enough for forty thousand.
-const MAX_MAPS: u64 = 4 << 20;
 
 /// Processes with JIT-compiled code, by a key that distinguishes them from later ones with the same PID.
 pub struct JitProcesses<K> {
@@ -214,25 +211,18 @@ fn open_perf_map(pid: u32, owner: &Owner) -> Result<File, Unusable> {
 }
 
 fn open_jitdump(pid: u32, owner: &Owner) -> Result<Option<Jitdump>, Unusable> {
-    let maps = File::open(format!("/proc/{pid}/maps"))?.take(MAX_MAPS);
-    let mut lines = BufReader::new(maps).split(b'\n').map_while(Result::ok);
-    let Some(range) = lines.find_map(|line| jitdump_mapping(&String::from_utf8_lossy(&line)))
-    else {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let mut mappings = mappings(&process)?.map_while(Result::ok);
+    let Some(mapping) = mappings.find(is_mapped_jitdump) else {
         return Ok(None);
     };
-    let file = owner.check(File::open(format!("/proc/{pid}/map_files/{range}"))?)?;
+    let file = owner.check(mapping.open(&process)?)?;
     Jitdump::open(file).map(Some)
 }
 
-/// The address range of a mapping of `jit-<pid>.dump`.
-fn jitdump_mapping(line: &str) -> Option<String> {
-    let mut words = line.split_ascii_whitespace();
-    let (start, end) = words.next()?.split_once('-')?;
-    let name = Path::new(words.nth(4)?).file_name()?.to_str()?;
-    let number = name.strip_prefix("jit-")?.strip_suffix(".dump")?;
-    // Unlike /proc/PID/maps, map_files has no leading zeros.
-    let address = |text| u64::from_str_radix(text, 16).ok();
-    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    is_number.then_some(())?;
-    Some(format!("{:x}-{:x}", address(start)?, address(end)?))
+/// Whether its file is `jit-<pid>.dump`.
+fn is_mapped_jitdump(mapping: &Mapping) -> bool {
+    let number = mapping.name().and_then(|name| name.strip_prefix("jit-"));
+    let number = number.and_then(|rest| rest.strip_suffix(".dump"));
+    number.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()))
 }

@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io::{Seek, Write};
 
+use profcol_elf::Mappings;
+
 use super::names::Lines;
 use super::*;
 
@@ -233,16 +235,20 @@ fn rejects_other_files_as_jitdump() {
 }
 
 #[test]
-fn finds_a_jitdump_among_the_mappings() {
-    let check = |line: &str, expected: Option<&str>| {
-        assert_eq!(jitdump_mapping(line).as_deref(), expected, "{line}");
-    };
-    let start = "0040a000-0040b000 r-xp 00000000 08:01 123 ";
-    check(&format!("{start}/tmp/jit-12.dump"), Some("40a000-40b000"));
-    check(&format!("{start}/tmp/jit-.dump"), None);
-    check(&format!("{start}/tmp/jit-12.dump.old"), None);
-    check(&format!("{start}/usr/bin/env"), None);
-    check("0040a000-0040b000 r-xp 00000000 00:00 0", None);
+fn a_jitdump_is_found_by_its_name() {
+    for (path, expected) in [
+        ("/tmp/jit-12.dump", true),
+        ("/home/some user/jit-12.dump", true),
+        ("/tmp/jit-12.dump (deleted)", true),
+        ("/tmp/jit-.dump", false),
+        ("/tmp/jit-12.dump.old", false),
+        ("/usr/bin/env", false),
+        ("", false),
+    ] {
+        let maps = format!("0040a000-0040b000 r-xp 00000000 08:01 123 {path}\n");
+        let mapping = Mappings::new(maps.as_bytes()).next().unwrap().unwrap();
+        assert_eq!(is_mapped_jitdump(&mapping), expected, "{path}");
+    }
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn registers(ip: u64, sp: u64, fp: u64) -> Registers {
     }
 }
 
-const RESERVED: Reserved = Reserved {
+const RESERVED: ReservedRegisters = ReservedRegisters {
     process: PROCESS,
     scheduler_registers: REGISTERS + BIAS as u64,
 };
@@ -96,7 +96,7 @@ const RESERVED: Reserved = Reserved {
 fn begin(registers: Registers, is_exact: bool, memory: &mut Memory) -> Result<Walk, BeamError> {
     let reserved = match is_exact {
         true => RESERVED,
-        false => Reserved::default(),
+        false => ReservedRegisters::default(),
     };
     PROCESS_DATA.begin(&registers, is_exact, reserved, THREAD, memory)
 }
