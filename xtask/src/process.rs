@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -19,6 +20,37 @@ pub fn run(command: &mut Command) -> Result<()> {
     }
     println!("  done in {:.1} s", started.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// Runs commands at the same time. Prints the output of each when it has ended.
+pub fn run_all_at_once(commands: Vec<Command>) -> Result<()> {
+    let running: Vec<_> = commands
+        .into_iter()
+        .map(|mut command| thread::spawn(move || run_and_print(&mut command)))
+        .collect();
+    let ended: Vec<Result<()>> = running
+        .into_iter()
+        .map(|it| it.join().unwrap_or_else(|_| bail!("a thread panicked")))
+        .collect();
+    ended.into_iter().collect()
+}
+
+fn run_and_print(command: &mut Command) -> Result<()> {
+    let line = command_line(command);
+    let started = Instant::now();
+    let output = command
+        .output()
+        .with_context(|| format!("failed to start `{line}`"))?;
+    println!(
+        "$ {line}\n{}{}  done in {:.1} s",
+        String::from_utf8_lossy(&output.stderr),
+        String::from_utf8_lossy(&output.stdout),
+        started.elapsed().as_secs_f64()
+    );
+    match output.status.success() {
+        true => Ok(()),
+        false => bail!("`{line}` failed ({})", output.status),
+    }
 }
 
 /// Runs `command` and returns its stdout.

@@ -4,6 +4,7 @@
 //! those that need more preparation: other commands run these.
 //! Building the peers takes minutes, so it runs at low priority in parallel with the other tests.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -20,6 +21,12 @@ const SKIPS: &str = "PROFCOL_TEST_SKIPS";
 
 /// The tests with the peers.
 const PEER_TESTS: &[&str] = &["kafka", "otelcol", "transports"];
+
+/// Tests that spend most of their time waiting, for timeouts and a browser: they run at the same time.
+const WAITING_TESTS: &[&str] = &["faults", "page", "parca", "reload", "storage"];
+
+/// For the same reason, each of them runs more tests at once than there are CPUs.
+const WAITING_THREADS: &str = "4";
 
 /// Ignored because it takes minutes.
 const LONG: &str = "every_row_of_every_file_matches_readelf";
@@ -94,7 +101,7 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     println!(
         "All tests: about 28 minutes of one CPU plus the build, which takes as long on a fresh clone.\n\
          `cargo xtask test --quick` runs the most important ones in about three minutes.\n  \
-         1. `cargo test --workspace`, while the peers are built from their Go modules, and fetched by Maven (kept in target/peers)\n  \
+         1. `cargo test --workspace` in parts, while the peers are built from their Go modules, and fetched by Maven (kept in target/peers)\n  \
          2. the tests that need these peers\n\
          Missing requirements are reported and skipped; root runs more tests."
     );
@@ -109,32 +116,63 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
 }
 
 fn run_all(workspace: &Workspace, report: &mut Report, skips: &Path) -> Result<()> {
-    let cargo = |arguments: &[&str]| {
-        let mut cargo = workspace.cargo(arguments);
-        cargo.env(SKIPS, skips);
-        process::run(&mut cargo)
+    let cargo_test = |arguments: &[&str]| {
+        let mut cargo = workspace.cargo(&["test", "--workspace", "--no-fail-fast"]);
+        cargo.args(arguments).env(SKIPS, skips);
+        cargo
     };
     let plan = peers::Plan::new(workspace, report);
     let ready = thread::scope(|scope| -> Result<bool> {
         let peers = scope.spawn(|| plan.build());
-        cargo(&["test", "--workspace", "--no-fail-fast"])?;
+        process::run(&mut cargo_test(&["--no-run"]))?;
+        let waiting = WAITING_TESTS.iter().map(|test| {
+            let mut command = cargo_test(&["--test", test]);
+            command.env("RUST_TEST_THREADS", WAITING_THREADS);
+            command
+        });
+        let results = [
+            process::run_all_at_once(waiting.collect()),
+            process::run(&mut cargo_test(&other_targets(workspace))),
+            process::run(&mut cargo_test(&["--doc"])),
+        ];
+        results.into_iter().collect::<Result<()>>()?;
         peers
             .join()
             .map_err(|_| anyhow!("the thread that builds the peers panicked"))?
     })?;
     if ready {
-        let mut ignored = vec!["test", "--workspace"];
-        ignored.extend(PEER_TESTS.iter().flat_map(|test| ["--test", *test]));
+        let mut ignored: Vec<&str> = PEER_TESTS
+            .iter()
+            .flat_map(|test| ["--test", *test])
+            .collect();
         ignored.extend(["--", "--ignored"]);
-        cargo(&ignored)?;
+        process::run(&mut cargo_test(&ignored))?;
     }
     Ok(())
 }
 
+/// The arguments of `cargo test` that select all targets but [`WAITING_TESTS`].
+fn other_targets(workspace: &Workspace) -> Vec<&str> {
+    let targets = workspace.packages.iter().flat_map(|it| &it.targets);
+    let named: BTreeSet<(&str, &str)> = targets
+        .filter(|target| target.is_tested)
+        .flat_map(|target| {
+            let kinds = target.kind.iter().map(String::as_str);
+            kinds.map(|kind| (kind, target.name.as_str()))
+        })
+        .filter_map(|(kind, name)| match kind {
+            "test" => Some(("--test", name)),
+            "bench" => Some(("--bench", name)),
+            _ => None,
+        })
+        .filter(|(_, name)| !WAITING_TESTS.contains(name))
+        .collect();
+    let named = named.into_iter().flat_map(|(kind, name)| [kind, name]);
+    ["--lib", "--bins"].into_iter().chain(named).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::siblings::sources;
 
@@ -147,6 +185,19 @@ mod tests {
         ("cargo xtask kubernetes-test runs it", &["kubernetes"]),
         ("cargo xtask dist --test runs it", &["packages"]),
     ];
+
+    #[test]
+    fn every_target_runs_once() {
+        let workspace = Workspace::load().unwrap();
+        let others = other_targets(&workspace);
+        let targets = workspace.packages.iter().flat_map(|it| &it.targets);
+        for target in targets.filter(|it| it.is_tested && it.kind == ["test"]) {
+            let name = target.name.as_str();
+            let waits = WAITING_TESTS.contains(&name);
+            let is_other = others.windows(2).any(|it| it == ["--test", name]);
+            assert!(waits != is_other, "{name}");
+        }
+    }
 
     #[test]
     fn each_ignored_test_of_the_program_runs_elsewhere() {

@@ -37,6 +37,9 @@ pub struct Target {
     pub kind: Vec<String>,
     #[serde(rename = "src_path")]
     pub path: PathBuf,
+    /// Whether `cargo test` runs it.
+    #[serde(rename = "test")]
+    pub is_tested: bool,
 }
 
 #[derive(Deserialize)]
