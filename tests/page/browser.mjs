@@ -474,6 +474,14 @@ const STEPS = {
       for (let at = 0; at < data.length; at += 4) if (Math.max(data[at], data[at + 1], data[at + 2]) - Math.min(data[at], data[at + 1], data[at + 2]) > 60) count += 1;
       return count / (data.length / 4);
     });
+    const colors = await visit.page.evaluate(() => {
+      const canvas = document.querySelector('.timeline canvas');
+      const { data } = canvas.getContext('2d').getImageData(canvas.width / 2, 0, 1, canvas.height - 20 * devicePixelRatio);
+      const drawn = new Set();
+      for (let at = 0; at < data.length; at += 4) drawn.add(`rgb(${data[at]}, ${data[at + 1]}, ${data[at + 2]})`);
+      return [...document.querySelectorAll('.timeline-legend .swatch')].map(({ style }) => [style.background, drawn.has(style.background)]);
+    });
+    check(colors.length === 2 && colors.every(([, isDrawn]) => isDrawn), `the chosen range has not the colours of the legend: ${colors}`);
     check(filled > 0.97, `only ${Math.round(filled * 100)} % of the timeline's hour have data`);
     await visit.screenshot('hour');
   },

@@ -101,9 +101,10 @@ export class Frames {
   }
 }
 
-// The placeholder for a missing name.
+// What stands for a missing name, as in files: the binary.
 export function withoutSymbol(binary) {
-  return binary === '' ? '(no symbol)' : `(no symbol) [${binary.slice(binary.lastIndexOf('/') + 1)}]`;
+  const file = binary.slice(binary.lastIndexOf('/') + 1);
+  return file.startsWith('[') ? file : `[${file || 'unknown'}]`;
 }
 
 function compareText(left, right) {

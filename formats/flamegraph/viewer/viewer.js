@@ -1,5 +1,5 @@
 // The views of one profile with a common search and selection.
-import { abbreviate, formatShare, printable } from './format.js';
+import { abbreviate, formatShare, formatTotal, printable } from './format.js';
 import { binaryLegend, differenceLegend, kindLegend } from './legend.js';
 import { currentTheme, differenceColors, frameColors } from './colors.js';
 import { button, element, select, setText } from './dom.js';
@@ -90,7 +90,7 @@ export class Viewer {
     });
     this.searchResult = element('output', { class: 'search-result', 'aria-live': 'polite' });
     this.searchGroup = element('div', { class: 'search-group' }, this.searchBox, this.searchResult);
-    this.orientationBox = select('Orientation', [['icicle', 'Icicle'], ['flame', 'Flame']], this.state.orientation, (orientation) => {
+    this.orientationBox = select('Orientation', [['icicle', 'Roots on top'], ['flame', 'Roots at bottom']], this.state.orientation, (orientation) => {
       this.change({ orientation });
       this.graph.setOrientation(orientation);
     });
@@ -225,7 +225,8 @@ export class Viewer {
     const { profile, graph } = this;
     if (graph.nodes !== profile.nodes || graph.byShare !== this.byShare) {
       graph.byShare = this.byShare;
-      graph.show(profile.frames, profile.nodes, profile.unit, this.byShare);
+      graph.rootLabel = `all, ${formatTotal(profile.total, profile)}`;
+      graph.show(profile.frames, profile.nodes, this.byShare);
     }
     graph.setColors(this.colorsFor(profile.frames), this.theme);
     graph.setMatches(this.matches);

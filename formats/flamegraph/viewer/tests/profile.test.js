@@ -148,5 +148,5 @@ test('an empty or broken document decodes to an empty profile', () => {
   assert.equal(decodeProfile({}).nodes.count, 1);
   const broken = decodeProfile({ strings: ['a'], frames: { name: [0, 99] }, nodes: { depth: [5, 9], frame: [1, 77], self: [1, 1], total: [2, 1] } });
   assert.deepEqual([...broken.nodes.depth], [0, 1, 2]);
-  assert.equal(broken.frames.nameOf(1), '(no symbol) [a]');
+  assert.equal(broken.frames.nameOf(1), '[a]');
 });

@@ -9,7 +9,7 @@ import { decodeState, DEFAULT_STATE, encodeState } from '../url.js';
 import { asYaml, formatRate, metricOf, rateOf } from '../pipelines.js';
 import { describeBatch, resourceName } from '../tap.js';
 import { describeEnds, droppedProcesses, matchesProcess, sortProcesses, unitOf } from '../processes.js';
-import { formatDifference, formatPoints, formatShare, formatValue, printable, shortenMiddle, shortenName } from '../format.js';
+import { formatDifference, formatPoints, formatShare, formatTotal, formatValue, printable, shortenMiddle, shortenName } from '../format.js';
 import { highestStep, movedRange, roundUp, tickStep, visibleWindow } from '../timeline.js';
 import { documentOf, namesOf } from './support.js';
 
@@ -125,6 +125,8 @@ test('numbers are short and have units', () => {
   assert.equal(formatValue(1536, 'bytes'), '1.50 KiB');
   assert.equal(formatValue(12345, 'count'), '12,345');
   assert.equal(formatValue(3, 'pages'), '3 pages');
+  assert.equal(formatTotal(90e9, { type: 'cpu', unit: 'nanoseconds' }), '90 s CPU time');
+  assert.equal(formatTotal(1234, { type: 'samples', unit: 'count' }), '1,234 samples');
   assert.equal(formatShare(1, 8), '12.5 %');
   assert.equal(formatShare(1, 1e9), '<0.01 %');
   assert.equal(formatShare(1, 0), '–');
