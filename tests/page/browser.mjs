@@ -130,6 +130,11 @@ const STEPS = {
     await visit.open('');
     await visit.waitForGraph();
     check(await visit.colors() > 5, 'the canvas has hardly any colour: nothing was drawn');
+    if (visit.options.hostile) {
+      const swatches = await visit.page.$$eval('.legend .swatch', (found) => found.map(({ style }) => style.background.match(/\d+/g).map(Number)));
+      const difference = Math.max(...swatches[0].map((channel, index) => Math.abs(channel - swatches[1][index])));
+      check(swatches.length === 2 && difference > 25, `the binaries have almost equal colours: ${swatches.join(' and ')}`);
+    }
     const policy = await visit.page.evaluate(async () => (await fetch('/')).headers.get('content-security-policy'));
     check(policy?.includes("default-src 'none'"), `the page has no strict Content-Security-Policy, but: ${policy}`);
     await visit.screenshot('flame-graph');
