@@ -536,6 +536,7 @@ const STEPS = {
     const { half, end } = hourOf(visit);
     await visit.open(`from=${half}&until=${end}&base=previous&difference=absolute`);
     await visit.page.click('.menu summary');
+    await visit.waitFor('the downloads', () => document.querySelector('.menu a') !== null);
     const links = Object.fromEntries(await visit.page.$$eval('.menu a', (found) => found.map((link) => [link.textContent, link.href])));
     check(['pprof', 'Folded stacks', 'speedscope', 'Firefox Profiler'].every((label) => links[`${label}, current only`]), `the downloads are ${Object.keys(links)}`);
     await visit.screenshot('downloads');
