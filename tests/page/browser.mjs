@@ -130,6 +130,11 @@ const STEPS = {
     await visit.open('');
     await visit.waitForGraph();
     check(await visit.colors() > 5, 'the canvas has hardly any colour: nothing was drawn');
+    if (visit.options.hostile) {
+      const swatches = await visit.page.$$eval('.legend .swatch', (found) => found.map(({ style }) => style.background.match(/\d+/g).map(Number)));
+      const difference = Math.max(...swatches[0].map((channel, index) => Math.abs(channel - swatches[1][index])));
+      check(swatches.length === 2 && difference > 25, `the binaries have almost equal colours: ${swatches.join(' and ')}`);
+    }
     const policy = await visit.page.evaluate(async () => (await fetch('/')).headers.get('content-security-policy'));
     check(policy?.includes("default-src 'none'"), `the page has no strict Content-Security-Policy, but: ${policy}`);
     await visit.screenshot('flame-graph');
@@ -474,6 +479,14 @@ const STEPS = {
       for (let at = 0; at < data.length; at += 4) if (Math.max(data[at], data[at + 1], data[at + 2]) - Math.min(data[at], data[at + 1], data[at + 2]) > 60) count += 1;
       return count / (data.length / 4);
     });
+    const colors = await visit.page.evaluate(() => {
+      const canvas = document.querySelector('.timeline canvas');
+      const { data } = canvas.getContext('2d').getImageData(canvas.width / 2, 0, 1, canvas.height - 20 * devicePixelRatio);
+      const drawn = new Set();
+      for (let at = 0; at < data.length; at += 4) drawn.add(`rgb(${data[at]}, ${data[at + 1]}, ${data[at + 2]})`);
+      return [...document.querySelectorAll('.timeline-legend .swatch')].map(({ style }) => [style.background, drawn.has(style.background)]);
+    });
+    check(colors.length === 2 && colors.every(([, isDrawn]) => isDrawn), `the chosen range has not the colours of the legend: ${colors}`);
     check(filled > 0.97, `only ${Math.round(filled * 100)} % of the timeline's hour have data`);
     await visit.screenshot('hour');
   },
@@ -523,6 +536,7 @@ const STEPS = {
     const { half, end } = hourOf(visit);
     await visit.open(`from=${half}&until=${end}&base=previous&difference=absolute`);
     await visit.page.click('.menu summary');
+    await visit.waitFor('the downloads', () => document.querySelector('.menu a') !== null);
     const links = Object.fromEntries(await visit.page.$$eval('.menu a', (found) => found.map((link) => [link.textContent, link.href])));
     check(['pprof', 'Folded stacks', 'speedscope', 'Firefox Profiler'].every((label) => links[`${label}, current only`]), `the downloads are ${Object.keys(links)}`);
     await visit.screenshot('downloads');

@@ -15,6 +15,7 @@ const SHARED: &[&str] = modules!(
     "format.js",
     "dom.js",
     "colors.js",
+    "tints.js",
     "profile.js",
     "paths.js",
     "search.js",

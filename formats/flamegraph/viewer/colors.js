@@ -51,7 +51,8 @@ const KIND_HUES = { native: 250, kernel: 50, jit: 150, interpreted: 310, inlined
 const KIND_CHROMA = { inlined: 0.03, marker: 0 };
 // Distinct from the kernel's hue, which has the same color in every mode.
 const BINARY_HUES = [250, 150, 310, 200, 110, 345, 275, 175, 225, 130, 290, 325];
-const BINARY_CHROMAS = [0.058, 0.034];
+const BINARY_CHROMAS = [0.07, 0.045];
+export const TINTS = BINARY_HUES.length * BINARY_CHROMAS.length;
 const SHADES = 3;
 
 function fill(theme, hue, shade, chroma) {
@@ -73,21 +74,28 @@ export function kindColor(theme, kind) {
 }
 
 // Hue and chroma of a binary, packed into one number.
-function binaryTint(binary) {
+export function binaryTint(binary) {
   const hash = hashText(binary);
   return (hash % BINARY_HUES.length) * BINARY_CHROMAS.length + ((hash >>> 16) % BINARY_CHROMAS.length);
+}
+
+// In degrees of hue; a difference of chroma alone is hardly visible.
+export function tintDistance(one, other) {
+  const [hue, otherHue] = [one, other].map((tint) => BINARY_HUES[Math.floor(tint / BINARY_CHROMAS.length)]);
+  const degrees = Math.abs(hue - otherHue);
+  return Math.min(degrees, 360 - degrees) + ((one - other) % BINARY_CHROMAS.length === 0 ? 0 : 10);
 }
 
 function binaryFill(theme, tint, shade) {
   return fill(theme, BINARY_HUES[Math.floor(tint / BINARY_CHROMAS.length)], shade, BINARY_CHROMAS[tint % BINARY_CHROMAS.length]);
 }
 
-export function binaryColor(theme, binary, kind) {
-  return kind === 'kernel' ? kindFill(theme, 'kernel', 1) : binaryFill(theme, binaryTint(binary), 1);
+export function binaryColor(theme, binary, kind, tintOf) {
+  return kind === 'kernel' ? kindFill(theme, 'kernel', 1) : binaryFill(theme, tintOf(binary), 1);
 }
 
-// The index into `styles` of each frame's fill.
-export function frameColors(frames, mode, theme) {
+// The index into `styles` of each frame's fill. `tintOf(binary)` is the tint of a binary.
+export function frameColors(frames, mode, theme, tintOf) {
   const styles = [theme.root];
   const indices = new Map();
   const tints = new Map();
@@ -97,7 +105,7 @@ export function frameColors(frames, mode, theme) {
     const shade = hashText(frames.nameOf(frame)) % SHADES;
     const byKind = mode === 'kind' || kind === 'kernel';
     const binary = frames.binaryOf(frame);
-    if (!byKind && !tints.has(binary)) tints.set(binary, binaryTint(binary));
+    if (!byKind && !tints.has(binary)) tints.set(binary, tintOf(binary));
     const key = byKind ? `${kind} ${shade}` : tints.get(binary) * SHADES + shade;
     let style = indices.get(key);
     if (style === undefined) {

@@ -39,6 +39,7 @@ export function describeNode(profile, frames, nodes, node) {
   const place = frames.placeOf(frame);
   const binary = frames.binaryOf(frame);
   if (place) facts.push(['', abbreviate(place, 200)]);
+  if (frames.rawName(frame) === '') facts.push(['', 'no symbol']);
   if (binary || frames.kindOf(frame)) facts.push(['', [abbreviate(binary, 160), frames.kindOf(frame)].filter(Boolean).join(' · ')]);
   facts.push(['total', describeValue(profile, nodes.total[node], nodes.baseTotal[node])]);
   if (frame !== frames.count) facts.push(['self', describeValue(profile, nodes.self[node], nodes.baseSelf[node])]);

@@ -35,6 +35,7 @@ export class FlameGraph {
     this.sizer = element('div', { class: 'graph-sizer' }, this.canvas);
     this.element = element('div', { class: 'graph-scroll' }, this.sizer);
     this.orientation = 'icicle';
+    this.rootLabel = '';
     this.zoomsOnClick = true;
     this.view = { from: 0, until: 1 };
     this.focus = ROOT;
@@ -55,12 +56,11 @@ export class FlameGraph {
   }
 
   // Shows new data; focus, view and scroll position follow the names.
-  show(frames, nodes, unit, byShare) {
+  show(frames, nodes, byShare) {
     const inFocus = this.layout ? this.viewInFocus() : null;
     const cursorPath = this.cursor > 0 ? pathOf(this.frames, this.nodes, this.cursor) : null;
     this.frames = frames;
     this.nodes = nodes;
-    this.unit = unit;
     this.layout = layoutTree(nodes, widthScale(nodes, byShare));
     this.hovered = -1;
     this.focus = findFromAddress(frames, nodes, this.focusPath);

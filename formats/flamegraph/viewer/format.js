@@ -28,6 +28,11 @@ export function formatValue(value, unit) {
   return `${threeDigits(value / size)} ${symbol}`;
 }
 
+// The whole of a profile: "5.19 min CPU time", "812 samples".
+export function formatTotal(value, { type, unit }) {
+  return `${formatValue(value, unit)} ${type === 'cpu' && unit === 'nanoseconds' ? 'CPU time' : printable(type)}`;
+}
+
 export function formatShare(part, whole) {
   if (!(whole > 0)) return '–';
   if (part === 0) return '0 %';

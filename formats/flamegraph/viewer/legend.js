@@ -17,9 +17,8 @@ export function kindLegend({ frames }, theme) {
   return frames.kinds.filter((kind) => used.has(kind)).map((kind) => element('span', { class: 'legend-item' }, swatch(kindColor(theme, kind)), kind));
 }
 
-// The heaviest binaries by self value; a click searches for one.
-export function binaryLegend(profile, theme, onSearch) {
-  const { frames, functions } = profile;
+// The heaviest binaries by self value, each with one of its frames.
+export function heaviestBinaries({ frames, functions }) {
   const weights = new Map();
   for (let row = 0; row < functions.count; row++) {
     const frame = functions.frame[row];
@@ -28,16 +27,20 @@ export function binaryLegend(profile, theme, onSearch) {
     weight.self += functions.self[row];
     weights.set(binary, weight);
   }
-  const heaviest = [...weights.values()].sort((left, right) => right.self - left.self).slice(0, MOST_LEGEND);
-  return heaviest.map(({ frame, self }) => binaryButton(profile, theme, frame, self, onSearch));
+  return [...weights.values()].sort((left, right) => right.self - left.self).slice(0, MOST_LEGEND);
 }
 
-function binaryButton({ frames, total }, theme, frame, self, onSearch) {
+// A click searches for a binary.
+export function binaryLegend(profile, theme, tintOf, onSearch) {
+  return heaviestBinaries(profile).map(({ frame, self }) => binaryButton(profile, theme, tintOf, frame, self, onSearch));
+}
+
+function binaryButton({ frames, total }, theme, tintOf, frame, self, onSearch) {
   const binary = frames.binaryOf(frame);
   const item = button('', () => onSearch(`binary:${binary}`), {
     class: 'legend-item', title: `${abbreviate(binary, 300)}, self ${formatShare(self, total)}. Click to search.`, disabled: binary === '',
   });
   const shortName = binary.slice(binary.lastIndexOf('/') + 1) || 'no binary';
-  item.append(swatch(binaryColor(theme, binary, frames.kindOf(frame))), shortenMiddle(shortName, MOST_LEGEND_NAME));
+  item.append(swatch(binaryColor(theme, binary, frames.kindOf(frame), tintOf)), shortenMiddle(shortName, MOST_LEGEND_NAME));
   return item;
 }

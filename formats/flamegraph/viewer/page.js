@@ -372,7 +372,7 @@ class Page {
     const key = `${this.state.by}\n${names.join('\n')}`;
     if (this.knownLabels === key) return;
     this.knownLabels = key;
-    this.byBox.replaceChildren(select('Timeline by', names.map((name) => [name, `by ${name}`]), this.state.by, (by) => {
+    this.byBox.replaceChildren(select('Timeline by', names.map((name) => [name, `by ${name === 'comm' ? 'process' : name}`]), this.state.by, (by) => {
       this.timeline.forgetSeries();
       this.changeAndLoad({ by });
     }));

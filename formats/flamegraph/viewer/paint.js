@@ -2,7 +2,7 @@
 import { BAR_HEIGHT, visibleBars } from './layout.js';
 import { currentTheme, kindStripe } from './colors.js';
 import { element } from './dom.js';
-import { formatValue, shortenName } from './format.js';
+import { shortenName } from './format.js';
 import { ROOT } from './profile.js';
 
 const LABEL_FONT = '12px ui-monospace, SFMono-Regular, Menlo, Consolas, "Liberation Mono", monospace';
@@ -165,7 +165,7 @@ export class GraphPainter {
 
   labelOf(node) {
     if (node < 0) return 'not shown';
-    if (node === ROOT) return `all, ${formatValue(this.graph.nodes.total[ROOT], this.graph.unit)}`;
+    if (node === ROOT) return this.graph.rootLabel;
     return this.graph.frames.nameOf(this.graph.nodes.frame[node]);
   }
 

@@ -1,4 +1,4 @@
-// The profile document in typed arrays, and the function table computed from its tree.
+// The profile document in typed arrays.
 import { printable } from './format.js';
 
 export const ROOT = 0;
@@ -101,9 +101,10 @@ export class Frames {
   }
 }
 
-// The placeholder for a missing name.
+// What stands for a missing name, as in files: the binary.
 export function withoutSymbol(binary) {
-  return binary === '' ? '(no symbol)' : `(no symbol) [${binary.slice(binary.lastIndexOf('/') + 1)}]`;
+  const file = binary.slice(binary.lastIndexOf('/') + 1);
+  return file.startsWith('[') ? file : `[${file || 'unknown'}]`;
 }
 
 function compareText(left, right) {
@@ -238,7 +239,7 @@ function countingSort(keys, limit, previous) {
 export function decodeProfile(document) {
   const frames = new Frames(document);
   const nodes = decodeNodes(document.nodes, frames, document.total, document.base_total);
-  const functions = document.functions ? decodeTable(document.functions) : functionTable(frames, nodes);
+  const functions = decodeTable(document.functions ?? { frame: [] });
   return {
     frames,
     nodes,
@@ -269,39 +270,4 @@ function decodeTable(columns) {
     baseSelf: values(columns.base_self),
     baseTotal: values(columns.base_total),
   };
-}
-
-// Self and total of each function; a recursive function counts once.
-function functionTable(frames, nodes) {
-  const slotOf = new Int32Array(frames.count + 1).fill(-1);
-  const frame = [];
-  const self = [];
-  const total = [];
-  const baseSelf = [];
-  const baseTotal = [];
-  const open = new Uint32Array(frames.count + 1);
-  const stack = [];
-  for (let node = 1; node < nodes.count; node++) {
-    while (stack.length > 0 && nodes.end[stack[stack.length - 1]] <= node) open[frames.function[nodes.frame[stack.pop()]]] -= 1;
-    const called = frames.function[nodes.frame[node]];
-    let slot = slotOf[called];
-    if (slot < 0) {
-      slot = frame.length;
-      slotOf[called] = slot;
-      frame.push(called);
-      self.push(0);
-      total.push(0);
-      baseSelf.push(0);
-      baseTotal.push(0);
-    }
-    self[slot] += nodes.self[node];
-    baseSelf[slot] += nodes.baseSelf[node];
-    if (open[called] === 0) {
-      total[slot] += nodes.total[node];
-      baseTotal[slot] += nodes.baseTotal[node];
-    }
-    open[called] += 1;
-    stack.push(node);
-  }
-  return decodeTable({ frame, self, total, base_self: baseSelf, base_total: baseTotal });
 }

@@ -70,7 +70,7 @@ export class Sandwich {
     this.calleesLabel.textContent = `Callees (${directCallees} direct)`;
     const colors = colorsFor(frames);
     for (const [graph, nodes] of [[this.callers, callers], [this.callees, callees]]) {
-      graph.show(frames, nodes, profile.unit, true);
+      graph.show(frames, nodes, true);
       graph.setColors(colors, theme);
     }
     // Callees leave the room that they do not need to deep callers.

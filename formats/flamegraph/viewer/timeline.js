@@ -164,13 +164,32 @@ export class Timeline {
     if (!this.timeline) return;
     this.highest = this.roundHighest();
     this.drawColumns();
+    const dragged = this.drag?.moved ? this.draggedRange() : null;
+    const range = dragged ?? this.range;
+    this.paleAround([this.base, range].filter(Boolean));
     this.drawAxes();
     this.drawMark(this.base, theme.base, 'baseline');
-    this.drawMark(this.drag?.moved ? null : this.range, theme.selection, '');
-    if (this.drag?.moved) {
-      const times = [this.timeAt(this.drag.from), this.timeAt(this.drag.to)];
-      this.drawMark({ from: Math.min(...times), until: Math.max(...times) }, this.drag.isBase ? theme.base : theme.selection, '');
+    this.drawMark(range, dragged && this.drag.isBase ? theme.base : theme.selection, '');
+  }
+
+  draggedRange() {
+    const times = [this.timeAt(this.drag.from), this.timeAt(this.drag.to)];
+    return { from: Math.min(...times), until: Math.max(...times) };
+  }
+
+  // Pales what is outside of the ranges: inside, the colors stay those of the legend.
+  paleAround(ranges) {
+    const { context } = this;
+    if (ranges.length === 0) return;
+    context.fillStyle = (this.theme ?? currentTheme()).background;
+    context.globalAlpha = 0.6;
+    let end = SCALE_WIDTH;
+    for (const { from, until } of [...ranges.sort((left, right) => left.from - right.from), { from: Infinity, until: 0 }]) {
+      const start = Math.min(this.width, this.xOf(from));
+      if (start > end) context.fillRect(end, 0, start - end, this.height);
+      end = Math.max(end, this.xOf(until));
     }
+    context.globalAlpha = 1;
   }
 
   // CPU time per wall-clock time is a number of CPUs, easier to read than nanoseconds per step.
@@ -251,9 +270,6 @@ export class Timeline {
     const right = Math.min(this.width, this.xOf(range.until));
     if (right <= left) return;
     context.fillStyle = color;
-    context.globalAlpha = 0.13;
-    context.fillRect(left, 0, right - left, bottom);
-    context.globalAlpha = 1;
     context.fillRect(left, 0, 1.5, bottom);
     context.fillRect(right - 1.5, 0, 1.5, bottom);
     context.fillRect(left, bottom, right - left, 2);
@@ -296,13 +312,13 @@ export class Timeline {
 
   onUp() {
     const { drag } = this;
+    const dragged = drag?.moved ? this.draggedRange() : null;
     this.endDrag();
-    if (!drag?.moved) return;
-    const times = [this.timeAt(drag.from), this.timeAt(drag.to)];
+    if (!dragged) return;
     const { start, step } = this.timeline;
     // Whole steps only: the timeline cannot resolve a part of one.
-    const from = start + Math.floor((Math.min(...times) - start) / step) * step;
-    const until = Math.max(from + step, start + Math.ceil((Math.max(...times) - start) / step) * step);
+    const from = start + Math.floor((dragged.from - start) / step) * step;
+    const until = Math.max(from + step, start + Math.ceil((dragged.until - start) / step) * step);
     this.dragsBase = false;
     this.events.onRange(Math.round(from), Math.round(until), drag.isBase);
   }

@@ -1,6 +1,6 @@
 // The views of one profile with a common search and selection.
-import { abbreviate, formatShare, printable } from './format.js';
-import { binaryLegend, differenceLegend, kindLegend } from './legend.js';
+import { abbreviate, formatShare, formatTotal, printable } from './format.js';
+import { binaryLegend, differenceLegend, heaviestBinaries, kindLegend } from './legend.js';
 import { currentTheme, differenceColors, frameColors } from './colors.js';
 import { button, element, select, setText } from './dom.js';
 import { CallTree } from './calltree.js';
@@ -12,6 +12,7 @@ import { FlameGraph, stepMatch } from './flamegraph.js';
 import { FunctionTable } from './table.js';
 import { KeyList } from './keys.js';
 import { SelectionBar } from './selection.js';
+import { Tints } from './tints.js';
 
 const SEARCH_DELAY_MILLISECONDS = 120;
 const NO_BASELINE = 'No samples in the baseline: there is nothing to compare with. Choose another time or other labels for it.';
@@ -26,6 +27,8 @@ export class Viewer {
     this.profile = null;
     this.matches = null;
     this.theme = currentTheme();
+    this.tints = new Tints();
+    this.tintOf = (binary) => this.tints.of(binary);
     this.keys = new KeyList(options.keys);
     this.buildViews();
     this.buildToolbar();
@@ -90,7 +93,7 @@ export class Viewer {
     });
     this.searchResult = element('output', { class: 'search-result', 'aria-live': 'polite' });
     this.searchGroup = element('div', { class: 'search-group' }, this.searchBox, this.searchResult);
-    this.orientationBox = select('Orientation', [['icicle', 'Icicle'], ['flame', 'Flame']], this.state.orientation, (orientation) => {
+    this.orientationBox = select('Orientation', [['icicle', 'Roots on top'], ['flame', 'Roots at bottom']], this.state.orientation, (orientation) => {
       this.change({ orientation });
       this.graph.setOrientation(orientation);
     });
@@ -187,6 +190,9 @@ export class Viewer {
   show(document) {
     this.profile = decodeProfile(document);
     this.element.dataset.total = this.profile.total;
+    const { frames } = this.profile;
+    const heaviest = heaviestBinaries(this.profile).filter(({ frame }) => frames.kindOf(frame) !== 'kernel');
+    this.tints.choose(heaviest.map(({ frame }) => frames.binaryOf(frame)));
     this.search();
     return this.refresh();
   }
@@ -216,7 +222,7 @@ export class Viewer {
 
   colorsFor(frames) {
     const { profile, theme } = this;
-    if (!profile.comparison) return frameColors(frames, this.state.color, theme);
+    if (!profile.comparison) return frameColors(frames, this.state.color, theme, this.tintOf);
     const scale = this.byShare ? { now: 1 / (profile.total || 1), base: 1 / (profile.baseTotal || 1) } : { now: 1, base: 1 };
     return differenceColors(this.state.palette, theme, scale);
   }
@@ -225,7 +231,8 @@ export class Viewer {
     const { profile, graph } = this;
     if (graph.nodes !== profile.nodes || graph.byShare !== this.byShare) {
       graph.byShare = this.byShare;
-      graph.show(profile.frames, profile.nodes, profile.unit, this.byShare);
+      graph.rootLabel = `all, ${formatTotal(profile.total, profile)}`;
+      graph.show(profile.frames, profile.nodes, this.byShare);
     }
     graph.setColors(this.colorsFor(profile.frames), this.theme);
     graph.setMatches(this.matches);
@@ -378,7 +385,7 @@ export class Viewer {
     if (state.view !== 'flame' && state.view !== 'sandwich') return;
     if (profile.comparison) this.legend.replaceChildren(...differenceLegend(state.palette, theme));
     else if (state.color === 'kind') this.legend.replaceChildren(...kindLegend(profile, theme));
-    else this.legend.replaceChildren(...binaryLegend(profile, theme, (search) => this.setSearch(state.search === search ? '' : search)));
+    else this.legend.replaceChildren(...binaryLegend(profile, theme, this.tintOf, (search) => this.setSearch(state.search === search ? '' : search)));
   }
 
   // --- keyboard

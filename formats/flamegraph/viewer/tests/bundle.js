@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 export const VIEWER = join(dirname(fileURLToPath(import.meta.url)), '..');
 
 const SHARED = [
-  'format.js', 'dom.js', 'colors.js', 'profile.js', 'paths.js', 'search.js', 'layout.js', 'details.js', 'legend.js', 'selection.js', 'keys.js', 'paint.js', 'graphinput.js', 'flamegraph.js', 'table.js',
+  'format.js', 'dom.js', 'colors.js', 'tints.js', 'profile.js', 'paths.js', 'search.js', 'layout.js', 'details.js', 'legend.js', 'selection.js', 'keys.js', 'paint.js', 'graphinput.js', 'flamegraph.js', 'table.js',
   'calltree.js', 'sandwich.js', 'url.js', 'viewer.js',
 ];
 

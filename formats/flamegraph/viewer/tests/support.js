@@ -46,10 +46,29 @@ export function documentOf(stacks, extra = {}) {
     }
     stack.push(...[...node.children.values()].reverse().map((child) => [child, depth + 1]));
   }
+  const functions = functionsOf(stacks, frameOf, compares);
   return {
     type: 'cpu', unit: 'nanoseconds', from: 0, until: 1000, total: root.total, samples: stacks.length, ...(compares ? { base_total: root.base } : {}),
-    strings, kinds: ['native', 'kernel'], frames, nodes, ...extra,
+    strings, kinds: ['native', 'kernel'], frames, nodes, functions, ...extra,
   };
+}
+
+// A recursive function counts once.
+function functionsOf(stacks, frameOf, compares) {
+  const table = { frame: [], self: [], total: [], ...(compares ? { base_self: [], base_total: [] } : {}) };
+  for (const [path, value, base = 0] of stacks) {
+    for (const name of new Set(path)) {
+      const row = frameOf(name);
+      const isLast = name === path[path.length - 1];
+      const add = (column, amount) => { if (table[column]) table[column][row] = (table[column][row] ?? 0) + amount; };
+      table.frame[row] = row;
+      add('self', isLast ? value : 0);
+      add('total', value);
+      add('base_self', isLast ? base : 0);
+      add('base_total', base);
+    }
+  }
+  return table;
 }
 
 export function namesOf(profile) {

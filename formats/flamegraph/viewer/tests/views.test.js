@@ -3,14 +3,15 @@ import { test } from 'node:test';
 import { childrenByTotal, visibleRows } from '../calltree.js';
 import { columnValue, sortRows } from '../table.js';
 import { compileSearch, matchedTotal, matchFrames, matchSubtrees, nextMatch } from '../search.js';
-import { DARK, differenceScale, differenceStep, frameColors, kindColor, LIGHT } from '../colors.js';
+import { binaryTint, DARK, differenceScale, differenceStep, frameColors, kindColor, LIGHT, tintDistance } from '../colors.js';
 import { decodeProfile, ROOT } from '../profile.js';
 import { decodeState, DEFAULT_STATE, encodeState } from '../url.js';
 import { asYaml, formatRate, metricOf, rateOf } from '../pipelines.js';
 import { describeBatch, resourceName } from '../tap.js';
 import { describeEnds, droppedProcesses, matchesProcess, sortProcesses, unitOf } from '../processes.js';
-import { formatDifference, formatPoints, formatShare, formatValue, printable, shortenMiddle, shortenName } from '../format.js';
+import { formatDifference, formatPoints, formatShare, formatTotal, formatValue, printable, shortenMiddle, shortenName } from '../format.js';
 import { highestStep, movedRange, roundUp, tickStep, visibleWindow } from '../timeline.js';
+import { Tints } from '../tints.js';
 import { documentOf, namesOf } from './support.js';
 
 const PROFILE = decodeProfile(documentOf([[['main', 'read_file', 'copy'], 30], [['main', 'parse', 'read_token'], 50], [['idle'], 20]]));
@@ -98,7 +99,7 @@ for (const theme of [LIGHT, DARK]) {
   test(`text on every fill of the ${theme.dark ? 'dark' : 'light'} theme has a contrast of 4.5`, () => {
     const frames = manyFrames();
     const fills = [
-      theme.root, theme.match, theme.background, ...frameColors(frames, 'binary', theme).styles, ...frameColors(frames, 'kind', theme).styles,
+      theme.root, theme.match, theme.background, ...frameColors(frames, 'binary', theme, binaryTint).styles, ...frameColors(frames, 'kind', theme, binaryTint).styles,
       ...differenceScale('blue-orange', theme), ...differenceScale('green-red', theme), kindColor(theme, 'kernel'),
     ];
     for (const fill of fills) {
@@ -108,6 +109,23 @@ for (const theme of [LIGHT, DARK]) {
     for (const fill of [theme.grey, theme.background]) assert.ok(contrast(fill, theme.dim) >= 4.5, `dim on ${fill}: ${contrast(fill, theme.dim)}`);
   });
 }
+
+test('heavy binaries are easy to tell apart, and keep their tints', () => {
+  const near = ['webserver', 'database'];
+  assert.ok(tintDistance(...near.map(binaryTint)) < 40);
+  const tints = new Tints();
+  tints.choose(near);
+  assert.equal(tints.of('webserver'), binaryTint('webserver'));
+  assert.ok(tintDistance(...near.map((binary) => tints.of(binary))) >= 90);
+  const before = near.map((binary) => tints.of(binary));
+  tints.choose(['another', 'database', 'webserver', 'lib1.so', 'lib2.so', 'lib3.so', 'lib4.so', 'lib5.so']);
+  assert.deepEqual(near.map((binary) => tints.of(binary)), before);
+  const eight = ['another', ...near, 'lib1.so', 'lib2.so', 'lib3.so', 'lib4.so', 'lib5.so'].map((binary) => tints.of(binary));
+  for (const one of eight) for (const other of eight) if (one !== other) assert.ok(tintDistance(one, other) >= 20, `${one} and ${other}`);
+  assert.equal(new Set(eight).size, 8);
+  for (let binary = 0; binary < 1000; binary++) tints.choose([`${binary}`]);
+  assert.equal(tints.chosen.size, 200);
+});
 
 test('the scale of a comparison goes from removed via unchanged to new', () => {
   const scale = differenceScale('blue-orange', LIGHT);
@@ -125,6 +143,8 @@ test('numbers are short and have units', () => {
   assert.equal(formatValue(1536, 'bytes'), '1.50 KiB');
   assert.equal(formatValue(12345, 'count'), '12,345');
   assert.equal(formatValue(3, 'pages'), '3 pages');
+  assert.equal(formatTotal(90e9, { type: 'cpu', unit: 'nanoseconds' }), '90 s CPU time');
+  assert.equal(formatTotal(1234, { type: 'samples', unit: 'count' }), '1,234 samples');
   assert.equal(formatShare(1, 8), '12.5 %');
   assert.equal(formatShare(1, 1e9), '<0.01 %');
   assert.equal(formatShare(1, 0), '–');
