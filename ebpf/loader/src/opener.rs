@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use profcol_ebpf_common::file::{self, TableRef};
 use profcol_ebpf_interpreters::dotnet::{DotNetFile, ProgramFolder};
 use profcol_ebpf_unwind as unwind;
-use profcol_elf::{ElfError, Source, open_regular};
+use profcol_elf::{ElfError, Source, hex, open_regular};
 
 use crate::files::{AnnouncedFile, Files};
 use crate::functions::Functions;
@@ -265,8 +265,4 @@ pub fn read_vdso() -> io::Result<Vec<u8>> {
         .take(end.saturating_sub(start).min(MAX_BYTES))
         .read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

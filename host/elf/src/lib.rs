@@ -33,7 +33,7 @@ pub use elf::{
 };
 pub use error::ElfError;
 pub use extent::{Extent, ExtentReader};
-pub use notes::{BuildIds, build_id};
+pub use notes::{BuildIds, build_id, hex};
 pub use pclntab::{Pclntab, PclntabVersion};
 pub use root::{Root, open_regular};
 pub use source::Source;
