@@ -27,7 +27,7 @@ const PARTS: &[Part] = &[
     },
     Part {
         command: "features",
-        proves: "each crate builds alone, with each of its features alone",
+        proves: "each crate builds alone, with each of its features alone, and its tests without features",
         run: |workspace, _| features::run(workspace),
     },
     Part {
