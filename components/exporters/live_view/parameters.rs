@@ -28,6 +28,7 @@ pub(super) enum BadRequest {
     #[error("`{name}`: {error}")]
     Selector {
         name: &'static str,
+        #[source]
         error: profcol_history::SelectorError,
     },
     #[error("failed to encode the profile: {0}")]
@@ -37,6 +38,7 @@ pub(super) enum BadRequest {
     #[error("`{name}`: {error}; write it like 5s")]
     Duration {
         name: &'static str,
+        #[source]
         error: profcol_config::DurationError,
     },
     #[error(

@@ -67,7 +67,7 @@ impl OpenedImage {
 #[derive(Debug, thiserror::Error)]
 enum OpenError {
     #[error("file is gone: {0}")]
-    Vanished(io::Error),
+    Vanished(#[source] io::Error),
     #[error("file not found under any of {0} paths")]
     NotFound(usize),
     #[error(transparent)]

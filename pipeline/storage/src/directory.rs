@@ -78,11 +78,13 @@ pub enum StorageError {
     #[error("directory {directory}: {error}")]
     Directory {
         directory: PathBuf,
+        #[source]
         error: io::Error,
     },
     #[error("log in {directory}: {error}")]
     Log {
         directory: PathBuf,
+        #[source]
         error: OpenError,
     },
 }
