@@ -17,6 +17,7 @@ mod dist;
 mod features;
 mod fuzz;
 mod generate;
+mod globals;
 mod helm;
 mod kernels;
 mod kubernetes;
@@ -25,6 +26,7 @@ mod module_docs;
 mod new;
 mod nightly;
 mod peers;
+mod places;
 mod process;
 mod protobuf;
 mod report;
@@ -53,7 +55,7 @@ usage: cargo xtask <command>
              packages, the longest tests and long fuzzing (about two hours; --list prints it)
   fmt        check formatting
   clippy     clippy, warnings denied
-  layers     dependency direction between crates, places of unsafe code, and no references between sibling components
+  layers     dependency direction between crates, places of unsafe code and global state, and no references between sibling components
   unused     unused dependencies
   protobuf   declarations of protobuf messages that differ from the projects' own
   deny       licences, sources and bans of the dependencies (cargo-deny)
