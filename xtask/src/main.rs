@@ -51,7 +51,7 @@ usage: cargo xtask <command>
   test       [--quick]   run all tests, including those against real peers, which it builds first (kept in target/peers);
              with --quick, the most important ones in about three minutes: unit tests, components, command line
   check      all checks except tests: fmt, layers, unused, protobuf, clippy, a build without default features, and bpf --check
-  nightly    checks too slow for each change: deny, features, cross, all kernels, kubernetes-test, helm, the
+  nightly    checks too slow for each change: deny, features, a new exporter, cross, all kernels, kubernetes-test, helm, the
              packages, the longest tests and long fuzzing (about two hours; --list prints it)
   fmt        check formatting
   clippy     clippy, warnings denied
