@@ -163,12 +163,12 @@ impl Delivery {
 
     /// Decodes a message once there is memory for it; `None` after a stop.
     async fn decode(&self, message: &Bytes) -> Option<Result<Received, DecodeError>> {
-        let decoding = self.memory.admitted(|memory| {
-            let (memory, refused) = (RefCell::new((memory, 0_usize)), OnceCell::new());
+        let decoding = self.memory.when_granted(|grant| {
+            let (grant, refused) = (RefCell::new((grant, 0_usize)), OnceCell::new());
             let ask = |bytes| {
-                let (memory, total) = &mut *memory.borrow_mut();
+                let (grant, total) = &mut *grant.borrow_mut();
                 *total = total.saturating_add(bytes);
-                match memory.resize_between(0, *total) {
+                match grant.resize(*total) {
                     Ok(()) => true,
                     Err(exhausted) => {
                         // Decoding ends after the first refusal.

@@ -91,13 +91,18 @@ async fn a_message_waits_for_memory_and_no_more_are_read_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_message_proceeds_if_memory_stays_short() {
+async fn one_message_at_a_time_proceeds_if_memory_stays_short() {
     for encoding in [Encoding::OtlpProto, Encoding::OtlpJson] {
-        let rig = Rig::new(|| Some(LIMIT), encoding, Sink::default());
-        let delivering = rig.deliver(encoding.encode(&profiles(50)));
-        delivering.join_all().await;
-        assert_eq!(rig.sink.accepted(), [50], "{encoding:?}");
+        let sink = Sink::default().taking(Duration::from_secs(5));
+        let rig = Rig::new(|| Some(LIMIT), encoding, sink);
+        let deliver = |samples| rig.deliver(encoding.encode(&profiles(samples)));
+        let (first, second) = (deliver(50), deliver(60));
+        seconds(3).await;
+        assert_eq!(rig.sink.offered(), 1, "{encoding:?}");
         assert!(!rig.may_read_more(), "{encoding:?}");
+        first.join_all().await;
+        second.join_all().await;
+        assert_eq!(rig.sink.accepted().len(), 2, "{encoding:?}");
     }
 }
 
