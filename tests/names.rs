@@ -1,6 +1,6 @@
 //! Process metadata, and the effect of relabel rules on it.
 
-use profcol_test_harness::support::{Ended, file, path, run, skip};
+use profcol_test_harness::support::{Ended, file, path, run};
 
 const RULES: &str = "
 receivers: {nop: }
@@ -129,6 +129,8 @@ fn processes_lists_metadata() {
 #[cfg(feature = "ebpf_cpu")]
 #[test]
 fn processes_names_their_language_runtimes() {
+    use profcol_test_harness::support::skip;
+
     let of = |program: &str, script: &str| {
         let started = std::process::Command::new(program)
             .args(["-e", script])
