@@ -14,6 +14,7 @@ mod check;
 mod cross;
 mod deny;
 mod dist;
+mod errors;
 mod features;
 mod fuzz;
 mod generate;
@@ -55,7 +56,8 @@ usage: cargo xtask <command>
              packages, the longest tests and long fuzzing (about two hours; --list prints it)
   fmt        check formatting
   clippy     clippy, warnings denied
-  layers     dependency direction between crates, places of unsafe code and global state, and no references between sibling components
+  layers     dependency direction between crates, places of unsafe code and global state, causes that errors keep, and no references
+             between sibling components
   unused     unused dependencies
   protobuf   declarations of protobuf messages that differ from the projects' own
   deny       licences, sources and bans of the dependencies (cargo-deny)
