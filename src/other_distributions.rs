@@ -25,6 +25,8 @@ const DISCOVERY: &str =
 const NO_EBPF: &str = "this binary was built without the feature `ebpf_cpu`";
 #[cfg(not(feature = "k8s_attributes"))]
 const NO_KUBERNETES: &str = "this binary was built without the feature `k8s_attributes`";
+#[cfg(not(feature = "kafka"))]
+const NO_KAFKA: &str = "this binary was built without the feature `kafka`";
 #[cfg(not(feature = "parca"))]
 const NO_PARCA: &str = "this binary was built without the feature `parca`";
 
@@ -32,10 +34,14 @@ pub const ELSEWHERE: &[ForeignComponent] = &[
     // Receivers.
     #[cfg(not(feature = "ebpf_cpu"))]
     receiver(&["ebpf_cpu"], NO_EBPF),
+    #[cfg(not(feature = "kafka"))]
+    receiver(&["kafka"], NO_KAFKA),
     #[cfg(not(feature = "parca"))]
     receiver(&["parca", "padata"], NO_PARCA),
     #[cfg(not(feature = "k8s_attributes"))]
     processor(&["k8s_attributes", "k8sattributes"], NO_KUBERNETES),
+    #[cfg(not(feature = "kafka"))]
+    exporter(&["kafka"], NO_KAFKA),
     #[cfg(not(feature = "parca"))]
     exporter(&["parca", "padata"], NO_PARCA),
     receiver(
@@ -298,5 +304,29 @@ const fn foreign(
         kind,
         names,
         instead,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// A feature of an option, not of a component.
+    const OF_AN_OPTION: &str = "k8s_resolver";
+
+    #[test]
+    fn a_build_without_a_component_names_the_feature() {
+        let manifest = include_str!("../Cargo.toml");
+        let (_, features) = manifest.split_once("\n[features]\n").unwrap();
+        let (features, _) = features.split_once("\n[").unwrap();
+        let features = features.lines().filter_map(|line| line.split_once(" = ["));
+        let mut optional: Vec<&str> = features.map(|(name, _)| name).collect();
+        optional.retain(|name| !["default", OF_AN_OPTION].contains(name));
+        assert!(optional.contains(&"kafka"), "{optional:?}");
+        for feature in optional {
+            let row = format!("    #[cfg(not(feature = \"{feature}\"))]\n    ");
+            assert!(
+                include_str!("other_distributions.rs").contains(&row),
+                "{feature}"
+            );
+        }
     }
 }

@@ -517,8 +517,11 @@ fn what_is_stored_for_a_dead_endpoint_moves_when_it_is_gone_also_after_a_kill() 
     wait_until("the others to get theirs", || {
         sum(&destinations) == of_others(BATCHES)
     });
-    // Until it is on disk that they are delivered.
-    std::thread::sleep(Duration::from_millis(500));
+    let waiting = format!("with {} samples wait", BATCHES * moved);
+    wait_until("it to be on disk that they are delivered", || {
+        let inspected = run(&["storage", "inspect", path(folder.path())]);
+        inspected.stdout.contains(&waiting)
+    });
     drop(rig);
 
     // The endpoint is still listed.

@@ -45,7 +45,7 @@ fn profiles_arrive_in_each_encoding_and_compression() {
 
 #[test]
 #[ignore = "needs the peers, see cargo xtask test"]
-fn large_batches_are_split_and_damaged_messages_passed_over() {
+fn large_batches_are_split_and_damaged_messages_skipped() {
     let Some(broker) = Broker::start() else {
         return;
     };
@@ -68,13 +68,13 @@ fn large_batches_are_split_and_damaged_messages_passed_over() {
     let destination = Destination::new(Mode::Take);
     let mut member = gateway(broker.address, destination.address, "group_id: first");
     destination.wait_for_samples(305);
-    member.wait_for_output("to pass over a message", |output| {
+    member.wait_for_output("to skip a message", |output| {
         output.contains("cannot be decoded")
     });
     let (status, output) = member.stop();
     assert!(status.success(), "{output}");
     assert_eq!(destination.samples(), 305);
-    // All is committed, also what was passed over.
+    // All is committed, also what was skipped.
     let nothing = Destination::new(Mode::Take);
     let mut member = gateway(broker.address, nothing.address, "group_id: first");
     member.wait_for_output("to join", |output| output.contains("assigned partitions"));

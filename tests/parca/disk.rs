@@ -52,7 +52,7 @@ impl Drop for ReadOnly {
     }
 }
 
-fn is_root() -> bool {
+fn is_root_or_skip() -> bool {
     let user = Command::new("id").arg("-u").output();
     user.is_ok_and(|user| user.stdout == b"0\n") || skip("only root can mount a folder read-only")
 }
@@ -100,7 +100,7 @@ fn on_a_full_disk_old_recordings_are_dropped_if_configured() {
 
 #[test]
 fn a_temporarily_read_only_disk_loses_nothing() {
-    if !is_root() {
+    if !is_root_or_skip() {
         return;
     }
     let parent = tempfile::tempdir().unwrap();
@@ -328,7 +328,7 @@ fn leftovers_of_an_interrupted_compression_are_delivered_once() {
 #[test]
 fn a_delivered_file_that_cannot_be_removed_is_not_delivered_again() {
     let folder = recorded("parca/offline-v1");
-    if !is_root() {
+    if !is_root_or_skip() {
         return;
     }
     let read_only = ReadOnly::new(folder.path());

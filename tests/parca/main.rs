@@ -8,6 +8,7 @@ mod dialogue;
 mod disk;
 mod files;
 mod kills;
+mod labels;
 mod pyarrow;
 mod script;
 mod upload;

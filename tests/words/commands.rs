@@ -1,6 +1,7 @@
 //! Runs the commands of the guides, in page order, each page in its own folder.
 
 use std::fs;
+use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -184,11 +185,24 @@ impl<'a> Stage<'a> {
         self.agents.push((command.to_owned(), child));
         wait_until(&format!("{command} to be ready"), || match has_page {
             // Its own configuration logs warnings only.
-            true => TcpStream::connect(&self.address).is_ok(),
+            true => self.shows_profiles(),
             false => self.log().contains("Everything is ready"),
         });
-        // Time to take samples.
-        thread::sleep(Duration::from_secs(2));
+    }
+
+    /// Whether the page has profiles for the commands that follow.
+    fn shows_profiles(&self) -> bool {
+        let ask = || -> io::Result<String> {
+            let mut page = TcpStream::connect(&self.address)?;
+            let request =
+                "GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+            page.write_all(request.as_bytes())?;
+            let mut answer = String::new();
+            page.read_to_string(&mut answer)?;
+            Ok(answer)
+        };
+        // Each type of profile has one.
+        ask().is_ok_and(|answer| answer.contains("\"unit\":"))
     }
 
     fn log(&self) -> String {

@@ -5,8 +5,8 @@ use anyhow::{Result, bail};
 use crate::report::Report;
 use crate::workspace::Workspace;
 use crate::{
-    bpf, layers as direction, module_docs, process, protobuf as messages, siblings, unsafe_code,
-    unused as dependencies,
+    bpf, errors, globals, layers as direction, module_docs, process, protobuf as messages,
+    siblings, unsafe_code, unused as dependencies,
 };
 
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
@@ -43,10 +43,12 @@ pub fn clippy(workspace: &Workspace) -> Result<()> {
 
 pub fn layers(workspace: &Workspace) -> Result<()> {
     println!(
-        "$ dependency direction, unsafe code, what each file is for, and no references between sibling components"
+        "$ dependency direction, unsafe code, global state, causes of errors, what each file is for, and no references between sibling components"
     );
     let mut problems = direction::violations(workspace)?;
     problems.extend(unsafe_code::violations(workspace)?);
+    problems.extend(globals::violations(workspace)?);
+    problems.extend(errors::violations(workspace)?);
     problems.extend(module_docs::violations(workspace)?);
     problems.extend(siblings::violations(&workspace.root.join("components"))?);
     problems.extend(siblings::ebpf_violations(&workspace.root)?);

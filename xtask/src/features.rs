@@ -1,5 +1,6 @@
 //! Builds each crate alone without default features, and with each of its features alone. Workspace builds unify
-//! features and so hide a missing feature of a dependency.
+//! features and so hide a missing feature of a dependency. The tests are built without default features, too: apart, since
+//! their own dependencies could hide one.
 
 use anyhow::Result;
 
@@ -16,6 +17,7 @@ pub fn run(workspace: &Workspace) -> Result<()> {
             &package.name,
         ];
         process::run(&mut workspace.cargo(&base))?;
+        process::run(workspace.cargo(&base).arg("--tests"))?;
         for feature in package
             .features
             .keys()

@@ -14,9 +14,11 @@ mod check;
 mod cross;
 mod deny;
 mod dist;
+mod errors;
 mod features;
 mod fuzz;
 mod generate;
+mod globals;
 mod helm;
 mod kernels;
 mod kubernetes;
@@ -25,6 +27,7 @@ mod module_docs;
 mod new;
 mod nightly;
 mod peers;
+mod places;
 mod process;
 mod protobuf;
 mod report;
@@ -49,11 +52,12 @@ usage: cargo xtask <command>
   test       [--quick]   run all tests, including those against real peers, which it builds first (kept in target/peers);
              with --quick, the most important ones in about three minutes: unit tests, components, command line
   check      all checks except tests: fmt, layers, unused, protobuf, clippy, a build without default features, and bpf --check
-  nightly    checks too slow for each change: deny, features, cross, all kernels, kubernetes-test, helm, the
+  nightly    checks too slow for each change: deny, features, a new exporter, cross, all kernels, kubernetes-test, helm, the
              packages, the longest tests and long fuzzing (about two hours; --list prints it)
   fmt        check formatting
   clippy     clippy, warnings denied
-  layers     dependency direction between crates, places of unsafe code, and no references between sibling components
+  layers     dependency direction between crates, places of unsafe code and global state, causes that errors keep, and no references
+             between sibling components
   unused     unused dependencies
   protobuf   declarations of protobuf messages that differ from the projects' own
   deny       licences, sources and bans of the dependencies (cargo-deny)

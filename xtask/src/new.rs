@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -39,6 +40,45 @@ pub fn exporter(workspace: &Workspace, name: &str) -> Result<()> {
         "Created components/exporters/{name} and registered it.\n\
          Next: `cargo test --workspace --lib {name}`, then `cargo test --workspace --test registry`."
     );
+    Ok(())
+}
+
+/// The component that `CONTRIBUTING.md` creates as a first change.
+const TRIAL: &str = "sample_log";
+
+/// Makes that first change in a copy of the working tree.
+pub fn trial(workspace: &Workspace) -> Result<()> {
+    let copy = workspace.target.join("new-exporter");
+    if copy.exists() {
+        fs::remove_dir_all(&copy)?;
+    }
+    let mut list = Command::new("git");
+    list.args([
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]);
+    for file in process::output(list.current_dir(&workspace.root))?.split_terminator('\0') {
+        let (from, to) = (workspace.root.join(file), copy.join(file));
+        // Deleted, but still in the index.
+        if !from.exists() {
+            continue;
+        }
+        fs::create_dir_all(to.parent().unwrap_or(&copy))?;
+        fs::copy(&from, &to).with_context(|| format!("failed to copy {}", from.display()))?;
+    }
+    let run = |arguments: &[&str]| {
+        let mut cargo = workspace.cargo(arguments);
+        // The dependencies are built there already.
+        cargo.env("CARGO_TARGET_DIR", &workspace.target);
+        process::run(cargo.current_dir(&copy))
+    };
+    run(&["xtask", "new", "exporter", TRIAL])?;
+    run(&["test", "--workspace", "--lib", TRIAL])?;
+    run(&["test", "--workspace", "--test", "registry"])?;
+    fs::remove_dir_all(&copy)?;
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 
 use crate::report::Report;
 use crate::workspace::Workspace;
-use crate::{cross, deny, dist, features, fuzz, helm, kernels, kubernetes, test};
+use crate::{cross, deny, dist, features, fuzz, helm, kernels, kubernetes, new, test};
 
 /// Per fuzz target.
 const FUZZ_SECONDS: u32 = 60;
@@ -27,8 +27,13 @@ const PARTS: &[Part] = &[
     },
     Part {
         command: "features",
-        proves: "each crate builds alone, with each of its features alone",
+        proves: "each crate builds alone, with each of its features alone, and its tests without features",
         run: |workspace, _| features::run(workspace),
+    },
+    Part {
+        command: "new exporter NAME",
+        proves: "a new exporter, in a copy below target/, builds and passes the tests for all components",
+        run: |workspace, _| new::trial(workspace),
     },
     Part {
         command: "cross",

@@ -6,11 +6,14 @@ use std::fs;
 use anyhow::{Context, Result};
 
 use crate::layers::PAGE;
+use crate::places::List;
 use crate::siblings::sources;
 use crate::workspace::Workspace;
 
-/// How the list begins in [`PAGE`].
-const LIST: &str = "* Unsafe code is in ";
+const LIST: List = List {
+    begin: "* Unsafe code is in ",
+    of: "unsafe code",
+};
 
 /// What allows unsafe code in the workspace.
 const ALLOWS: &[&str] = &["(unsafe_code,", "(unsafe_code)"];
@@ -58,7 +61,7 @@ pub fn violations(workspace: &Workspace) -> Result<Vec<String>> {
             }
         }
     }
-    let mut problems = compare(&page, &files);
+    let mut problems = LIST.compare(&page, &files);
     for package in &workspace.packages {
         let manifest = fs::read_to_string(&package.manifest_path)
             .with_context(|| format!("failed to read {}", package.manifest_path.display()))?;
@@ -72,34 +75,6 @@ pub fn violations(workspace: &Workspace) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// Compares the list of `page` with the files that have unsafe code.
-fn compare(page: &str, files: &[String]) -> Vec<String> {
-    let stated = stated(page);
-    let is_in = |file: &str, place: &str| {
-        let rest = file.strip_prefix(place);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    let outside = files
-        .iter()
-        .filter(|file| !stated.iter().any(|place| is_in(file, place)))
-        .map(|file| format!("{file} has unsafe code, but {PAGE} does not list it"));
-    let without = stated
-        .iter()
-        .filter(|place| !files.iter().any(|file| is_in(file, place)))
-        .map(|place| format!("{PAGE} lists unsafe code in `{place}`, which has none"));
-    outside.chain(without).collect()
-}
-
-/// The places in the list.
-fn stated(page: &str) -> Vec<&str> {
-    let Some((_, list)) = page.split_once(LIST) else {
-        return Vec::new();
-    };
-    let list = list.split("\n* ").next().unwrap_or_default();
-    let quoted = list.split('`').skip(1).step_by(2);
-    quoted.filter(|name| name.contains('/')).collect()
-}
-
 /// Whether a line of code has one of the marks.
 fn has_any(text: &str, marks: &[&str]) -> bool {
     let mut lines = text.lines().map(str::trim_start);
@@ -109,24 +84,6 @@ fn has_any(text: &str, marks: &[&str]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn compares_the_list_with_the_sources() {
-        let page =
-            "* Unsafe code is in `a/b`, and in `c/d.rs` (calls). `check` looks.\n* Other `e/f`\n";
-        let problems = |files: &[&str]| {
-            let files: Vec<String> = files.iter().map(|&file| file.to_owned()).collect();
-            compare(page, &files)
-        };
-        assert_eq!(problems(&["a/b/c.rs", "c/d.rs"]), [""; 0]);
-        let outside = problems(&["a/b/c.rs", "c/d.rs", "a/bc.rs", "e/f"]);
-        assert_eq!(outside.len(), 2, "{outside:?}");
-        let without = problems(&["a/b/c.rs"]);
-        assert!(
-            without[0].contains("`c/d.rs`, which has none"),
-            "{without:?}"
-        );
-    }
 
     #[test]
     fn detects_unsafe_code() {

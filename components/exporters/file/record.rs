@@ -20,7 +20,7 @@ pub(super) struct RecordFormat {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RecordError {
     #[error("failed to compress a batch: {0}")]
-    Compress(std::io::Error),
+    Compress(#[source] std::io::Error),
     #[error("batch of {0} bytes exceeds the maximum record size")]
     TooLarge(usize),
 }

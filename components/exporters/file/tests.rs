@@ -2,10 +2,9 @@
 //! The full disk is a tmpfs of 64 KiB, which only root can mount.
 
 use profcol_component::StatusBoard;
-use profcol_test_skip::skip;
+use profcol_test_skip::SmallDisk;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use profcol_component::testkit::{batch, context};
 use profcol_otlp::json;
@@ -476,37 +475,11 @@ async fn syncs_after_the_interval_and_at_the_end() {
     assert_eq!(unsynced(), 0);
 }
 
-/// A file system of 64 KiB, or none without permission to mount one.
-struct SmallDisk(TempDir);
-
-impl SmallDisk {
-    fn new() -> Option<Self> {
-        let directory = directory();
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"])
-            .arg(directory.path())
-            .output();
-        if mounted.is_ok_and(|output| output.status.success()) {
-            return Some(Self(directory));
-        }
-        skip("only root can mount a small file system");
-        None
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.0.path()).status();
-    }
-}
-
 #[tokio::test]
 async fn a_full_disk_leaves_no_partial_record_and_writing_resumes() {
-    let Some(disk) = SmallDisk::new() else { return };
+    let Some(disk) = SmallDisk::mount("size=64k") else {
+        return;
+    };
     let ballast = disk.path().join("ballast");
     fs::write(&ballast, vec![0; 40 << 10]).unwrap();
     let file = Started::at(disk.path().join("out"), "format: proto")
@@ -537,7 +510,9 @@ async fn a_full_disk_leaves_no_partial_record_and_writing_resumes() {
 
 #[tokio::test]
 async fn a_batch_is_written_to_all_of_its_files_or_none() {
-    let Some(disk) = SmallDisk::new() else { return };
+    let Some(disk) = SmallDisk::mount("size=64k") else {
+        return;
+    };
     let options = "group_by: {enabled: true, resource_attribute: service.name, max_open_files: 1}";
     let file = Started::at(disk.path().join("*.jsonl"), options)
         .await

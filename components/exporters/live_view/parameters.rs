@@ -29,6 +29,7 @@ pub(super) enum BadRequest {
     #[error("`{name}`: {error}")]
     Selector {
         name: &'static str,
+        #[source]
         error: profcol_history::SelectorError,
     },
     #[error("failed to encode the profile: {0}")]
@@ -40,6 +41,7 @@ pub(super) enum BadRequest {
     #[error("`{name}`: {error}; write it like 5s")]
     Duration {
         name: &'static str,
+        #[source]
         error: profcol_config::DurationError,
     },
     #[error(
@@ -64,15 +66,8 @@ impl BadRequest {
 
 impl Parameters {
     pub fn parse(query: Option<&str>) -> Self {
-        let pairs = query
-            .unwrap_or("")
-            .split('&')
-            .filter(|pair| !pair.is_empty());
-        let decoded = pairs.map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (decoded(name), decoded(value))
-        });
-        Self(decoded.collect())
+        let pairs = form_urlencoded::parse(query.unwrap_or("").as_bytes());
+        Self(pairs.into_owned().collect())
     }
 
     pub fn text(&self, name: &str) -> Option<&str> {
@@ -227,38 +222,16 @@ pub(super) fn now() -> u64 {
     u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Percent-decodes text; invalid UTF-8 is replaced.
-fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, behind)) = rest.split_first() {
-        let hex = behind
-            .get(..2)
-            .and_then(|hex| std::str::from_utf8(hex).ok());
-        let byte = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        rest = behind;
-        match (first, byte) {
-            (b'%', Some(byte)) => {
-                bytes.push(byte);
-                rest = &behind[2..];
-            }
-            (b'+', _) => bytes.push(b' '),
-            _ => bytes.push(first),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn parameters_are_decoded() {
-        let parameters = Parameters::parse(Some("a=%7Bx%3D%22%C3%A4+b%22%7D&b&c=%zz%4&d=%ff"));
+        let parameters = Parameters::parse(Some("a=%7Bx%3D%22%C3%A4+b%22%7D&b&c=%zz%4%+5&d=%ff"));
         assert_eq!(parameters.text("a"), Some("{x=\"ä b\"}"));
         assert_eq!(parameters.text("b"), Some(""));
-        assert_eq!(parameters.text("c"), Some("%zz%4"));
+        assert_eq!(parameters.text("c"), Some("%zz%4% 5"));
         assert_eq!(parameters.text("d"), Some("\u{fffd}"));
         assert_eq!(parameters.text("e"), None);
     }

@@ -44,6 +44,7 @@ pub enum WriteError {
     Io {
         action: &'static str,
         path: PathBuf,
+        #[source]
         error: io::Error,
     },
 }

@@ -13,7 +13,7 @@ use profcol_parca::v1::{encode_samples, encode_stacks, encode_stacks_without_col
 use profcol_parca::{Frames, LabelRules, StackId, StackIds, Table, raw, v2};
 use profcol_pprof::AddProfilesError;
 use profcol_profile::{Profiles, StackIdx};
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinError, spawn_blocking};
 
 /// The three schemas of servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub enum EncodeError {
     #[error("failed to encode a pprof: {0}")]
     Pprof(#[from] AddProfilesError),
     #[error("the encoding task failed: {0}")]
-    Broken(String),
+    Broken(#[from] JoinError),
     #[error("the server requested {requested} stacks, {known} are known")]
     TooManyRequested { requested: usize, known: usize },
 }
@@ -176,5 +176,5 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, EncodeError> + Send + 'static,
 ) -> Result<T, EncodeError> {
     let done = spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(EncodeError::Broken(error.to_string())))
+    done?
 }

@@ -309,14 +309,11 @@ impl Parca {
     fn refused(&self, profiles: &Profiles, failure: SendError) -> Refusal {
         match failure {
             SendError::TooLarge { refusal, bytes } => in_pieces(refusal, bytes, profiles),
-            SendError::EncodeError(error) => Refusal::permanent(error),
-            SendError::Poisoned { status } => {
+            SendError::Encode(error) => Refusal::permanent(error),
+            SendError::Poisoned { .. } => {
                 let samples = profiles.sample_count() as u64;
                 self.given_up_samples.inc_by(samples);
-                Refusal::permanent(format!(
-                    "the connection broke every time this batch was sent alone; the server may have \
-                     crashed: {status}"
-                ))
+                Refusal::permanent(failure)
             }
             SendError::Refused { status, bytes } => self.refused_by(status, bytes, profiles),
         }

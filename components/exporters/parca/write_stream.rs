@@ -16,29 +16,32 @@ use super::messages::{EncodeError, Messages, WriteStream};
 const MAX_RESPONSE: usize = 64 << 20;
 
 /// Why a batch was not accepted.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum SendError {
     /// Refused by the server or a proxy, with the size of the message.
+    #[error("a message of {bytes} bytes was refused: {status}")]
     Refused {
+        #[source]
         status: Status,
         bytes: usize,
     },
     /// A message of this size, which was not sent.
+    #[error("a message of {bytes} bytes was not sent: {refusal}")]
     TooLarge {
+        #[source]
         refusal: Refusal,
         bytes: usize,
     },
-    EncodeError(EncodeError),
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
     /// Connections were repeatedly lost during this batch.
+    #[error(
+        "the connection broke every time this batch was sent alone; the server may have crashed: {status}"
+    )]
     Poisoned {
+        #[source]
         status: Status,
     },
-}
-
-impl From<EncodeError> for SendError {
-    fn from(error: EncodeError) -> Self {
-        Self::EncodeError(error)
-    }
 }
 
 /// Sends a batch; the call may take up to `timeout`.

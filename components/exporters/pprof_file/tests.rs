@@ -4,11 +4,10 @@
 mod go_tool;
 
 use profcol_component::StatusBoard;
-use profcol_test_skip::skip;
+use profcol_test_skip::SmallDisk;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use profcol_component::testkit::{FakeSymbolizer, batch, context};
 use profcol_pprof::{Limits, read};
@@ -736,40 +735,16 @@ async fn a_batch_of_several_files_is_written_completely_or_refused() {
     assert_eq!(exporter.count("written_files"), 2);
 }
 
-/// A small file system.
-struct SmallDisk(TempDir);
-
-impl SmallDisk {
-    fn mount() -> Option<Self> {
-        let disk = Self(directory());
-        let mount = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=256k", "profcol-test"])
-            .arg(disk.0.path())
-            .output();
-        if mount.is_ok_and(|mount| mount.status.success()) {
-            return Some(disk);
-        }
-        skip("only root can mount a file system");
-        None
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        drop(Command::new("umount").arg("-l").arg(self.0.path()).output());
-    }
-}
-
 #[tokio::test]
 async fn a_full_disk_leaves_no_partial_files_and_loses_no_samples() {
-    let Some(disk) = SmallDisk::mount() else {
+    let Some(disk) = SmallDisk::mount("size=256k") else {
         return;
     };
-    let path = disk.0.path().join("profiles");
+    let path = disk.path().join("profiles");
     let buffering = Started::at(&path, "interval: 1h").await.unwrap();
-    let through = disk.0.path().join("through");
+    let through = disk.path().join("through");
     let through = Started::at(&through, "interval: 0s").await.unwrap();
-    let filler = disk.0.path().join("filler");
+    let filler = disk.path().join("filler");
     // One page is free, so that a file can be created but not completed.
     fs::write(&filler, vec![1; 300 << 10]).unwrap_err();
     let length = fs::metadata(&filler).unwrap().len();
@@ -800,10 +775,10 @@ async fn a_full_disk_leaves_no_partial_files_and_loses_no_samples() {
 async fn retention_makes_room_on_a_full_disk() {
     // Three files, the first a day old: the number of those that remain, and of new ones.
     let check = async |options: &str, stay: usize, come: usize| {
-        let Some(disk) = SmallDisk::mount() else {
+        let Some(disk) = SmallDisk::mount("size=256k") else {
             return;
         };
-        let path = disk.0.path().join("profiles");
+        let path = disk.path().join("profiles");
         let exporter = Started::at(&path, options).await.unwrap();
         for _ in 0..3 {
             exporter.export(2000).await.unwrap();
@@ -814,7 +789,7 @@ async fn retention_makes_room_on_a_full_disk() {
         let oldest = fs::File::options().write(true).open(path.join(&before[0]));
         let yesterday = std::time::SystemTime::now() - Duration::from_secs(24 * 60 * 60);
         oldest.unwrap().set_modified(yesterday).unwrap();
-        fs::write(disk.0.path().join("filler"), vec![1; 300 << 10]).unwrap_err();
+        fs::write(disk.path().join("filler"), vec![1; 300 << 10]).unwrap_err();
 
         let answer = exporter.export(1000).await;
         exporter.exporter.write().await;
@@ -837,12 +812,12 @@ async fn retention_makes_room_on_a_full_disk() {
 
 #[tokio::test]
 async fn starts_on_a_full_disk() {
-    let Some(disk) = SmallDisk::mount() else {
+    let Some(disk) = SmallDisk::mount("size=256k") else {
         return;
     };
-    let path = disk.0.path().join("profiles");
+    let path = disk.path().join("profiles");
     fs::create_dir(&path).unwrap();
-    fs::write(disk.0.path().join("filler"), vec![1; 300 << 10]).unwrap_err();
+    fs::write(disk.path().join("filler"), vec![1; 300 << 10]).unwrap_err();
     let exporter = Started::at(&path, "interval: 1h").await.unwrap();
     exporter.export(1).await.unwrap();
 }

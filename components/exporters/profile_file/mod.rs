@@ -40,9 +40,9 @@ enum SaveError {
         path: String,
         source: std::io::Error,
     },
-    #[error("{0}")]
+    #[error(transparent)]
     Write(#[from] profcol_files::WriteError),
-    #[error("{0}")]
+    #[error(transparent)]
     Pprof(#[from] profcol_pprof::PprofError),
 }
 

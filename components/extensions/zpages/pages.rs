@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use profcol_component::{BuildContext, CurrentService, Meter, Series, Status, StatusBoard};
 use profcol_config::Duration;
 use profcol_net::response;
+use profcol_printable::markup;
 
 pub(super) const SERVICE: &str = "/debug/servicez";
 const PIPELINES: &str = "/debug/pipelinez";
@@ -90,9 +91,9 @@ impl Pages {
                 let status = components.get(&format!("{kind} {id}"));
                 match status {
                     Some(status) if *status != Status::Ok => {
-                        format!("{} ({})", escaped(id), text_of(status))
+                        format!("{} ({})", markup(id), text_of(status))
                     }
-                    _ => escaped(id),
+                    _ => markup(id).into_owned(),
                 }
             };
             let ids: Vec<String> = ids.iter().map(of_id).collect();
@@ -167,7 +168,7 @@ fn text_of(status: &Status) -> String {
     match error {
         Some(error) => format!(
             "<span class=\"error\">{name}: {}</span>",
-            escaped(&error.to_string())
+            markup(&error.to_string())
         ),
         None => name.to_owned(),
     }
@@ -196,19 +197,5 @@ fn row(cells: &[String]) -> String {
 }
 
 fn cell(text: &str) -> String {
-    format!("<td>{}</td>", escaped(text))
-}
-
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped += "&amp;",
-            '<' => escaped += "&lt;",
-            '>' => escaped += "&gt;",
-            '"' => escaped += "&quot;",
-            character => escaped.push(character),
-        }
-    }
-    escaped
+    format!("<td>{}</td>", markup(text))
 }

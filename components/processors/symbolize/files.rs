@@ -8,13 +8,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use profcol_component::{Executable, IntCounter, Subscription};
 use profcol_debuginfo::build_id;
-use profcol_elf::open_regular;
+use profcol_elf::{hex, open_regular};
 use profcol_symbols::OnHost;
 
 use super::debuginfod::{Debuginfod, Fetched, FileKind, FileRequest};
 use super::pace::Stopping;
 use super::unresolved::Module;
-use crate::values::hex;
 
 /// Executables offered by receivers, and where to look for others.
 pub(super) struct Files {

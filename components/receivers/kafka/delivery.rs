@@ -1,19 +1,22 @@
 //! Delivers messages, and commits their offsets after that.
 
+use std::cell::{OnceCell, RefCell};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use krafka::consumer::{
     Consumer, ConsumerRebalanceListener, ConsumerRecord, OffsetAndMetadata, TopicPartition,
 };
 use parking_lot::Mutex;
 use profcol_component::{Finalizer, Finalizers, IntCounter, Outcome, Output, Source, Stop};
-use profcol_kafka::{Encoding, Error};
-use profcol_profile::{KeyValue, Profiles, Value};
+use profcol_kafka::{DecodeError, Encoding, Error};
+use profcol_profile::{KeyValue, Profiles, Received, Value};
 use tokio::sync::{Notify, oneshot};
 
+use super::memory::Memory;
 use super::offsets::Offsets;
-use crate::shared::offer;
+use crate::shared::offer_within;
 
 /// Maximum delay between retries, unless the refusal has one.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
@@ -28,11 +31,12 @@ const REVOKE_GRACE: Duration = Duration::from_secs(5);
 pub(super) struct Delivery {
     pub(super) output: Output,
     pub(super) stop: Stop,
+    pub(super) memory: Memory,
     pub(super) encoding: Encoding,
     /// Headers to add as resource attributes.
     pub(super) headers: Vec<String>,
     pub(super) counters: Counters,
-    offsets: Mutex<Offsets>,
+    pub(super) offsets: Mutex<Offsets>,
     settled: Notify,
     /// It has this as its listener.
     consumer: Mutex<Weak<Consumer>>,
@@ -49,6 +53,7 @@ impl Delivery {
     pub(super) fn new(
         output: Output,
         stop: Stop,
+        memory: Memory,
         encoding: Encoding,
         headers: Vec<String>,
         counters: Counters,
@@ -56,6 +61,7 @@ impl Delivery {
         Self {
             output,
             stop,
+            memory,
             encoding,
             headers,
             counters,
@@ -92,9 +98,10 @@ impl Delivery {
             // It deletes older messages with its key.
             return true;
         };
-        let received = match self.encoding.decode(value) {
-            Ok(received) => received,
-            Err(error) => {
+        let received = match self.decode(&value).await {
+            None => return false,
+            Some(Ok(received)) => received,
+            Some(Err(error)) => {
                 self.counters.undecodable.inc();
                 tracing::error!(topic, partition, offset, %error, "Skipping a message that cannot be decoded; check `encoding` in `profiles`.");
                 return true;
@@ -115,9 +122,12 @@ impl Delivery {
         if profiles.is_empty() {
             return true;
         }
+        // For processors that decode the batch, until the exporters' queues have it.
+        let undecoded = profiles.counts().undecoded_size;
         loop {
             let (waiting, outcome) = watch();
-            let offered = offer(
+            let offered = offer_within(
+                || self.memory.reserve(undecoded),
                 &self.output,
                 &self.stop,
                 &profiles,
@@ -149,6 +159,28 @@ impl Delivery {
                 () = self.stop.cancelled() => return false,
             }
         }
+    }
+
+    /// Decodes a message once there is memory for it; `None` after a stop.
+    async fn decode(&self, message: &Bytes) -> Option<Result<Received, DecodeError>> {
+        let decoding = self.memory.when_granted(|grant| {
+            let (grant, refused) = (RefCell::new((grant, 0_usize)), OnceCell::new());
+            let ask = |bytes| {
+                let (grant, total) = &mut *grant.borrow_mut();
+                *total = total.saturating_add(bytes);
+                match grant.resize(*total) {
+                    Ok(()) => true,
+                    Err(exhausted) => {
+                        // Decoding ends after the first refusal.
+                        let _ = refused.set(exhausted);
+                        false
+                    }
+                }
+            };
+            let decoded = self.encoding.decode_within(message.clone(), &ask);
+            refused.into_inner().map_or(Ok(decoded), Err)
+        });
+        decoding.await.map(|(decoded, _)| decoded)
     }
 
     fn with_headers(&self, mut profiles: Profiles, record: &ConsumerRecord) -> Profiles {
@@ -225,17 +257,14 @@ impl ConsumerRebalanceListener for Delivery {
         }
         self.commit().await;
         self.offsets.lock().forget(partitions);
-        tracing::info!(
-            partitions = partitions.len(),
-            "The group revoked partitions."
-        );
+        tracing::info!(partitions = partitions.len(), "Partitions revoked.");
     }
 
     async fn on_partitions_lost(&self, partitions: &[TopicPartition]) {
         self.offsets.lock().forget(partitions);
         tracing::warn!(
             partitions = partitions.len(),
-            "The group reassigned partitions to other members; messages in flight are delivered twice."
+            "Partitions lost; messages in flight will be delivered twice."
         );
     }
 }

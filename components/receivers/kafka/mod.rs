@@ -5,11 +5,14 @@
 //!        ◄── commit ◄── offsets without a gap ◄────── outcomes ◄──────────
 //! ```
 //!
-//! While too many messages are in flight, the partitions are paused, and polling goes on for the group.
+//! While too many messages are in flight, or memory is short, the partitions are paused, and polling goes on for the group.
 
 mod config;
 mod delivery;
+mod memory;
 mod offsets;
+#[cfg(test)]
+mod tests;
 mod topics;
 
 use std::collections::BTreeSet;
@@ -32,6 +35,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 pub use self::config::KafkaConfig;
 use self::config::{InitialOffset, Strategy};
 use self::delivery::{Counters, Delivery};
+use self::memory::Memory;
 use self::topics::Topics;
 
 /// Timeout of a request to a broker.
@@ -42,7 +46,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// How often to look for topics that do not exist.
-const MISSING_INTERVAL: Duration = Duration::from_secs(5);
+const MISSING_TOPICS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Timeout of asking for the leaders; until then nothing is read.
 const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
@@ -50,8 +54,8 @@ const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longer than a process runs.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// How long to poll while there is no room for messages.
-const FULL_POLL: Duration = Duration::from_millis(100);
+/// How long to poll while the partitions are paused.
+const PAUSED_POLL: Duration = Duration::from_millis(100);
 
 /// How long messages in flight may take after a stop.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
@@ -74,7 +78,7 @@ struct Member {
     consumer: Arc<Consumer>,
     subscribed: BTreeSet<String>,
     /// When to look for new topics.
-    next_look: Instant,
+    next_topic_refresh: Instant,
     is_paused: bool,
     /// That no topic exists was logged.
     is_warned: bool,
@@ -108,11 +112,11 @@ impl Factory for Kafka {
                 messages: counter("otelcol_receiver_kafka_messages", "Messages read."),
                 undecodable: counter(
                     "otelcol_receiver_kafka_undecodable_messages",
-                    "Messages skipped because they could not be decoded.",
+                    "Messages skipped: decoding failed.",
                 ),
                 refused: counter(
                     "otelcol_receiver_kafka_refused_messages",
-                    "Messages skipped because a destination permanently refused them.",
+                    "Messages skipped: a destination permanently refused them.",
                 ),
                 repeated: counter(
                     "otelcol_receiver_kafka_repeated_messages",
@@ -157,35 +161,34 @@ impl Receiver for Kafka {
         let delivery = Arc::new(Delivery::new(
             output.for_transport("kafka"),
             stop.clone(),
+            Memory::new(admission, stop.clone()),
             config.profiles.encoding,
             headers,
             counters,
         ));
-        let consuming = Consuming {
+        let consumer_loop = ConsumerLoop {
             config,
             topics,
-            admission,
             status,
             lag,
             delivery,
             stop,
         };
-        consuming.run().await
+        consumer_loop.run().await
     }
 }
 
 /// The running receiver.
-struct Consuming {
+struct ConsumerLoop {
     config: KafkaConfig,
     topics: Topics,
-    admission: Admission,
     status: ComponentStatus,
     lag: Gauge,
     delivery: Arc<Delivery>,
     stop: Stop,
 }
 
-impl Consuming {
+impl ConsumerLoop {
     async fn run(self) -> Result<(), RunError> {
         let Some(mut member) = self.join().await else {
             return Ok(());
@@ -225,7 +228,7 @@ impl Consuming {
             }
             if Instant::now() >= next_commit {
                 tokio::select! {
-                    () = self.tick(&mut member) => {}
+                    () = self.commit_and_report(&mut member) => {}
                     () = self.stop.cancelled() => break,
                 }
                 next_commit = Instant::now() + self.config.commit_interval.to_std();
@@ -235,7 +238,7 @@ impl Consuming {
         Ok(())
     }
 
-    async fn tick(&self, member: &mut Member) {
+    async fn commit_and_report(&self, member: &mut Member) {
         self.delivery.commit().await;
         self.report_lag(member).await;
         member.follow_leaders().await;
@@ -294,7 +297,7 @@ impl Consuming {
             kafka,
             consumer,
             subscribed: BTreeSet::new(),
-            next_look: Instant::now(),
+            next_topic_refresh: Instant::now(),
             is_paused: false,
             is_warned: false,
             failed: 0,
@@ -309,15 +312,16 @@ impl Consuming {
     ) -> Result<Vec<krafka::ConsumerRecord>, Error> {
         self.subscribe(member).await?;
         if member.subscribed.is_empty() {
-            tokio::time::sleep_until(member.next_look).await;
+            tokio::time::sleep_until(member.next_topic_refresh).await;
             return Ok(Vec::new());
         }
-        let wanted = self.config.max_fetch_size as usize;
-        let memory = self.admission.reserve(wanted);
-        let is_full = in_flight >= usize::from(self.config.max_in_flight) || memory.is_err();
+        // Until it has arrived: readings of the memory in use include what waits in the client and is in flight.
+        let answer = self.config.max_fetch_size as usize;
+        let memory = self.delivery.memory.for_answer(answer);
+        let is_full = in_flight >= usize::from(self.config.max_in_flight) || memory.is_none();
         member.pause(is_full).await;
         let wait = match is_full {
-            true => FULL_POLL,
+            true => PAUSED_POLL,
             false => self.config.commit_interval.to_std(),
         };
         Ok(member.consumer.poll(wait).await?)
@@ -325,7 +329,7 @@ impl Consuming {
 
     /// Subscribes to the topics that exist, and looks for the others from time to time.
     async fn subscribe(&self, member: &mut Member) -> Result<(), Error> {
-        if Instant::now() < member.next_look {
+        if Instant::now() < member.next_topic_refresh {
             return Ok(());
         }
         let listing = member.kafka.admin();
@@ -338,9 +342,9 @@ impl Consuming {
                 self.config.client.metadata.refresh_interval.to_std()
             }
             true => NEVER,
-            false => MISSING_INTERVAL,
+            false => MISSING_TOPICS_INTERVAL,
         };
-        member.next_look = Instant::now() + interval;
+        member.next_topic_refresh = Instant::now() + interval;
         if topics != member.subscribed {
             member.consumer.subscribe(&topics).await?;
             tracing::info!(?topics, ?missing, group_id = %self.config.group_id, "Subscribed.");

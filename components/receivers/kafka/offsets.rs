@@ -25,10 +25,10 @@ impl Offsets {
         };
         let partition = self.0.entry(partition.clone()).or_insert_with(fresh);
         partition.in_flight.insert(offset);
-        partition.next = partition.next.max(offset + 1);
+        partition.next = partition.next.max(offset.saturating_add(1));
     }
 
-    /// A message was delivered, or is passed over. Its partition may belong to another member by now.
+    /// A message was delivered or skipped. Its partition may belong to another member by now.
     pub(super) fn settle(&mut self, partition: &TopicPartition, offset: i64) {
         if let Some(partition) = self.0.get_mut(partition) {
             partition.in_flight.remove(&offset);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_in_the_offsets_are_passed_over() {
+    fn gaps_in_the_offsets_are_skipped() {
         let mut offsets = Offsets::default();
         offsets.read(&partition(0), 3);
         offsets.read(&partition(0), 9);
@@ -134,5 +134,13 @@ mod tests {
         assert_eq!(positions(&offsets), [(0, 9)]);
         offsets.settle(&partition(0), 9);
         assert_eq!(positions(&offsets), [(0, 10)]);
+    }
+
+    #[test]
+    fn no_offset_overflows() {
+        let mut offsets = Offsets::default();
+        offsets.read(&partition(0), i64::MAX);
+        offsets.settle(&partition(0), i64::MAX);
+        assert_eq!(positions(&offsets), [(0, i64::MAX)]);
     }
 }

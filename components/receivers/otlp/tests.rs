@@ -564,7 +564,7 @@ async fn compressed_bodies_are_read_and_their_bytes_are_kept() {
         assert_ne!(kept.bytes, three_samples());
         let encoding = profcol_net::Encoding::from_name(encoding).unwrap();
         let plain = profcol_net::compress::decompress(encoding, &kept.bytes, 1 << 20);
-        assert_eq!(plain, Ok(three_samples()));
+        assert_eq!(plain.unwrap(), three_samples());
     };
     for compression in [Compression::Gzip, Compression::Zstd] {
         let name = compression.name();

@@ -18,7 +18,7 @@ pub(super) enum RecordError {
     #[error("cut short: the file ends within it")]
     Torn,
     #[error("failed to decompress: {0}")]
-    Compressed(io::Error),
+    Compressed(#[source] io::Error),
     #[error("not JSON, as `format` requires")]
     NotJson,
     #[error(transparent)]

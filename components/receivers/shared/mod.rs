@@ -13,6 +13,8 @@ use profcol_net::{AuthSettings, GrpcServerSettings, ServerError, Transport};
 use tokio::time::Instant;
 
 pub use self::offer::offer;
+#[cfg(feature = "kafka")]
+pub use self::offer::offer_within;
 
 /// How long requests in flight may take after a stop.
 const GRACE: Duration = Duration::from_secs(5);

@@ -1,5 +1,6 @@
 //! Pushes profiles that can wait, with retries.
 
+use std::future::ready;
 use std::time::Duration;
 
 use profcol_component::{Batch, BatchId, Finalizers, Outcome, Output, Refusal, Source, Stop};
@@ -15,17 +16,46 @@ pub async fn offer(
     stop: &Stop,
     profiles: &Profiles,
     source: Source,
+    waiting: Finalizers,
+    max_retry_delay: Duration,
+) -> Result<(), Refusal> {
+    let admit = || ready(Some(()));
+    offer_within(
+        admit,
+        output,
+        stop,
+        profiles,
+        source,
+        waiting,
+        max_retry_delay,
+    )
+    .await
+}
+
+/// [`offer`] with the memory of each attempt: none is held between them. `admit` returns `None` after a stop.
+pub async fn offer_within<Memory, Admitted: Future<Output = Option<Memory>>>(
+    admit: impl Fn() -> Admitted,
+    output: &Output,
+    stop: &Stop,
+    profiles: &Profiles,
+    source: Source,
     mut waiting: Finalizers,
     max_retry_delay: Duration,
 ) -> Result<(), Refusal> {
     let id = BatchId::unique();
     let mut wait = INITIAL_RETRY_DELAY;
     loop {
+        let Some(memory) = admit().await else {
+            waiting.settle(Outcome::Undelivered);
+            return Ok(());
+        };
         let (handed, attempt) = waiting.attempt();
         let mut batch = Batch::new(profiles.clone()).with_id(id);
         batch.source = source;
         batch.finalizers = handed;
-        let refusal = match output.push(batch).await {
+        let answer = output.push(batch).await;
+        drop(memory);
+        let refusal = match answer {
             Ok(()) => {
                 attempt.accepted();
                 return Ok(());

@@ -42,6 +42,7 @@ pub trait Memory {
 #[error("failed to read process memory at {address:#x}: {error}")]
 pub struct MemoryError {
     pub address: u64,
+    #[source]
     pub error: io::Error,
 }
 

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use aya::maps::MapError;
 use profcol_ebpf_common::file::TableRef;
 use profcol_ebpf_common::rule::EncodedRule;
 use profcol_ebpf_common::settings::FRAME_CACHE_TTL_SHIFT;
@@ -41,12 +42,12 @@ pub struct Allocation {
     pub words: u32,
 }
 
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Debug, thiserror::Error)]
 pub enum AllocError {
     #[error("the memory for unwind tables is full")]
     Full,
     #[error("failed to allocate memory for unwind tables: {0}")]
-    Refused(String),
+    Refused(#[from] MapError),
     #[error("more than {RULES} distinct unwind rules")]
     TooManyRules,
 }
@@ -216,8 +217,8 @@ impl Arena {
 
     fn ensure_mapped(&mut self, allocation: Allocation) -> Result<(), AllocError> {
         self.memory
-            .ensure_mapped(allocation.start, allocation.words)
-            .map_err(|error| AllocError::Refused(error.to_string()))
+            .ensure_mapped(allocation.start, allocation.words)?;
+        Ok(())
     }
 
     fn intern(&mut self, rules: &[EncodedRule]) -> Result<Vec<u32>, AllocError> {

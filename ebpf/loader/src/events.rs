@@ -25,7 +25,7 @@ pub(crate) const MAX_PARANOID_LEVEL: i32 = 2;
 #[derive(Debug, thiserror::Error)]
 pub enum EventsError {
     #[error("failed to list the online CPUs: {0}")]
-    Cpus(io::Error),
+    Cpus(#[source] io::Error),
     #[error(
         "no permission to open perf events on all CPUs: `kernel.perf_event_paranoid` is {level}"
     )]
@@ -34,13 +34,25 @@ pub enum EventsError {
         "no permission to open perf events on all CPUs ({0}) despite CAP_PERFMON: \
          seccomp or a security module blocks `perf_event_open`"
     )]
-    Forbidden(io::Error),
+    Forbidden(#[source] io::Error),
     #[error("too many open files ({error}): profiling needs one for each of {cpus} CPUs")]
-    TooManyFiles { error: io::Error, cpus: usize },
+    TooManyFiles {
+        #[source]
+        error: io::Error,
+        cpus: usize,
+    },
     #[error("failed to open a perf event on CPU {cpu}: {error}")]
-    Cpu { cpu: u32, error: io::Error },
+    Cpu {
+        cpu: u32,
+        #[source]
+        error: io::Error,
+    },
     #[error("CPU {cpu} does not count cycles, as in most virtual machines ({error})")]
-    NoCycles { cpu: u32, error: io::Error },
+    NoCycles {
+        cpu: u32,
+        #[source]
+        error: io::Error,
+    },
     #[error("failed to open perf events on any of {0} CPUs")]
     None(usize),
 }

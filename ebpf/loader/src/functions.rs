@@ -16,6 +16,8 @@ struct Function {
 impl Functions {
     /// Empty if the image has no readable symbols.
     pub fn of(image: &[u8]) -> Self {
+        // Not by `profcol_elf`, which reads bounded pieces of files that anyone can write: this image is the kernel's, small, and in
+        // memory as a whole.
         let Ok(file) = object::File::parse(image) else {
             return Self::default();
         };

@@ -5,6 +5,7 @@ use std::fmt;
 
 use aya::EbpfError;
 use aya::programs::ProgramError;
+use profcol_printable::with_causes;
 
 /// An error with its causes and the decisive line of the verifier log.
 ///
@@ -23,7 +24,7 @@ impl Error for ProgramLoadError {}
 
 impl From<EbpfError> for ProgramLoadError {
     fn from(error: EbpfError) -> Self {
-        Self(chain(&error))
+        Self(with_causes(&error))
     }
 }
 
@@ -41,24 +42,9 @@ impl From<ProgramError> for ProgramLoadError {
                     None => Self(io_error.to_string()),
                 }
             }
-            error => Self(chain(error)),
+            error => Self(with_causes(error)),
         }
     }
-}
-
-/// The messages of the error and its causes, without duplicates.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let message = cause.to_string();
-        if !text.contains(&message) {
-            text.push_str(": ");
-            text.push_str(&message);
-        }
-        next = cause.source();
-    }
-    text
 }
 
 /// Lines to keep of a log, which has one or more lines per instruction.

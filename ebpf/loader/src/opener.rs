@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use profcol_ebpf_common::file::{self, TableRef};
 use profcol_ebpf_interpreters::dotnet::{DotNetFile, ProgramFolder};
 use profcol_ebpf_unwind as unwind;
-use profcol_elf::{ElfError, Source, mappings, open_regular};
+use profcol_elf::{ElfError, Source, hex, mappings, open_regular};
 
 use crate::files::{AnnouncedFile, Files};
 use crate::functions::Functions;
@@ -68,7 +68,7 @@ impl OpenedImage {
 #[derive(Debug, thiserror::Error)]
 enum OpenError {
     #[error("file is gone: {0}")]
-    Vanished(io::Error),
+    Vanished(#[source] io::Error),
     #[error("file not found under any of {0} paths")]
     NotFound(usize),
     #[error(transparent)]
@@ -258,8 +258,4 @@ pub fn read_vdso() -> io::Result<Vec<u8>> {
         .take(end.saturating_sub(start).min(MAX_BYTES))
         .read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

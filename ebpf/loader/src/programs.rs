@@ -82,7 +82,7 @@ pub enum LoadError {
     #[error(transparent)]
     Btf(#[from] BtfError),
     #[error("failed to create the BPF maps: {0}")]
-    Object(ProgramLoadError),
+    Object(#[source] ProgramLoadError),
     #[error(
         "failed to create the BPF maps: before Linux 5.11 they count as locked memory, which is limited to {limit} bytes \
          for this process"
@@ -91,18 +91,23 @@ pub enum LoadError {
     #[error("failed to load the BPF program `{name}`: {error}")]
     Program {
         name: &'static str,
+        #[source]
         error: ProgramLoadError,
     },
     #[error("the BPF object has no `{0}`")]
     Missing(&'static str),
     #[error("failed to access the BPF map `{name}`: {error}")]
-    Map { name: &'static str, error: MapError },
+    Map {
+        name: &'static str,
+        #[source]
+        error: MapError,
+    },
     #[error("failed to read the number of CPUs: {0}")]
-    Cpus(std::io::Error),
+    Cpus(#[source] std::io::Error),
     #[error("failed to map the memory shared with the BPF programs: {0}")]
-    Memory(std::io::Error),
+    Memory(#[source] std::io::Error),
     #[error("failed to detect the user address range: {0}")]
-    Addresses(std::io::Error),
+    Addresses(#[source] std::io::Error),
 }
 
 impl LoadError {

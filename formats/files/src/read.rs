@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use profcol_otlp::json;
-use profcol_pprof::Limits;
+use profcol_pprof::{Limits, PprofError};
 use profcol_profile::{
-    Function, Interner, Line, Location, LocationRef, Model, Profile, Profiles, ResourceProfiles,
-    SampleRef, Samples, ScopeProfiles, Validation, ValueType,
+    Function, Interner, Invalid, Line, Location, LocationRef, Model, Profile, Profiles,
+    ResourceProfiles, SampleRef, Samples, ScopeProfiles, Validation, ValueType,
 };
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error("the file is empty")]
     Empty,
-    #[error("{0}")]
-    Pprof(#[from] profcol_pprof::PprofError),
+    #[error(transparent)]
+    Pprof(#[from] PprofError),
     #[error("invalid OTLP JSON profile: {0}")]
-    Json(String),
+    Json(#[from] json::JsonError),
     #[error(
         "an HTML, SVG, Firefox Profiler or speedscope file, which profcol only writes; read pprof, OTLP or folded stacks: `profcol record -o FILE.pb.gz` writes pprof"
     )]
@@ -25,7 +25,11 @@ pub enum ReadError {
     #[error("line {line} is not a folded stack such as `main;run;read 12`")]
     Folded { line: usize },
     #[error("unknown profile format: not pprof ({pprof}), not OTLP ({otlp}), not folded stacks")]
-    Unknown { pprof: String, otlp: String },
+    Unknown {
+        pprof: PprofError,
+        #[source]
+        otlp: Invalid,
+    },
 }
 
 /// Memory limit of a decoded profile.
@@ -55,7 +59,7 @@ fn otlp_json(content: &[u8]) -> Result<Model, ReadError> {
         {
             Err(ReadError::OnlyWritten)
         }
-        decoded => decoded.map_err(|error| ReadError::Json(error.to_string())),
+        decoded => Ok(decoded?),
     }
 }
 
@@ -71,14 +75,11 @@ fn binary_or_text(content: &[u8], limits: Limits) -> Result<Model, ReadError> {
     }
     let pprof = match profcol_pprof::read(content, limits) {
         Ok(model) => return Ok(model),
-        Err(error) => error.to_string(),
+        Err(error) => error,
     };
     match Profiles::from_wire(Bytes::copy_from_slice(content), Validation::Reject) {
         Ok(received) => Ok(received.profiles.into_model()),
-        Err(error) => Err(ReadError::Unknown {
-            pprof,
-            otlp: error.to_string(),
-        }),
+        Err(otlp) => Err(ReadError::Unknown { pprof, otlp }),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The viewer and a profile in a single HTML file.
 
+use profcol_printable::markup;
 use serde::Serialize;
 
 use crate::viewer;
@@ -9,6 +10,6 @@ pub fn html(document: &impl Serialize, title: &str) -> String {
     let data = serde_json::to_string(document).unwrap_or_default();
     // The data cannot close the element that contains it.
     let data = data.replace('<', "\\u003c");
-    let title = title.replace('&', "&amp;").replace('<', "&lt;");
+    let title = markup(title);
     viewer::standalone(&title, &data)
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use profcol_printable::markup;
+
 use crate::document::Source;
 use crate::frames::{Frame, FrameKind};
 use crate::layout::Layout;
@@ -243,17 +245,7 @@ fn shortened(text: &str, room: usize) -> String {
 }
 
 fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for it in text.chars() {
-        match it {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            // Characters that XML forbids, and line breaks, which would split a title.
-            it if it.is_control() || matches!(it, '\u{fffe}' | '\u{ffff}') => out.push(' '),
-            it => out.push(it),
-        }
-    }
-    out
+    // What XML forbids, and line breaks, which would split a title.
+    let is_forbidden = |it: char| it.is_control() || matches!(it, '\u{fffe}' | '\u{ffff}');
+    markup(&text.replace(is_forbidden, " ")).into_owned()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use profcol_labels::{LabelSource, attribute_of};
 use profcol_profile::{
     AttributeIdx, Idx, Interner, KeyValue, Model, Profile, Resource, ResourceProfiles, SampleRef,
-    Samples as SampleColumns, Scope, ScopeProfiles, StackIdx, Value, ValueType,
+    Samples as SampleColumns, Scope, ScopeProfiles, StackIdx, Value, ValueType, hex,
 };
 
 use crate::columns::Keyed;
@@ -84,10 +84,6 @@ impl Lookup<'_> {
         of_keys.insert(key, stack);
         Ok(stack)
     }
-}
-
-fn hex(id: &[u8]) -> String {
-    id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The sample attribute of a label.

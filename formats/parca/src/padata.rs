@@ -136,9 +136,17 @@ pub enum BadFile {
     #[error("the frame at byte {at} is {length} bytes long, more than the limit of {limit}")]
     TooLong { at: u64, length: u32, limit: u32 },
     #[error("the record at byte {at}: {error}")]
-    Record { at: u64, error: BadRecord },
+    Record {
+        at: u64,
+        #[source]
+        error: BadRecord,
+    },
     #[error("reading failed at byte {at}: {error}")]
-    Io { at: u64, error: io::Error },
+    Io {
+        at: u64,
+        #[source]
+        error: io::Error,
+    },
 }
 
 impl BadFile {

@@ -1,12 +1,14 @@
 //! Errors of invalid files.
 
+use std::io;
+
 use profcol_profile::proto::WireError;
 
 /// Why a file was rejected.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum PprofError {
     #[error("failed to decompress the profile: {0}")]
-    Gzip(String),
+    Gzip(#[source] io::Error),
     #[error("the profile is larger than {limit} bytes")]
     TooLarge { limit: usize },
     #[error("malformed profile: {0}")]
@@ -16,6 +18,7 @@ pub enum PprofError {
         what: &'static str,
         /// Index within its kind, from 0.
         position: usize,
+        #[source]
         problem: Problem,
     },
 }

@@ -32,7 +32,7 @@ pub(super) fn gunzip(file: &[u8], limit: usize) -> Result<Vec<u8>, PprofError> {
     MultiGzDecoder::new(file)
         .take(limit as u64 + 1)
         .read_to_end(&mut plain)
-        .map_err(|error| PprofError::Gzip(error.to_string()))?;
+        .map_err(PprofError::Gzip)?;
     if plain.len() > limit {
         return Err(PprofError::TooLarge { limit });
     }

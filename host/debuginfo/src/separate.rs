@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use flate2::Crc;
-use profcol_elf::{DebugLink, Elf, Root, Source};
+use profcol_elf::{DebugLink, Elf, Root, Source, hex};
 
 const MAX_NOTES: u64 = 64 << 10;
 /// A name and a checksum.
@@ -77,8 +77,7 @@ pub(crate) fn by_build_id(id: &[u8], places: &Places<'_>) -> Vec<PathBuf> {
     let [first, rest @ ..] = id else {
         return Vec::new();
     };
-    let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
-    let path = format!(".build-id/{first:02x}/{rest}.debug");
+    let path = format!(".build-id/{first:02x}/{}.debug", hex(rest));
     let folders = places.directories.iter();
     folders.map(|folder| folder.join(&path)).collect()
 }

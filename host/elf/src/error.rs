@@ -12,6 +12,7 @@ pub enum ElfError {
     Unreadable {
         what: &'static str,
         offset: u64,
+        #[source]
         error: io::Error,
     },
     #[error("{what} at {offset:#x} has {size} bytes, more than the limit of {limit}")]

@@ -38,7 +38,7 @@ pub use error::ElfError;
 pub use extent::{Extent, ExtentReader};
 pub use mapped_file::{FileKey, map_files_link};
 pub use mapping::{Mapping, Mappings, mappings};
-pub use notes::{BuildIds, build_id};
+pub use notes::{BuildIds, build_id, hex};
 pub use pclntab::{Pclntab, PclntabVersion};
 pub use root::{Root, open_regular};
 pub use source::Source;

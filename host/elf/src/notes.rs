@@ -11,6 +11,11 @@ const ELF_NOTE_GO: &[u8] = b"Go";
 /// Longer ids than any linker writes are treated as damage: GNU's have up to 64 bytes, Go's 83.
 const MAX_ID: usize = 256;
 
+/// A build id as text.
+pub fn hex(id: &[u8]) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// GNU's build id in the notes of something other than a file, such as the kernel.
 pub fn build_id(notes: &[u8]) -> Option<Box<[u8]>> {
     let mut ids = BuildIds::default();

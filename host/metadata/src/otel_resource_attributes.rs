@@ -1,5 +1,6 @@
 //! The syntax of `OTEL_RESOURCE_ATTRIBUTES`: `key=value,…`.
 
+use percent_encoding::percent_decode_str;
 use profcol_profile::{Attributes, KeyValue};
 
 #[derive(Debug, thiserror::Error)]
@@ -36,13 +37,11 @@ pub fn parse(text: &str) -> Result<Attributes, InvalidPair> {
 
 /// Decodes percent encoding: `%2C` is a comma.
 fn unescaped(text: &str) -> Option<String> {
-    let mut parts = text.split('%');
-    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
-    for part in parts {
-        let (digits, rest) = part.split_at_checked(2)?;
-        let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-        bytes.push(u8::from_str_radix(digits, 16).ok().filter(|_| is_hex)?);
-        bytes.extend_from_slice(rest.as_bytes());
-    }
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+    let is_escape = |after: &str| {
+        let digits = after.as_bytes().first_chunk::<2>();
+        digits.is_some_and(|it| it.iter().all(u8::is_ascii_hexdigit))
+    };
+    let decoded = percent_decode_str(text).decode_utf8_lossy();
+    let mut escapes = text.split('%').skip(1);
+    escapes.all(is_escape).then(|| decoded.into_owned())
 }

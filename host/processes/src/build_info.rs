@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use object::Endianness;
 use object::elf::{FileHeader32, FileHeader64, PT_INTERP, SHT_SYMTAB};
 use object::read::elf::{FileHeader, SectionHeader};
-use profcol_elf::Elf;
+use profcol_elf::{Elf, hex};
 
 use crate::toolchain;
 
@@ -65,7 +65,6 @@ fn describe<H: FileHeader<Endian = Endianness>>(file: &File) -> Option<BuildInfo
     };
     let go = content(b".go.buildinfo").and_then(|record| toolchain::go(&record));
     let ids = elf.build_ids(file);
-    let hex = |id: &[u8]| id.iter().map(|byte| format!("{byte:02x}")).collect();
     let mut sections = elf.sections.iter();
     Some(BuildInfo {
         build_id: ids.gnu.as_deref().map(hex),

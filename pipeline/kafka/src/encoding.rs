@@ -35,9 +35,23 @@ impl Encoding {
 
     /// Decodes a message, without invalid samples, which are counted.
     pub fn decode(self, message: Bytes) -> Result<Received, DecodeError> {
+        self.decode_within(message, &|_| true)
+    }
+
+    /// [`decode`](Self::decode) that requests memory step by step. If `ask` returns false, it fails.
+    pub fn decode_within(
+        self,
+        message: Bytes,
+        ask: &dyn Fn(usize) -> bool,
+    ) -> Result<Received, DecodeError> {
         match self {
+            // It keeps the bytes.
             Self::OtlpProto => Ok(Profiles::from_wire(message, Validation::Repair)?),
-            Self::OtlpJson => Ok(json::receive(&message, Validation::Repair)?),
+            Self::OtlpJson => {
+                // It is converted to protobuf. If that is too much, the first row is, too.
+                ask(message.len());
+                Ok(json::receive_within(&message, Validation::Repair, ask)?)
+            }
         }
     }
 }

@@ -5,10 +5,9 @@ use kube::client::ClientBuilder;
 use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use parking_lot::Mutex;
+use profcol_printable::with_causes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::api::chain;
 
 /// How to authenticate.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
@@ -58,7 +57,7 @@ pub struct Server {
 pub enum ClientError {
     #[error("found no service account ({0}): outside of a pod use auth_type: kubeConfig")]
     NoServiceAccount(#[from] InClusterError),
-    #[error("failed to use the kubeconfig file: {}", chain(.0))]
+    #[error("failed to use the kubeconfig file: {}", with_causes(.0))]
     Kubeconfig(#[from] KubeconfigError),
     #[error(
         "unable to load k8s config, KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must be defined"
@@ -70,7 +69,7 @@ pub enum ClientError {
         #[source]
         error: InvalidUri,
     },
-    #[error("{}", chain(.0))]
+    #[error("{}", with_causes(.0))]
     Configuration(#[source] kube::Error),
 }
 

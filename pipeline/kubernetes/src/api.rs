@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use kube::core::params::{ListParams, WatchParams};
 use kube::core::request::Request;
+use profcol_printable::with_causes;
 
 use crate::access::ClientError;
 
@@ -67,7 +68,7 @@ pub enum ApiError {
     Client(#[from] ClientError),
     #[error(transparent)]
     Request(#[from] kube::core::request::Error),
-    #[error("{}", chain(.0))]
+    #[error("{}", with_causes(.0))]
     Transport(#[source] kube::Error),
 }
 
@@ -202,18 +203,4 @@ impl ApiError {
             code => Self::Status { message, code },
         }
     }
-}
-
-/// The error with its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }

@@ -1,4 +1,4 @@
-//! Escapes untrusted text for terminals and logs.
+//! Escapes untrusted text for terminals, logs and pages, and writes errors with their causes.
 //!
 //! A process may be called `e\x1b[2Jvil\n`, a backend may respond with lines that look like log entries, and bidi
 //! controls reorder text. All output to a terminal or a log goes through this crate: control and invisible characters
@@ -10,6 +10,7 @@
 //! ```
 
 use std::borrow::Cow;
+use std::error::Error;
 use std::fmt::{self, Write};
 
 /// Treatment of line breaks, and escape syntax.
@@ -45,6 +46,39 @@ pub fn lines(text: &str) -> Cow<'_, str> {
 /// Escapes `text` and indents each line but the first.
 pub fn indented(text: &str) -> Cow<'_, str> {
     escaped(text, Style::Indented)
+}
+
+/// Escapes `text` for HTML and XML, also as the value of an attribute in double quotes.
+pub fn markup(text: &str) -> Cow<'_, str> {
+    if !text.contains(['&', '<', '>', '"']) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            c => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// An error with its causes. Those that a message has already are not repeated: most include their cause, some do not.
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let message = cause.to_string();
+        if !text.contains(&message) {
+            text.push_str(": ");
+            text.push_str(&message);
+        }
+        next = cause.source();
+    }
+    text
 }
 
 /// Escapes JSON text.
@@ -238,6 +272,42 @@ mod tests {
             indented("first\n2026-11-22T00:00:00Z ERROR forged\r\x1b[0m\n"),
             "first\n\t2026-11-22T00:00:00Z ERROR forged\\r\\x1b[0m\n\t"
         );
+    }
+
+    #[test]
+    fn markup_has_no_tags_or_quotes_of_its_text() {
+        assert_eq!(
+            markup("<a href=\"x\">R&D</a>"),
+            "&lt;a href=&quot;x&quot;&gt;R&amp;D&lt;/a&gt;"
+        );
+        assert!(matches!(markup("std::vec é"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn causes_missing_from_a_message_follow_it() {
+        #[derive(Debug)]
+        struct Failed(&'static str, Option<Box<Self>>);
+        impl fmt::Display for Failed {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.0)
+            }
+        }
+        impl Error for Failed {
+            fn source(&self) -> Option<&(dyn Error + 'static)> {
+                self.1.as_deref().map(|cause| cause as _)
+            }
+        }
+        let chain = |messages: [&'static str; 3]| {
+            let mut messages = messages.into_iter().rev();
+            let last = Failed(messages.next().unwrap(), None);
+            messages.fold(last, |cause, message| {
+                Failed(message, Some(Box::new(cause)))
+            })
+        };
+        let check = |messages, expected| assert_eq!(with_causes(&chain(messages)), expected);
+        check(["load", "map", "EPERM"], "load: map: EPERM");
+        check(["load: map", "map", "EPERM"], "load: map: EPERM");
+        check(["load: EPERM", "map", "EPERM"], "load: EPERM: map");
     }
 
     #[test]

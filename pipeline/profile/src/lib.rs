@@ -65,5 +65,5 @@ pub use samples::{SampleRef, Samples};
 pub use shared_resource::SharedResource;
 pub use split::{Bound, Pieces, split};
 pub use strings::StringTable;
-pub use value::{Attributes, KeyValue, Value};
+pub use value::{Attributes, KeyValue, Value, hex};
 pub use wire::{Counts, Invalid, Reason};

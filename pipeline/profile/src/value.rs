@@ -104,3 +104,8 @@ impl Hash for Value {
         }
     }
 }
+
+/// Bytes as text, such as an ID.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

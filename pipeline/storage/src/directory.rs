@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use profcol_component::files;
 
 use crate::disk::{Disk, Folder};
@@ -14,6 +15,9 @@ use crate::log::{Limits, Log, OpenError, Recovered};
 
 /// Locked by the process that uses the directory; holds its PID.
 const LOCK: &str = "lock";
+
+/// Escaped in the names of directories.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'-').remove(b'.');
 
 /// What a log is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,11 +78,13 @@ pub enum StorageError {
     #[error("directory {directory}: {error}")]
     Directory {
         directory: PathBuf,
+        #[source]
         error: io::Error,
     },
     #[error("log in {directory}: {error}")]
     Log {
         directory: PathBuf,
+        #[source]
         error: OpenError,
     },
 }
@@ -198,16 +204,11 @@ impl Purpose {
 
     /// The exporter's id, percent-encoded for file names.
     fn folder_of(self, exporter: &str) -> String {
-        let mut name = self.prefix().to_owned();
-        for byte in exporter.bytes() {
-            match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' | b'.' => {
-                    name.push(char::from(byte));
-                }
-                other => name.push_str(&format!("%{other:02X}")),
-            }
-        }
-        name
+        format!(
+            "{}{}",
+            self.prefix(),
+            utf8_percent_encode(exporter, ESCAPED)
+        )
     }
 
     /// The purpose and the exporter of a directory name.
@@ -215,26 +216,10 @@ impl Purpose {
         let (purpose, name) = Self::ALL
             .into_iter()
             .find_map(|it| Some((it, folder.strip_prefix(it.prefix())?)))?;
-        Some((purpose, decoded(name)?))
+        let exporter = percent_decode_str(name).decode_utf8().ok()?.into_owned();
+        // Other spellings of the same name, such as `%61` for `a`, belong to no exporter.
+        (purpose.folder_of(&exporter) == folder).then_some((purpose, exporter))
     }
-}
-
-/// Decodes percent-encoded text.
-fn decoded(name: &str) -> Option<String> {
-    let mut bytes = Vec::new();
-    let mut rest = name.as_bytes();
-    while let Some((&first, others)) = rest.split_first() {
-        rest = others;
-        if first != b'%' {
-            bytes.push(first);
-            continue;
-        }
-        let (digits, others) = rest.split_first_chunk::<2>()?;
-        let digits = std::str::from_utf8(digits).ok()?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        rest = others;
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]
@@ -301,6 +286,10 @@ mod tests {
             "exporter_%4",
             "exporter_%zz",
             "exporter_%ff",
+            "exporter_%+5",
+            "exporter_%2f",
+            "exporter_%61",
+            "exporter_a b",
         ] {
             assert_eq!(Purpose::of_folder(folder), None, "{folder}");
         }

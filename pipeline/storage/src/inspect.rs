@@ -48,6 +48,7 @@ pub struct Contents {
 #[error("{path}: {error}")]
 pub struct InspectError {
     pub path: PathBuf,
+    #[source]
     pub error: io::Error,
 }
 

@@ -108,8 +108,12 @@ pub enum OpenError {
     )]
     Version { segment: u64, version: u32 },
     #[error("segment {segment}: {error}")]
-    Segment { segment: u64, error: io::Error },
-    #[error("{0}")]
+    Segment {
+        segment: u64,
+        #[source]
+        error: io::Error,
+    },
+    #[error(transparent)]
     Folder(io::Error),
 }
 

@@ -131,6 +131,7 @@ mod tests {
 
     fn panic_on_the_alternate_screen() {
         let screen = Screen::take().unwrap();
+        // Until the terminal's other end has looked at its mode, which it does every 50 ms and does not report.
         std::thread::sleep(Duration::from_millis(500));
         // Any thread may panic.
         let other = std::thread::spawn(|| panic!("this is printed"));

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+pub use profcol_test_skip::SmallDisk;
+
 /// The `profcol` under test: that of `PROFCOL_TEST_PROGRAM`, by default the one that cargo built for the integration tests.
 pub fn program() -> PathBuf {
     std::env::var_os("PROFCOL_TEST_PROGRAM").map_or_else(built, PathBuf::from)
@@ -129,41 +131,4 @@ pub fn version_of(program: &str) -> Option<(u32, u32)> {
 /// The file or folder `part` in the recordings of real programs.
 pub fn golden(part: &str) -> PathBuf {
     root().join("tests/golden").join(part)
-}
-
-/// A small file system, unmounted on drop.
-pub struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    pub fn mount(options: &str) -> Option<Self> {
-        let folder = tempfile::tempdir().expect("can create a temporary folder");
-        let mount = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
-            .arg(folder.path())
-            .output();
-        if mount.is_ok_and(|mount| mount.status.success()) {
-            return Some(Self(folder));
-        }
-        skip("only root can mount a disk that is small enough to be filled");
-        None
-    }
-
-    /// Changes options, such as the size.
-    pub fn grow(&self, options: &str) {
-        let remount = format!("remount,{options}");
-        let mut mount = Command::new("mount");
-        let status = mount.args(["-o", &remount]).arg(self.path()).status();
-        assert!(status.is_ok_and(|status| status.success()), "{remount}");
-    }
-
-    pub fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // If this fails, only a temporary folder remains.
-        let _ = Command::new("umount").arg(self.0.path()).status();
-    }
 }

@@ -1,9 +1,14 @@
-//! How a test reports in one line that it cannot run here. In CI a skip is a failure.
+//! How a test reports in one line that it cannot run here. In CI a skip is a failure. Also what tests of several crates need and
+//! often cannot have.
+
+mod disk;
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::{Write, stderr};
 use std::sync::{Mutex, PoisonError};
+
+pub use disk::SmallDisk;
 
 /// The file to which skips are appended; `cargo xtask test` lists them at its end.
 pub const LIST: &str = "PROFCOL_TEST_SKIPS";

@@ -15,6 +15,7 @@ use profcol_component::{BuildId, Executable};
 use profcol_debuginfo::{
     Dwarf, ExternalDwarf, ExtractError, Extraction, Places, Plan, build_id, separate,
 };
+use profcol_profile::hex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -304,7 +305,7 @@ fn check_identity(executable: &Executable, file: &File) -> Result<(), Skipped> {
     let Some(found) = build_id(file) else {
         return Ok(());
     };
-    let found: String = found.iter().map(|byte| format!("{byte:02x}")).collect();
+    let found = hex(&found);
     if found == *expected {
         Ok(())
     } else {

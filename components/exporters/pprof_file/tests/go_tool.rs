@@ -1,6 +1,9 @@
 //! The recorded requests as files, read by profcol and by `go tool pprof`.
 
+use std::process::Command;
+
 use profcol_profile::Validation;
+use profcol_test_skip::skip;
 
 use super::*;
 

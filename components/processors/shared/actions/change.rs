@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use profcol_component::Metadata;
-use profcol_profile::{Attributes, Value};
+use profcol_profile::{Attributes, Value, hex};
 use regex::Regex;
 use ring::digest::{SHA256, digest};
 
 use super::config::{Action, ActionKind, Target};
-use crate::values::{hex, text, value_of};
+use crate::values::{text, value_of};
 use profcol_metadata::attributes::{replace, set};
 
 pub(super) enum Change {

@@ -8,11 +8,10 @@ use std::time::SystemTime;
 
 use profcol_component::IntCounter;
 use profcol_debuginfo::build_id;
-use profcol_elf::open_regular;
+use profcol_elf::{hex, open_regular};
 use tempfile::NamedTempFile;
 
 use super::{FileKind, FileRequest};
-use crate::values::hex;
 
 /// Prefix of files being downloaded.
 const INCOMING: &str = "incoming-";

@@ -18,7 +18,7 @@ use http::StatusCode;
 use http::header::CONTENT_LENGTH;
 use parking_lot::Mutex;
 use profcol_component::{BuildError, Stop};
-use profcol_net::{HttpClient, HttpClientSettings, HttpError, is_http_url};
+use profcol_net::{ClientError, HttpClient, HttpClientSettings, HttpError, is_http_url};
 use tokio::runtime::Handle;
 
 use self::cache::Cache;
@@ -92,7 +92,7 @@ enum Reply {
     Absent,
     /// The file is unusable.
     Useless(String),
-    Failed(String),
+    Failed(FetchError),
     /// profcol is stopping.
     Stopped,
 }
@@ -216,9 +216,7 @@ impl Debuginfod {
                 tokio::select! {
                     () = stop.cancelled() => Reply::Stopped,
                     reply = tokio::time::timeout(self.limit, self.fetch(server, request)) => {
-                        let limit = profcol_config::Duration::from(self.limit);
-                        let late = |_| Reply::Failed(format!("it took longer than {limit}"));
-                        reply.unwrap_or_else(late)
+                        reply.unwrap_or_else(|_| Reply::Failed(FetchError::Late(self.limit.into())))
                     }
                 }
             });
@@ -233,9 +231,9 @@ impl Debuginfod {
                     self.telemetry.count_fetch(Fetch::Refused);
                     tracing::warn!(%server, %build_id, reason, "Rejected a file from a debuginfod server.");
                 }
-                Reply::Failed(reason) => {
+                Reply::Failed(error) => {
                     self.telemetry.count_fetch(Fetch::Failed);
-                    tracing::warn!(%server, reason, "A debuginfod server failed; pausing requests to it for a minute.");
+                    tracing::warn!(%server, reason = %error, "A debuginfod server failed; pausing requests to it for a minute.");
                     resting.insert(number, Instant::now() + FAILED);
                     retry_after = FAILED;
                 }
@@ -252,13 +250,11 @@ impl Debuginfod {
             timeout: self.limit.into(),
             ..HttpClientSettings::default()
         };
-        let client = match HttpClient::new(&settings, &url, None, USER_AGENT) {
-            Ok(client) => client,
-            Err(error) => return Reply::Failed(error.to_string()),
+        let fetched = match HttpClient::new(&settings, &url, None, USER_AGENT) {
+            Ok(client) => self.receive(&client, request).await,
+            Err(error) => Err(error.into()),
         };
-        self.receive(&client, request)
-            .await
-            .unwrap_or_else(|error| Reply::Failed(error.to_string()))
+        fetched.unwrap_or_else(Reply::Failed)
     }
 
     async fn receive(
@@ -270,7 +266,7 @@ impl Debuginfod {
         match answer.status {
             StatusCode::OK => {}
             StatusCode::NOT_FOUND => return Ok(Reply::Absent),
-            other => return Ok(Reply::Failed(format!("the server answered {other}"))),
+            other => return Err(FetchError::Status(other)),
         }
         let max_bytes = self.cache.max_bytes();
         let announced = answer.headers.get(CONTENT_LENGTH);
@@ -308,6 +304,12 @@ impl Debuginfod {
 /// Why a download failed.
 #[derive(Debug, thiserror::Error)]
 enum FetchError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("the server answered {0}")]
+    Status(StatusCode),
+    #[error("it took longer than {0}")]
+    Late(profcol_config::Duration),
     #[error(transparent)]
     Http(#[from] HttpError),
     #[error("debuginfod::cache_directory: {0}")]

@@ -7,11 +7,11 @@ use std::path::Path;
 
 use profcol_component::testkit::{context, load, wait_for};
 use profcol_debuginfo::build_id;
+use profcol_elf::hex;
 use tempfile::TempDir;
 
 use super::*;
 use crate::symbolize::config::SymbolizeConfig;
-use crate::values::hex;
 
 /// A server that passes each request's path to `answer`.
 pub(in crate::symbolize) fn serve(

@@ -46,9 +46,9 @@ pub enum SideBandError {
     #[error("failed to open perf events for mappings: {0}")]
     Events(#[from] EventsError),
     #[error("failed to allocate perf ring buffers for mappings: {0}")]
-    Memory(io::Error),
+    Memory(#[source] io::Error),
     #[error("failed to start the mapping tracker thread: {0}")]
-    Thread(io::Error),
+    Thread(#[source] io::Error),
 }
 
 impl SideBandError {

@@ -38,6 +38,7 @@ pub enum RuntimeError {
     #[error("failed to decode {what}, expected Docker's JSON: {error}")]
     Json {
         what: &'static str,
+        #[source]
         error: serde_json::Error,
     },
     #[error("event stream closed by the runtime")]

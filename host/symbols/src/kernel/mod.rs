@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder as Thread, JoinHandle};
 use std::time::{Duration, Instant};
 
+use profcol_elf::hex;
+
 use self::kallsyms::KernelSymbols;
 
 /// Minimum interval of reloads that are only due to an unresolved address.
@@ -203,8 +205,7 @@ fn parse_module(line: &str) -> Option<(String, Module)> {
 
 /// In hex, from the notes of the kernel or a module.
 fn build_id(notes: &[u8]) -> Option<String> {
-    let id = profcol_elf::build_id(notes)?;
-    Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
+    Some(hex(&profcol_elf::build_id(notes)?))
 }
 
 impl State {

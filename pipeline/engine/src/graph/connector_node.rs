@@ -139,10 +139,7 @@ impl Pipelines for ConnectorOutputs {
                 Ok(())
             }
             Ok(Err(refusal)) => Err(refusal),
-            Err((batch, name)) => {
-                let reason = format!("a reload has disconnected the pipeline {name}");
-                batch.refuse(Refusal::retry(reason))
-            }
+            Err((batch, unknown)) => batch.refuse(Refusal::retry(unknown)),
         }
     }
 }

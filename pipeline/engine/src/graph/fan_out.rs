@@ -38,6 +38,11 @@ pub(crate) struct Part {
     pub(crate) profiles: Profiles,
 }
 
+/// There is no consumer for a pipeline's part.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a reload has disconnected the pipeline {0}")]
+pub(crate) struct UnknownPipeline(pub(crate) String);
+
 /// A consumer that is about to get a batch.
 struct Called {
     name: Arc<str>,
@@ -77,10 +82,10 @@ impl FanOut {
         &self,
         batch: Batch,
         parts: Vec<Part>,
-    ) -> Result<Answer, (Batch, String)> {
+    ) -> Result<Answer, (Batch, UnknownPipeline)> {
         match self.call_by_name(parts) {
             Ok(called) => Ok(self.consume_by(batch, called).await),
-            Err(name) => Err((batch, name)),
+            Err(unknown) => Err((batch, unknown)),
         }
     }
 
@@ -90,12 +95,12 @@ impl FanOut {
         branches.iter().map(|branch| branch.call(None)).collect()
     }
 
-    fn call_by_name(&self, parts: Vec<Part>) -> Result<Vec<Called>, String> {
+    fn call_by_name(&self, parts: Vec<Part>) -> Result<Vec<Called>, UnknownPipeline> {
         let branches = self.branches.read();
         let called = parts.into_iter().map(|Part { name, profiles }| {
             match branches.iter().find(|branch| *branch.name == *name) {
                 Some(branch) => Ok(branch.call(Some(profiles))),
-                None => Err(name),
+                None => Err(UnknownPipeline(name)),
             }
         });
         called.collect()

@@ -6,7 +6,7 @@ use profcol_component::testkit::{Sink, batch, batch_with_outcomes, profiles};
 use profcol_component::{Answer, Batch, BatchId, Connector, Meter, Outcome, Pipelines, Refusal};
 use tokio::time::Instant;
 
-use super::fan_out::Part;
+use super::fan_out::{Part, UnknownPipeline};
 use super::*;
 
 fn consumers<const N: usize>(sinks: [Sink; N]) -> ([Arc<Sink>; N], Arc<FanOut>) {
@@ -75,14 +75,15 @@ async fn a_resent_batch_repeats_only_the_refused_part() {
     let id = BatchId::unique();
     for expected in [false, true] {
         let pushed = fan_out.consume_parts(batch(5).with_id(id), parts([("0", 2), ("1", 3)]));
-        let answer = pushed.await.map_err(|(_, name)| name).unwrap();
+        let answer = pushed.await.map_err(|(_, unknown)| unknown).unwrap();
         assert_eq!(answer.is_ok(), expected);
     }
     assert_eq!((a.accepted(), b.accepted()), (vec![2], vec![3]));
     let (batch, outcomes) = batch_with_outcomes(2);
     let pushed = fan_out.consume_parts(batch, parts([("0", 1), ("gone", 1)]));
-    let (batch, name) = pushed.await.unwrap_err();
-    assert_eq!((name.as_str(), a.offered()), ("gone", 1), "no part is sent");
+    let (batch, unknown) = pushed.await.unwrap_err();
+    assert_eq!(unknown, UnknownPipeline("gone".to_owned()));
+    assert_eq!(a.offered(), 1, "no part is sent");
     batch.finalizers.settle(Outcome::Undelivered);
     assert_eq!(outcomes.seen(), [Outcome::Undelivered]);
     assert_eq!(unnamed.offered(), 0);

@@ -92,8 +92,8 @@ fn outcome(
         Ok(len) => Ok(Attempt::Done(len)),
         Err(DecompressionError::InsufficientSpace) => Ok(Attempt::TooSmall),
         Err(DecompressionError::BadData) => {
-            let reason = "corrupt, truncated, or not in this format".to_owned();
-            Err(DecompressError::Invalid { encoding, reason })
+            let source = "corrupt, truncated, or not in this format".into();
+            Err(DecompressError::Invalid { encoding, source })
         }
     }
 }

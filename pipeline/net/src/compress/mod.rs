@@ -12,6 +12,7 @@ mod encoding;
 mod snappy;
 mod stream;
 
+use std::error::Error;
 use std::io::Read;
 
 use bytes::Bytes;
@@ -22,12 +23,15 @@ pub(crate) use encoding::GRPC_ACCEPTED;
 pub use encoding::{Compression, Encoding, Level};
 
 /// Why bytes could not be decompressed.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Debug, thiserror::Error)]
 pub enum DecompressError {
     #[error("decompressed size exceeds the limit of {limit} bytes")]
     TooLarge { limit: usize },
-    #[error("invalid {encoding} data: {reason}")]
-    Invalid { encoding: Encoding, reason: String },
+    #[error("invalid {encoding} data: {source}")]
+    Invalid {
+        encoding: Encoding,
+        source: Box<dyn Error + Send + Sync>,
+    },
     #[error(transparent)]
     Exhausted(#[from] Exhausted),
 }
@@ -235,7 +239,7 @@ fn read_all(
     let limit = room.limit;
     let invalid = |error: std::io::Error| DecompressError::Invalid {
         encoding,
-        reason: error.to_string(),
+        source: error.into(),
     };
     let mut plain = Vec::new();
     let mut size = guess.clamp(1, limit.max(1));

@@ -34,7 +34,7 @@ pub(super) fn compress_framed(plain: &[u8]) -> Vec<u8> {
 pub(super) fn decompress(bytes: &[u8], room: &mut Room) -> Result<Vec<u8>, DecompressError> {
     let invalid = |error: snap::Error| DecompressError::Invalid {
         encoding: Encoding::Snappy,
-        reason: error.to_string(),
+        source: error.into(),
     };
     let size = raw::decompress_len(bytes).map_err(invalid)?;
     let limit = room.limit;

@@ -28,13 +28,10 @@ pub(super) fn unzstd(bytes: &[u8], room: &mut Room) -> Result<Vec<u8>, Decompres
     into_growing(guess, room, |out| match context.decompress(out, bytes) {
         Ok(len) => Ok(Attempt::Done(len)),
         Err(OUTPUT_TOO_SMALL) => Ok(Attempt::TooSmall),
-        Err(code) => {
-            let reason = zstd_safe::get_error_name(code).to_owned();
-            Err(DecompressError::Invalid {
-                encoding: Encoding::Zstd,
-                reason,
-            })
-        }
+        Err(code) => Err(DecompressError::Invalid {
+            encoding: Encoding::Zstd,
+            source: zstd_safe::get_error_name(code).into(),
+        }),
     })
 }
 

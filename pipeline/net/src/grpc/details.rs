@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use prost::Message;
+use prost::{DecodeError, Message};
 
 const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 /// Maximum number of details in a status.
@@ -60,8 +60,14 @@ pub(super) struct RpcStatus {
 
 /// A malformed `google.rpc.Status`.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("malformed google.rpc.Status")]
-pub struct MalformedStatus;
+pub enum MalformedStatus {
+    #[error("google.rpc.Status of {0} bytes, more than {MAX_BYTES}")]
+    TooLong(usize),
+    #[error("google.rpc.Status with {0} details, more than {MAX_DETAILS}")]
+    TooManyDetails(usize),
+    #[error("malformed google.rpc.Status: {0}")]
+    Protobuf(#[from] DecodeError),
+}
 
 impl RpcStatus {
     pub fn encode(&self) -> Vec<u8> {
@@ -83,18 +89,18 @@ impl RpcStatus {
 
     pub fn decode(bytes: &[u8]) -> Result<RpcStatus, MalformedStatus> {
         if bytes.len() > MAX_BYTES {
-            return Err(MalformedStatus);
+            return Err(MalformedStatus::TooLong(bytes.len()));
         }
-        let status: StatusMessage = decode(bytes)?;
+        let status = StatusMessage::decode(bytes)?;
         if status.details.len() > MAX_DETAILS {
-            return Err(MalformedStatus);
+            return Err(MalformedStatus::TooManyDetails(status.details.len()));
         }
         let is_retry_info =
             |it: &Detail| it.type_url.rsplit('/').next() == Some("google.rpc.RetryInfo");
         let (retry_infos, details): (Vec<_>, _) =
             status.details.into_iter().partition(is_retry_info);
         let retry_info = match retry_infos.last() {
-            Some(detail) => decode(&detail.value)?,
+            Some(detail) => RetryInfo::decode(&*detail.value)?,
             None => RetryInfo::default(),
         };
         Ok(RpcStatus {
@@ -104,10 +110,6 @@ impl RpcStatus {
             details,
         })
     }
-}
-
-fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, MalformedStatus> {
-    M::decode(bytes).map_err(|_| MalformedStatus)
 }
 
 impl From<Duration> for DurationMessage {
@@ -132,6 +134,8 @@ impl From<DurationMessage> for Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error;
+
     use super::*;
     use proptest::prelude::*;
 
@@ -166,7 +170,10 @@ mod tests {
             assert_eq!(RpcStatus::decode(&bytes).is_ok(), is_good, "{count}");
         }
         let long = b"\x1a\x00".repeat(MAX_BYTES);
-        assert_eq!(RpcStatus::decode(&long), Err(MalformedStatus));
+        assert_eq!(
+            RpcStatus::decode(&long),
+            Err(MalformedStatus::TooLong(long.len()))
+        );
     }
 
     #[test]
@@ -178,7 +185,8 @@ mod tests {
             b"\x12\x02\xff\xfe",
             b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
         ] {
-            assert_eq!(RpcStatus::decode(bytes), Err(MalformedStatus), "{bytes:?}");
+            let refused = RpcStatus::decode(bytes).unwrap_err();
+            assert!(refused.source().is_some(), "{bytes:?}: {refused}");
         }
     }
 

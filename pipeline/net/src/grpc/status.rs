@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use profcol_admission::Exhausted;
 
 use super::code::Code;
@@ -213,36 +214,16 @@ impl From<Exhausted> for Status {
 
 /// `grpc-message` allows printable ASCII only; `%` and other bytes are encoded as `%XX`.
 fn percent_encode(message: &str) -> HeaderValue {
-    use fmt::Write;
-    let mut out = String::with_capacity(message.len());
-    for &byte in &message.as_bytes()[..message.floor_char_boundary(MAX_MESSAGE)] {
-        match byte {
-            b' '..=b'~' if byte != b'%' => out.push(char::from(byte)),
-            _ => write!(out, "%{byte:02X}").expect("writing to a string cannot fail"),
-        }
-    }
-    HeaderValue::try_from(out).expect("printable ASCII is a valid header value")
+    const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
+    let short = &message[..message.floor_char_boundary(MAX_MESSAGE)];
+    let encoded = utf8_percent_encode(short, ESCAPED).to_string();
+    HeaderValue::try_from(encoded).expect("printable ASCII is a valid header value")
 }
 
 /// Keeps stray `%` and replaces invalid UTF-8: the message is for humans.
 fn percent_decode(value: &HeaderValue) -> String {
-    let bytes = value.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut rest = bytes;
-    while let Some((&byte, tail)) = rest.split_first() {
-        let hex = (byte == b'%').then(|| tail.get(..2)).flatten();
-        match hex.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()) {
-            Some(decoded) => {
-                out.push(decoded);
-                rest = &tail[2..];
-            }
-            None => {
-                out.push(byte);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    let decoded = percent_encoding::percent_decode(value.as_bytes());
+    decoded.decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]
@@ -309,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_stray_percent_sign_is_kept() {
-        let shown = percent_decode(&HeaderValue::from_static("50% of%20it %f"));
-        assert_eq!(shown, "50% of it %f");
+        let shown = percent_decode(&HeaderValue::from_static("50% of%20it %+5 %f"));
+        assert_eq!(shown, "50% of it %+5 %f");
     }
 }

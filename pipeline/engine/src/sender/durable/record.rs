@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use profcol_component::{Batch, BatchId, Metadata, Sizer, Source};
 use profcol_net::Encoding;
-use profcol_net::compress::decompress;
+use profcol_net::compress::{DecompressError, decompress};
 use profcol_profile::{CompressedWire, Profiles, Validation};
 use profcol_storage::{Counts, Head};
 
@@ -19,9 +19,11 @@ pub(super) struct Record {
 pub enum InvalidRecord {
     #[error("invalid record head")]
     Head,
-    #[error("unknown compression or invalid compressed data")]
-    Compression,
-    #[error("{0}")]
+    #[error("unknown compression {0:?}")]
+    Compression(String),
+    #[error("failed to decompress the batch: {0}")]
+    Decompress(#[from] DecompressError),
+    #[error(transparent)]
     Profiles(#[from] profcol_profile::Invalid),
 }
 
@@ -69,11 +71,11 @@ pub fn batch_of(head: &[u8], body: Vec<u8>, counts: &Counts) -> Result<Batch, In
     let profiles = match encoding.as_str() {
         "" => read(body)?,
         name => {
-            let encoding = Encoding::from_name(name).ok_or(InvalidRecord::Compression)?;
+            let encoding = Encoding::from_name(name)
+                .ok_or_else(|| InvalidRecord::Compression(name.to_owned()))?;
             // Its length when it was accepted.
             let limit = usize::try_from(counts.plain_bytes).unwrap_or(usize::MAX);
-            let plain =
-                decompress(encoding, &body, limit).map_err(|_| InvalidRecord::Compression)?;
+            let plain = decompress(encoding, &body, limit)?;
             read(plain)?.with_compressed(CompressedWire {
                 encoding: encoding.name(),
                 bytes: body,
@@ -101,6 +103,8 @@ fn read(wire: Bytes) -> Result<Profiles, profcol_profile::Invalid> {
 #[cfg(test)]
 mod tests {
     use profcol_component::testkit::batch;
+    use profcol_net::Level;
+    use profcol_net::compress::compress;
 
     use super::*;
 
@@ -146,5 +150,41 @@ mod tests {
             // Any result is fine; it must not panic.
             let _ = batch_of(&changed, record.body.to_vec(), &record.counts);
         }
+    }
+
+    #[test]
+    fn errors_say_why_a_batch_cannot_be_decompressed() {
+        let batch = batch(3);
+        let plain = batch.profiles.to_wire();
+        let packed = compress(Encoding::Zstd, Level::default(), &plain);
+        let error = |encoding: &str, body: &[u8], plain_bytes: usize| {
+            let head = Head {
+                source: batch.source,
+                encoding: encoding.to_owned(),
+                peer: None,
+                metadata: Metadata::default(),
+            };
+            let counts = Counts {
+                plain_bytes: plain_bytes as u64,
+                ..Counts::default()
+            };
+            let read = batch_of(&head.encode(), body.to_vec(), &counts);
+            read.map_or_else(|error| error.to_string(), |_| String::new())
+        };
+        let size = plain.len();
+        assert_eq!(error("zstd", &packed, size), "");
+        assert_eq!(error("rar", &packed, size), "unknown compression \"rar\"");
+        assert_eq!(
+            error("zstd", &packed, size - 1),
+            format!(
+                "failed to decompress the batch: decompressed size exceeds the limit of {} bytes",
+                size - 1
+            )
+        );
+        let torn = error("zstd", &packed[..packed.len() - 1], size);
+        assert_eq!(
+            torn,
+            "failed to decompress the batch: invalid zstd data: Src size is incorrect"
+        );
     }
 }

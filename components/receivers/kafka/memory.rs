@@ -1,0 +1,117 @@
+//! Memory for messages (decision 16). Nobody can be refused here: a message waits for memory, and no more are read meanwhile.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use profcol_admission::{Admission, Exhausted, Reservation};
+use profcol_component::Stop;
+
+/// Delay before memory is asked for again, like that of refused clients.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+pub(super) struct Memory {
+    admission: Admission,
+    stop: Stop,
+    /// Messages that wait, at most those in flight.
+    waiting: AtomicUsize,
+    /// A message has the turn.
+    is_turn_taken: AtomicBool,
+}
+
+/// The memory of a message, until it is dropped.
+pub(super) struct Grant<'a> {
+    memory: Reservation,
+    turn: Option<Turn<'a>>,
+}
+
+/// One message at a time may get less than it asks for, if nothing else is in progress in the process. So each is delivered,
+/// however short memory is.
+struct Turn<'a>(&'a AtomicBool);
+
+/// A message that waits.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Memory {
+    pub(super) fn new(admission: Admission, stop: Stop) -> Self {
+        Self {
+            admission,
+            stop,
+            waiting: AtomicUsize::new(0),
+            is_turn_taken: AtomicBool::new(false),
+        }
+    }
+
+    /// Memory for an answer of a broker; `None` if there is none now, or messages wait for it.
+    pub(super) fn for_answer(&self, bytes: usize) -> Option<Reservation> {
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            return None;
+        }
+        self.admission.reserve(bytes).ok()
+    }
+
+    /// Waits for `bytes`; `None` after a stop.
+    pub(super) async fn reserve(&self, bytes: usize) -> Option<Grant<'_>> {
+        let granted = self.when_granted(|grant| grant.resize(bytes));
+        granted.await.map(|((), grant)| grant)
+    }
+
+    /// Repeats `attempt` until it gets the memory that it asks for; `None` after a stop.
+    pub(super) async fn when_granted<T>(
+        &self,
+        mut attempt: impl FnMut(&mut Grant<'_>) -> Result<T, Exhausted>,
+    ) -> Option<(T, Grant<'_>)> {
+        let mut waiting = None;
+        loop {
+            let mut grant = Grant {
+                memory: self.admission.reservation(),
+                turn: Turn::take(&self.is_turn_taken),
+            };
+            match attempt(&mut grant) {
+                Ok(done) => return Some((done, grant)),
+                Err(error) => tracing::debug!(%error, "A message waits for memory."),
+            }
+            drop(grant);
+            waiting.get_or_insert_with(|| Waiting::new(&self.waiting));
+            tokio::select! {
+                () = tokio::time::sleep(RETRY_DELAY) => {}
+                () = self.stop.cancelled() => return None,
+            }
+        }
+    }
+}
+
+impl Grant<'_> {
+    /// Changes it to `bytes`.
+    pub(super) fn resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
+        match self.turn {
+            Some(_) => self.memory.resize_between(0, bytes),
+            None => self.memory.resize(bytes),
+        }
+    }
+}
+
+impl<'a> Turn<'a> {
+    fn take(is_taken: &'a AtomicBool) -> Option<Self> {
+        let was_taken = is_taken.swap(true, Ordering::Relaxed);
+        (!was_taken).then(|| Self(is_taken))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+impl<'a> Waiting<'a> {
+    fn new(waiting: &'a AtomicUsize) -> Self {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Self(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

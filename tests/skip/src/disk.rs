@@ -1,0 +1,45 @@
+//! A disk that is small enough to be filled.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::skip;
+
+/// A small file system, unmounted on drop.
+#[derive(Debug)]
+pub struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    /// `options` are those of a tmpfs, such as `size=2m`. `None` without the permission to mount one.
+    pub fn mount(options: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().expect("can create a temporary folder");
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(folder.path())
+            .output();
+        if mount.is_ok_and(|mount| mount.status.success()) {
+            return Some(Self(folder));
+        }
+        skip("only root can mount a disk that is small enough to be filled");
+        None
+    }
+
+    /// Changes options, such as the size.
+    pub fn grow(&self, options: &str) {
+        let remount = format!("remount,{options}");
+        let mut mount = Command::new("mount");
+        let status = mount.args(["-o", &remount]).arg(self.path()).status();
+        assert!(status.is_ok_and(|status| status.success()), "{remount}");
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Also while files are open there. If this fails, only a temporary folder remains.
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
