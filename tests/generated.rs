@@ -114,6 +114,9 @@ fn generated_chart_files() {
         let (_, text) = text.split_once('\n').expect("a first line");
         check(&format!("deploy/helm/profcol/files/{name}.yaml"), text);
     }
+    let rules = root().join("deploy/monitoring/rules.yaml");
+    let rules = std::fs::read_to_string(rules).expect("the file exists");
+    check("deploy/helm/profcol/files/rules.yaml", &rules);
 }
 
 /// Each value of the chart has a comment, which its README lists, and a type in its schema.

@@ -164,7 +164,7 @@ spec:
           valueFrom: {fieldRef: {fieldPath: status.podIP}}
         {{- if not $agent }}
         - name: LISTEN
-          value: 0.0.0.0
+          valueFrom: {fieldRef: {fieldPath: status.podIP}}
         {{- end }}
         {{- with .Values.backend }}
         - name: BACKEND
@@ -182,6 +182,7 @@ spec:
         - {name: otlp-grpc, containerPort: 4317, protocol: TCP}
         - {name: otlp-http, containerPort: 4318, protocol: TCP}
         {{- end }}
+        - {name: metrics, containerPort: 8888, protocol: TCP}
         - {name: health, containerPort: 13133, protocol: TCP}
       securityContext:
         {{- if .Values.securityContext }}
