@@ -87,6 +87,12 @@ httpGet: {path: /, port: health}
 {{- end }}
 {{- end }}
 
+{{- define "profcol.resources" -}}
+{{- $memory := ternary "256Mi" "128Mi" (eq .Values.mode "daemonset") }}
+{{- $default := dict "requests" (dict "cpu" "50m" "memory" $memory) "limits" (dict "memory" "512Mi") }}
+{{- toYaml (mergeOverwrite $default (deepCopy .Values.resources)) }}
+{{- end }}
+
 {{- define "profcol.pod" -}}
 metadata:
   labels:
@@ -201,7 +207,7 @@ spec:
       livenessProbe:
         {{- include "profcol.probe" .Values.livenessProbe | nindent 8 }}
       resources:
-        {{- toYaml .Values.resources | nindent 8 }}
+        {{- include "profcol.resources" . | nindent 8 }}
       volumeMounts:
         - {name: config, mountPath: /etc/profcol, readOnly: true}
         {{- if $agent }}
