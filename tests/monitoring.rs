@@ -109,6 +109,8 @@ fn pods_serve_their_metrics() {
     for (manifest, config, variable, name) in [
         ("daemonset", "kubernetes-daemonset", "POD_IP", "metrics"),
         ("gateway", "gateway", "LISTEN", "metrics"),
+        ("gateway", "gateway-stored", "LISTEN", "metrics"),
+        ("sidecar", "sidecar", "POD_IP", "profcol-metrics"),
     ] {
         let manifest = root().join(format!("deploy/kubernetes/{manifest}.yaml"));
         let manifest = fs::read_to_string(manifest).unwrap();

@@ -82,7 +82,11 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
             "mode=daemonset",
             "set `backend` to the destination of the profiles",
         ),
-        ("mode=statefulset", "values don't meet the specifications"),
+        ("mode=sidecar", "values don't meet the specifications"),
+        (
+            "backend=b:4317,podMonitor.enabled=true,ports.metrics.enabled=false",
+            "podMonitor.enabled needs the port `metrics`",
+        ),
         (
             "resorces.limits.memory=1Gi",
             "additional properties 'resorces' not allowed",
