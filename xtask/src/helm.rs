@@ -11,9 +11,9 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::process;
 use crate::report::Report;
 use crate::workspace::Workspace;
+use crate::{dist, process};
 
 const WHAT: &str = "the Helm chart";
 
@@ -76,6 +76,15 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     ensure!(
         configurations >= 3,
         "{configurations} configurations in the chart's cases"
+    );
+    let archive = dist::chart(workspace, &rendered)?;
+    let all = chart.join("ci/daemonset-everything-values.yaml");
+    let [from_archive, from_folder] = [&archive, &chart]
+        .map(|chart| process::output(template(&helm, chart).arg("--values").arg(&all)));
+    ensure!(
+        from_archive? == from_folder?,
+        "{} renders other objects than its folder",
+        archive.display()
     );
     for (settings, reason) in [
         (
