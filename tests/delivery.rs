@@ -93,6 +93,7 @@ fn the_example_sidecar_answers_after_its_gateway() {
             "--set",
             "receivers.otlp.protocols.grpc.endpoint=127.0.0.1:0",
         ])
+        .args(["--set", "service.extensions=[]"])
         .args(["--set", "service.telemetry.metrics.level=none"]);
     let mut process = Process::start_as(&mut command, &[], "{}");
     process.wait_for_output("to be ready", |output| {

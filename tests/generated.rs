@@ -107,6 +107,7 @@ fn generated_chart_files() {
     for (name, example) in [
         ("daemonset", "kubernetes-daemonset"),
         ("deployment", "gateway"),
+        ("statefulset", "gateway-stored"),
     ] {
         let example = root().join(format!("config-examples/{example}.yaml"));
         let text = std::fs::read_to_string(example).expect("the example exists");
@@ -114,6 +115,9 @@ fn generated_chart_files() {
         let (_, text) = text.split_once('\n').expect("a first line");
         check(&format!("deploy/helm/profcol/files/{name}.yaml"), text);
     }
+    let rules = root().join("deploy/monitoring/rules.yaml");
+    let rules = std::fs::read_to_string(rules).expect("the file exists");
+    check("deploy/helm/profcol/files/rules.yaml", &rules);
 }
 
 /// Each value of the chart has a comment, which its README lists, and a type in its schema.
@@ -140,8 +144,9 @@ fn generated_chart_values() {
             true => &schema["properties"][section]["properties"][key],
             false => &schema["properties"][key],
         };
-        if is_below && described.is_null() && schema["properties"][section]["properties"].is_null()
-        {
+        let is_deeper = line.starts_with("   ");
+        let has_keys = !schema["properties"][section]["properties"].is_null();
+        if is_deeper || is_below && described.is_null() && !has_keys {
             // Part of a default.
             continue;
         }

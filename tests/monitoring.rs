@@ -103,6 +103,32 @@ service:
     );
 }
 
+/// Prometheus scrapes pods at their address: the configurations listen there, on the port that the manifest names.
+#[test]
+fn pods_serve_their_metrics() {
+    for (manifest, config, variable, name) in [
+        ("daemonset", "kubernetes-daemonset", "POD_IP", "metrics"),
+        ("gateway", "gateway", "LISTEN", "metrics"),
+        ("gateway", "gateway-stored", "LISTEN", "metrics"),
+        ("sidecar", "sidecar", "POD_IP", "profcol-metrics"),
+    ] {
+        let manifest = root().join(format!("deploy/kubernetes/{manifest}.yaml"));
+        let manifest = fs::read_to_string(manifest).unwrap();
+        assert!(manifest.contains(&format!("- name: {variable}\n")));
+        let printed = profcol(&["print-config", "--config"])
+            .arg(root().join(format!("config-examples/{config}.yaml")))
+            .env(variable, "fd00::7")
+            .output()
+            .unwrap();
+        let printed = yaml_value(&String::from_utf8(printed.stdout).unwrap());
+        let reader = &printed["service"]["telemetry"]["metrics"]["readers"][0]["pull"];
+        let prometheus = &reader["exporter"]["prometheus"];
+        assert_eq!(prometheus["host"], "fd00::7", "{config}");
+        let port = format!("{{name: {name}, containerPort: {}}}", prometheus["port"]);
+        assert!(manifest.contains(&port), "{config}: {port}");
+    }
+}
+
 /// The response of `/metrics`, once it is listening.
 fn scraped(address: &str) -> String {
     let mut connected = None;

@@ -2,17 +2,18 @@
 //! profcol.
 //!
 //! Helm and kubectl-validate, which embeds the schemas of Kubernetes, are built from their Go modules into
-//! `target/peers`.
+//! `target/peers`. The schemas of the Prometheus Operator's objects are in its Go module.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 
-use crate::process;
 use crate::report::Report;
 use crate::workspace::Workspace;
+use crate::{dist, process};
 
 const WHAT: &str = "the Helm chart";
 
@@ -21,6 +22,9 @@ const VALIDATE: (&str, &str, &str) = ("kubectl-validate", "sigs.k8s.io/kubectl-v
 
 /// The newest version supported by this kubectl-validate; the chart uses older APIs.
 const KUBERNETES: &str = "1.29";
+
+/// The module and version whose folder `example/prometheus-operator-crd` has the operator's schemas.
+const OPERATOR: &str = "github.com/prometheus-operator/prometheus-operator@v0.85.0";
 
 /// Forbidden in all objects: an agent uses capabilities instead.
 const FORBIDDEN: &str = "privileged: true";
@@ -31,8 +35,12 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
         return Ok(());
     }
     let peers = workspace.target.join("peers");
-    let (helm, validate) = (install(&peers, HELM)?, install(&peers, VALIDATE)?);
-    process::run(&mut workspace.cargo(&["build", "--quiet", "--bin", "profcol"]))?;
+    let helm = install(&peers, HELM)?;
+    let validate = Validator {
+        program: install(&peers, VALIDATE)?,
+        operator: downloaded(OPERATOR)?.join("example/prometheus-operator-crd"),
+    };
+    process::run(&mut workspace.cargo(&["build", "--quiet", "--workspace", "--bin", "profcol"]))?;
     let profcol = workspace.target.join("debug/profcol");
     let chart = workspace.root.join("deploy/helm/profcol");
     let rendered = workspace.target.join("helm");
@@ -52,7 +60,7 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
         let name = values.file_name().unwrap_or_default();
         let file = rendered.join(name);
         fs::write(&file, &objects).context("failed to write the rendered objects")?;
-        process::run(against_schemas(&validate).arg(&file))?;
+        validate.check(&file)?;
         if let Some(configuration) = configuration(&objects) {
             let file = rendered.join("config.yaml");
             fs::write(&file, configuration).context("failed to write a configuration")?;
@@ -69,12 +77,25 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
         configurations >= 3,
         "{configurations} configurations in the chart's cases"
     );
+    let archive = dist::chart(workspace, &rendered)?;
+    let all = chart.join("ci/daemonset-everything-values.yaml");
+    let [from_archive, from_folder] = [&archive, &chart]
+        .map(|chart| process::output(template(&helm, chart).arg("--values").arg(&all)));
+    ensure!(
+        from_archive? == from_folder?,
+        "{} renders other objects than its folder",
+        archive.display()
+    );
     for (settings, reason) in [
         (
             "mode=daemonset",
             "set `backend` to the destination of the profiles",
         ),
-        ("mode=statefulset", "values don't meet the specifications"),
+        ("mode=sidecar", "values don't meet the specifications"),
+        (
+            "backend=b:4317,podMonitor.enabled=true,ports.metrics.enabled=false",
+            "podMonitor.enabled needs the port `metrics`",
+        ),
         (
             "resorces.limits.memory=1Gi",
             "additional properties 'resorces' not allowed",
@@ -89,7 +110,7 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
             "{}: {FORBIDDEN}",
             manifest.display()
         );
-        process::run(against_schemas(&validate).arg(manifest))?;
+        validate.check(&manifest)?;
     }
     Ok(())
 }
@@ -101,10 +122,18 @@ fn template(helm: &Path, chart: &Path) -> Command {
     template
 }
 
-fn against_schemas(validate: &Path) -> Command {
-    let mut command = Command::new(validate);
-    command.args(["--version", KUBERNETES]);
-    command
+struct Validator {
+    program: PathBuf,
+    /// The schemas of the Prometheus Operator.
+    operator: PathBuf,
+}
+
+impl Validator {
+    fn check(&self, objects: &Path) -> Result<()> {
+        let mut command = Command::new(&self.program);
+        command.args(["--version", KUBERNETES, "--local-crds"]);
+        process::run(command.arg(&self.operator).arg(objects))
+    }
 }
 
 fn refuses(command: &mut Command, reason: &str) -> Result<()> {
@@ -137,6 +166,18 @@ fn install(peers: &Path, (name, package, version): (&str, &str, &str)) -> Result
     )?;
     fs::rename(peers.join(name), &program).context("failed to rename the built program")?;
     Ok(program)
+}
+
+/// The folder of a Go module, downloaded unless it exists.
+fn downloaded(module: &str) -> Result<PathBuf> {
+    let mut download = Command::new("go");
+    // In a folder without a module of its own.
+    download.args(["mod", "download", "-json", module]);
+    let said = process::output(download.current_dir("/"))?;
+    let said: Value =
+        serde_json::from_str(&said).context("failed to parse the output of `go mod download`")?;
+    let folder = said["Dir"].as_str().context("go named no folder")?;
+    Ok(PathBuf::from(folder))
 }
 
 fn yaml_in(folder: &Path) -> Result<Vec<PathBuf>> {

@@ -125,6 +125,24 @@ impl Files {
         self.0.insert(place.to_owned(), File { content, mode });
     }
 
+    /// Adds all files below a folder.
+    pub fn add_folder(&mut self, folder: &Path, place: &str) -> Result<()> {
+        for path in super::sorted(folder)? {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let place = format!("{place}/{name}");
+            match path.is_dir() {
+                true => self.add_folder(&path, &place)?,
+                false => self.add(&place, 0o644, read(&path)?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what begins with `place`.
+    pub fn remove(&mut self, place: &str) {
+        self.0.retain(|it, _| !it.starts_with(place));
+    }
+
     pub fn places(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
@@ -164,6 +182,21 @@ impl Files {
         }
         Ok(())
     }
+}
+
+/// Archives `what` of a folder: sorted by name, owned by root, with the commit's timestamp.
+pub fn archive(folder: &Path, what: &str, target: &Path, release: &Release) -> Result<()> {
+    process::run(
+        Command::new("tar")
+            .args(["--create", "--format=gnu", "--sort=name"])
+            .args(["--owner=0", "--group=0", "--numeric-owner"])
+            .arg(format!("--mtime=@{}", release.epoch))
+            .arg("--file")
+            .arg(target)
+            .arg("--directory")
+            .arg(folder)
+            .arg(what),
+    )
 }
 
 /// Compresses without name and timestamp.

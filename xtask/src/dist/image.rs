@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::files::{Files, compressed};
+use super::files::{Files, archive, compressed};
 use super::{PACKAGE, Release};
 use crate::process;
 
@@ -18,7 +18,7 @@ pub fn build(files: &Files, release: &Release, work: &Path, folder: &Path) -> Re
     let staged = work.join("root");
     files.for_image()?.write(&staged)?;
     let layer = work.join("layer.tar");
-    archive(&staged, &layer, release)?;
+    archive(&staged, ".", &layer, release)?;
     let layer = fs::read(&layer).context("failed to read the layer")?;
 
     let layout = Layout {
@@ -53,7 +53,7 @@ pub fn build(files: &Files, release: &Release, work: &Path, folder: &Path) -> Re
             .with_context(|| format!("failed to write {name}"))?;
     }
     let target = folder.join(release.file_name("", ".oci.tar"));
-    archive(&layout.folder, &target, release)?;
+    archive(&layout.folder, ".", &target, release)?;
     fs::remove_dir_all(work).context("failed to remove the staging directory")
 }
 
@@ -109,19 +109,4 @@ fn digest(content: &[u8], work: &Path) -> Result<String> {
     let sum = process::output(Command::new("sha256sum").arg("--").arg(&file))?;
     let sum = sum.split(' ').next().context("sha256sum printed nothing")?;
     Ok(format!("sha256:{sum}"))
-}
-
-/// Sorted by name, owned by root, with the commit's timestamp.
-fn archive(folder: &Path, target: &Path, release: &Release) -> Result<()> {
-    process::run(
-        Command::new("tar")
-            .args(["--create", "--format=gnu", "--sort=name"])
-            .args(["--owner=0", "--group=0", "--numeric-owner"])
-            .arg(format!("--mtime=@{}", release.epoch))
-            .arg("--file")
-            .arg(target)
-            .arg("--directory")
-            .arg(folder)
-            .arg("."),
-    )
 }

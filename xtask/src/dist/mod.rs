@@ -1,5 +1,5 @@
 //! `cargo xtask dist`: builds the release artifacts in `target/packages`: a static binary, a Debian package, an RPM, an
-//! image, an SBOM of the binary, and checksums.
+//! image, an SBOM of the binary, the Helm chart, the manifests for Kubernetes, and checksums.
 //!
 //! Packages are built with the distributions' `dpkg-deb` and `rpmbuild`, reproducibly: the same commit and binary yield
 //! the same bytes, with the commit time for all timestamps. An image without base layers is a tar archive and three
@@ -10,6 +10,7 @@ mod debian;
 mod dependencies;
 mod files;
 mod image;
+mod kubernetes;
 mod rpm;
 mod sbom;
 
@@ -45,6 +46,8 @@ const ARCHES: [Arch; 2] = [
         debian: "arm64",
     },
 ];
+
+const SUPPORTED: &str = "packages support x86_64 and aarch64 only";
 
 /// Metadata common to all formats.
 pub struct Release {
@@ -83,9 +86,7 @@ pub fn run(workspace: &Workspace, report: &mut Report, options: &[&str]) -> Resu
             ),
         }
     }
-    let Some(host) = Arch::of_host() else {
-        bail!("packages support x86_64 and aarch64 only");
-    };
+    let host = Arch::of_host().context(SUPPORTED)?;
     let arch = arch.unwrap_or(host);
     if is_tested && arch != host {
         bail!(
@@ -111,6 +112,13 @@ pub fn nightly(workspace: &Workspace, report: &mut Report) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// Writes only the chart's archive into `folder`.
+pub fn chart(workspace: &Workspace, folder: &Path) -> Result<PathBuf> {
+    let arch = Arch::of_host().context(SUPPORTED)?;
+    let release = Release::of(workspace, arch)?;
+    kubernetes::chart(&workspace.root, &release, folder, folder)
 }
 
 fn write(workspace: &Workspace, arch: Arch, binary: Option<PathBuf>, folder: &Path) -> Result<()> {
@@ -141,6 +149,7 @@ fn write(workspace: &Workspace, arch: Arch, binary: Option<PathBuf>, folder: &Pa
         debian::build(&files, &release, "1", &work, folder)?;
         rpm::build(&files, &release, "1", &work, folder)?;
         image::build(&files, &release, &work, folder)?;
+        kubernetes::build(&workspace.root, &release, &work, folder)?;
     }
     compare(&again, made)?;
     // The version a test upgrades to.

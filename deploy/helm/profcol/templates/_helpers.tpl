@@ -12,6 +12,11 @@
 {{- end }}
 {{- end }}
 
+{{/* The service whose name has the address of each ready pod. */}}
+{{- define "profcol.headlessName" -}}
+{{- printf "%s-headless" (include "profcol.fullname" . | trunc 54 | trimSuffix "-") }}
+{{- end }}
+
 {{- define "profcol.namespace" -}}
 {{- default .Release.Namespace .Values.namespaceOverride }}
 {{- end }}
@@ -58,6 +63,51 @@ labels:
 {{- if eq .Values.mode "daemonset" }}true{{ end }}
 {{- end }}
 
+{{/* Whether k8s_attributes is in the pipeline. */}}
+{{- define "profcol.namesPods" -}}
+{{- $enabled := .Values.presets.kubernetesAttributes.enabled }}
+{{- if kindIs "bool" $enabled }}
+{{- if $enabled }}true{{ end }}
+{{- else }}
+{{- include "profcol.isAgent" . }}
+{{- end }}
+{{- end }}
+
+{{- define "profcol.mountsToken" -}}
+{{- $mounts := .Values.serviceAccount.automountServiceAccountToken }}
+{{- if kindIs "bool" $mounts }}
+{{- $mounts }}
+{{- else }}
+{{- or (ne (include "profcol.namesPods" .) "") (gt (len .Values.clusterRole.rules) 0) }}
+{{- end }}
+{{- end }}
+
+{{/* The configuration of the mode, with or without k8s_attributes. */}}
+{{- define "profcol.presets" -}}
+{{- $config := fromYaml (.Files.Get (printf "files/%s.yaml" .Values.mode)) }}
+{{- $pipeline := $config.service.pipelines.profiles }}
+{{- $others := without $pipeline.processors "k8s_attributes" }}
+{{- if not (include "profcol.namesPods" .) }}
+{{- $_ := unset $config.processors "k8s_attributes" }}
+{{- $_ := set $pipeline "processors" $others }}
+{{- else }}
+{{- $attributes := default dict $config.processors.k8s_attributes }}
+{{- $extract := dict }}
+{{- $all := list (dict "key_regex" ".*") }}
+{{- with .Values.presets.kubernetesAttributes }}
+{{- if .extractAllPodLabels }}{{ $_ := set $extract "labels" $all }}{{ end }}
+{{- if .extractAllPodAnnotations }}{{ $_ := set $extract "annotations" $all }}{{ end }}
+{{- end }}
+{{- with $extract }}{{ $_ := set $attributes "extract" . }}{{ end }}
+{{- $_ := set $config.processors "k8s_attributes" $attributes }}
+{{- if not (has "k8s_attributes" $pipeline.processors) }}
+{{- /* After memory_limiter. */}}
+{{- $_ := set $pipeline "processors" (concat (list (first $others) "k8s_attributes") (rest $others)) }}
+{{- end }}
+{{- end }}
+{{- toYaml $config }}
+{{- end }}
+
 {{- define "profcol.config" -}}
 {{- if .Values.alternateConfig }}
 {{- toYaml .Values.alternateConfig }}
@@ -65,8 +115,7 @@ labels:
 {{- if not (or .Values.backend (.Values.config).exporters) }}
 {{- fail "set `backend` to the destination of the profiles, such as --set backend=otel-collector:4317" }}
 {{- end }}
-{{- $file := printf "files/%s.yaml" .Values.mode }}
-{{- toYaml (mergeOverwrite (fromYaml (.Files.Get $file)) (deepCopy .Values.config)) }}
+{{- toYaml (mergeOverwrite (fromYaml (include "profcol.presets" .)) (deepCopy .Values.config)) }}
 {{- end }}
 {{- end }}
 
@@ -85,6 +134,24 @@ httpGet: {path: /, port: health}
 {{- with . }}
 {{ toYaml . }}
 {{- end }}
+{{- end }}
+
+{{/* The ports in use, by name. An agent has those of OTLP only on request. */}}
+{{- define "profcol.ports" -}}
+{{- $ports := dict }}
+{{- range $name, $port := .Values.ports }}
+{{- $default := or (not (hasPrefix "otlp-" $name)) (not (include "profcol.isAgent" $)) }}
+{{- if kindIs "bool" $port.enabled | ternary $port.enabled $default }}
+{{- $_ := set $ports $name $port }}
+{{- end }}
+{{- end }}
+{{- toYaml $ports }}
+{{- end }}
+
+{{- define "profcol.resources" -}}
+{{- $memory := ternary "256Mi" "128Mi" (eq .Values.mode "daemonset") }}
+{{- $default := dict "requests" (dict "cpu" "50m" "memory" $memory) "limits" (dict "memory" "512Mi") }}
+{{- toYaml (mergeOverwrite $default (deepCopy .Values.resources)) }}
 {{- end }}
 
 {{- define "profcol.pod" -}}
@@ -106,11 +173,10 @@ metadata:
 spec:
   serviceAccountName: {{ include "profcol.serviceAccountName" . }}
   {{- $agent := include "profcol.isAgent" . }}
-  {{- if $agent }}
+  automountServiceAccountToken: {{ include "profcol.mountsToken" . }}
+  {{- if kindIs "bool" .Values.hostPID | ternary .Values.hostPID (ne $agent "") }}
   # See all processes of the node.
   hostPID: true
-  {{- else }}
-  automountServiceAccountToken: false
   {{- end }}
   {{- if .Values.hostNetwork }}
   hostNetwork: true
@@ -127,6 +193,10 @@ spec:
     runAsNonRoot: true
     runAsUser: 10001
     runAsGroup: 10001
+    {{- if eq .Values.mode "statefulset" }}
+    # Of the volume.
+    fsGroup: 10001
+    {{- end }}
     seccompProfile: {type: RuntimeDefault}
   {{- end }}
   {{- if .Values.tolerations }}
@@ -152,9 +222,12 @@ spec:
     - name: profcol
       image: {{ include "profcol.image" . }}
       imagePullPolicy: {{ .Values.image.pullPolicy }}
+      {{- with .Values.command.name }}
+      command: [{{ . | quote }}]
+      {{- end }}
       args:
         - --config=/etc/profcol/config.yaml
-        {{- with .Values.extraArgs }}
+        {{- with .Values.command.extraArgs }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
       env:
@@ -164,7 +237,7 @@ spec:
           valueFrom: {fieldRef: {fieldPath: status.podIP}}
         {{- if not $agent }}
         - name: LISTEN
-          value: 0.0.0.0
+          valueFrom: {fieldRef: {fieldPath: status.podIP}}
         {{- end }}
         {{- with .Values.backend }}
         - name: BACKEND
@@ -178,11 +251,14 @@ spec:
         {{- toYaml . | nindent 8 }}
       {{- end }}
       ports:
-        {{- if not $agent }}
-        - {name: otlp-grpc, containerPort: 4317, protocol: TCP}
-        - {name: otlp-http, containerPort: 4318, protocol: TCP}
+        {{- range $name, $port := fromYaml (include "profcol.ports" .) }}
+        - name: {{ $name }}
+          containerPort: {{ $port.containerPort }}
+          protocol: {{ default "TCP" $port.protocol }}
+          {{- with $port.hostPort }}
+          hostPort: {{ . }}
+          {{- end }}
         {{- end }}
-        - {name: health, containerPort: 13133, protocol: TCP}
       securityContext:
         {{- if .Values.securityContext }}
         {{- toYaml .Values.securityContext | nindent 8 }}
@@ -195,17 +271,29 @@ spec:
           add: [BPF, PERFMON, SYS_PTRACE, CHECKPOINT_RESTORE, DAC_READ_SEARCH, SYSLOG]
           {{- end }}
         {{- end }}
+      {{- with .Values.startupProbe }}
+      startupProbe:
+        {{- include "profcol.probe" . | nindent 8 }}
+      {{- end }}
       readinessProbe:
         {{- include "profcol.probe" .Values.readinessProbe | nindent 8 }}
       livenessProbe:
         {{- include "profcol.probe" .Values.livenessProbe | nindent 8 }}
+      {{- with .Values.lifecycleHooks }}
+      lifecycle:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
       resources:
-        {{- toYaml .Values.resources | nindent 8 }}
+        {{- include "profcol.resources" . | nindent 8 }}
       volumeMounts:
         - {name: config, mountPath: /etc/profcol, readOnly: true}
         {{- if $agent }}
         # Identifies the host, to tell whether a process is local.
         - {name: machine-id, mountPath: /etc/machine-id, readOnly: true}
+        {{- end }}
+        {{- if eq .Values.mode "statefulset" }}
+        - name: {{ (first .Values.statefulset.volumeClaimTemplates).metadata.name }}
+          mountPath: /var/lib/profcol
         {{- end }}
         {{- with .Values.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
