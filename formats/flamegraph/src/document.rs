@@ -9,7 +9,7 @@ use crate::sample_type::SampleType;
 use crate::table::function_table;
 use crate::tree::{CallTree, Values};
 
-/// More rows than any screen can show.
+/// Functions by self or total value: more than any screen can show.
 const MAX_FUNCTIONS: usize = 10_000;
 
 /// The profile that a tree was built from.

@@ -101,6 +101,26 @@ fn a_function_that_calls_itself_counts_once_in_its_total() {
 }
 
 #[test]
+fn a_table_with_few_rows_has_the_heaviest_by_self_and_by_total() {
+    // `main` and `run` are on every stack, and never run themselves.
+    let tree = tree(&[
+        ("main run a", 5),
+        ("main run b", 4),
+        ("main run c", 3),
+        ("main run d", 2),
+    ]);
+    let names = |max| {
+        let table = function_table(&tree, max);
+        let names = table.frame.iter().map(|&frame| tree.frames.label(frame));
+        names.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(names(4), "a b main run");
+    assert_eq!(names(3), "a b main");
+    assert_eq!(names(5), "a b c main run");
+    assert_eq!(names(6), "a b c d main run");
+}
+
+#[test]
 fn a_sandwich_has_callers_and_callees() {
     let tree = tree(&[
         ("main f x", 5),
