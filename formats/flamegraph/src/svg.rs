@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use crate::code::FrameKind;
 use crate::document::Source;
-use crate::frames::{Frame, FrameKind};
+use crate::frames::Frame;
 use crate::layout::Layout;
 use crate::tree::{CallTree, Values};
 

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { childrenByTotal, visibleRows } from '../calltree.js';
 import { columnValue, sortRows } from '../table.js';
 import { compileSearch, matchedTotal, matchFrames, matchSubtrees } from '../search.js';
-import { DARK, differenceScale, differenceStep, frameColors, kindColor, LIGHT } from '../colors.js';
+import { DARK, differenceScale, differenceStep, frameColors, kindColor, languageColor, LIGHT } from '../colors.js';
 import { decodeProfile, ROOT } from '../profile.js';
 import { decodeState, DEFAULT_STATE, encodeState } from '../url.js';
 import { asYaml, formatRate, metricOf, rateOf } from '../pipelines.js';
@@ -82,9 +82,11 @@ function contrast(one, other) {
 
 // A stack of frames of all kinds in many binaries.
 function manyFrames() {
-  const kinds = ['native', 'kernel', 'jit', 'interpreted', 'inlined', 'marker', 'unknown kind'];
+  const kinds = ['native', 'kernel', 'jit', 'interpreted', 'inlined', 'marker', 'runtime', 'unknown kind'];
+  const languages = ['', 'kernel', 'native', 'Go', 'Rust', 'Python', 'JavaScript', 'Java', '.NET', 'Ruby', 'PHP', 'Perl', 'Lua', 'Erlang'];
   const count = 700;
-  return { count, kindOf: (frame) => kinds[frame % kinds.length], nameOf: (frame) => `f${frame}`, binaryOf: (frame) => `/usr/lib/lib${frame % 100}.so` };
+  const languageOf = (frame) => languages[frame % languages.length];
+  return { count, languages, languageOf, kindOf: (frame) => kinds[frame % kinds.length], nameOf: (frame) => `f${frame}`, binaryOf: (frame) => `/usr/lib/lib${frame % 100}.so` };
 }
 
 for (const theme of [LIGHT, DARK]) {
@@ -92,6 +94,7 @@ for (const theme of [LIGHT, DARK]) {
     const frames = manyFrames();
     const fills = [
       theme.root, theme.match, theme.background, ...frameColors(frames, 'binary', theme).styles, ...frameColors(frames, 'kind', theme).styles,
+      ...frameColors(frames, 'language', theme).styles,
       ...differenceScale('blue-orange', theme), ...differenceScale('green-red', theme), kindColor(theme, 'kernel'),
     ];
     for (const fill of fills) {
@@ -101,6 +104,25 @@ for (const theme of [LIGHT, DARK]) {
     for (const fill of [theme.grey, theme.background]) assert.ok(contrast(fill, theme.dim) >= 4.5, `dim on ${fill}: ${contrast(fill, theme.dim)}`);
   });
 }
+
+test('each language has a colour in every binary', () => {
+  const languages = ['', 'kernel', 'native', 'Python'];
+  const frames = { name: [2, 2, 2, 2], file: [0, 0, 0, 0], line: [0, 0, 0, 0], binary: [1, 3, 1, 1], kind: [0, 0, 0, 1], language: [3, 3, 2, 1] };
+  const profile = decodeProfile({
+    strings: ['', 'bin', 'f', 'other'], kinds: ['native', 'kernel'], languages, frames, total: 1, nodes: { depth: [0], frame: [0], self: [1], total: [1] },
+  });
+  assert.deepEqual([0, 2, 3, 4].map((frame) => profile.frames.languageOf(frame)), ['Python', 'native', 'kernel', '']);
+  const colorOf = (mode, frame) => {
+    const { styles, ofNode } = frameColors(profile.frames, mode, LIGHT);
+    return styles[ofNode({ frame: [frame] }, 0)];
+  };
+  assert.equal(colorOf('language', 0), colorOf('language', 1));
+  assert.notEqual(colorOf('language', 0), colorOf('language', 2));
+  assert.equal(colorOf('language', 3), colorOf('kind', 3));
+  assert.equal(decodeState('#color=language').color, 'language');
+  const all = manyFrames().languages.map((language) => languageColor(LIGHT, manyFrames().languages, language));
+  assert.equal(new Set(all).size, all.length);
+});
 
 test('the scale of a comparison goes from removed via unchanged to new', () => {
   const scale = differenceScale('blue-orange', LIGHT);
