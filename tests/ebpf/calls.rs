@@ -2,7 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "the figures are of interest")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -270,6 +270,15 @@ impl Calls {
             );
         }
         assert_eq!(verdict.by_way.len(), self.ways, "{what}");
+    }
+
+    /// How the program's functions ran, by the values of `profcol.frame.code`.
+    pub fn codes<'a>(&self, profile: &'a Profile, pid: u32) -> BTreeSet<&'a str> {
+        let samples = profile.samples.iter().filter(|sample| sample.pid == pid);
+        let frames = samples.flat_map(|sample| &sample.frames);
+        let of_program =
+            frames.filter(|frame| frame.kind == self.kind && (self.is_of_program)(frame));
+        of_program.map(|frame| frame.code.as_str()).collect()
     }
 
     fn judge(&self, profile: &Profile, pid: u32) -> Verdict {

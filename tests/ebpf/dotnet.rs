@@ -285,7 +285,10 @@ fn check(version: &str, program: &Path, settings: &[&[(&str, &str)]]) {
     drop(running);
     for (settled, variables) in settled.iter().zip(settings) {
         let what = format!(".NET {version} {variables:?}");
-        calls(&["run", "Main"]).check(&settled.of(&profile), settled.pid, &what);
+        let (calls, profile) = (calls(&["run", "Main"]), settled.of(&profile));
+        calls.check(&profile, settled.pid, &what);
+        let codes = calls.codes(&profile, settled.pid);
+        assert!(codes.contains("jit"), "{what}: {codes:?}");
     }
 }
 

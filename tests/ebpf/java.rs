@@ -1,5 +1,6 @@
 //! Java methods appear in exact call chains.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -111,6 +112,11 @@ fn check(java: &Path, options: &[&str], classes: &Path) {
     let profile = Profile::of(of_main.collect());
     let what = format!("{} {}", java.display(), options.join(" "));
     calls.check(&profile, pid, &what);
+    let codes = calls.codes(&profile, pid);
+    match options.contains(&"-Xint") {
+        true => assert_eq!(codes, BTreeSet::from(["interpreted"]), "{what}"),
+        false => assert!(codes.contains("jit"), "{what}: {codes:?}"),
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "the figures are of interest")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -107,6 +107,12 @@ fn check(node: &Path, options: &[&str], what: &str) {
     });
     drop(running);
     calls.check(&profile, pid, what);
+    let codes = calls.codes(&profile, pid);
+    if options.contains(&"--jitless") {
+        assert_eq!(codes, BTreeSet::from(["interpreted"]), "{what}");
+    } else if !options.contains(&"--no-sparkplug") {
+        assert!(codes.contains("jit"), "{what}: {codes:?}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use profcol_ebpf_interpreters::names::{InterpretedNames, Role};
-use profcol_ebpf_interpreters::{Runtime, SourceFrame};
+use profcol_ebpf_interpreters::{Execution, Runtime, SourceFrame};
 use profcol_ebpf_loader::{
     Clock, EndReason, Frame, InterpretedFrame, ProcessKey, SampledFile, SampledFiles, StackFrame,
     file_number, unreadable,
@@ -380,9 +380,11 @@ impl<'a> Rendering<'a> {
         }
         let key = function_key(self.process, &frame);
         let mut role = Role::Function;
+        let mut execution = None;
         let lines = match self.names.interpreted.get(&key) {
             Some(function) => {
                 role = function.role(frame.detail.position());
+                execution = function.execution(frame.detail.position());
                 let frames = function.frames(frame.detail.position());
                 let calling = caller.and_then(|caller| {
                     let key = function_key(self.process, &caller);
@@ -415,11 +417,11 @@ impl<'a> Rendering<'a> {
             }
         };
         let kind = Runtime::from_number(frame.runtime).map_or("", Runtime::frame_type);
-        let kind = self.frame_type(kind);
+        let attributes = self.frame_attributes(kind, execution);
         let row = self.rows.location(LocationRef {
             location: Location::default(),
             lines: &lines,
-            attributes: &[kind],
+            attributes: &attributes,
         });
         self.interpreted.insert((frame, caller), (row, role));
         Some((row, role))
@@ -436,11 +438,11 @@ impl<'a> Rendering<'a> {
             .get(&dotnet::method_key(self.process, frame))?;
         let lines = function.frames(0).into_iter();
         let lines: Vec<Line> = lines.map(|frame| self.source_line(frame)).collect();
-        let kind = self.frame_type(Runtime::DotNet.frame_type());
+        let attributes = self.frame_attributes(Runtime::DotNet.frame_type(), function.execution(0));
         let row = self.rows.location(LocationRef {
             location: Location::default(),
             lines: &lines,
-            attributes: &[kind],
+            attributes: &attributes,
         });
         Some((row, function.role(0)))
     }
@@ -489,14 +491,14 @@ impl<'a> Rendering<'a> {
             },
             attributes: build_id.as_slice(),
         });
-        let kind = self.frame_type("kernel");
+        let attributes = self.frame_attributes("kernel", None);
         let row = self.rows.location(LocationRef {
             location: Location {
                 mapping,
                 address: found.offset,
             },
             lines: line.as_slice(),
-            attributes: &[kind],
+            attributes: &attributes,
         });
         self.kernel_frames.insert(address, row);
         row
@@ -513,11 +515,12 @@ impl<'a> Rendering<'a> {
         let precompiled = executable
             .as_ref()
             .and_then(|executable| executable.dotnet.as_ref()?.function(frame.offset()));
-        let kind = self.frame_type(match (&precompiled, is_go) {
-            (Some(_), _) => Runtime::DotNet.frame_type(),
-            (None, true) => "go",
-            (None, false) => "native",
-        });
+        let (kind, execution) = match (&precompiled, is_go) {
+            (Some(_), _) => (Runtime::DotNet.frame_type(), Some(Execution::Aot)),
+            (None, true) => ("go", None),
+            (None, false) => ("native", None),
+        };
+        let attributes = self.frame_attributes(kind, execution);
         let (mapping, address, line) = match executable {
             Some(executable) if let Some(method) = &precompiled => {
                 let (mapping, address) = self.place(&executable, frame.offset());
@@ -538,7 +541,7 @@ impl<'a> Rendering<'a> {
         let row = self.rows.location(LocationRef {
             location: Location { mapping, address },
             lines: line.as_slice(),
-            attributes: &[kind],
+            attributes: &attributes,
         });
         self.frames.insert(frame.0, row);
         row
@@ -645,8 +648,12 @@ impl<'a> Rendering<'a> {
         }
     }
 
-    fn frame_type(&mut self, kind: &str) -> AttributeIdx {
-        self.attribute("profile.frame.type", kind.into())
+    fn frame_attributes(&mut self, kind: &str, execution: Option<Execution>) -> Vec<AttributeIdx> {
+        let mut attributes = vec![self.attribute("profile.frame.type", kind.into())];
+        if let Some(execution) = execution {
+            attributes.push(self.attribute("profcol.frame.code", execution.name().into()));
+        }
+        attributes
     }
 
     fn attribute(&mut self, key: &str, value: Value) -> AttributeIdx {

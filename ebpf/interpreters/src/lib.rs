@@ -93,6 +93,16 @@ pub struct ProcessCache {
     v8: v8::ProcessCache,
 }
 
+/// How a runtime runs a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Execution {
+    Interpreted,
+    /// Compiled at run time.
+    Jit,
+    /// Compiled ahead of time.
+    Aot,
+}
+
 /// A frame of a function with its source position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFrame<'a> {
@@ -102,6 +112,17 @@ pub struct SourceFrame<'a> {
     /// 0 if unknown, as for `line`.
     pub first_line: u32,
     pub line: u32,
+}
+
+impl Execution {
+    /// The value of `profcol.frame.code`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Interpreted => "interpreted",
+            Self::Jit => "jit",
+            Self::Aot => "aot",
+        }
+    }
 }
 
 impl DetectedInterpreter {

@@ -23,8 +23,8 @@ use crate::hotspot::{self, JavaFiles, JavaFrame, JavaRuntime};
 use crate::memory::ProcessMemory;
 use crate::runtime_files::Attached;
 use crate::{
-    DetectedInterpreter, FunctionError, ProcessCache, SampledFunction, SourceFrame, luajit, perl,
-    php, python, ruby, v8,
+    DetectedInterpreter, Execution, FunctionError, ProcessCache, SampledFunction, SourceFrame,
+    luajit, perl, php, python, ruby, v8,
 };
 
 /// Maximum number of queued functions; dropped ones are queued again by a later sample.
@@ -174,6 +174,26 @@ impl InterpretedFunction {
             | Function::LuaJit(_)
             | Function::Beam(_)
             | Function::DotNet(_) => Role::Function,
+        }
+    }
+
+    /// How a frame runs at a position. None if that is not known: CPython, PHP, Ruby and LuaJIT have the same frames for
+    /// functions that they interpret and that they compiled.
+    pub fn execution(&self, position: u32) -> Option<Execution> {
+        match &self.0 {
+            Function::V8(frames) => frames.execution(position),
+            Function::Java(hotspot::Code::Interpreted(_)) | Function::Perl(_) => {
+                Some(Execution::Interpreted)
+            }
+            Function::Java(hotspot::Code::Compiled(_)) | Function::Beam(_) => Some(Execution::Jit),
+            Function::DotNet(function) if function.is_stub => None,
+            Function::DotNet(function) if function.is_precompiled => Some(Execution::Aot),
+            Function::DotNet(_) => Some(Execution::Jit),
+            Function::Java(hotspot::Code::Stubs(_))
+            | Function::Python(_)
+            | Function::Ruby(_)
+            | Function::Php(_)
+            | Function::LuaJit(_) => None,
         }
     }
 

@@ -146,10 +146,7 @@ fn a_firefox_profile_has_threads_lines_and_kinds_of_code() {
     let innermost = |thread, row: usize| frames(column(thread, "stack")[row].clone()).remove(0);
     assert_eq!(innermost(1, 1), "\"sys_read\" null null \"Kernel\" 0");
     assert_eq!(innermost(1, 2), "\"[app]\" null null \"User\" 0");
-    assert_eq!(
-        innermost(2, 1),
-        "\"handle\" \"server.py\" 7 \"Interpreted\" 0"
-    );
+    assert_eq!(innermost(2, 1), "\"handle\" \"server.py\" 7 \"Runtime\" 0");
     assert_eq!(innermost(2, 2), "\"hot\" null null \"JIT\" 0");
 }
 
@@ -159,7 +156,7 @@ fn cell_of(shared: &Value, source: &Value) -> Value {
 
 /// pprof has no frame types.
 #[test]
-fn code_with_a_source_file_and_without_an_address_is_interpreted() {
+fn code_with_a_source_file_and_without_an_address_is_run_by_a_runtime() {
     let model = read(THREADS).unwrap();
     let pprof = write(&model, Format::Pprof, "test").unwrap();
     let again = read(&pprof).unwrap();

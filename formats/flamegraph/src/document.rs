@@ -3,13 +3,14 @@
 use serde::Serialize;
 
 use crate::FrameId;
-use crate::frames::{FrameKind, FrameTable};
+use crate::code::{FrameKind, Language};
+use crate::frames::FrameTable;
 use crate::layout::{Cut, Layout};
 use crate::sample_type::SampleType;
 use crate::table::function_table;
 use crate::tree::{CallTree, Values};
 
-/// More rows than any screen can show.
+/// Functions by self or total value: more than any screen can show.
 const MAX_FUNCTIONS: usize = 10_000;
 
 /// The profile that a tree was built from.
@@ -62,6 +63,7 @@ pub struct Sandwich<'a> {
 struct Texts<'a> {
     strings: Vec<&'a str>,
     kinds: [FrameKind; FrameKind::ALL.len()],
+    languages: [&'static str; Language::ALL.len()],
     frames: Frames,
 }
 
@@ -72,6 +74,7 @@ struct Frames {
     line: Vec<u32>,
     binary: Vec<u32>,
     kind: Vec<u8>,
+    language: Vec<u8>,
 }
 
 /// In depth-first order.
@@ -153,12 +156,14 @@ impl<'a> Texts<'a> {
         Self {
             strings: table.strings().collect(),
             kinds: FrameKind::ALL,
+            languages: Language::ALL.map(Language::name),
             frames: Frames {
                 name: column(|frame| frame.name),
                 file: column(|frame| frame.file),
                 line: column(|frame| frame.line),
                 binary: column(|frame| frame.binary),
                 kind: table.iter().map(|frame| frame.kind as u8).collect(),
+                language: table.iter().map(|frame| frame.language as u8).collect(),
             },
         }
     }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use indexmap::IndexSet;
 use profcol_profile::NamedLine;
-use serde::Serialize;
+
+use crate::code::{Code, FrameKind, Language};
 
 /// A function in a binary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Frame {
     /// Index of the function name; empty if the code has no symbol.
     pub name: u32,
@@ -18,19 +19,7 @@ pub struct Frame {
     /// Index of the file name of the executable or library.
     pub binary: u32,
     pub kind: FrameKind,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FrameKind {
-    #[default]
-    Native,
-    Kernel,
-    Jit,
-    Interpreted,
-    Inlined,
-    /// Not a function: the reason why a stack ends.
-    Marker,
+    pub language: Language,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -46,52 +35,6 @@ pub struct FrameTable {
 
 /// Longer names are truncated: template names can reach a megabyte.
 const MAX_NAME_LEN: usize = 4096;
-
-impl FrameKind {
-    pub const ALL: [Self; 6] = [
-        Self::Native,
-        Self::Kernel,
-        Self::Jit,
-        Self::Interpreted,
-        Self::Inlined,
-        Self::Marker,
-    ];
-
-    /// Classifies a frame by its `profile.frame.type` attribute, else by the file of its mapping.
-    pub fn of(frame_type: &str, binary: &str) -> Self {
-        let is_kernel =
-            binary == "vmlinux" || binary.starts_with("[kernel") || binary.ends_with(".ko");
-        match (frame_type, binary) {
-            ("kernel", _) => Self::Kernel,
-            ("", _) if is_kernel => Self::Kernel,
-            (_, "[jit]" | "[anon]") => Self::Jit,
-            ("" | "native" | "go" | "rust", _) => Self::Native,
-            _ => Self::Interpreted,
-        }
-    }
-
-    /// The `profile.frame.type` from which [`of`](Self::of) finds this kind again.
-    pub fn frame_type(self, binary: &str) -> &str {
-        match self {
-            Self::Kernel => "kernel",
-            Self::Native => "native",
-            // Its runtime.
-            Self::Interpreted => binary,
-            Self::Jit | Self::Inlined | Self::Marker => "",
-        }
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Native => "native",
-            Self::Kernel => "kernel",
-            Self::Jit => "jit",
-            Self::Interpreted => "interpreted",
-            Self::Inlined => "inlined",
-            Self::Marker => "marker",
-        }
-    }
-}
 
 impl Default for FrameTable {
     fn default() -> Self {
@@ -151,11 +94,10 @@ impl FrameTable {
     /// inlined into it.
     pub fn location<'a>(
         &mut self,
-        binary: &str,
-        kind: FrameKind,
+        code: Code<'_>,
         lines: impl ExactSizeIterator<Item = NamedLine<'a>>,
     ) -> Vec<FrameId> {
-        let binary = self.string(binary);
+        let binary = self.string(code.binary);
         let last = lines.len().saturating_sub(1);
         let mut frames: Vec<FrameId> = lines
             .enumerate()
@@ -167,8 +109,9 @@ impl FrameTable {
                     binary,
                     kind: match depth < last {
                         true => FrameKind::Inlined,
-                        false => kind,
+                        false => code.kind,
                     },
+                    language: code.language,
                 };
                 self.add(frame)
             })
@@ -177,16 +120,24 @@ impl FrameTable {
         frames
     }
 
-    /// A frame for code of `binary` without a symbol.
-    pub fn unnamed(&mut self, binary: &str, kind: FrameKind) -> FrameId {
+    /// A frame for code without a symbol.
+    pub fn unnamed(&mut self, code: Code<'_>) -> FrameId {
         let frame = Frame {
-            name: 0,
-            file: 0,
-            line: 0,
-            binary: self.string(binary),
-            kind,
+            binary: self.string(code.binary),
+            kind: code.kind,
+            language: code.language,
+            ..Frame::default()
         };
         self.add(frame)
+    }
+
+    /// The code of a frame.
+    pub fn code(&self, frame: &Frame) -> Code<'_> {
+        Code {
+            binary: self.text(frame.binary),
+            kind: frame.kind,
+            language: frame.language,
+        }
     }
 
     /// The display name: that of the function, else that of its binary.

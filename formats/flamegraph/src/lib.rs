@@ -12,6 +12,7 @@
 //! Each node has two values, so that one tree compares two profiles: the current one and the baseline. This crate does
 //! no file or network I/O.
 
+mod code;
 mod document;
 mod firefox;
 mod folded;
@@ -28,10 +29,11 @@ mod tests;
 mod tree;
 pub mod viewer;
 
+pub use code::{Code, Execution, FrameKind, Language};
 pub use document::{Document, Sandwich, Source};
 pub use firefox::firefox;
 pub use folded::folded;
-pub use frames::{Frame, FrameId, FrameKind, FrameTable};
+pub use frames::{Frame, FrameId, FrameTable};
 pub use html::html;
 pub use layout::{Cut, Layout};
 pub use model::{ModelFrames, add_location, add_model, to_model};

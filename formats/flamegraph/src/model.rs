@@ -4,18 +4,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use profcol_profile::{
-    AttributeRef, Dictionary, Function, Interner, Line, Location, LocationIdx, LocationRef,
-    Mapping, MappingIdx, MappingRef, Model, NamedLine, Profile, ResourceProfiles, SampleRef,
-    Samples, ScopeProfiles, StackIdx, StringIdx, Value, ValueType,
+    AttributeIdx, AttributeRef, Dictionary, Function, Interner, Line, Location, LocationIdx,
+    LocationRef, Mapping, MappingIdx, MappingRef, Model, NamedLine, Profile, ResourceProfiles,
+    SampleRef, Samples, ScopeProfiles, StackIdx, StringIdx, Value, ValueType,
 };
 
 use crate::FrameId;
+use crate::code::{Code, Execution, FrameKind, Language};
 use crate::document::Source;
-use crate::frames::{Frame, FrameKind, FrameTable};
+use crate::frames::{Frame, FrameTable};
 use crate::sample_type::{SampleType, measured};
 use crate::tree::{CallTree, NodeId, Side};
 
 const FRAME_TYPE: &str = "profile.frame.type";
+const FRAME_CODE: &str = "profcol.frame.code";
 
 /// Translates the locations of one batch.
 pub struct ModelFrames<'a> {
@@ -117,22 +119,26 @@ pub fn add_location(rows: &mut Interner, table: &FrameTable, functions: &[FrameI
     let Some(outermost) = frames.clone().next() else {
         return LocationIdx::UNSET;
     };
-    let binary = table.text(outermost.binary);
-    let mapping = match outermost.kind {
-        FrameKind::Interpreted | FrameKind::Marker => MappingIdx::UNSET,
-        _ => mapping(rows, binary),
+    let code = table.code(outermost);
+    let mapping = match code.has_mapping() {
+        true => mapping(rows, code.binary),
+        false => MappingIdx::UNSET,
     };
-    let attribute = match outermost.kind.frame_type(binary) {
-        "" => None,
-        frame_type => {
-            let key = rows.string(FRAME_TYPE);
-            Some(rows.attribute(AttributeRef {
+    let texts = [
+        (FRAME_TYPE, code.frame_type()),
+        (FRAME_CODE, code.execution().map_or("", Execution::name)),
+    ];
+    let known = texts.into_iter().filter(|(_, text)| !text.is_empty());
+    let attributes: Vec<AttributeIdx> = known
+        .map(|(key, text)| {
+            let key = rows.string(key);
+            rows.attribute(AttributeRef {
                 key,
-                value: &frame_type.into(),
+                value: &text.into(),
                 unit: StringIdx::UNSET,
-            }))
-        }
-    };
+            })
+        })
+        .collect();
     let is_unnamed = functions.len() == 1 && outermost.name == 0;
     let lines: Vec<Line> = match is_unnamed {
         true => Vec::new(),
@@ -144,7 +150,7 @@ pub fn add_location(rows: &mut Interner, table: &FrameTable, functions: &[FrameI
             address: 0,
         },
         lines: &lines,
-        attributes: attribute.as_slice(),
+        attributes: &attributes,
     })
 }
 
@@ -185,15 +191,14 @@ impl<'a> ModelFrames<'a> {
     /// The functions at a location, outermost first.
     pub fn add_to(&self, frames: &mut FrameTable, location: LocationIdx) -> Vec<FrameId> {
         let row = self.dictionary.locations.get(location);
-        let (binary, kind) = self.code(row);
+        let code = self.code(row);
         if row.lines.is_empty() {
-            return vec![frames.unnamed(binary, kind)];
+            return vec![frames.unnamed(code)];
         }
-        frames.location(binary, kind, row.lines.iter().map(|line| self.line(line)))
+        frames.location(code, row.lines.iter().map(|line| self.line(line)))
     }
 
-    /// The file name of a location's binary, or the runtime that interprets its code, and the kind of code.
-    pub fn code_at(&self, location: LocationIdx) -> (&'a str, FrameKind) {
+    pub fn code_at(&self, location: LocationIdx) -> Code<'a> {
         self.code(self.dictionary.locations.get(location))
     }
 
@@ -207,24 +212,39 @@ impl<'a> ModelFrames<'a> {
         !self.dictionary.locations.get(location).lines.is_empty()
     }
 
-    fn code(&self, row: LocationRef<'_>) -> (&'a str, FrameKind) {
+    fn code(&self, row: LocationRef<'_>) -> Code<'a> {
         let mapping = self.dictionary.mappings.get(row.location.mapping).mapping;
         let path = self.dictionary.strings.get(mapping.filename);
         let binary = path.rsplit('/').next().unwrap_or(path);
-        if binary.is_empty() && row.location.address == 0 && self.is_marker(row) {
-            return (binary, FrameKind::Marker);
-        }
-        let frame_type = self.frame_type(row);
-        if frame_type.is_empty() && binary.is_empty() && self.is_in_source_only(row) {
+        let frame_type = self.text_attribute(row, FRAME_TYPE);
+        let execution = Execution::from_name(self.text_attribute(row, FRAME_CODE));
+        let is_in_no_file = binary.is_empty() && row.location.address == 0;
+        let kind = match frame_type {
+            _ if is_in_no_file && self.is_marker(row) => FrameKind::Marker,
             // pprof has no frame types.
-            return (binary, FrameKind::Interpreted);
+            "" if is_in_no_file && self.has_source(row) => FrameKind::Runtime,
+            frame_type => FrameKind::of(frame_type, execution, binary),
+        };
+        let language = match (kind, frame_type) {
+            (FrameKind::Marker, _) => Language::Unknown,
+            (FrameKind::Kernel, _) => Language::Kernel,
+            // Folded stacks do not say what their functions are.
+            (FrameKind::Native, "") if is_in_no_file => Language::Unknown,
+            (FrameKind::Native, "") => Language::Native,
+            // Machine code that another language may have generated.
+            (FrameKind::Jit, "native") => Language::Unknown,
+            (_, frame_type) => Language::of_frame_type(frame_type),
+        };
+        let is_of_runtime = kind == FrameKind::Runtime || language.has_runtime();
+        Code {
+            // Code that a runtime runs may have no binary; show its runtime instead.
+            binary: match binary {
+                "" if is_of_runtime => frame_type,
+                binary => binary,
+            },
+            kind,
+            language,
         }
-        let kind = FrameKind::of(frame_type, binary);
-        if binary.is_empty() && kind == FrameKind::Interpreted {
-            // Interpreted code has no binary; show its runtime instead.
-            return (frame_type, kind);
-        }
-        (binary, kind)
     }
 
     /// A frame that is not code, such as `[stack ends: ...]`.
@@ -237,20 +257,19 @@ impl<'a> ModelFrames<'a> {
         names.next().is_some_and(|name| name.starts_with('['))
     }
 
-    /// Code with a source file but without an address.
-    fn is_in_source_only(&self, row: LocationRef<'_>) -> bool {
+    fn has_source(&self, row: LocationRef<'_>) -> bool {
         let mut lines = row.lines.iter().map(|line| self.line(line));
-        row.location.address == 0 && lines.any(|line| !line.filename.is_empty())
+        lines.any(|line| !line.filename.is_empty())
     }
 
-    fn frame_type(&self, row: LocationRef<'_>) -> &'a str {
+    fn text_attribute(&self, row: LocationRef<'_>, key: &str) -> &'a str {
         let attributes = row.attributes.iter();
         let mut attributes = attributes.filter_map(|&index| self.dictionary.attributes.get(index));
-        let frame_type = attributes
-            .find(|it| self.dictionary.strings.get(it.key) == FRAME_TYPE)
+        let found = attributes
+            .find(|it| self.dictionary.strings.get(it.key) == key)
             .map(|it| &it.value);
-        match frame_type {
-            Some(Value::Str(kind)) => kind,
+        match found {
+            Some(Value::Str(text)) => text,
             _ => "",
         }
     }

@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use profcol_printable::markup;
 
+use crate::code::FrameKind;
 use crate::document::Source;
-use crate::frames::{Frame, FrameKind};
+use crate::frames::Frame;
 use crate::layout::Layout;
 use crate::tree::{CallTree, Values};
 

@@ -1,5 +1,6 @@
 //! Self and total value of each function, regardless of its callers.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use crate::FrameId;
@@ -15,6 +16,10 @@ pub struct FunctionTable {
     pub function_count: usize,
 }
 
+/// A function with its self and total values.
+type Row = (FrameId, Values, Values);
+
+/// The heaviest functions by self or total value, in equal parts, so that the table begins right in either order.
 /// A function that occurs several times in a stack counts once in its total.
 pub fn function_table(tree: &CallTree, max_functions: usize) -> FunctionTable {
     let totals = tree.totals();
@@ -51,17 +56,16 @@ pub fn function_table(tree: &CallTree, max_functions: usize) -> FunctionTable {
             }
         }
     }
-    let mut rows: Vec<(FrameId, Values, Values)> = sums
+    let mut rows: Vec<Row> = sums
         .into_iter()
         .map(|(frame, (own, total))| (frame, own, total))
         .filter(|(_, _, total)| *total != Values::default())
         .collect();
-    let weight = |values: Values| values.value.max(values.base);
     rows.sort_unstable_by_key(|&(frame, own, total)| {
-        (std::cmp::Reverse((weight(own), weight(total))), frame)
+        (Reverse((weight(own), weight(total))), frame)
     });
     let function_count = rows.len();
-    rows.truncate(max_functions);
+    keep_heaviest(&mut rows, max_functions);
     let mut table = FunctionTable {
         function_count,
         ..FunctionTable::default()
@@ -72,6 +76,31 @@ pub fn function_table(tree: &CallTree, max_functions: usize) -> FunctionTable {
         table.total.push(total);
     }
     table
+}
+
+fn weight(values: Values) -> u64 {
+    values.value.max(values.base)
+}
+
+/// `rows` are sorted by self value, and stay so.
+fn keep_heaviest(rows: &mut Vec<Row>, max: usize) {
+    if rows.len() <= max {
+        return;
+    }
+    let mut by_total: Vec<usize> = (0..rows.len()).collect();
+    by_total.sort_by_key(|&row| Reverse(weight(rows[row].2)));
+    let mut is_kept = vec![false; rows.len()];
+    let ranked = by_total.iter().enumerate();
+    let heaviest = ranked.flat_map(|(by_own, &by_total)| [by_own, by_total]);
+    let mut left = max;
+    for row in heaviest {
+        if left == 0 {
+            break;
+        }
+        left -= usize::from(!std::mem::replace(&mut is_kept[row], true));
+    }
+    let mut is_kept = is_kept.into_iter();
+    rows.retain(|_| is_kept.next().unwrap_or(false));
 }
 
 enum Step {

@@ -1,4 +1,4 @@
-// Colors: themes, palettes by binary and by kind, and comparison scales. Text on every fill has a contrast of at least
+// Colors: themes, palettes by binary, kind and language, and comparison scales. Text on every fill has a contrast of at least
 // 4.5:1.
 
 // OKLCH keeps the perceived lightness equal across hues, so one text color suits a whole palette.
@@ -47,7 +47,7 @@ export function hashText(text) {
   return (hash ^ (hash >>> 13)) >>> 0;
 }
 
-const KIND_HUES = { native: 250, kernel: 50, jit: 150, interpreted: 310, inlined: 215, marker: 0 };
+const KIND_HUES = { native: 250, kernel: 50, jit: 150, interpreted: 310, runtime: 345, inlined: 215, marker: 0 };
 const KIND_CHROMA = { inlined: 0.03, marker: 0 };
 // Distinct from the kernel's hue, which has the same color in every mode.
 const BINARY_HUES = [250, 150, 310, 200, 110, 345, 275, 175, 225, 130, 290, 325];
@@ -94,6 +94,17 @@ export function binaryColor(theme, binary, kind, tintOf) {
   return kind === 'kernel' ? kindFill(theme, 'kernel', 1) : binaryFill(theme, tintOf(binary), 1);
 }
 
+// Each language has a hue of its own, by its place in the list of all.
+function languageFill(theme, languages, language, shade) {
+  if (language === 'kernel') return kindFill(theme, 'kernel', shade);
+  const place = languages.indexOf(language);
+  return language === '' ? fill(theme, 0, shade, 0) : fill(theme, BINARY_HUES[place % BINARY_HUES.length], shade, BINARY_CHROMAS[0]);
+}
+
+export function languageColor(theme, languages, language) {
+  return languageFill(theme, languages, language, 1);
+}
+
 // The index into `styles` of each frame's fill. `tintOf(binary)` is the tint of a binary.
 export function frameColors(frames, mode, theme, tintOf) {
   const styles = [theme.root];
@@ -103,15 +114,19 @@ export function frameColors(frames, mode, theme, tintOf) {
   for (let frame = 0; frame < frames.count; frame++) {
     const kind = frames.kindOf(frame);
     const shade = hashText(frames.nameOf(frame)) % SHADES;
-    const byKind = mode === 'kind' || kind === 'kernel';
+    const byLanguage = mode === 'language';
+    const byKind = !byLanguage && (mode === 'kind' || kind === 'kernel');
     const binary = frames.binaryOf(frame);
-    if (!byKind && !tints.has(binary)) tints.set(binary, tintOf(binary));
-    const key = byKind ? `${kind} ${shade}` : tints.get(binary) * SHADES + shade;
+    const language = frames.languageOf(frame);
+    const byBinary = !byLanguage && !byKind;
+    if (byBinary && !tints.has(binary)) tints.set(binary, tintOf(binary));
+    const key = byBinary ? tints.get(binary) * SHADES + shade : `${byKind ? kind : language} ${shade}`;
     let style = indices.get(key);
     if (style === undefined) {
       style = styles.length;
       indices.set(key, style);
-      styles.push(byKind ? kindFill(theme, kind, shade) : binaryFill(theme, tints.get(binary), shade));
+      if (byLanguage) styles.push(languageFill(theme, frames.languages, language, shade));
+      else styles.push(byKind ? kindFill(theme, kind, shade) : binaryFill(theme, tints.get(binary), shade));
     }
     ofFrame[frame] = style;
   }

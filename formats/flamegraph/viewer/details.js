@@ -40,7 +40,9 @@ export function describeNode(profile, frames, nodes, node) {
   const binary = frames.binaryOf(frame);
   if (place) facts.push(['', abbreviate(place, 200)]);
   if (frames.rawName(frame) === '') facts.push(['', 'no symbol']);
-  if (binary || frames.kindOf(frame)) facts.push(['', [abbreviate(binary, 160), frames.kindOf(frame)].filter(Boolean).join(' · ')]);
+  const kind = frames.kindOf(frame);
+  const language = frames.languageOf(frame);
+  if (binary || kind) facts.push(['', [abbreviate(binary, 160), language === kind ? '' : language, kind].filter(Boolean).join(' · ')]);
   facts.push(['total', describeValue(profile, nodes.total[node], nodes.baseTotal[node])]);
   if (frame !== frames.count) facts.push(['self', describeValue(profile, nodes.self[node], nodes.baseSelf[node])]);
   return facts;

@@ -1,6 +1,6 @@
 // The color legend of a graph.
 import { abbreviate, formatShare, shortenMiddle } from './format.js';
-import { binaryColor, differenceScale, kindColor } from './colors.js';
+import { binaryColor, differenceScale, kindColor, languageColor } from './colors.js';
 import { button, element, swatch } from './dom.js';
 
 const MOST_LEGEND = 8;
@@ -15,6 +15,13 @@ export function kindLegend({ frames }, theme) {
   const used = new Set();
   for (let frame = 0; frame < frames.count; frame++) used.add(frames.kindOf(frame));
   return frames.kinds.filter((kind) => used.has(kind)).map((kind) => element('span', { class: 'legend-item' }, swatch(kindColor(theme, kind)), kind));
+}
+
+export function languageLegend({ frames }, theme) {
+  const used = new Set();
+  for (let frame = 0; frame < frames.count; frame++) used.add(frames.languageOf(frame));
+  const shown = frames.languages.filter((language) => language !== '' && used.has(language));
+  return shown.map((language) => element('span', { class: 'legend-item' }, swatch(languageColor(theme, frames.languages, language)), language));
 }
 
 // The heaviest binaries by self value, each with one of its frames.

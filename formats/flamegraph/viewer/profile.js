@@ -8,6 +8,7 @@ export class Frames {
     const columns = document.frames ?? {};
     this.count = (columns.name ?? []).length;
     this.kinds = document.kinds ?? [];
+    this.languages = document.languages ?? [];
     this.raw = document.strings ?? [];
     this.shown = this.raw.map(printable);
     this.name = indexColumn(columns.name, this.count);
@@ -15,6 +16,7 @@ export class Frames {
     this.line = indexColumn(columns.line, this.count);
     this.binary = indexColumn(columns.binary, this.count);
     this.kind = indexColumn(columns.kind, this.count);
+    this.language = indexColumn(columns.language, this.count);
     this.function = this.functionOfFrames();
     this.ranks = null;
   }
@@ -46,6 +48,11 @@ export class Frames {
 
   kindOf(frame) {
     return frame === this.count ? '' : this.kinds[this.kind[frame]] ?? '';
+  }
+
+  // Empty if it is unknown.
+  languageOf(frame) {
+    return frame === this.count ? '' : this.languages[this.language[frame]] ?? '';
   }
 
   // "file.c:12", or an empty string.

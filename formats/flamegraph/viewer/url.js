@@ -11,7 +11,7 @@ export const DEFAULT_STATE = {
 const ALLOWED = {
   base: ['', 'previous', 'same', 'range'],
   orientation: ['icicle', 'flame'],
-  color: ['binary', 'kind'],
+  color: ['binary', 'kind', 'language'],
   palette: ['blue-orange', 'green-red'],
   difference: ['share', 'absolute'],
   side: ['', 'input', 'output'],

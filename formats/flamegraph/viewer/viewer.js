@@ -1,6 +1,6 @@
 // The views of one profile with a common search and selection.
 import { abbreviate, formatShare, formatTotal, printable } from './format.js';
-import { binaryLegend, differenceLegend, heaviestBinaries, kindLegend } from './legend.js';
+import { binaryLegend, differenceLegend, heaviestBinaries, kindLegend, languageLegend } from './legend.js';
 import { currentTheme, differenceColors, frameColors } from './colors.js';
 import { button, element, select, setText } from './dom.js';
 import { CallTree } from './calltree.js';
@@ -97,7 +97,7 @@ export class Viewer {
       this.change({ orientation });
       this.graph.setOrientation(orientation);
     });
-    this.colorBox = select('Colours', [['binary', 'By binary'], ['kind', 'By kind']], this.state.color, (color) => this.recolor({ color }));
+    this.colorBox = select('Colours', [['binary', 'By binary'], ['kind', 'By kind'], ['language', 'By language']], this.state.color, (color) => this.recolor({ color }));
     this.paletteBox = select('Palette', [['blue-orange', 'Blue–orange'], ['green-red', 'Green–red']], this.state.palette, (palette) => this.recolor({ palette }));
     this.differenceBox = select('Compare by', [['share', 'By share'], ['absolute', 'Absolute']], this.state.difference, (difference) => this.recolor({ difference }));
     this.resetButton = button('Reset zoom', () => this.graph.zoomTo(ROOT), { class: 'quiet' });
@@ -385,6 +385,7 @@ export class Viewer {
     if (state.view !== 'flame' && state.view !== 'sandwich') return;
     if (profile.comparison) this.legend.replaceChildren(...differenceLegend(state.palette, theme));
     else if (state.color === 'kind') this.legend.replaceChildren(...kindLegend(profile, theme));
+    else if (state.color === 'language') this.legend.replaceChildren(...languageLegend(profile, theme));
     else this.legend.replaceChildren(...binaryLegend(profile, theme, this.tintOf, (search) => this.setSearch(state.search === search ? '' : search)));
   }
 

@@ -1,6 +1,6 @@
 //! Call trees as Pyroscope's bars and profiles, names of profile types, and requests in JSON and protobuf.
 
-use profcol_flamegraph::{CallTree, Frame, FrameId, FrameKind, SampleType, Side, Source};
+use profcol_flamegraph::{CallTree, Frame, FrameId, SampleType, Side, Source};
 use proptest::prelude::*;
 use prost::Message;
 use serde_json::json;
@@ -12,10 +12,7 @@ fn frame(tree: &mut CallTree, name: &str) -> FrameId {
     let name = tree.frames.string(name);
     tree.frames.add(Frame {
         name,
-        file: 0,
-        line: 0,
-        binary: 0,
-        kind: FrameKind::Native,
+        ..Frame::default()
     })
 }
 

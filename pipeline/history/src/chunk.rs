@@ -8,9 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use indexmap::IndexSet;
 use profcol_component::{DeferredSymbol, DeferredSymbols, SymbolFrame, SymbolLookup};
-use profcol_flamegraph::{
-    FrameId, FrameKind, FrameTable, ModelFrames, SampleType, Weight, measured,
-};
+use profcol_flamegraph::{Code, FrameId, FrameTable, ModelFrames, SampleType, Weight, measured};
 use profcol_labels::{sanitized, text};
 use profcol_profile::{AttributeIdx, Attributes, LocationIdx, Model, Profile, SampleRef, StackIdx};
 
@@ -249,12 +247,15 @@ impl Chunk {
                 }
                 SymbolLookup::NotFound => Location::Named([frame].into()),
                 SymbolLookup::Resolved(lines) => {
-                    let (binary, kind) = match self.frames.get(frame) {
-                        Some(it) => (self.frames.text(it.binary).to_owned(), it.kind),
-                        None => (String::new(), FrameKind::default()),
+                    let unnamed = self.frames.get(frame).copied().unwrap_or_default();
+                    let binary = self.frames.text(unnamed.binary).to_owned();
+                    let code = Code {
+                        binary: &binary,
+                        kind: unnamed.kind,
+                        language: unnamed.language,
                     };
                     let lines = lines.iter().map(SymbolFrame::line);
-                    Location::Named(self.frames.location(&binary, kind, lines).into())
+                    Location::Named(self.frames.location(code, lines).into())
                 }
             };
         }

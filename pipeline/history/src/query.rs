@@ -361,7 +361,7 @@ impl Chunk {
         let innermost = self.nodes.get(node as usize);
         let frame = innermost.and_then(|&node| self.functions(node).last());
         let kind = frame.and_then(|&frame| self.frames.get(frame));
-        kind.map_or("native", |frame| frame.kind.name())
+        kind.map_or("", |frame| frame.language.name())
     }
 
     fn stack_end(&self, node: u32) -> String {

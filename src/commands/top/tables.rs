@@ -242,7 +242,7 @@ pub fn shown(name: &str) -> String {
 
 #[cfg(test)]
 pub mod tests {
-    use profcol_flamegraph::{Frame, FrameKind, SampleType, Side, Source};
+    use profcol_flamegraph::{Frame, SampleType, Side, Source};
     use profcol_history::{Group, ProcessGroup};
 
     use super::*;
@@ -255,10 +255,8 @@ pub mod tests {
             let name = tree.frames.string(name);
             tree.frames.add(Frame {
                 name,
-                file: 0,
-                line: 0,
                 binary,
-                kind: FrameKind::Native,
+                ..Frame::default()
             })
         };
         let (main, hot, cold) = (frame("main"), frame("hot\u{1b}[31m"), frame("cold"));

@@ -44,6 +44,8 @@ impl Sample {
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub kind: String,
+    /// `profcol.frame.code`; empty without.
+    pub code: String,
     pub file: String,
     pub address: u64,
     /// Set for kernel frames, generated code and markers.
@@ -154,14 +156,18 @@ fn sample_attribute(dictionary: &Dictionary, sample: &SampleRef<'_>, key: &str) 
 fn frames(dictionary: &Dictionary, location: LocationIdx) -> Vec<Frame> {
     let found = dictionary.locations.get(location);
     let mapping = dictionary.mappings.get(found.location.mapping).mapping;
-    let kind = found.attributes.iter().find_map(|&index| {
-        let attribute = dictionary.attributes.get(index)?;
-        let is_it = dictionary.strings.get(attribute.key) == "profile.frame.type";
-        is_it.then(|| attribute.value.as_str().unwrap_or_default().to_owned())
-    });
+    let attribute = |key| {
+        let known = found.attributes.iter().find_map(|&index| {
+            let attribute = dictionary.attributes.get(index)?;
+            let is_it = dictionary.strings.get(attribute.key) == key;
+            is_it.then(|| attribute.value.as_str().unwrap_or_default().to_owned())
+        });
+        known.unwrap_or_default()
+    };
     let text = |index| dictionary.strings.get(index).to_owned();
     let native = Frame {
-        kind: kind.unwrap_or_default(),
+        kind: attribute("profile.frame.type"),
+        code: attribute("profcol.frame.code"),
         file: text(mapping.filename),
         address: found.location.address,
         function: None,

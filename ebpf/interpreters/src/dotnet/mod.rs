@@ -54,6 +54,8 @@ pub struct DotNetFunction {
     pub is_stub: bool,
     /// It was made at run time, and may be collected.
     pub is_dynamic: bool,
+    /// It was compiled ahead of time.
+    pub is_precompiled: bool,
 }
 
 impl CoreClr {

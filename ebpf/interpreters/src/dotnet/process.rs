@@ -248,6 +248,7 @@ impl DotNetRuntime {
         };
         Ok(DotNetFunction {
             name: loaded.assembly.method_by_token(&source, token)?,
+            is_precompiled: true,
             ..DotNetFunction::default()
         })
     }

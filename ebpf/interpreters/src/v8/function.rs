@@ -102,6 +102,11 @@ impl Function {
         before.map_or(0, |(_, line)| *line)
     }
 
+    /// With the positions of its instructions: builtins have none.
+    pub fn has_bytecode(&self) -> bool {
+        !self.lines.is_empty()
+    }
+
     pub fn frame(&self, line: u32) -> SourceFrame<'_> {
         SourceFrame {
             name: (&*self.name).into(),

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use profcol_ebpf_common::interpreter::v8::NO_POSITION;
+
 use super::code::{Code, FunctionLine};
 use super::function::Function;
 use super::heap::Heap;
@@ -10,7 +12,7 @@ use super::layout::HeapLayout;
 use super::positions::Position;
 use super::script::{Script, ScriptKey};
 use crate::memory::Memory;
-use crate::{FunctionError, SampledFunction, SourceFrame};
+use crate::{Execution, FunctionError, SampledFunction, SourceFrame};
 
 /// Maximum number of cached lines of one process; the cache is cleared when it is full.
 const MAX_LINES: usize = 1 << 16;
@@ -28,8 +30,16 @@ pub struct ProcessCache {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FrameFunctions {
     Bytecode(Arc<Function>),
+    Generated(Generated),
+}
+
+/// The functions of generated code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Generated {
     /// Innermost first, with their lines.
-    Generated(Vec<FunctionLine>),
+    functions: Vec<FunctionLine>,
+    /// Whether it was compiled from these functions; else it may be a copy of a builtin, such as the interpreter.
+    is_compiled: bool,
 }
 
 #[derive(Debug, Default)]
@@ -76,21 +86,30 @@ impl ProcessCache {
             Err(error) => {
                 let key = (sampled.address, sampled.generation);
                 let known = self.functions.get(&key).ok_or(error)?;
-                return Ok(FrameFunctions::Generated(vec![(Arc::clone(known), 0)]));
+                return Ok(FrameFunctions::Generated(Generated {
+                    functions: vec![(Arc::clone(known), 0)],
+                    is_compiled: false,
+                }));
             }
         };
         if sampled.code_address == 0 {
             return Ok(FrameFunctions::Bytecode(function));
         }
         let known = (sampled.address, Arc::clone(&function));
-        let frames = match self.code(heap, sampled.code_address) {
+        let code = self.code(heap, sampled.code_address);
+        let is_compiled = code.is_ok();
+        let frames = match code {
             Ok(code) => code.frames(heap, self, &known, sampled.code_address),
             Err(error) => Err(error),
         };
-        Ok(FrameFunctions::Generated(frames.unwrap_or_else(|error| {
+        let functions = frames.unwrap_or_else(|error| {
             tracing::debug!(%error, function = function.name, "failed to read the lines of code");
             vec![(function, 0)]
-        })))
+        });
+        Ok(FrameFunctions::Generated(Generated {
+            functions,
+            is_compiled,
+        }))
     }
 
     /// Code without a function in its frame.
@@ -105,8 +124,11 @@ impl ProcessCache {
             let code = self.code(heap, sampled.code_address)?;
             let shared = code.function()?;
             let known = (shared, self.function(heap, shared)?);
-            let frames = code.frames(heap, self, &known, sampled.code_address)?;
-            return Ok(FrameFunctions::Generated(frames));
+            let functions = code.frames(heap, self, &known, sampled.code_address)?;
+            return Ok(FrameFunctions::Generated(Generated {
+                functions,
+                is_compiled: true,
+            }));
         }
         let name = if frame_type == types.regular_expression {
             "[regexp]"
@@ -115,10 +137,10 @@ impl ProcessCache {
         } else {
             return Err(FunctionError::Invalid("the type of a frame"));
         };
-        Ok(FrameFunctions::Generated(vec![(
-            Arc::new(Function::named(name)),
-            0,
-        )]))
+        Ok(FrameFunctions::Generated(Generated {
+            functions: vec![(Arc::new(Function::named(name)), 0)],
+            is_compiled: true,
+        }))
     }
 
     fn current<M: Memory>(
@@ -210,9 +232,9 @@ impl FrameFunctions {
         match self {
             Self::Bytecode(function) if function.name.is_empty() => Vec::new(),
             Self::Bytecode(function) => vec![function.frame(function.line(offset))],
-            Self::Generated(frames) => {
-                let frames = frames.iter();
-                frames
+            Self::Generated(code) => {
+                let functions = code.functions.iter();
+                functions
                     .map(|(function, line)| function.frame(*line))
                     .collect()
             }
@@ -223,7 +245,17 @@ impl FrameFunctions {
         match self {
             Self::Bytecode(function) => function.bytes(),
             // Functions are shared.
-            Self::Generated(frames) => size_of_val(frames.as_slice()),
+            Self::Generated(code) => size_of_val(code.functions.as_slice()),
+        }
+    }
+
+    /// None if that is not known, as of builtins, which have no bytecode.
+    pub fn execution(&self, offset: u32) -> Option<Execution> {
+        match self {
+            Self::Bytecode(function) => {
+                (offset != NO_POSITION && function.has_bytecode()).then_some(Execution::Interpreted)
+            }
+            Self::Generated(code) => code.is_compiled.then_some(Execution::Jit),
         }
     }
 }

@@ -6,7 +6,8 @@ use indexmap::IndexSet;
 use profcol_profile::{Dictionary, LocationIdx, NamedLine, StackIdx};
 
 use super::tables::Shared;
-use crate::frames::{FrameKind, unnamed};
+use crate::code::{Code, FrameKind};
+use crate::frames::unnamed;
 use crate::model::ModelFrames;
 
 pub(super) struct StackTable<'a> {
@@ -86,7 +87,7 @@ impl<'a> StackTable<'a> {
     }
 
     fn frames_at(&mut self, location: LocationIdx) -> Vec<usize> {
-        let (binary, kind) = self.code.code_at(location);
+        let Code { binary, kind, .. } = self.code.code_at(location);
         let resource = self.resource(binary);
         let mut lines = self.code.lines_at(location);
         if lines.is_empty() {

@@ -4,16 +4,17 @@
 use serde::Serialize;
 
 use super::stacks::{Frame, Function};
-use crate::frames::FrameKind;
+use crate::code::FrameKind;
 
 pub(super) const VERSION: u32 = 60;
 
 /// A viewer takes the first grey one for frames without a category.
-pub(super) const CATEGORIES: [Category; 5] = [
+pub(super) const CATEGORIES: [Category; 6] = [
     Category::new("User", "yellow"),
     Category::new("Kernel", "orange"),
     Category::new("JIT", "purple"),
     Category::new("Interpreted", "green"),
+    Category::new("Runtime", "lightblue"),
     Category::new("Other", "grey"),
 ];
 
@@ -212,7 +213,8 @@ fn category(kind: FrameKind) -> usize {
         FrameKind::Kernel => 1,
         FrameKind::Jit => 2,
         FrameKind::Interpreted => 3,
-        FrameKind::Marker => 4,
+        FrameKind::Runtime => 4,
+        FrameKind::Marker => 5,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Handmade call trees as rows, sandwiches, comparisons, SVG and speedscope, and the totals of arbitrary trees.
 
+use profcol_profile::Interner;
 use proptest::prelude::*;
 
 use crate::*;
@@ -7,10 +8,9 @@ use crate::*;
 fn frame(tree: &mut CallTree, name: &str) -> FrameId {
     let frame = Frame {
         name: tree.frames.string(name),
-        file: 0,
-        line: 0,
         binary: tree.frames.string("app"),
-        kind: FrameKind::Native,
+        language: Language::Native,
+        ..Frame::default()
     };
     tree.frames.add(frame)
 }
@@ -86,6 +86,60 @@ fn a_tree_converts_back_to_a_profile() {
 }
 
 #[test]
+fn locations_keep_binary_kind_and_language() {
+    use FrameKind::{Inlined, Interpreted, Jit, Kernel, Native, Runtime};
+    let mut tree = CallTree::default();
+    let frames = &mut tree.frames;
+    let (name, file) = (frames.string("f"), frames.string("f.x"));
+    for (binary, kind, language) in [
+        ("app", Native, Language::Native),
+        // The command of this name.
+        ("go", Native, Language::Go),
+        ("", Native, Language::Native),
+        ("ext4.ko", Kernel, Language::Kernel),
+        ("[jit]", Jit, Language::Unknown),
+        ("jvm", Jit, Language::Java),
+        ("jvm", Interpreted, Language::Java),
+        ("cpython", Runtime, Language::Python),
+        ("Order.dll", Native, Language::DotNet),
+        ("wasm", Runtime, Language::Unknown),
+        // A file of another profiler, which has no types.
+        ("", Runtime, Language::Unknown),
+    ] {
+        let frame = Frame {
+            name,
+            file,
+            line: 3,
+            binary: frames.string(binary),
+            kind,
+            language,
+        };
+        let id = frames.add(frame);
+        let mut rows = Interner::new();
+        let location = add_location(&mut rows, frames, &[id]);
+        let dictionary = rows.finish();
+        let mut again = FrameTable::default();
+        let found = ModelFrames::new(&dictionary).add_to(&mut again, location);
+        let [found] = found.as_slice() else {
+            panic!("{found:?}");
+        };
+        let code = again.code(again.get(*found).unwrap());
+        assert_eq!(code, frames.code(&frame));
+    }
+    // Inlined ones are of the language that they are inlined in.
+    let code = Code {
+        binary: "jvm",
+        kind: Jit,
+        language: Language::Java,
+    };
+    let line = profcol_profile::NamedLine::default();
+    let both = frames.location(code, [line, line].into_iter());
+    let of_both = both.iter().filter_map(|&id| frames.get(id));
+    let of_both: Vec<_> = of_both.map(|it| (it.kind, it.language)).collect();
+    assert_eq!(of_both, [(Jit, Language::Java), (Inlined, Language::Java)]);
+}
+
+#[test]
 fn a_function_that_calls_itself_counts_once_in_its_total() {
     let tree = tree(&[("main f g f", 5), ("main g", 2), ("f", 1)]);
     let table = function_table(&tree, 10);
@@ -98,6 +152,26 @@ fn a_function_that_calls_itself_counts_once_in_its_total() {
     let row = |name: &str, own, total| (name.to_owned(), own, total);
     assert_eq!(rows, [row("f", 6, 6), row("g", 2, 7), row("main", 0, 7)]);
     assert_eq!(function_table(&tree, 1).function_count, 3);
+}
+
+#[test]
+fn a_table_with_few_rows_has_the_heaviest_by_self_and_by_total() {
+    // `main` and `run` are on every stack, and never run themselves.
+    let tree = tree(&[
+        ("main run a", 5),
+        ("main run b", 4),
+        ("main run c", 3),
+        ("main run d", 2),
+    ]);
+    let names = |max| {
+        let table = function_table(&tree, max);
+        let names = table.frame.iter().map(|&frame| tree.frames.label(frame));
+        names.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(names(4), "a b main run");
+    assert_eq!(names(3), "a b main");
+    assert_eq!(names(5), "a b c main run");
+    assert_eq!(names(6), "a b c d main run");
 }
 
 #[test]

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { childrenByTotal, visibleRows } from '../calltree.js';
 import { columnValue, sortRows } from '../table.js';
 import { compileSearch, matchedTotal, matchFrames, matchSubtrees, nextMatch } from '../search.js';
-import { binaryTint, DARK, differenceScale, differenceStep, frameColors, kindColor, LIGHT, tintDistance } from '../colors.js';
+import { binaryTint, DARK, differenceScale, differenceStep, frameColors, kindColor, languageColor, LIGHT, tintDistance } from '../colors.js';
 import { decodeProfile, ROOT } from '../profile.js';
 import { decodeState, DEFAULT_STATE, encodeState } from '../url.js';
 import { asYaml, formatRate, metricOf, rateOf } from '../pipelines.js';
@@ -90,9 +90,11 @@ function contrast(one, other) {
 
 // A stack of frames of all kinds in many binaries.
 function manyFrames() {
-  const kinds = ['native', 'kernel', 'jit', 'interpreted', 'inlined', 'marker', 'unknown kind'];
+  const kinds = ['native', 'kernel', 'jit', 'interpreted', 'inlined', 'marker', 'runtime', 'unknown kind'];
+  const languages = ['', 'kernel', 'native', 'Go', 'Rust', 'Python', 'JavaScript', 'Java', '.NET', 'Ruby', 'PHP', 'Perl', 'Lua', 'Erlang'];
   const count = 700;
-  return { count, kindOf: (frame) => kinds[frame % kinds.length], nameOf: (frame) => `f${frame}`, binaryOf: (frame) => `/usr/lib/lib${frame % 100}.so` };
+  const languageOf = (frame) => languages[frame % languages.length];
+  return { count, languages, languageOf, kindOf: (frame) => kinds[frame % kinds.length], nameOf: (frame) => `f${frame}`, binaryOf: (frame) => `/usr/lib/lib${frame % 100}.so` };
 }
 
 for (const theme of [LIGHT, DARK]) {
@@ -100,6 +102,7 @@ for (const theme of [LIGHT, DARK]) {
     const frames = manyFrames();
     const fills = [
       theme.root, theme.match, theme.background, ...frameColors(frames, 'binary', theme, binaryTint).styles, ...frameColors(frames, 'kind', theme, binaryTint).styles,
+      ...frameColors(frames, 'language', theme, binaryTint).styles,
       ...differenceScale('blue-orange', theme), ...differenceScale('green-red', theme), kindColor(theme, 'kernel'),
     ];
     for (const fill of fills) {
@@ -125,6 +128,25 @@ test('heavy binaries are easy to tell apart, and keep their tints', () => {
   assert.equal(new Set(eight).size, 8);
   for (let binary = 0; binary < 1000; binary++) tints.choose([`${binary}`]);
   assert.equal(tints.chosen.size, 200);
+});
+
+test('each language has a colour in every binary', () => {
+  const languages = ['', 'kernel', 'native', 'Python'];
+  const frames = { name: [2, 2, 2, 2], file: [0, 0, 0, 0], line: [0, 0, 0, 0], binary: [1, 3, 1, 1], kind: [0, 0, 0, 1], language: [3, 3, 2, 1] };
+  const profile = decodeProfile({
+    strings: ['', 'bin', 'f', 'other'], kinds: ['native', 'kernel'], languages, frames, total: 1, nodes: { depth: [0], frame: [0], self: [1], total: [1] },
+  });
+  assert.deepEqual([0, 2, 3, 4].map((frame) => profile.frames.languageOf(frame)), ['Python', 'native', 'kernel', '']);
+  const colorOf = (mode, frame) => {
+    const { styles, ofNode } = frameColors(profile.frames, mode, LIGHT, binaryTint);
+    return styles[ofNode({ frame: [frame] }, 0)];
+  };
+  assert.equal(colorOf('language', 0), colorOf('language', 1));
+  assert.notEqual(colorOf('language', 0), colorOf('language', 2));
+  assert.equal(colorOf('language', 3), colorOf('kind', 3));
+  assert.equal(decodeState('#color=language').color, 'language');
+  const all = manyFrames().languages.map((language) => languageColor(LIGHT, manyFrames().languages, language));
+  assert.equal(new Set(all).size, all.length);
 });
 
 test('the scale of a comparison goes from removed via unchanged to new', () => {
