@@ -307,6 +307,9 @@ const STEPS = {
     await visit.waitFor('a rate of the receiver', () => Number([...document.querySelectorAll('.card')].find((card) => card.textContent.startsWith('receiver'))?.dataset.rate) > 0);
     const kinds = await visit.page.$$eval('.card-kind', (cells) => cells.map((cell) => cell.textContent));
     check(kinds[0] === 'receiver' && kinds.at(-1) === 'exporter', `the cards are ${kinds}`);
+    if (visit.options.hostile) {
+      await visit.waitFor('the error of an exporter', () => [...document.querySelectorAll('.card.is-failing')].some((card) => card.textContent.includes('otlp_grpc/away') && /127\.0\.0\.1:1.*refused/i.test(card.querySelector('.card-error').textContent)));
+    }
     await visit.waitFor('the log', () => /Everything is ready/.test(document.querySelector('.log').textContent));
     await visit.screenshot('pipelines');
     await visit.page.click('.stage:last-child .card:last-child');

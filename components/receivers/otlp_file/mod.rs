@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    BuildContext, BuildError, Factory, Finalizer, Finalizers, IntCounter, Outcome, Output,
-    Receiver, RunError, Source, Stability, StartError, Stop,
+    BuildContext, BuildError, ComponentStatus, Factory, Finalizer, Finalizers, IntCounter,
+    Outcome, Output, Receiver, RunError, Source, Stability, StartError, Status, Stop,
 };
 use profcol_profile::Profiles;
 use tokio::sync::watch;
@@ -33,6 +33,7 @@ pub struct OtlpFile {
     config: OtlpFileConfig,
     files: Files,
     counters: Counters,
+    status: ComponentStatus,
 }
 
 #[derive(Clone)]
@@ -94,6 +95,7 @@ impl OtlpFile {
         Self {
             config: config.clone(),
             files: Files::new(config),
+            status: context.status.clone(),
             counters: Counters {
                 damaged: counter(
                     "otelcol_receiver_otlp_file_damaged_records",
@@ -123,6 +125,7 @@ impl Receiver for OtlpFile {
             config,
             mut files,
             counters,
+            status,
         } = *self;
         let delivery = Delivery {
             output: output.for_transport("file"),
@@ -141,6 +144,10 @@ impl Receiver for OtlpFile {
                 break;
             }
             if at_end {
+                status.set(match files.error() {
+                    Some(error) => Status::RecoverableError(error.into()),
+                    None => Status::Ok,
+                });
                 tokio::select! {
                     () = tokio::time::sleep(config.poll_interval.into()) => {}
                     () = stop.cancelled() => break,
