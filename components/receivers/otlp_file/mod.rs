@@ -3,6 +3,7 @@
 //! Files are read on blocking threads, a portion at a time. A portion is passed on record by record; the next
 //! portion is read once all of it was accepted.
 
+mod check;
 mod config;
 mod files;
 mod record;
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    BuildContext, BuildError, ComponentStatus, Factory, Finalizer, Finalizers, IntCounter,
+    BuildContext, BuildError, Check, ComponentStatus, Factory, Finalizer, Finalizers, IntCounter,
     Outcome, Output, Receiver, RunError, Source, Stability, StartError, Status, Stop,
 };
 use profcol_profile::Profiles;
@@ -118,6 +119,10 @@ impl Receiver for OtlpFile {
             tracing::warn!(include = %self.config.include.join(", "), "No files match.");
         }
         Ok(())
+    }
+
+    async fn check(&mut self) -> Vec<Check> {
+        check::check(&self.config).await
     }
 
     async fn run(self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {

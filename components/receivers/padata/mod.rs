@@ -6,6 +6,7 @@
 //!        └──── deleted, moved or kept once delivered ◄────────┘ Ledger, Progress
 //! ```
 
+mod check;
 mod config;
 mod delivery;
 mod finish;
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    BuildContext, BuildError, Capabilities, ComponentStatus, Factory, IntCounter, Output,
+    BuildContext, BuildError, Capabilities, Check, ComponentStatus, Factory, IntCounter, Output,
     Receiver, RunError, Stability, StartError, Status, Stop,
 };
 use profcol_padata::{Delivered, Next, Owned, Progress};
@@ -131,6 +132,10 @@ impl Receiver for Padata {
         })?;
         tracing::info!(folder = %folder.display(), files = found.len(), "Reading recorded profiles.");
         Ok(())
+    }
+
+    async fn check(&mut self) -> Vec<Check> {
+        check::check(&self.config).await
     }
 
     async fn run(mut self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {
