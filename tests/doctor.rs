@@ -130,6 +130,7 @@ fn checks_ports_directories_and_credentials() {
     let storage = folder.path().join("queues");
     let locked = folder.path().join("locked");
     std::fs::create_dir(&locked).unwrap();
+    let nobody = ClosedPort::reserve();
     let lock = std::fs::File::create(locked.join("lock")).unwrap();
     lock.lock().unwrap();
     let config = file(
@@ -141,16 +142,21 @@ extensions:
   file_storage/locked: {{directory: '{locked}'}}
   health_check: {{endpoint: '{taken}'}}
   bearertokenauth: {{filename: '{missing}'}}
-receivers: {{otlp: {{protocols: {{grpc: {{endpoint: '0.0.0.0:0'}}, http: {{endpoint: '127.0.0.1:0'}}}}}}}}
+receivers:
+  otlp: {{protocols: {{grpc: {{endpoint: '0.0.0.0:0'}}, http: {{endpoint: '127.0.0.1:0'}}}}}}
+  otlp_file: {{include: ['{missing}*']}}
+  padata: {{storage_path: '{missing}'}}
+processors: {{symbolize: {{debuginfod: {{urls: ['http://{nobody}'], cache_directory: '{storage}'}}}}}}
 exporters: {{nop: }}
 service:
   extensions: [file_storage, file_storage/locked, health_check, bearertokenauth]
   telemetry: {{metrics: {{level: none}}}}
-  pipelines: {{profiles: {{receivers: [otlp], exporters: [nop]}}}}
+  pipelines: {{profiles: {{receivers: [otlp, otlp_file, padata], processors: [symbolize], exporters: [nop]}}}}
 ",
             storage = storage.display(),
             locked = locked.display(),
-            missing = folder.path().join("token").display(),
+            missing = folder.path().join("missing").display(),
+            nobody = nobody.address,
         ),
     );
     let (code, checks, all) = run_doctor(&config);
@@ -163,6 +169,10 @@ service:
         ["extension bearertokenauth", "credentials", "fail"],
         ["receiver otlp", "listen_grpc", "warn"],
         ["receiver otlp", "listen_http", "ok"],
+        ["receiver otlp_file", "files", "warn"],
+        ["receiver padata", "directory", "fail"],
+        ["processor symbolize", "debuginfod", "warn"],
+        ["processor symbolize", "directory", "ok"],
     ] {
         let expected = expected.map(str::to_owned);
         assert!(checks.contains(&expected), "no {expected:?} in {all:#?}");

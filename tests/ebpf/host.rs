@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use profcol_test_harness::peers::Process;
 use profcol_test_harness::profile::Profile;
-use profcol_test_harness::support::skip;
+use profcol_test_harness::support::{root, skip};
+use serde_json::Value;
 
 /// Whether this machine can load BPF programs. Tests that need it skip if not.
 pub fn can_profile() -> bool {
@@ -24,6 +25,26 @@ pub fn can_profile() -> bool {
 }
 
 pub const PROFCOL: &str = env!("CARGO_BIN_EXE_profcol");
+
+/// What profcol shows on a terminal of its own, and its final state, as `top.py` says.
+pub fn on_a_terminal(arguments: &[&str], steps: Value) -> Option<Value> {
+    let has_python = Command::new("python3").arg("--version").output().is_ok();
+    if !has_python {
+        skip("python3, which has terminals, is not installed");
+        return None;
+    }
+    let script = root().join("tests/ebpf/top.py");
+    let output = Command::new("python3")
+        .arg(script)
+        .arg(steps.to_string())
+        .arg(PROFCOL)
+        .args(arguments)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let seen = serde_json::from_str(&said);
+    Some(seen.unwrap_or_else(|error| panic!("{error}: {output:?}")))
+}
 
 /// A running program, killed on drop.
 pub struct Running(Child);

@@ -1,12 +1,17 @@
 //! `profcol record`: one profile, of a command, a process or the host.
 
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use profcol_test_harness::backend::wait_until;
+use profcol_test_harness::profile::Profile;
 use profcol_test_harness::toolchain::Workshop;
+use serde_json::json;
 
-use crate::host::{PROFCOL, Running, can_profile};
+use crate::host::{PROFCOL, Profiler, Running, can_profile, on_a_terminal};
 
 /// Takes about a second: an idle host has no samples.
 const BUSY_SHELL: &str = "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done";
@@ -108,6 +113,188 @@ fn records_a_process_for_a_limited_time() {
             assert!(text.contains("work_until"), "{file}");
         }
     }
+}
+
+/// A recording in the background.
+struct Recording {
+    process: Child,
+    errors: PathBuf,
+}
+
+impl Recording {
+    /// Waits until it records.
+    fn start(directory: &Path, arguments: &[&str]) -> Self {
+        let errors = directory.join("stderr");
+        let process = Command::new(PROFCOL)
+            .args(["record", "--set", "service.telemetry.logs.level=info"])
+            .args(arguments)
+            .current_dir(directory)
+            .stderr(fs::File::create(&errors).unwrap())
+            .spawn();
+        let recording = Self {
+            process: process.unwrap(),
+            errors,
+        };
+        recording.wait_for("Everything is ready");
+        recording
+    }
+
+    fn stderr(&self) -> String {
+        fs::read_to_string(&self.errors).unwrap()
+    }
+
+    fn wait_for(&self, text: &str) {
+        wait_until(text, || self.stderr().contains(text));
+    }
+
+    fn interrupt(&self) {
+        let pid = self.process.id().to_string();
+        let sent = Command::new("kill").args(["-s", "INT", &pid]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// The exit code, and what it wrote to stderr.
+    fn ended(mut self) -> (Option<i32>, String) {
+        let code = self.process.wait().unwrap().code();
+        (code, self.stderr())
+    }
+}
+
+/// Of a test that fails meanwhile.
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // Both fail only if it has already exited.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A program that is busy for longer than a test, and where it is.
+fn busy() -> Option<(Workshop, Running)> {
+    let workshop = Workshop::open();
+    let program = workshop.build("busy", "cc -O2 -g busy.c")?;
+    let running = Running::start_nicely(&program, &["60"]);
+    Some((workshop, running))
+}
+
+fn has_work(file: &Path) -> bool {
+    let stacks = stacks(file);
+    (stacks.iter()).any(|(stack, _)| stack.ends_with("main;work_until;work"))
+}
+
+#[test]
+fn an_interrupt_ends_it_early_and_writes_the_file() {
+    if !can_profile() {
+        return;
+    }
+    let Some((_workshop, busy)) = busy() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let pid = busy.pid().to_string();
+    let arguments = ["-d", "600", "-p", &pid, "-o", "a.folded"];
+    let recording = Recording::start(folder.path(), &arguments);
+    // It samples.
+    sleep(Duration::from_secs(1));
+    recording.interrupt();
+    let (code, said) = recording.ended();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("writing...\n"), "{said}");
+    assert!(
+        said.contains("a.folded: ") && said.contains(" samples in "),
+        "{said}"
+    );
+    assert!(has_work(&folder.path().join("a.folded")), "{said}");
+}
+
+#[test]
+fn a_second_interrupt_ends_it_at_once() {
+    if !can_profile() {
+        return;
+    }
+    let Some((_workshop, busy)) = busy() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    // Writing into it waits for a reader.
+    let unfinished = folder.path().join("a.folded.tmp");
+    let made = Command::new("mkfifo").arg(&unfinished).status();
+    assert!(made.unwrap().success());
+    let pid = busy.pid().to_string();
+    let recording = Recording::start(folder.path(), &["-p", &pid, "-o", "a.folded"]);
+    sleep(Duration::from_secs(1));
+    recording.interrupt();
+    recording.wait_for("writing...\n");
+    // Two at once are one request.
+    sleep(Duration::from_millis(800));
+    let interrupted = Instant::now();
+    recording.interrupt();
+    let (code, said) = recording.ended();
+    assert!(interrupted.elapsed() < Duration::from_secs(1), "{said}");
+    assert_eq!(code, Some(1), "{said}");
+    let expected = "stopped immediately by a second signal (SIGINT)";
+    assert!(said.contains(expected), "{said}");
+    assert!(!folder.path().join("a.folded").exists());
+}
+
+#[test]
+fn a_terminal_shows_the_progress() {
+    if !can_profile() {
+        return;
+    }
+    let Some((_workshop, busy)) = busy() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.folded");
+    let (pid, output) = (busy.pid().to_string(), file.to_str().unwrap());
+    let steps = json!([
+        {"until": "Recording: 0 s of 10m0s. Ctrl-C ends it and writes the file."},
+        {"until": "Recording: 1 s of 10m0s. Ctrl-C ends it and writes the file."},
+        {"type": "\u{3}"},
+    ]);
+    let arguments = ["record", "-d", "600", "-p", &pid, "-o", output];
+    let Some(seen) = on_a_terminal(&arguments, steps) else {
+        return;
+    };
+    assert_eq!(seen["status"], 0, "{seen:#}");
+    let said = seen["after"].as_str().unwrap();
+    assert!(said.contains("writing...\r\n"), "{said}");
+    assert!(
+        said.contains("a.folded: ") && said.contains(" samples in "),
+        "{said}"
+    );
+    assert!(has_work(&file), "{said}");
+}
+
+#[test]
+fn recordings_and_an_agent_sample_the_same_program() {
+    if !can_profile() {
+        return;
+    }
+    let Some((_workshop, busy)) = busy() else {
+        return;
+    };
+    let agent = Profiler::start(99);
+    let pid = busy.pid().to_string();
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let arguments = ["-d", "1", "-p", &pid, "-o", "a.folded"];
+    let recordings = folders
+        .each_ref()
+        .map(|folder| Recording::start(folder.path(), &arguments));
+    for (recording, folder) in recordings.into_iter().zip(&folders) {
+        let (code, said) = recording.ended();
+        assert_eq!(code, Some(0), "{said}");
+        assert!(has_work(&folder.path().join("a.folded")), "{said}");
+    }
+    let is_busy = |profile: &Profile| {
+        profile
+            .samples
+            .iter()
+            .any(|sample| sample.pid == busy.pid())
+    };
+    let profile = agent.until(Duration::from_secs(20), is_busy);
+    assert!(is_busy(&profile));
 }
 
 /// Even if its parent has not waited for it.

@@ -34,6 +34,8 @@ class Screen:
                 self.control(*found.groups())
                 at = found.end()
                 continue
+            if text[at] == "\r":
+                self.column = 0
             if text[at] >= " ":
                 if self.row < ROWS and self.column < COLUMNS:
                     self.cells[self.row][self.column] = text[at]

@@ -3,36 +3,15 @@
 use std::path::Path;
 use std::process::Command;
 
-use profcol_test_harness::support::{root, skip};
 use profcol_test_harness::toolchain::Workshop;
 use serde_json::{Value, json};
 
-use crate::host::{PROFCOL, Running, can_profile};
+use crate::host::{PROFCOL, Running, can_profile, on_a_terminal};
 
 /// Busy for a minute in `work`, called by `work_until`.
 fn busy(workshop: &Workshop) -> Option<Running> {
     let program = workshop.build("busy", "cc -O2 -g busy.c")?;
     Some(Running::start_nicely(&program, &["60"]))
-}
-
-/// The contents of a terminal, and its final state.
-fn on_a_terminal(arguments: &[&str], steps: Value) -> Option<Value> {
-    let has_python = Command::new("python3").arg("--version").output().is_ok();
-    if !has_python {
-        skip("python3, which has terminals, is not installed");
-        return None;
-    }
-    let script = root().join("tests/ebpf/top.py");
-    let output = Command::new("python3")
-        .arg(script)
-        .arg(steps.to_string())
-        .args([PROFCOL, "top"])
-        .args(arguments)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    let seen = serde_json::from_str(&said);
-    Some(seen.unwrap_or_else(|error| panic!("{error}: {output:?}")))
 }
 
 #[track_caller]
@@ -67,7 +46,7 @@ fn shows_a_busy_function_and_its_details() {
         {"until": "PAUSED"},
         {"type": "q"},
     ]);
-    let Some(seen) = on_a_terminal(&["-p", &pid, "-i", "1s"], steps) else {
+    let Some(seen) = on_a_terminal(&["top", "-p", &pid, "-i", "1s"], steps) else {
         return;
     };
     assert_eq!(seen["status"], 0, "{}", seen["last"].as_str().unwrap());
@@ -90,7 +69,7 @@ fn signals_and_errors_restore_the_terminal() {
     }
     for signal in [15, 2] {
         let steps = json!([{"until": "profcol top"}, {"signal": signal}]);
-        let Some(seen) = on_a_terminal(&[], steps) else {
+        let Some(seen) = on_a_terminal(&["top"], steps) else {
             return;
         };
         assert_eq!(seen["status"], 0, "signal {signal}: {seen:#}");
@@ -99,6 +78,7 @@ fn signals_and_errors_restore_the_terminal() {
     // It fails to start, and prints the error on the normal screen.
     let seen = on_a_terminal(
         &[
+            "top",
             "--set",
             "receivers.ebpf_cpu.event=cycles",
             "--set",

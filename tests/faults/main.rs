@@ -12,6 +12,7 @@ mod memory;
 mod queues;
 mod schedule;
 mod start;
+mod status;
 mod tls;
 mod ways;
 

@@ -1,10 +1,13 @@
 //! Brokers and members of the group that die under load: everything arrives.
 
+use std::time::Duration;
+
 use profcol_test_harness::backend::{Destination, Mode, wait_until};
 use profcol_test_harness::kafka::{Broker, Settings};
+use profcol_test_harness::peers::{free_address, get, profcol};
 use profcol_test_harness::support::SmallDisk;
 
-use crate::{Agent, Arrived, TOPIC, gateway};
+use crate::{Agent, Arrived, TOPIC, agent_config, gateway, gateway_config};
 
 #[test]
 #[ignore = "needs the peers, see cargo xtask test"]
@@ -37,6 +40,50 @@ fn a_killed_broker_loses_nothing() {
         arrived.repeated()
     );
     assert_eq!(messages, 400, "the broker keeps what is sent twice");
+}
+
+#[test]
+#[ignore = "needs the peers, see cargo xtask test"]
+fn a_dead_broker_is_an_error_of_both_components_until_it_is_back() {
+    let Some(mut broker) = Broker::start() else {
+        return;
+    };
+    let destination = Destination::new(Mode::Take);
+    let [of_agent, of_gateway] = [free_address(), free_address()];
+    let with_page = |config: String, page| {
+        format!("{config}  extensions: [zpages]\nextensions: {{zpages: {{endpoint: '{page}'}}}}\n")
+    };
+    let brokers = broker.address.to_string();
+    let member = gateway_config(&brokers, destination.address, "");
+    let member = profcol(&with_page(member, of_gateway)).listens_on(of_gateway);
+    let error_on = |page| {
+        let page = get(page, "/debug/servicez");
+        let (_, error) = page.split_once("recoverable error: ")?;
+        Some(error.split('<').next()?.to_owned())
+    };
+    wait_until("the missing topic", || {
+        error_on(of_gateway).is_some_and(|error| error.contains("no topic"))
+    });
+    broker.create_topic(TOPIC, 1);
+    wait_until("the topic", || error_on(of_gateway).is_none());
+    let agent = Agent::with(&with_page(agent_config(&brokers, ""), of_agent));
+    broker.kill();
+    agent.send(0..1);
+    for page in [of_agent, of_gateway] {
+        wait_until("an error", || error_on(page).is_some());
+    }
+    // It lasts, although the client has nothing to do most of the time.
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(100));
+        assert_ne!(error_on(of_gateway), None);
+    }
+    broker.launch();
+    broker.wait();
+    for page in [of_agent, of_gateway] {
+        wait_until("its end", || error_on(page).is_none());
+    }
+    agent.stop();
+    member.stop();
 }
 
 #[test]

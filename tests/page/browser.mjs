@@ -327,9 +327,9 @@ const STEPS = {
     check((await names()).join() === 'webserver', `found ${await names()} by a label of the web server`);
     await visit.page.click('.processes [data-role="labels"]');
     const steps = await visit.page.$$eval('.label-steps section', (sections) => sections.map((section) => section.textContent));
-    check(steps.length === 3 && steps[0].startsWith('Received by otlp') && !steps[0].includes('team'), `the labels before are ${steps[0]}`);
+    check(steps.length === 4 && steps[0].startsWith('Received by otlp') && !steps[0].includes('team'), `the labels before are ${steps[0]}`);
     check(/^Changed by relabel.*team.*team-webserver/.test(steps[1]), `the change is ${steps[1]}`);
-    check(steps[2].includes('team-webserver'), `the labels after are ${steps[2]}`);
+    check(steps.at(-1).includes('team-webserver'), `the labels after are ${steps.at(-1)}`);
     await checkStaysText(visit, '.label-steps dd');
     await visit.screenshot('processes');
     await visit.page.$eval('.view-tools .search', (box) => { box.value = ''; });
@@ -373,6 +373,12 @@ const STEPS = {
     await visit.waitFor('a rate of the receiver', () => Number([...document.querySelectorAll('.card')].find((card) => card.textContent.startsWith('receiver'))?.dataset.rate) > 0);
     const kinds = await visit.page.$$eval('.card-kind', (cells) => cells.map((cell) => cell.textContent));
     check(kinds[0] === 'receiver' && kinds.at(-1) === 'exporter', `the cards are ${kinds}`);
+    if (visit.options.hostile) {
+      await visit.waitFor('the error of an exporter', () => [...document.querySelectorAll('.card.is-failing')].some((card) => card.textContent.includes('otlp_grpc/away') && /127\.0\.0\.1:1.*refused/i.test(card.querySelector('.card-error').textContent)));
+      await visit.page.click('.connector .quiet');
+      const followed = await visit.page.evaluate(() => document.activeElement.getAttribute('aria-label'));
+      check(followed === 'Pipeline profiles/copy', `the link of the connector leads to ${followed}`);
+    }
     await visit.waitFor('the log', () => /Everything is ready/.test(document.querySelector('.log').textContent));
     await visit.screenshot('pipelines');
     await visit.page.click('.stage:last-child .card:last-child');

@@ -121,11 +121,15 @@ processors:
       - {{source_labels: [comm], target_label: team, replacement: team-$1}}
 exporters:
   live_view: {{endpoint: '{page}', resolution: 1s, max_age: 2h}}
+  nop:
   # Nothing listens there: the page shows its errors, and not what is secret.
   otlp_grpc/away: {{endpoint: '127.0.0.1:1', tls: {{insecure: true}}, headers: {{authorization: planted-secret}}}}
+connectors: {{forward: }}
 service:
   telemetry: {{metrics: {{level: none}}, logs: {{level: info}}}}
-  pipelines: {{profiles: {{receivers: [otlp], processors: [relabel], exporters: [live_view, otlp_grpc/away]}}}}
+  pipelines:
+    profiles: {{receivers: [otlp], processors: [relabel], exporters: [forward, live_view, otlp_grpc/away]}}
+    profiles/copy: {{receivers: [forward], exporters: [nop]}}
 "
     )
 }

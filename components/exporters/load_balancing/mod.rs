@@ -77,7 +77,11 @@ impl LoadBalancing {
         Ok(Self {
             id: context.id.to_string(),
             status: context.status.clone(),
-            delivery: config.protocol.otlp.delivery(),
+            delivery: Delivery {
+                // Each call has its own, whose error names the endpoint.
+                timeout: None,
+                ..config.protocol.otlp.delivery()
+            },
             resolver,
             backends,
         })

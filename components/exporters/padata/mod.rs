@@ -20,9 +20,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Capabilities, Check, ComponentStatus, Delivered, Delivery,
-    Exporter, Factory, Gauge, IntCounter, Refusal, RunError, Stability, StartError, Status, Stop,
-    place,
+    Batch, BuildContext, BuildError, Capabilities, Check, Delivered, Delivery, Exporter, Factory,
+    Gauge, IntCounter, Refusal, RunError, Stability, StartError, Stop, place,
 };
 use profcol_parca::LabelRules;
 use profcol_profile::Profiles;
@@ -39,7 +38,6 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub struct Padata {
     recorder: Arc<Mutex<Recorder>>,
-    status: ComponentStatus,
 }
 
 struct Recorder {
@@ -98,7 +96,6 @@ impl Factory for Padata {
         };
         Ok(Box::new(Self {
             recorder: Arc::new(Mutex::new(recorder)),
-            status: context.status.clone(),
         }))
     }
 }
@@ -146,12 +143,6 @@ impl Exporter for Padata {
         let profiles = batch.profiles.clone();
         let recorded = self.with_recorder(move |recorder| recorder.record(&profiles));
         let recorded = recorded.await.map_err(Refusal::permanent)?;
-        match &recorded {
-            Ok(()) => self.status.set(Status::Ok),
-            Err(refusal) => self
-                .status
-                .set(Status::RecoverableError(refusal.reason().clone())),
-        }
         recorded.map(|()| Delivered::default())
     }
 

@@ -23,8 +23,8 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use http::HeaderMap;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Capabilities, Check, ComponentStatus, Delivered, Delivery,
-    Exporter, Factory, IntCounter, Refusal, RunError, Stability, StartError, Stop, place,
+    Batch, BuildContext, BuildError, Capabilities, Check, Delivered, Delivery, Exporter, Factory,
+    IntCounter, Refusal, RunError, Stability, StartError, Stop, place,
 };
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
@@ -58,7 +58,6 @@ pub struct Parca {
     poison_detector: PoisonDetector,
     /// Whether the server accepts lines only without columns.
     omits_columns: AtomicBool,
-    status: ComponentStatus,
     given_up_samples: IntCounter,
 }
 
@@ -129,7 +128,6 @@ impl Parca {
             schema: SchemaNegotiation::new(config.schema),
             poison_detector: PoisonDetector::default(),
             omits_columns: AtomicBool::new(false),
-            status: context.status.clone(),
             given_up_samples: given_up_samples(context),
             config: config.clone(),
         })
@@ -188,16 +186,6 @@ impl Exporter for Parca {
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
         let delivered = self.deliver(&batch.profiles).await;
-        match &delivered {
-            Ok(()) => self.status.set(profcol_component::Status::Ok),
-            // The pieces follow.
-            Err(Refusal::TooLarge { .. }) => {}
-            Err(refusal) => {
-                let reason = refusal.reason().clone();
-                let state = profcol_component::Status::RecoverableError(reason);
-                self.status.set(state);
-            }
-        }
         delivered.map(|()| Delivered::default())
     }
 }

@@ -86,10 +86,11 @@ impl Pages {
 
     fn pipelines(&self) -> String {
         let components = self.board.snapshot();
-        let named = |kind: &str, ids: &[String]| {
+        let named = |kind: &str, ids: &[String], place: &str| {
             let of_id = |id: &String| {
-                let status = components.get(&format!("{kind} {id}"));
-                match status {
+                // A connector is an exporter of some pipelines and a receiver of others.
+                let labels = [format!("{kind} {id}{place}"), format!("connector {id}")];
+                match labels.iter().find_map(|label| components.get(label)) {
                     Some(status) if *status != Status::Ok => {
                         format!("{} ({})", markup(id), text_of(status))
                     }
@@ -101,11 +102,12 @@ impl Pages {
         };
         let service = self.current.get();
         let rows = service.pipelines.iter().map(|pipeline| {
+            let place = format!(" in pipeline {}", pipeline.id);
             row(&[
                 cell(&pipeline.id),
-                named("receiver", &pipeline.receivers),
-                named("processor", &pipeline.processors),
-                named("exporter", &pipeline.exporters),
+                named("receiver", &pipeline.receivers, ""),
+                named("processor", &pipeline.processors, &place),
+                named("exporter", &pipeline.exporters, ""),
             ])
         });
         let pipelines = table(&["Pipeline", "Receivers", "Processors", "Exporters"], rows);

@@ -1,8 +1,8 @@
 //! Raw HTTP requests to the running server: pages with hostile text, and refused hosts, paths and methods.
 
 use profcol_component::Status as ComponentState;
-use profcol_component::StatusBoard;
 use profcol_component::testkit::{context, load};
+use profcol_component::{CurrentService, PipelineInfo, ServiceInfo, StatusBoard};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -50,6 +50,23 @@ async fn pages_show_components_and_their_metrics_as_text() {
     let board = running.context.shared.get::<StatusBoard>();
     let error = ComponentState::RecoverableError("<script>refused".into());
     board.component("exporter otlp".to_owned()).set(error);
+    for label in ["processor batch in pipeline profiles", "connector split"] {
+        let away = ComponentState::RecoverableError("away".into());
+        board.component(label.to_owned()).set(away);
+    }
+    running
+        .context
+        .shared
+        .get::<CurrentService>()
+        .set(ServiceInfo {
+            pipelines: vec![PipelineInfo {
+                id: "profiles".to_owned(),
+                receivers: Vec::new(),
+                processors: vec!["batch".to_owned()],
+                exporters: vec!["split".to_owned()],
+            }],
+            ..ServiceInfo::default()
+        });
     let labels = [("exporter", "otlp"), ("reason", "<b>")];
     let counter = running.context.meter.counter("sent", "Sent.", &labels);
     counter.inc_by(7);
@@ -67,6 +84,10 @@ async fn pages_show_components_and_their_metrics_as_text() {
     let row =
         "<td>exporter otlp</td><td>sent</td><td>reason=&lt;b&gt;</td><td class=\"number\">7</td>";
     assert!(pipelines.contains(row), "{pipelines}");
+    for component in ["batch", "split"] {
+        let failing = format!("{component} (<span class=\"error\">recoverable error: away</span>)");
+        assert!(pipelines.contains(&failing), "no {failing} in {pipelines}");
+    }
     let extensions = running.ask("GET /debug/extensionz", "proxy.example").await;
     assert!(extensions.contains("<h1>Extensions</h1>"), "{extensions}");
 }

@@ -38,7 +38,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use foldhash::fast::RandomState;
 use profcol_component::{
-    Answer, Batch, BuildContext, BuildError, Capabilities, Consumer, Executables, Factory,
+    Answer, Batch, BuildContext, BuildError, Capabilities, Check, Consumer, Executables, Factory,
     Processor, RunError, Stability, StartError, Stop, SymbolFrame, SymbolSource,
 };
 use profcol_profile::{LocationIdx, Model, Profiles};
@@ -306,6 +306,13 @@ impl Processor for SymbolizeProcessor {
     async fn start(&self) -> Result<(), StartError> {
         self.host_names.learn_host();
         Ok(())
+    }
+
+    async fn check(&self) -> Vec<Check> {
+        match &self.debuginfod {
+            Some(debuginfod) => debuginfod.check().await,
+            None => Vec::new(),
+        }
     }
 
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {

@@ -82,6 +82,8 @@ struct Member {
     is_paused: bool,
     /// That no topic exists was logged.
     is_warned: bool,
+    /// The last request failed, as far as is known.
+    is_away: bool,
     /// Failed requests of the client so far.
     failed: u64,
 }
@@ -207,15 +209,18 @@ impl ConsumerLoop {
             };
             match polled {
                 Ok(records) => {
+                    if !records.is_empty() {
+                        self.recover(&mut member);
+                    }
                     for record in records {
                         self.delivery.read(&record);
                         let delivery = Arc::clone(&self.delivery);
                         in_flight.spawn(async move { delivery.deliver(record).await });
                     }
-                    self.status.set(Status::Ok);
                     delay = RETRY_DELAY;
                 }
                 Err(error) => {
+                    member.is_away = true;
                     self.wait_after(&error, &mut delay).await;
                     if error.ends_the_client() {
                         leave(&member).await;
@@ -241,7 +246,25 @@ impl ConsumerLoop {
     async fn commit_and_report(&self, member: &mut Member) {
         self.delivery.commit().await;
         self.report_lag(member).await;
-        member.follow_leaders().await;
+        if member.subscribed.is_empty() {
+            return;
+        }
+        match member.follow_leaders().await {
+            Ok(()) => self.recover(member),
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    /// The cluster answers.
+    fn recover(&self, member: &mut Member) {
+        if std::mem::take(&mut member.is_away) {
+            self.status.set(Status::Ok);
+        }
+    }
+
+    fn fail(&self, error: &impl ToString) {
+        let reason = error.to_string().into();
+        self.status.set(Status::RecoverableError(reason));
     }
 
     /// Connects; `None` if a stop came first.
@@ -300,6 +323,7 @@ impl ConsumerLoop {
             next_topic_refresh: Instant::now(),
             is_paused: false,
             is_warned: false,
+            is_away: true,
             failed: 0,
         })
     }
@@ -356,6 +380,10 @@ impl ConsumerLoop {
             );
             member.is_warned = true;
         }
+        if member.subscribed.is_empty() {
+            self.fail(&"no topic of `profiles::topics` exists");
+            member.is_away = true;
+        }
         Ok(())
     }
 
@@ -363,8 +391,7 @@ impl ConsumerLoop {
     async fn wait_after(&self, error: &Error, delay: &mut Duration) {
         let interval = profcol_config::Duration::from(*delay);
         tracing::error!(%error, %interval, "Failed to read from Kafka. Will retry after interval.");
-        self.status
-            .set(Status::RecoverableError(error.to_string().into()));
+        self.fail(error);
         tokio::select! {
             () = tokio::time::sleep(*delay) => {}
             () = self.stop.cancelled() => {}
@@ -401,16 +428,16 @@ impl ConsumerLoop {
 impl Member {
     /// Asks for the leaders of the partitions if requests have failed. The client does so if a broker says that it leads
     /// no longer, but not if the broker is gone.
-    async fn follow_leaders(&mut self) {
+    async fn follow_leaders(&mut self) -> Result<(), Error> {
         let failed = self.consumer.metrics().consumer.errors;
-        if failed == self.failed {
-            return;
+        if failed == self.failed && !self.is_away {
+            return Ok(());
         }
         self.failed = failed;
+        self.is_away = true;
         let options = ListTopicsOptions::default().timeout(METADATA_TIMEOUT);
-        if let Err(error) = self.kafka.admin().list_topics(options).await {
-            tracing::debug!(%error, "Failed to refresh the partition leaders.");
-        }
+        self.kafka.admin().list_topics(options).await?;
+        Ok(())
     }
 
     /// Pauses or resumes all partitions. While paused, new ones are paused, too.

@@ -1,6 +1,6 @@
 //! The files to read, and how far each has been read.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,8 +30,8 @@ pub(super) struct Files {
     tails: HashMap<FileId, Tail>,
     /// Files with something to read, the next one last.
     due: Vec<FileId>,
-    /// Paths that failed to be read in the last scan, already logged.
-    unreadable: HashSet<PathBuf>,
+    /// Paths that fail to be read, already logged, and why.
+    unreadable: BTreeMap<PathBuf, String>,
     /// Number of files opened.
     read_files: usize,
 }
@@ -61,7 +61,7 @@ impl Files {
             config: config.clone(),
             tails: HashMap::new(),
             due: Vec::new(),
-            unreadable: HashSet::new(),
+            unreadable: BTreeMap::new(),
             read_files: 0,
         }
     }
@@ -76,6 +76,16 @@ impl Files {
 
     pub(super) fn unreadable_files(&self) -> usize {
         self.unreadable.len()
+    }
+
+    /// Why files are not read, if any.
+    pub(super) fn error(&self) -> Option<String> {
+        let (path, error) = self.unreadable.first_key_value()?;
+        let first = format!("failed to read {}: {error}", path.display());
+        Some(match self.unreadable.len() {
+            1 => first,
+            all => format!("{first}; {all} files cannot be read"),
+        })
     }
 
     pub(super) fn open_files(&self) -> usize {
@@ -98,7 +108,7 @@ impl Files {
 
     /// Finds new, grown, renamed and deleted files.
     pub(super) fn scan(&mut self) {
-        let mut candidates = self.candidates();
+        let (mut candidates, failed) = self.candidates();
         // Rotated files are older than their replacements.
         candidates.sort_by(|a, b| (b.modified, &b.path).cmp(&(a.modified, &a.path)));
         let present: HashSet<FileId> = candidates.iter().map(|found| found.id).collect();
@@ -106,8 +116,12 @@ impl Files {
             .iter()
             .map(|found| found.path.as_path())
             .collect();
-        self.unreadable
-            .retain(|path| paths.contains(path.as_path()));
+        self.unreadable.retain(|path, _| {
+            paths.contains(path.as_path()) || failed.iter().any(|(failed, _)| failed == path)
+        });
+        for (path, error) in &failed {
+            warn_once(&mut self.unreadable, path, error);
+        }
 
         self.due.clear();
         for found in candidates {
@@ -120,6 +134,7 @@ impl Files {
                 }
                 None => match Tail::open(&found.path) {
                     Ok(tail) => {
+                        self.unreadable.remove(&found.path);
                         self.read_files += 1;
                         self.due.push(tail.id);
                         self.tails.insert(tail.id, tail);
@@ -169,6 +184,7 @@ impl Files {
         let Some(found) = tail.next(format, limit, end)? else {
             return Ok(None);
         };
+        self.unreadable.remove(&tail.path);
         let size = found.record.as_ref().map_or(0, Bytes::len);
         let record = Record {
             path: tail.path.clone(),
@@ -205,8 +221,9 @@ impl Files {
         }
     }
 
-    fn candidates(&mut self) -> Vec<Candidate> {
-        let mut candidates = Vec::new();
+    /// The files that match, and paths whose file cannot be looked at.
+    fn candidates(&self) -> (Vec<Candidate>, Vec<(PathBuf, io::Error)>) {
+        let (mut candidates, mut failed) = (Vec::new(), Vec::new());
         let mut seen = HashSet::new();
         for include in &self.config.include {
             // Validated with the configuration.
@@ -225,7 +242,7 @@ impl Files {
                     Ok(metadata) => metadata,
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                     Err(error) => {
-                        warn_once(&mut self.unreadable, &path, &error);
+                        failed.push((path, error));
                         continue;
                     }
                 };
@@ -240,13 +257,14 @@ impl Files {
                 }
             }
         }
-        candidates
+        (candidates, failed)
     }
 }
 
 /// Logs an unreadable file once.
-fn warn_once(unreadable: &mut HashSet<PathBuf>, path: &Path, error: &io::Error) {
-    if unreadable.insert(path.to_owned()) {
+fn warn_once(unreadable: &mut BTreeMap<PathBuf, String>, path: &Path, error: &io::Error) {
+    let known = unreadable.insert(path.to_owned(), error.to_string());
+    if known.is_none() {
         tracing::warn!(path = %path.display(), %error, "Failed to read a file; retrying.");
     }
 }

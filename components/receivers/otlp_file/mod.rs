@@ -3,6 +3,7 @@
 //! Files are read on blocking threads, a portion at a time. A portion is passed on record by record; the next
 //! portion is read once all of it was accepted.
 
+mod check;
 mod config;
 mod files;
 mod record;
@@ -16,8 +17,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    BuildContext, BuildError, Factory, Finalizer, Finalizers, IntCounter, Outcome, Output,
-    Receiver, RunError, Source, Stability, StartError, Stop,
+    BuildContext, BuildError, Check, ComponentStatus, Factory, Finalizer, Finalizers, IntCounter,
+    Outcome, Output, Receiver, RunError, Source, Stability, StartError, Status, Stop,
 };
 use profcol_profile::Profiles;
 use tokio::sync::watch;
@@ -33,6 +34,7 @@ pub struct OtlpFile {
     config: OtlpFileConfig,
     files: Files,
     counters: Counters,
+    status: ComponentStatus,
 }
 
 #[derive(Clone)]
@@ -94,6 +96,7 @@ impl OtlpFile {
         Self {
             config: config.clone(),
             files: Files::new(config),
+            status: context.status.clone(),
             counters: Counters {
                 damaged: counter(
                     "otelcol_receiver_otlp_file_damaged_records",
@@ -118,11 +121,16 @@ impl Receiver for OtlpFile {
         Ok(())
     }
 
+    async fn check(&mut self) -> Vec<Check> {
+        check::check(&self.config).await
+    }
+
     async fn run(self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {
         let Self {
             config,
             mut files,
             counters,
+            status,
         } = *self;
         let delivery = Delivery {
             output: output.for_transport("file"),
@@ -141,6 +149,10 @@ impl Receiver for OtlpFile {
                 break;
             }
             if at_end {
+                status.set(match files.error() {
+                    Some(error) => Status::RecoverableError(error.into()),
+                    None => Status::Ok,
+                });
                 tokio::select! {
                     () = tokio::time::sleep(config.poll_interval.into()) => {}
                     () = stop.cancelled() => break,

@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::Path;
 
 use parking_lot::Mutex;
-use profcol_component::testkit::{context, profiles};
-use profcol_component::{Answer, Batch, Consumer, Meter, Refusal};
+use profcol_component::testkit::{context, profiles, wait_until};
+use profcol_component::{Answer, Batch, Consumer, Meter, Refusal, StatusBoard};
 use profcol_otlp::json::{self, ResourceAttrEncoding};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -52,6 +52,7 @@ struct Running {
     directory: TempDir,
     consumed: Arc<Consumed>,
     meter: Meter,
+    board: StatusBoard,
     stop: Stop,
     task: JoinSet<Result<(), RunError>>,
 }
@@ -73,6 +74,7 @@ impl Running {
             directory,
             consumed,
             meter: context.meter,
+            board: context.shared.get(),
             stop,
             task,
         }
@@ -106,6 +108,31 @@ impl Running {
 
 fn directory() -> TempDir {
     tempfile::tempdir().unwrap()
+}
+
+#[tokio::test]
+async fn the_status_shows_files_that_cannot_be_read() {
+    let directory = directory();
+    let [first, second] = ["in1", "in2"].map(|name| directory.path().join(name));
+    for path in [&first, &second] {
+        std::os::unix::fs::symlink(path, path).unwrap();
+    }
+    let running = Running::start(directory, "", Consumed::default()).await;
+    let shows = async |expected: Status| {
+        wait_until("the status", async || {
+            running.board.snapshot().get("otlp_file") == Some(&expected)
+        })
+        .await;
+    };
+    let error = fs::metadata(&first).unwrap_err();
+    let reason = format!("failed to read {}: {error}", first.display());
+    let both = format!("{reason}; 2 files cannot be read");
+    shows(Status::RecoverableError(both.into())).await;
+    fs::remove_file(second).unwrap();
+    shows(Status::RecoverableError(reason.into())).await;
+    fs::remove_file(first).unwrap();
+    shows(Status::Ok).await;
+    running.stop().await;
 }
 
 fn append(path: &Path, bytes: &[u8]) {

@@ -6,6 +6,7 @@
 //!        └──── deleted, moved or kept once delivered ◄────────┘ Ledger, Progress
 //! ```
 
+mod check;
 mod config;
 mod delivery;
 mod finish;
@@ -19,8 +20,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    BuildContext, BuildError, Capabilities, Factory, IntCounter, Output, Receiver, RunError,
-    Stability, StartError, Stop,
+    BuildContext, BuildError, Capabilities, Check, ComponentStatus, Factory, IntCounter, Output,
+    Receiver, RunError, Stability, StartError, Status, Stop,
 };
 use profcol_padata::{Delivered, Next, Owned, Progress};
 use profcol_parca::padata::BadFile;
@@ -42,6 +43,7 @@ pub struct Padata {
     /// Delivered files that could not be deleted or moved.
     not_finalized: HashMap<PathBuf, End>,
     totals: Totals,
+    status: ComponentStatus,
 }
 
 /// Number of files in a folder, and their outcomes.
@@ -103,6 +105,7 @@ impl Factory for Padata {
             config: config.clone(),
             not_finalized: HashMap::new(),
             totals: Totals::default(),
+            status: context.status.clone(),
             counters: Counters {
                 delivered_batches: counter("delivered_batches", "Delivered batches."),
                 delivered_files: counter("delivered_files", "Fully delivered files."),
@@ -129,6 +132,10 @@ impl Receiver for Padata {
         })?;
         tracing::info!(folder = %folder.display(), files = found.len(), "Reading recorded profiles.");
         Ok(())
+    }
+
+    async fn check(&mut self) -> Vec<Check> {
+        check::check(&self.config).await
     }
 
     async fn run(mut self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {
@@ -179,6 +186,8 @@ impl Padata {
             Ok(paths) => paths,
             Err(error) if self.config.follow => {
                 tracing::error!(folder = %folder.display(), %error, "Failed to read the folder.");
+                let reason = format!("failed to read {}: {error}", folder.display());
+                self.status.set(Status::RecoverableError(reason.into()));
                 return Ok(());
             }
             Err(error) => {
@@ -186,6 +195,7 @@ impl Padata {
                 return Err(RunError::new(format!("failed to read {folder}: {error}")));
             }
         };
+        self.status.set(Status::Ok);
         self.not_finalized.retain(|path, _| paths.contains(path));
         files.found = paths.len();
         for path in paths {

@@ -7,11 +7,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use profcol_component::testkit::profiles;
-use profcol_component::{Answer, Batch, Consumer, Meter, Output, Stop};
+use profcol_component::testkit::{context, load, profiles, wait_until};
+use profcol_component::{
+    Answer, Batch, Consumer, Factory, Meter, Output, Status, StatusBoard, Stop,
+};
 use profcol_config::{Config, Problems};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::Padata;
 use super::config::{PadataConfig, WhenUndelivered};
 use super::delivery::{Delivery, Ledger};
 use profcol_padata::{Delivered, Progress, files, remove_orphans};
@@ -140,4 +144,42 @@ async fn a_stop_ends_the_wait_for_batches_in_flight() {
     };
     tokio::join!(delivery.settle(Duration::from_secs(5)), stopping);
     assert_eq!(began.elapsed(), Duration::from_secs(15));
+}
+
+#[tokio::test]
+async fn the_status_shows_that_the_folder_is_gone() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("recordings");
+    fs::create_dir(&folder).unwrap();
+    let options = format!(
+        "{{storage_path: '{}', poll_interval: 1ms}}",
+        folder.display()
+    );
+    let context = context("padata");
+    let mut receiver = Padata::build(&load(&options).unwrap(), &context).unwrap();
+    receiver.start().await.unwrap();
+    let stop = Stop::new();
+    let output = Output::new(
+        Arc::new(Keeps(Mutex::default())),
+        Meter::default(),
+        "padata",
+    );
+    let mut running = JoinSet::new();
+    running.spawn(receiver.run(output, stop.clone()));
+    let board: StatusBoard = context.shared.get();
+    let is_shown = |works: bool| {
+        let status = board.snapshot().remove("padata");
+        match status {
+            Some(Status::RecoverableError(error)) => {
+                !works && error.to_string().contains("failed to read")
+            }
+            status => works && status == Some(Status::Ok),
+        }
+    };
+    fs::remove_dir(&folder).unwrap();
+    wait_until("an error", async || is_shown(false)).await;
+    fs::create_dir(&folder).unwrap();
+    wait_until("its end", async || is_shown(true)).await;
+    stop.cancel();
+    running.join_next().await.unwrap().unwrap().unwrap();
 }

@@ -161,7 +161,7 @@ export class PipelineView {
       ...(ids.length === 0 ? [element('span', { class: 'dim' }, 'none')] : ids.map((id) => this.buildCard(kind, id, pipeline))),
     );
     this.graph.replaceChildren(...pipelines.map(({ id, receivers, processors, exporters }) => element(
-      'section', { class: 'pipeline', 'aria-label': `Pipeline ${printable(id)}` }, element('h3', {}, printable(id)),
+      'section', { class: 'pipeline', tabindex: '-1', 'aria-label': `Pipeline ${printable(id)}` }, element('h3', {}, printable(id)),
       element('div', { class: 'stages' }, stage('Receivers', 'receiver', receivers, id),
         ...processors.map((processor) => stage('Processor', 'processor', [processor], id)), stage('Exporters', 'exporter', exporters, id)),
     )));
@@ -181,7 +181,17 @@ export class PipelineView {
     card.button = button('', () => this.choose(this.isSelected(card) ? null : card), { class: 'card', 'aria-pressed': 'false', title: `What passes the ${kind} ${name}, and its metrics` });
     card.button.append(element('span', { class: 'card-kind' }, kind), element('span', { class: 'name' }, name), card.rate, card.facts, card.queue, card.status, card.error);
     this.cards.push(card);
-    return card.button;
+    return kind === 'connector' ? element('div', { class: 'connector' }, card.button, ...this.linksOf(role, id)) : card.button;
+  }
+
+  // A connector has a card in each of its pipelines, with links to those at its other side.
+  linksOf(role, id) {
+    const [word, side] = role === 'exporter' ? ['to', 'receivers'] : ['from', 'exporters'];
+    return this.state.pipelines.flatMap((pipeline, position) => {
+      if (!pipeline[side].includes(id)) return [];
+      const name = abbreviate(printable(pipeline.id), 60);
+      return [button(`${word} ${name}`, () => this.graph.children[position].focus(), { class: 'quiet', title: `Go to the pipeline ${name}` })];
+    });
   }
 
   valueOf(metrics, card, name) {

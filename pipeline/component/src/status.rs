@@ -36,14 +36,24 @@ type Observer = Arc<dyn Fn(&str, &Status) + Send + Sync>;
 pub struct ComponentStatus {
     board: StatusBoard,
     component: Arc<str>,
-    visibility: Arc<Mutex<Visibility>>,
+    entry: Arc<Mutex<Entry>>,
+}
+
+/// What is known of one instance.
+#[derive(Debug)]
+struct Entry {
+    visibility: Visibility,
+    /// As it says itself.
+    own: Option<Status>,
+    /// Why what it is given is not delivered.
+    undelivered: Option<Reason>,
 }
 
 /// Whether the instance owns the entry of its component. During a reload two instances of a component exist.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Visibility {
-    /// Not yet: holds the status to show.
-    Hidden(Option<Status>),
+    /// Not yet.
+    Hidden,
     Shown,
     /// No longer.
     Retired,
@@ -82,14 +92,18 @@ impl StatusBoard {
 
     /// A status that is kept to itself until [`ComponentStatus::show`].
     pub fn hidden_component(&self, component: String) -> ComponentStatus {
-        self.entry(component, Visibility::Hidden(None))
+        self.entry(component, Visibility::Hidden)
     }
 
     fn entry(&self, component: String, visibility: Visibility) -> ComponentStatus {
         ComponentStatus {
             board: self.clone(),
             component: component.into(),
-            visibility: Arc::new(Mutex::new(visibility)),
+            entry: Arc::new(Mutex::new(Entry {
+                visibility,
+                own: None,
+                undelivered: None,
+            })),
         }
     }
 
@@ -106,33 +120,39 @@ impl StatusBoard {
 
 impl ComponentStatus {
     pub fn set(&self, status: Status) {
-        let mut visibility = self.visibility.lock();
-        match &mut *visibility {
-            Visibility::Hidden(previous) => {
-                if previous.as_ref().is_none_or(|now| now.can_become(&status)) {
-                    *previous = Some(status);
-                }
+        self.change(|entry| {
+            if (entry.own.as_ref()).is_none_or(|now| now.can_become(&status)) {
+                entry.own = Some(status);
             }
-            Visibility::Shown => self.write(status, Status::can_become),
-            Visibility::Retired => {}
-        }
+        });
+    }
+
+    /// It has started. An error that it has reported meanwhile stays.
+    pub fn started(&self) {
+        self.change(|entry| {
+            if matches!(entry.own, None | Some(Status::Starting)) {
+                entry.own = Some(Status::Ok);
+            }
+        });
+    }
+
+    /// Whether what it is given is delivered; a recoverable error if not, unless the component has an error of its own.
+    pub fn set_undelivered(&self, reason: Option<Reason>) {
+        self.change(|entry| entry.undelivered = reason);
     }
 
     /// Takes over the component's entry from an earlier instance.
     pub fn show(&self) {
-        let mut visibility = self.visibility.lock();
-        if let Visibility::Hidden(status) = &mut *visibility {
-            let status = status.take();
-            *visibility = Visibility::Shown;
-            if let Some(status) = status {
-                self.write(status, |_, _| true);
+        self.change(|entry| {
+            if let Visibility::Hidden = entry.visibility {
+                entry.visibility = Visibility::Shown;
             }
-        }
+        });
     }
 
     /// From now on the entry belongs to another instance.
     pub fn retire(&self) {
-        *self.visibility.lock() = Visibility::Retired;
+        self.entry.lock().visibility = Visibility::Retired;
     }
 
     /// The component is no longer configured.
@@ -143,17 +163,35 @@ impl ComponentStatus {
             .send_if_modified(|statuses| statuses.remove(&*self.component).is_some());
     }
 
-    fn write(&self, status: Status, is_allowed: impl Fn(&Status, &Status) -> bool) {
+    fn change(&self, change: impl FnOnce(&mut Entry)) {
+        let mut entry = self.entry.lock();
+        change(&mut entry);
+        if let (Visibility::Shown, Some(status)) = (entry.visibility, entry.status()) {
+            self.write(&status);
+        }
+    }
+
+    fn write(&self, status: &Status) {
         let has_changed = self.board.statuses.send_if_modified(|statuses| {
-            let previous = statuses.get(&*self.component);
-            if previous == Some(&status) || previous.is_some_and(|now| !is_allowed(now, &status)) {
+            if statuses.get(&*self.component) == Some(status) {
                 return false;
             }
             statuses.insert(self.component.to_string(), status.clone());
             true
         });
         if let (true, Some(observer)) = (has_changed, &self.board.observer) {
-            observer(&self.component, &status);
+            observer(&self.component, status);
+        }
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    fn status(&self) -> Option<Status> {
+        match (&self.own, &self.undelivered) {
+            (Some(Status::Ok), Some(reason)) => Some(Status::RecoverableError(reason.clone())),
+            (own, _) => own.clone(),
         }
     }
 }
@@ -210,6 +248,28 @@ mod tests {
         let changes = [away, Status::Ok, Status::Stopped];
         let expected = changes.map(|status| ("exporter parca".to_owned(), status));
         assert_eq!(*changes_seen.lock(), expected);
+    }
+
+    #[test]
+    fn undelivered_data_is_an_error_while_the_component_has_no_other() {
+        let board = StatusBoard::default();
+        let exporter = board.component("exporter parca".to_owned());
+        let shown = || board.snapshot().get("exporter parca").cloned();
+        let error = |reason: &str| Some(Status::RecoverableError(reason.into()));
+        exporter.set(Status::Starting);
+        exporter.started();
+        exporter.set_undelivered(Some("no route".into()));
+        assert_eq!(shown(), error("no route"));
+        exporter.set(Status::RecoverableError("no name".into()));
+        exporter.started();
+        assert_eq!(shown(), error("no name"));
+        exporter.set(Status::Ok);
+        assert_eq!(shown(), error("no route"));
+        exporter.set_undelivered(None);
+        assert_eq!(shown(), Some(Status::Ok));
+        exporter.set(Status::Stopping);
+        exporter.set_undelivered(Some("no route".into()));
+        assert_eq!(shown(), Some(Status::Stopping));
     }
 
     #[test]

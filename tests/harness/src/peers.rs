@@ -99,6 +99,19 @@ pub fn post_profiles(to: SocketAddr, content_type: &str, body: &[u8]) -> String 
         .to_owned()
 }
 
+/// Gets a path over HTTP and returns the response with its head; empty if nobody answers.
+pub fn get(from: SocketAddr, path: &str) -> String {
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {from}\r\nconnection: close\r\n\r\n");
+    let asking = || -> std::io::Result<Vec<u8>> {
+        let mut stream = TcpStream::connect(from)?;
+        stream.write_all(request.as_bytes())?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        Ok(answer)
+    };
+    String::from_utf8_lossy(&asking().unwrap_or_default()).into_owned()
+}
+
 impl Process {
     /// Starts `program --config <file with config> arguments…`.
     pub fn start(program: &Path, arguments: &[&str], config: &str) -> Self {

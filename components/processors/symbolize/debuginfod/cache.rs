@@ -33,6 +33,10 @@ impl Cache {
         }
     }
 
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     pub fn max_bytes(&self) -> u64 {
         self.max_bytes
     }

@@ -4,6 +4,7 @@
 //! arrives, code is symbolized with what is available, and then again.
 
 mod cache;
+mod check;
 #[cfg(test)]
 pub(super) mod tests;
 
@@ -244,13 +245,11 @@ impl Debuginfod {
     }
 
     async fn fetch(&self, server: &str, request: &FileRequest) -> Reply {
-        let (id, what) = (&request.build_id, request.what.name());
-        let url = format!("{}/buildid/{id}/{what}", server.trim_end_matches('/'));
         let settings = HttpClientSettings {
             timeout: self.limit.into(),
             ..HttpClientSettings::default()
         };
-        let fetched = match HttpClient::new(&settings, &url, None, USER_AGENT) {
+        let fetched = match HttpClient::new(&settings, &url_of(server, request), None, USER_AGENT) {
             Ok(client) => self.receive(&client, request).await,
             Err(error) => Err(error.into()),
         };
@@ -299,6 +298,11 @@ impl Debuginfod {
             false => Reply::Useless("it is not an ELF file with that build ID".into()),
         })
     }
+}
+
+fn url_of(server: &str, request: &FileRequest) -> String {
+    let (id, what) = (&request.build_id, request.what.name());
+    format!("{}/buildid/{id}/{what}", server.trim_end_matches('/'))
 }
 
 /// Why a download failed.

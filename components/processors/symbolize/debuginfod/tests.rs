@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 
+use profcol_component::Severity;
 use profcol_component::testkit::{context, load, wait_for};
 use profcol_debuginfo::build_id;
 use profcol_elf::hex;
@@ -218,6 +219,37 @@ async fn unusable_files_are_not_cached() {
     check(&[&url], 1 << 30, "fedcba9876543210").await;
     check(&[&url], length - 1, &id).await;
     check(&[&endless], length, &id).await;
+}
+
+#[tokio::test]
+async fn a_check_asks_each_server_and_stores_nothing() {
+    let good = serve(|path, stream| {
+        assert_eq!(path, format!("/buildid/{}/debuginfo", "0".repeat(40)));
+        answer(stream, "404 Not Found", b"no");
+    });
+    let strict = serve(|_, stream| answer(stream, "403 Forbidden", b""));
+    let broken = serve(|_, stream| answer(stream, "503 Service Unavailable", b""));
+    let away = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
+    let away = format!("http://{}", away.unwrap());
+    let rig = Fixture::new(&[&good, &strict, &broken, &away], 1 << 30, "60s");
+    let checks = rig.debuginfod.check().await;
+    let [good, strict, broken, away, directory, ..] = &checks[..] else {
+        panic!("{checks:?}");
+    };
+    assert!(
+        good.found.ends_with(" answers with HTTP status 404"),
+        "{good:?}"
+    );
+    for ok in [good, directory] {
+        assert_eq!(ok.severity(), None, "{ok:?}");
+    }
+    for (check, fix) in [(strict, "password"), (broken, "log"), (away, "runs")] {
+        assert_eq!(check.severity(), Some(Severity::Warning), "{check:?}");
+        let problem = check.problem.as_ref().unwrap();
+        assert!(problem.fix.contains(fix), "{check:?}");
+    }
+    assert_eq!(rig.cached(), [""; 0]);
+    rig.finish().await;
 }
 
 #[tokio::test]

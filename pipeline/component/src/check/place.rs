@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{Access, access, statvfs};
+use rustix::fs::{Access, AtFlags, CWD, accessat, statvfs};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -28,14 +28,24 @@ const TIMEOUT: Duration = Duration::from_secs(4);
 pub async fn of_directory(directory: &Path, is_created: bool) -> Vec<Check> {
     let shown = directory.display().to_string();
     let directory: PathBuf = directory.to_owned();
-    let looking = spawn_blocking(move || look_at(&directory, is_created));
-    match timeout(TIMEOUT, looking).await {
-        Ok(Ok(checks)) => checks,
-        Ok(Err(_)) | Err(_) => vec![Check::new(DIRECTORY, format!("{shown}: timeout")).fail(
+    let looking = in_time(move || look_at(&directory, is_created)).await;
+    looking.unwrap_or_else(|| {
+        vec![Check::new(DIRECTORY, format!("{shown}: timeout")).fail(
             LOST,
             format!("check its file system (`df {shown}`): the server of a network file system may be down"),
-        )],
-    }
+        )]
+    })
+}
+
+/// Looks at files. `None` if their file system does not answer in time.
+pub async fn in_time<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    timeout(TIMEOUT, spawn_blocking(look)).await.ok()?.ok()
+}
+
+/// Whether files can be created and removed in a directory.
+pub fn is_writable(directory: &Path) -> io::Result<()> {
+    let (needed, flags) = (Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
+    Ok(accessat(CWD, directory, needed, flags)?)
 }
 
 /// Checks the directory of a file.
@@ -81,12 +91,12 @@ fn look_at(directory: &Path, is_created: bool) -> Vec<Check> {
         }
         Ok(_) => {}
     }
-    if let Err(error) = access(existing, Access::WRITE_OK | Access::EXEC_OK) {
+    if let Err(error) = is_writable(existing) {
         let fix = format!(
             "give it to the user of profcol: chown PROFCOL_USER {}, or choose another directory",
             existing.display()
         );
-        return vec![Check::new(DIRECTORY, found(error.into())).fail(LOST, fix)];
+        return vec![Check::new(DIRECTORY, found(error)).fail(LOST, fix)];
     }
     let there = match existing == directory {
         true => format!("{shown} is writable"),

@@ -340,8 +340,9 @@ impl<'a> Builder<'a> {
         named.is_exclusive |= storage.is_some();
         let storage = storage.as_deref().map(Arc::clone);
         let (id, meter) = (named.id.clone(), &self.context.telemetry.meter);
-        let taps = &self.context.taps;
-        Ok(named.map(|exporter| Sender::new(Arc::from(exporter), &id, meter, storage, taps)))
+        let (status, taps) = (named.status.clone(), &self.context.taps);
+        Ok(named
+            .map(|exporter| Sender::new(Arc::from(exporter), &id, meter, &status, storage, taps)))
     }
 
     /// A connector that feeds other pipelines than before is replaced.

@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 
 use super::durable::DurableQueue;
 use super::queue::{Queue, Room, capacity_gauge, propagate};
-use super::{Account, Closing, OverflowLog, Sender, Stopping};
+use super::{Account, Closing, Health, OverflowLog, Sender, Stopping};
 use crate::resends::{Resends, worst};
 
 /// Maximum size of the batches from a stored queue that are in memory for one destination; larger ones go alone.
@@ -55,6 +55,7 @@ pub(super) struct Common {
     pub(super) delivery: Delivery,
     pub(super) account: Arc<Account>,
     pub(super) overflow: Arc<OverflowLog>,
+    pub(super) health: Arc<Health>,
     queue: QueueSettings,
     /// Of the queues.
     meter: Meter,
@@ -104,6 +105,7 @@ impl Common {
         delivery: Delivery,
         account: Arc<Account>,
         overflow: Arc<OverflowLog>,
+        health: Arc<Health>,
         meter: &Meter,
         is_stored: bool,
     ) -> Self {
@@ -118,6 +120,7 @@ impl Common {
             delivery,
             account,
             overflow,
+            health,
             queue,
             room: Arc::default(),
             capacity: capacity_gauge(name, &meter),

@@ -13,6 +13,7 @@
 mod account;
 mod balancer;
 mod durable;
+mod health;
 mod metrics;
 mod overflow;
 mod queue;
@@ -28,9 +29,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use profcol_component::{
-    Answer, Batch, Consumer, Delivered, Delivery, Exporter, Finalizers, Kind, Meter, Outcome,
-    QueueSettings, Refusal, RetrySettings, Side, Source, StartError, Stop, Tap, TapPoint, Taps,
-    Undelivered,
+    Answer, Batch, ComponentStatus, Consumer, Delivered, Delivery, Exporter, Finalizers, Kind,
+    Meter, Outcome, QueueSettings, Refusal, RetrySettings, Side, Source, StartError, Stop, Tap,
+    TapPoint, Taps, Undelivered,
 };
 use profcol_profile::{Bound, Profiles};
 use profcol_storage::Storage;
@@ -42,6 +43,7 @@ pub use self::account::{DropReason, ExporterBalance, ExporterProgress};
 use self::balancer::{Balancer, Common};
 use self::durable::DurableQueue;
 pub use self::durable::{InvalidRecord, batch_of};
+use self::health::{DestinationHealth, Health};
 use self::metrics::StorageMetrics;
 use self::overflow::OverflowLog;
 use self::queue::{Queue, QueueSlot};
@@ -67,6 +69,7 @@ pub(crate) struct Sender {
     storage: Option<StoredQueue>,
     account: Arc<Account>,
     overflow: Arc<OverflowLog>,
+    health: DestinationHealth,
     /// `None` for one of several destinations.
     tap: Option<Arc<Tap>>,
     stopping: Stopping,
@@ -128,6 +131,7 @@ impl Sender {
         exporter: Arc<dyn Exporter>,
         name: &str,
         meter: &Meter,
+        status: &ComponentStatus,
         storage: Option<Arc<Storage>>,
         taps: &Taps,
     ) -> Arc<Self> {
@@ -146,10 +150,19 @@ impl Sender {
         };
         let account = Arc::new(Account::new(name, meter));
         let overflow = Arc::new(OverflowLog::new(name));
+        let health = Health::new(status);
         let balancer = exporter.destinations().map(|destinations| {
             let (account, overflow) = (Arc::clone(&account), Arc::clone(&overflow));
             let is_stored = storage.is_some();
-            let common = Common::new(name, delivery.clone(), account, overflow, meter, is_stored);
+            let common = Common::new(
+                name,
+                delivery.clone(),
+                account,
+                overflow,
+                Arc::clone(&health),
+                meter,
+                is_stored,
+            );
             Balancer::new(destinations, common, meter)
         });
         let tap = taps.tap(TapPoint {
@@ -166,6 +179,7 @@ impl Sender {
             storage,
             account,
             overflow,
+            health: health.of_destination(),
             tap: Some(tap),
             stopping: Stopping::default(),
             balancer,
@@ -187,6 +201,7 @@ impl Sender {
             storage: None,
             account: Arc::clone(&common.account),
             overflow: Arc::clone(&common.overflow),
+            health: common.health.of_destination(),
             tap: None,
             stopping: Stopping::default(),
             balancer: None,
@@ -580,7 +595,7 @@ impl Sender {
     async fn try_once(&self, batch: &Batch) -> Result<Delivered, Refusal> {
         let _timer = self.account.duration.start_timer();
         let export = self.exporter.export(batch);
-        let delivered = match self.delivery.timeout {
+        let answer = match self.delivery.timeout {
             None | Some(Duration::ZERO) => export.await,
             Some(timeout) => tokio::time::timeout(timeout, export)
                 .await
@@ -590,7 +605,9 @@ impl Sender {
                         "no response within the timeout of {timeout}"
                     )))
                 }),
-        }?;
+        };
+        self.health.note(&answer);
+        let delivered = answer?;
         if delivered.rejected_profiles > 0 || !delivered.message.is_empty() {
             tracing::warn!(
                 otelcol.component.id = %self.name,

@@ -18,6 +18,7 @@ use profcol_storage::{Fsync, StorageOptions, WhenFull};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout, timeout_at};
 
+use super::tests::unread_status;
 use super::*;
 
 const SCHEDULES: u64 = 3_000;
@@ -169,6 +170,7 @@ impl Run {
             exporter,
             "destination",
             &Meter::default(),
+            &unread_status(),
             storage,
             &Taps::default(),
         );

@@ -1,9 +1,10 @@
 //! A scripted exporter on the paused clock: when attempts are made, who waits for a full queue, and what is counted.
 
 use bytes::Bytes;
-use profcol_component::testkit::{Outcomes, Sink, batch, batch_with_outcomes};
+use profcol_component::testkit::{Outcomes, Sink, batch, batch_with_outcomes, wait_until};
 use profcol_component::{
     DeliverySettings, PartitionSettings, QueueBatchSettings, QueueSettings, RetrySettings, Sizer,
+    Status, StatusBoard,
 };
 use profcol_config::Duration as ConfigDuration;
 use profcol_profile::{CompressedWire, Profiles, Validation};
@@ -21,21 +22,39 @@ pub(super) fn closing(timeout: Duration) -> Closing {
     }
 }
 
+/// A status that nobody reads.
+pub(super) fn unread_status() -> ComponentStatus {
+    StatusBoard::default().component("exporter sink".to_owned())
+}
+
+/// The error that a component shows.
+pub(super) fn error_on(board: &StatusBoard) -> Option<String> {
+    board.snapshot().values().find_map(|status| match status {
+        Status::RecoverableError(reason) => Some(reason.to_string()),
+        _ => None,
+    })
+}
+
 /// A running sender for `sink`.
 struct Fixture {
     sink: Arc<Sink>,
     sender: Arc<Sender>,
     meter: Meter,
+    board: StatusBoard,
     tasks: JoinSet<()>,
 }
 
 impl Fixture {
     fn new(sink: Sink) -> Self {
         let (sink, meter) = (Arc::new(sink), Meter::default());
+        let board = StatusBoard::default();
+        let status = board.component("exporter sink".to_owned());
+        status.started();
         let sender = Sender::new(
             Arc::clone(&sink) as Arc<dyn Exporter>,
             "sink",
             &meter,
+            &status,
             None,
             &Taps::default(),
         );
@@ -45,6 +64,7 @@ impl Fixture {
             sink,
             sender,
             meter,
+            board,
             tasks,
         }
     }
@@ -114,6 +134,17 @@ async fn delivers_queued_batches_and_reports_it() {
             enqueue_failed: 0
         }
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_shows_why_attempts_fail_until_one_succeeds() {
+    let rig = Fixture::new(down(3).with_delivery(queued(|_| {})));
+    assert_eq!(error_on(&rig.board), None);
+    rig.sender.consume(batch(1)).await.unwrap();
+    wait_until("an error", async || error_on(&rig.board).is_some()).await;
+    assert_eq!(error_on(&rig.board).as_deref(), Some("down"));
+    wait_until("its end", async || error_on(&rig.board).is_none()).await;
+    assert_eq!(rig.finish().await.0.accepted(), [1]);
 }
 
 /// Decompressing is the one step whose failure a test can cause.
@@ -551,7 +582,8 @@ async fn rejected_profiles_of_a_batch_are_not_counted_as_sent() {
         }
     }
     let meter = Meter::default();
-    let sender = Sender::new(Arc::new(Partial), "partial", &meter, None, &Taps::default());
+    let (status, taps) = (unread_status(), Taps::default());
+    let sender = Sender::new(Arc::new(Partial), "partial", &meter, &status, None, &taps);
     sender.consume(batch(4)).await.unwrap();
     sender.close(closing(SHUTDOWN));
     Arc::clone(&sender).run().await;
@@ -717,7 +749,8 @@ impl Exporter for Piecewise {
 async fn of_a_partly_delivered_batch_only_the_rest_is_resent() {
     let (exporter, meter) = (Arc::new(Piecewise::default()), Meter::default());
     let exporting = Arc::clone(&exporter) as Arc<dyn Exporter>;
-    let sender = Sender::new(exporting, "pieces", &meter, None, &Taps::default());
+    let (status, taps) = (unread_status(), Taps::default());
+    let sender = Sender::new(exporting, "pieces", &meter, &status, None, &taps);
     let (whole, outcomes) = batch_with_outcomes(5);
     let began = Instant::now();
     let refusal = sender.consume(whole).await.unwrap_err();

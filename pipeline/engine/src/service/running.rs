@@ -20,7 +20,7 @@ impl Running {
     where
         W: Future<Output = Result<(), RunError>> + Send + 'static,
     {
-        status.set(Status::Ok);
+        status.started();
         let (own, stop) = (status.clone(), Stop::new());
         let (work, stopped) = (work(stop.clone()), stop.clone());
         let mut tasks = Tasks::default();

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use profcol_component::testkit::{Sink, profiles, wait_until};
 use profcol_component::{
-    BatchId, Delivered, DeliverySettings, Finalizer, QueueSettings, Refusal, RetrySettings, Taps,
+    BatchId, Delivered, DeliverySettings, Finalizer, QueueSettings, Refusal, RetrySettings,
+    StatusBoard, Taps,
 };
 use profcol_config::Duration as ConfigDuration;
 use profcol_profile::{KeyValue, Resource};
 use profcol_storage::Storage;
 
-use super::super::tests::closing;
+use super::super::tests::{closing, error_on};
 use super::*;
 
 /// An exporter whose destinations a test changes. The attribute `to` of a resource names one; resources for others go to
@@ -125,6 +126,7 @@ struct Rig {
     exporter: Arc<Divided>,
     sender: Arc<Sender>,
     meter: Meter,
+    board: StatusBoard,
     running: JoinSet<()>,
 }
 
@@ -143,9 +145,12 @@ impl Rig {
             delivery,
             published,
         });
-        let meter = Meter::default();
+        let (meter, board) = (Meter::default(), StatusBoard::default());
         let exporting = Arc::clone(&exporter) as Arc<dyn Exporter>;
-        let sender = Sender::new(exporting, "divided", &meter, storage, &Taps::default());
+        let status = board.component("exporter divided".to_owned());
+        status.started();
+        let taps = Taps::default();
+        let sender = Sender::new(exporting, "divided", &meter, &status, storage, &taps);
         sender.open().await.unwrap();
         let mut running = JoinSet::new();
         running.spawn(Arc::clone(&sender).run());
@@ -153,6 +158,7 @@ impl Rig {
             exporter,
             sender,
             meter,
+            board,
             running,
         }
     }
@@ -226,6 +232,20 @@ async fn a_dead_destination_does_not_delay_the_others() {
     wait_until("the other to get it", async || a.samples() == 21).await;
     let balance = rig.stop().await;
     assert_eq!(balance, "divided: delivered=21 queue_full=1 shutdown=4");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_shows_a_failing_destination_until_it_is_gone() {
+    let (a, dead) = (Target::good("a"), Target::dead("dead"));
+    let rig = Rig::new(queued(|_| {}), &[&a, &dead]).await;
+    rig.send(&[("a", 1), ("dead", 2)]).await.unwrap();
+    wait_until("an error", async || error_on(&rig.board).is_some()).await;
+    rig.send(&[("a", 4)]).await.unwrap();
+    wait_until("the other to get all", async || a.samples() == 5).await;
+    assert_eq!(error_on(&rig.board).as_deref(), Some("down"));
+    rig.change(&[&a]).await;
+    wait_until("its end", async || error_on(&rig.board).is_none()).await;
+    assert_eq!(rig.stop().await, "divided: delivered=7");
 }
 
 #[tokio::test(start_paused = true)]

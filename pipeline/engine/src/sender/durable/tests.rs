@@ -9,7 +9,7 @@ use profcol_component::{
 use profcol_storage::{Fsync, StorageOptions, WhenFull};
 use tokio::task::JoinSet;
 
-use super::super::tests::closing;
+use super::super::tests::{closing, unread_status};
 use super::*;
 use crate::sender::ExporterBalance;
 
@@ -36,6 +36,7 @@ impl Fixture {
             exporter,
             "sink",
             &Meter::default(),
+            &unread_status(),
             Some(Arc::new(storage)),
             &Taps::default(),
         );
