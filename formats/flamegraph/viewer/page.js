@@ -70,10 +70,10 @@ class Page {
       onRange: (from, until, isBase) => this.chooseRange(from, until, isBase),
       onSeries: (label, value) => this.setQuery(addMatcher(this.state.query, label, value)),
     });
-    this.processes = new ProcessList((pid) => {
+    this.processes = new ProcessList((labels) => {
       this.viewer.change({ view: 'flame' });
       this.viewer.showView();
-      this.setQuery(addMatcher(this.state.query, 'pid', pid));
+      this.setQuery(labels.reduce((query, [name, value]) => addMatcher(query, name, value), this.state.query));
     }, () => this.isLive);
     this.pipelines = new PipelineView((error) => this.showError(error));
     this.viewer = new Viewer({

@@ -66,6 +66,16 @@ pub struct Process {
     pub ends: BTreeMap<String, u64>,
 }
 
+/// Several hosts may use a PID at the same time.
+#[derive(PartialEq, Eq, Hash)]
+struct ProcessKey {
+    host: [String; HOST_LABELS.len()],
+    pid: i64,
+    name: String,
+}
+
+/// Labels that tell hosts apart.
+const HOST_LABELS: [&str; 2] = ["host_id", "host_name"];
 /// Maximum points of a timeline; more would be invisible.
 const MAX_POINTS: u64 = 600;
 /// Labels that differ between the threads of a process.
@@ -195,7 +205,7 @@ impl History {
 
     /// Sorted by value, descending.
     pub fn processes(&self, query: &Query, limit: usize) -> Vec<Process> {
-        let mut processes: IndexMap<(i64, String), (Process, LanguageSet)> = IndexMap::new();
+        let mut processes: IndexMap<ProcessKey, (Process, LanguageSet)> = IndexMap::new();
         let query = &self.with_kind(query);
         self.each_chunk(query.from, query.until, |chunk| {
             let languages = chunk.languages_on_stacks();
@@ -205,10 +215,10 @@ impl History {
                 let number = *of_series.entry(row.series).or_insert_with(|| {
                     let entry = processes.entry(chunk.process_key(row.series));
                     let number = entry.index();
-                    entry.or_insert_with_key(|(pid, name)| {
+                    entry.or_insert_with_key(|key| {
                         let process = Process {
-                            pid: *pid,
-                            name: name.clone(),
+                            pid: key.pid,
+                            name: key.name.clone(),
                             labels: chunk.labels_of_process(row.series),
                             ..Process::default()
                         };
@@ -234,7 +244,9 @@ impl History {
             ..process
         });
         let mut processes: Vec<Process> = processes.collect();
-        processes.sort_by(|left, right| (right.total, left.pid).cmp(&(left.total, right.pid)));
+        processes.sort_by(|left, right| {
+            (right.total, left.pid, &left.labels).cmp(&(left.total, right.pid, &right.labels))
+        });
         processes.truncate(limit);
         processes
     }
@@ -368,10 +380,13 @@ impl Chunk {
         found.map_or("", |&(_, value)| self.text(value))
     }
 
-    fn process_key(&self, series: u32) -> (i64, String) {
+    fn process_key(&self, series: u32) -> ProcessKey {
         let pid = self.attribute(series, "process_pid").parse();
-        let name = self.attribute(series, "process_executable_name");
-        (pid.unwrap_or(0), name.to_owned())
+        ProcessKey {
+            host: HOST_LABELS.map(|it| self.attribute(series, it).to_owned()),
+            pid: pid.unwrap_or(0),
+            name: self.attribute(series, "process_executable_name").to_owned(),
+        }
     }
 
     fn labels_of_process(&self, series: u32) -> BTreeMap<String, String> {

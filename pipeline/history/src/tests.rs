@@ -393,6 +393,36 @@ fn processes_have_labels_languages_and_ends() {
     );
 }
 
+#[test]
+fn processes_of_hosts_with_equal_pids_are_apart() {
+    let history = History::new(limits(64 << 20));
+    for (host, samples) in [("a", 3), ("b", 5)] {
+        let mut model = second(START, 1, "init", &[("main", "t", samples)]);
+        let resource = Resource {
+            attributes: vec![
+                KeyValue::new("host.name", host),
+                KeyValue::new("process.pid", 1_i64),
+                KeyValue::new("process.executable.name", "init"),
+            ],
+            ..Resource::default()
+        };
+        model.resources[0].resource = Some(Arc::new(resource));
+        history.add(&model, &DeferredSymbols::default());
+    }
+    let of_hosts = |selector: &str| {
+        let processes = history.processes(&query(selector, START, START + 5), 10);
+        let of_hosts = processes
+            .iter()
+            .map(|it| (it.labels["host_name"].clone(), it.samples));
+        of_hosts.collect::<Vec<_>>()
+    };
+    assert_eq!(of_hosts(""), [("b".to_owned(), 5), ("a".to_owned(), 3)]);
+    assert_eq!(
+        of_hosts("{pid=\"1\",host_name=\"a\"}"),
+        [("a".to_owned(), 3)]
+    );
+}
+
 /// Processes in several languages.
 fn languages() -> History {
     let history = History::new(limits(64 << 20));

@@ -8,7 +8,7 @@ import { decodeProfile, ROOT } from '../profile.js';
 import { decodeState, DEFAULT_STATE, encodeState } from '../url.js';
 import { asYaml, formatRate, metricOf, rateOf } from '../pipelines.js';
 import { describeBatch, resourceName } from '../tap.js';
-import { describeEnds, droppedProcesses, matchesProcess, sortProcesses, unitOf } from '../processes.js';
+import { describeEnds, droppedProcesses, matchesProcess, selectionOf, sortProcesses, unitOf } from '../processes.js';
 import { formatDifference, formatPoints, formatShare, formatValue, printable, shortenMiddle, shortenName } from '../format.js';
 import { highestStep, roundUp, tickStep } from '../timeline.js';
 import { documentOf, namesOf } from './support.js';
@@ -212,6 +212,16 @@ test('processes sort by each column', () => {
   assert.deepEqual(pids('unit', false), [3, 20, 1]);
   assert.deepEqual(pids('languages', true), [1, 20, 3]);
   assert.deepEqual(PROCESSES.map(unitOf), ['web.service', 'db-0', '']);
+});
+
+test('a process is selected by its PID, and by its host if there are several', () => {
+  const [one, other] = ['a', 'b'].map((host) => ({ pid: 1, name: 'init', labels: { host_name: host, systemd_unit: 'x' } }));
+  assert.deepEqual(selectionOf(one, [one, { ...one, pid: 2 }]), [['pid', '1']]);
+  assert.deepEqual(selectionOf(other, [one, other]), [['pid', '1'], ['host_name', 'b']]);
+  const unknown = { pid: 3, labels: {} };
+  assert.deepEqual(selectionOf(unknown, [one, unknown]), [['pid', '3']]);
+  const numbered = { pid: 1, labels: { host_name: 'a', host_id: '7' } };
+  assert.deepEqual(selectionOf(numbered, [one, other, numbered]), [['pid', '1'], ['host_name', 'a'], ['host_id', '7']]);
 });
 
 test('processes are found by name, PID, unit, language and label', () => {
