@@ -5,7 +5,7 @@ import { columnValue, sortRows } from '../table.js';
 import { compileSearch, matchedTotal, matchFrames, matchSubtrees } from '../search.js';
 import { DARK, differenceScale, differenceStep, frameColors, kindColor, languageColor, LIGHT } from '../colors.js';
 import { decodeProfile, ROOT } from '../profile.js';
-import { decodeState, DEFAULT_STATE, encodeState } from '../url.js';
+import { decodeState, DEFAULT_STATE, defaultsOf, encodeState } from '../url.js';
 import { asYaml, formatRate, metricOf, rateOf } from '../pipelines.js';
 import { describeBatch, resourceName } from '../tap.js';
 import { describeEnds, droppedProcesses, matchesProcess, selectionOf, sortProcesses, unitOf } from '../processes.js';
@@ -68,6 +68,17 @@ test('a URL restores the state and drops invalid parts', () => {
   assert.deepEqual(decodeState(''), { ...DEFAULT_STATE });
   const odd = decodeState('#orientation=sideways&last=-3&from=9&until=3&color=<b>&__proto__=x&ascending=1');
   assert.deepEqual(odd, { ...DEFAULT_STATE });
+});
+
+test('a comparison opens as it was made, and a URL changes that', () => {
+  const defaults = defaultsOf({ difference: 'absolute' });
+  assert.equal(decodeState('', defaults).difference, 'absolute');
+  assert.equal(encodeState(decodeState('', defaults), defaults), '');
+  const changed = encodeState({ ...decodeState('', defaults), difference: 'share' }, defaults);
+  assert.equal(changed, 'difference=share');
+  assert.equal(decodeState(changed, defaults).difference, 'share');
+  assert.deepEqual(defaultsOf({ difference: '<b>' }), DEFAULT_STATE);
+  assert.deepEqual(defaultsOf({}), DEFAULT_STATE);
 });
 
 function luminance(hex) {
