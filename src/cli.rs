@@ -107,7 +107,7 @@ pub enum Command {
     /// Test relabel rules
     #[command(subcommand)]
     Relabel(Relabel),
-    /// Inspect the directory of a `file_storage`
+    /// Inspect the directory of a `file_storage` or of a `live_view`
     #[command(subcommand, args(without(ALL)))]
     Storage(Storage),
     /// Print the JSON Schema of the whole configuration, for editors
