@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::{Arg, ArgAction, Args, Parser, Subcommand, ValueEnum};
 use profcol_printable::{is_printable, lines};
 
-pub use self::convert::{Compare, Convert, Diff};
+pub use self::convert::{By, Compare, Convert, Diff};
 pub use self::doctor::Doctor;
 pub use self::record::Record;
 pub use self::top::Top;

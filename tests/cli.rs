@@ -789,6 +789,7 @@ fn profiles_are_converted_and_compared() {
         page.contains("<script type=\"application/json\" id=\"profile\">{\"type\":\"samples\"")
     );
 
+    let changed_values = "50 count 110 count  +120.0%  b\n";
     let changed = " 50.00%   55.00%   +5.00%  b\n";
     check(&["diff", before, after], 0, changed, "");
     check(
@@ -800,7 +801,24 @@ fn profiles_are_converted_and_compared() {
     check(
         &["diff", before, after, "--compare", "value"],
         0,
-        "50 count 110 count  +120.0%  b\n",
+        "  before     after   change  function (self)\n\
+         50 count 110 count  +120.0%  b\n \
+         0 count  40 count      new  c\\x1b[2J\n",
+        "",
+    );
+    check(
+        &["diff", after, before, "--compare", "value"],
+        0,
+        "40 count  0 count     gone  c\\x1b[2J\n",
+        "",
+    );
+    check(
+        &["diff", before, after, "--compare", "value", "--by", "total"],
+        0,
+        "   before     after   change  function (total)\n\
+         100 count 200 count  +100.0%  main\n \
+         50 count 110 count  +120.0%  b\n  \
+         0 count  40 count      new  c\\x1b[2J\n",
         "",
     );
     check(
@@ -813,7 +831,35 @@ fn profiles_are_converted_and_compared() {
         &["diff", before, after, "--fail-over", "10"],
         1,
         changed,
-        "Error: 1 function grew by more than 10% of the profile",
+        "Error: 1 function grew by more than 10% of the profile\n",
+    );
+    let by_value = ["--compare", "value", "--fail-over"];
+    check(
+        &[&["diff", before, after][..], &by_value, &["50%"]].concat(),
+        1,
+        changed_values,
+        "Error: 1 function grew by more than 50% of the profile before, and the whole profile grew by 100.0%\n",
+    );
+    check(
+        &[&["diff", after, before][..], &by_value, &["0%"]].concat(),
+        0,
+        "gone",
+        "",
+    );
+    // Each share is the same.
+    let slower = file("slower.folded", "main;a 100\nmain;b 100\n");
+    let slower = path(&slower.path);
+    check(
+        &["diff", before, slower, "--fail-over", "0%"],
+        0,
+        "+0.00%  a",
+        "",
+    );
+    check(
+        &[&["diff", before, slower][..], &by_value, &["60%"]].concat(),
+        1,
+        "+100.0%  a",
+        "Error: the whole profile grew by 100.0%\n",
     );
     check(
         &["diff", before, after, "-o", path(&html)],
@@ -824,7 +870,26 @@ fn profiles_are_converted_and_compared() {
     assert!(
         std::fs::read_to_string(&html)
             .unwrap()
-            .contains("\"base_total\":100")
+            .contains("\"base_total\":100,\"difference\":\"share\"")
+    );
+    check(
+        &[
+            "diff",
+            before,
+            after,
+            "-o",
+            path(&html),
+            "--compare",
+            "value",
+        ],
+        0,
+        changed_values,
+        "Wrote ",
+    );
+    assert!(
+        std::fs::read_to_string(&html)
+            .unwrap()
+            .contains("\"difference\":\"absolute\"")
     );
     let svg = html.with_extension("svg");
     check(

@@ -271,7 +271,7 @@ _profcol() {
             return 0
             ;;
         profcol__subcmd__diff)
-            opts="-o -h --compare --functions --fail-over --output --config --set --feature-gates --help"
+            opts="-o -h --compare --by --functions --fail-over --output --config --set --feature-gates --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -279,6 +279,10 @@ _profcol() {
             case "${prev}" in
                 --compare)
                     COMPREPLY=($(compgen -W "share value" -- "${cur}"))
+                    return 0
+                    ;;
+                --by)
+                    COMPREPLY=($(compgen -W "self total" -- "${cur}"))
                     return 0
                     ;;
                 --functions)

@@ -54,10 +54,10 @@ complete -c profcol -n "__fish_profcol_using_subcommand run" -l feature-gates -d
 complete -c profcol -n "__fish_profcol_using_subcommand run" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand record" -s F -l frequency -d 'Samples per second on each busy CPU' -r
 complete -c profcol -n "__fish_profcol_using_subcommand record" -s d -l duration -d 'How long to record, such as `10s` or `2m`; default: until Ctrl-C, or until the command or the processes exit' -r
-complete -c profcol -n "__fish_profcol_using_subcommand record" -s p -l pid -d 'Only these processes' -r
+complete -c profcol -n "__fish_profcol_using_subcommand record" -s p -l pid -d 'Only these processes, separated by commas' -r
 complete -c profcol -n "__fish_profcol_using_subcommand record" -l comm -d 'Only processes with this name; `*` matches any text' -r
 complete -c profcol -n "__fish_profcol_using_subcommand record" -l cgroup -d 'Only processes in this cgroup; `*` matches any text' -r
-complete -c profcol -n "__fish_profcol_using_subcommand record" -s o -l output -d 'Output file; the extension selects the format: .html, .svg, .pb.gz, .folded, .speedscope.json, .firefox.json, .firefox.json.gz, .otlp, .otlp.json' -r -F
+complete -c profcol -n "__fish_profcol_using_subcommand record" -s o -l output -d 'Output file; the extension selects the format: .html, .svg, .pb.gz, .folded, .speedscope.json, .firefox.json, .firefox.json.gz, .otlp, .otlp.json; `-` writes .pb.gz to standard output' -r -F
 complete -c profcol -n "__fish_profcol_using_subcommand record" -l config -r
 complete -c profcol -n "__fish_profcol_using_subcommand record" -l feature-gates -r
 complete -c profcol -n "__fish_profcol_using_subcommand record" -l set -d 'Override one value of the configuration, such as `receivers.ebpf_cpu.frequency=19`' -r
@@ -65,15 +65,15 @@ complete -c profcol -n "__fish_profcol_using_subcommand record" -s a -l all -d '
 complete -c profcol -n "__fish_profcol_using_subcommand record" -l open -d 'Open the file in a browser when done'
 complete -c profcol -n "__fish_profcol_using_subcommand record" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand top" -s F -l frequency -d 'Samples per second on each busy CPU' -r
-complete -c profcol -n "__fish_profcol_using_subcommand top" -s p -l pid -d 'Only these processes' -r
+complete -c profcol -n "__fish_profcol_using_subcommand top" -s p -l pid -d 'Only these processes, separated by commas' -r
 complete -c profcol -n "__fish_profcol_using_subcommand top" -s i -l interval -d 'Refresh interval, such as `1s`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand top" -s w -l window -d 'Show samples of this window up to now; default: 10s, or the interval with --batch' -r
+complete -c profcol -n "__fish_profcol_using_subcommand top" -s w -l window -d 'Show samples of this window up to now; default: 10s, or the interval if tables are printed' -r
 complete -c profcol -n "__fish_profcol_using_subcommand top" -s n -l iterations -d 'Exit after this many tables' -r
-complete -c profcol -n "__fish_profcol_using_subcommand top" -l rows -d 'Rows per printed table' -r
+complete -c profcol -n "__fish_profcol_using_subcommand top" -l rows -d 'Rows per printed table; default: 20' -r
 complete -c profcol -n "__fish_profcol_using_subcommand top" -l config -r
 complete -c profcol -n "__fish_profcol_using_subcommand top" -l feature-gates -r
 complete -c profcol -n "__fish_profcol_using_subcommand top" -l set -d 'Override one value of the configuration, such as `receivers.ebpf_cpu.frequency=19`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand top" -s b -l batch -d 'Print one table after another; default if the output is not a terminal'
+complete -c profcol -n "__fish_profcol_using_subcommand top" -s b -l batch -d 'Print one table after another; implied by the options below, and if the output is not a terminal'
 complete -c profcol -n "__fish_profcol_using_subcommand top" -l json -d 'Print one JSON object per line'
 complete -c profcol -n "__fish_profcol_using_subcommand top" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand convert" -l config -r
@@ -82,8 +82,10 @@ complete -c profcol -n "__fish_profcol_using_subcommand convert" -l feature-gate
 complete -c profcol -n "__fish_profcol_using_subcommand convert" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand diff" -l compare -d 'How values are compared' -r -f -a "share\t'As a share of each profile'
 value\t'As absolute values'"
+complete -c profcol -n "__fish_profcol_using_subcommand diff" -l by -d 'Which time of a function is compared; other values, such as bytes, accordingly' -r -f -a "self\t'Self time: without the functions that it calls'
+total\t'Total time: with the functions that it calls'"
 complete -c profcol -n "__fish_profcol_using_subcommand diff" -l functions -d 'Functions to show' -r
-complete -c profcol -n "__fish_profcol_using_subcommand diff" -l fail-over -d 'Exit with code 1 if a function grew by more than this share of the profile, such as `5%`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand diff" -l fail-over -d 'Exit with code 1 if the share of a function grew by more than this, such as `5%` of the profile. With `--compare value`: if a function, or the whole profile, grew by more than this, as a share of the profile before' -r
 complete -c profcol -n "__fish_profcol_using_subcommand diff" -s o -l output -d 'Write a differential flame graph: an HTML page or an SVG image, by the file extension' -r -F
 complete -c profcol -n "__fish_profcol_using_subcommand diff" -l config -r
 complete -c profcol -n "__fish_profcol_using_subcommand diff" -l set -r

@@ -21,10 +21,14 @@ pub struct Diff {
     /// How values are compared
     #[arg(long, value_enum, default_value_t = Compare::Share)]
     pub compare: Compare,
+    /// Which time of a function is compared; other values, such as bytes, accordingly
+    #[arg(long, value_enum, default_value_t = By::Own)]
+    pub by: By,
     /// Functions to show
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]
     pub functions: usize,
-    /// Exit with code 1 if a function grew by more than this share of the profile, such as `5%`
+    /// Exit with code 1 if the share of a function grew by more than this, such as `5%` of the profile. With `--compare
+    /// value`: if a function, or the whole profile, grew by more than this, as a share of the profile before
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub fail_over: Option<f64>,
     /// Write a differential flame graph: an HTML page or an SVG image, by the file extension
@@ -38,6 +42,16 @@ pub enum Compare {
     Share,
     /// As absolute values
     Value,
+}
+
+/// The time of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// Self time: without the functions that it calls
+    #[value(name = "self")]
+    Own,
+    /// Total time: with the functions that it calls
+    Total,
 }
 
 fn percent(text: &str) -> Result<f64, String> {

@@ -17,7 +17,7 @@ pub struct Record {
     /// How long to record, such as `10s` or `2m`; default: until Ctrl-C, or until the command or the processes exit
     #[arg(short, long, value_name = "TIME", value_parser = duration)]
     pub duration: Option<Duration>,
-    /// Only these processes
+    /// Only these processes, separated by commas
     #[arg(short, long, value_name = "PID", value_delimiter = ',')]
     pub pid: Vec<u32>,
     /// Only processes with this name; `*` matches any text
@@ -29,7 +29,7 @@ pub struct Record {
     /// Every process, even if a command is given
     #[arg(short, long, conflicts_with_all = ["pid", "comm", "cgroup"])]
     pub all: bool,
-    /// Output file; the extension selects the format: .html, .svg, .pb.gz, .folded, .speedscope.json, .firefox.json, .firefox.json.gz, .otlp, .otlp.json
+    /// Output file; the extension selects the format: .html, .svg, .pb.gz, .folded, .speedscope.json, .firefox.json, .firefox.json.gz, .otlp, .otlp.json; `-` writes .pb.gz to standard output
     #[arg(short, long, value_name = "FILE", default_value = "profile.html")]
     pub output: PathBuf,
     /// Open the file in a browser when done

@@ -1,20 +1,19 @@
 //! `profcol convert` and `profcol diff`: profiles in files.
 
-use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
 use profcol_component::files;
 use profcol_files::{Format, call_tree, read, write};
 use profcol_flamegraph::{
-    CallTree, Document, FunctionTable, Relation, SampleType, Side, Source, Values, add_model,
+    CallTree, Document, FunctionTable, Relation, SampleType, Side, Values, add_model,
     difference_svg, function_table, html, sample_types,
 };
 use profcol_printable::line;
 use profcol_profile::Model;
 
 use super::{CommandError, print_text};
-use crate::cli::{Compare, Convert, Diff};
+use crate::cli::{By, Compare, Convert, Diff};
 use crate::stderr::print;
 
 pub fn convert(convert: &Convert) -> Result<(), CommandError> {
@@ -44,24 +43,25 @@ pub fn diff(diff: &Diff) -> Result<(), CommandError> {
     let (mut tree, mut source) = call_tree(&after, kind.clone());
     add_model(&mut tree, &before, &kind, Side::Base);
     source.is_comparison = true;
-    let changes = changes(&tree, diff.compare);
-    print_text(&table(&tree, &source, &changes, diff))?;
+    let comparison = Comparison::new(&tree, diff);
+    print_text(&comparison.table(&source.sample_type, diff))?;
     if let Some((output, format)) = output {
         let title = format!("{} and {}", diff.before.display(), diff.after.display());
         let text = match format {
             Format::Svg => difference_svg(&tree, &source, &title, relation(diff.compare)),
-            _ => html(&Document::new(&tree, &source, usize::MAX), &title),
+            _ => {
+                let document = Document::new(&tree, &source, usize::MAX);
+                html(&document.compared_by(relation(diff.compare)), &title)
+            }
         };
         save(output, text.as_bytes())?;
     }
-    let grown = |percent: &f64| changes.iter().filter(|it| it.points() > *percent).count();
-    match diff.fail_over.as_ref().map_or(0, grown) {
-        0 => Ok(()),
-        number => Err(CommandError::Runtime(format!(
-            "{number} function{} grew by more than {}% of the profile",
-            if number == 1 { "" } else { "s" },
-            diff.fail_over.unwrap_or_default()
-        ))),
+    match diff
+        .fail_over
+        .and_then(|percent| comparison.growth_over(percent))
+    {
+        None => Ok(()),
+        Some(growth) => Err(CommandError::Runtime(growth)),
     }
 }
 
@@ -72,91 +72,162 @@ fn relation(compare: Compare) -> Relation {
     }
 }
 
-/// Self values of a function, before and after.
+/// The functions of two profiles, largest changes first.
+struct Comparison {
+    compare: Compare,
+    total: Values,
+    changes: Vec<Change>,
+}
+
+/// A function before and after.
 struct Change {
     name: String,
-    before: f64,
-    after: f64,
-    /// Percent of the total.
-    shares: (f64, f64),
+    values: Values,
 }
 
-impl Change {
-    /// Percentage points.
-    fn points(&self) -> f64 {
-        self.shares.1 - self.shares.0
-    }
-}
-
-/// Largest changes first.
-fn changes(tree: &CallTree, compare: Compare) -> Vec<Change> {
-    let FunctionTable { frame, own, .. } = function_table(tree, usize::MAX);
-    let total = tree.total();
-    // A function may have moved to another line or file, so sum by name.
-    let mut sums: HashMap<String, Values> = HashMap::new();
-    for (frame, own) in frame.into_iter().zip(own) {
-        let sum = sums.entry(tree.frames.label(frame)).or_default();
-        sum.add(Side::Current, own.value);
-        sum.add(Side::Base, own.base);
-    }
-    let share = |value: f64, total: u64| match total {
-        0 => 0.0,
-        total => value / total as f64 * 100.0,
-    };
-    let mut changes: Vec<Change> = sums
-        .into_iter()
-        .map(|(name, Values { value, base })| Change {
-            name,
-            before: base as f64,
-            after: value as f64,
-            shares: (
-                share(base as f64, total.base),
-                share(value as f64, total.value),
-            ),
-        })
-        .collect();
-    let weight = |it: &Change| match compare {
-        Compare::Share => it.points().abs(),
-        Compare::Value => (it.after - it.before).abs(),
-    };
-    changes.sort_by(|left, right| {
-        weight(right)
-            .total_cmp(&weight(left))
-            .then_with(|| left.name.cmp(&right.name))
-    });
-    changes
-}
-
-fn table(tree: &CallTree, source: &Source, changes: &[Change], diff: &Diff) -> String {
-    let kind = &source.sample_type;
-    let amount = |value: f64| match kind.unit.as_str() {
-        "nanoseconds" => format!("{:.3} s", value / 1e9),
-        unit => format!("{value} {unit}"),
-    };
-    let total = tree.total();
-    let mut text = format!(
-        "{}: {} before, {} after\n  before    after   change  function\n",
-        line(&kind.name),
-        amount(total.base as f64),
-        amount(total.value as f64),
-    );
-    let unchanged = |it: &&Change| it.before != it.after || it.points() != 0.0;
-    for it in changes.iter().filter(unchanged).take(diff.functions) {
-        let (before, after, change) = match diff.compare {
-            Compare::Share => (
-                format!("{:.2}%", it.shares.0),
-                format!("{:.2}%", it.shares.1),
-                format!("{:+.2}%", it.points()),
-            ),
-            Compare::Value => (
-                amount(it.before),
-                amount(it.after),
-                format!("{:+.1}%", (it.after / it.before - 1.0) * 100.0),
-            ),
+impl Comparison {
+    fn new(tree: &CallTree, diff: &Diff) -> Self {
+        // A function may have moved to another line or file.
+        let tree = tree.by_name();
+        let FunctionTable {
+            frame, own, total, ..
+        } = function_table(&tree, usize::MAX);
+        let values = match diff.by {
+            By::Own => own,
+            By::Total => total,
         };
-        text += &format!("{before:>8} {after:>8} {change:>8}  {}\n", line(&it.name));
+        let changes = frame.into_iter().zip(values).map(|(frame, values)| Change {
+            name: tree.frames.label(frame),
+            values,
+        });
+        let mut comparison = Self {
+            compare: diff.compare,
+            total: tree.total(),
+            changes: Vec::new(),
+        };
+        let mut changes: Vec<Change> = changes.collect();
+        let size = |it: &Change| match diff.compare {
+            Compare::Share => comparison.growth(it.values).abs(),
+            Compare::Value => it.values.value.abs_diff(it.values.base) as f64,
+        };
+        changes.sort_by(|left, right| {
+            size(right)
+                .total_cmp(&size(left))
+                .then_with(|| left.name.cmp(&right.name))
+        });
+        comparison.changes = changes;
+        comparison
     }
-    text
+
+    /// Percent of each profile.
+    fn shares(&self, values: Values) -> (f64, f64) {
+        (
+            percent(values.base as f64, self.total.base),
+            percent(values.value as f64, self.total.value),
+        )
+    }
+
+    /// In percent of the profile: of the share in each, or of the value in relation to the profile before.
+    fn growth(&self, values: Values) -> f64 {
+        match self.compare {
+            Compare::Share => {
+                let (before, after) = self.shares(values);
+                after - before
+            }
+            Compare::Value => percent(values.value as f64 - values.base as f64, self.total.base),
+        }
+    }
+
+    /// What grew by more than this, in words.
+    fn growth_over(&self, limit: f64) -> Option<String> {
+        let grown = self.changes.iter();
+        let grown = grown.filter(|it| self.growth(it.values) > limit).count();
+        let of = match self.compare {
+            Compare::Share => "the profile",
+            Compare::Value => "the profile before",
+        };
+        let functions = (grown > 0).then(|| {
+            let plural = if grown == 1 { "" } else { "s" };
+            format!("{grown} function{plural} grew by more than {limit}% of {of}")
+        });
+        // Shares add up to the same.
+        let whole = Some(self.growth(self.total)).filter(|growth| *growth > limit);
+        let whole = whole.map(|growth| format!("the whole profile grew by {growth:.1}%"));
+        match (functions, whole) {
+            (Some(functions), Some(whole)) => Some(format!("{functions}, and {whole}")),
+            (functions, whole) => functions.or(whole),
+        }
+    }
+
+    fn table(&self, kind: &SampleType, diff: &Diff) -> String {
+        let amount = |value: u64| match kind.unit.as_str() {
+            "nanoseconds" => format!("{:.3} s", value as f64 / 1e9),
+            unit => format!("{value} {unit}"),
+        };
+        let of_function = match diff.by {
+            By::Own => "self",
+            By::Total => "total",
+        };
+        let changed = self.changes.iter().filter(|it| {
+            let (before, after) = self.shares(it.values);
+            it.values.base != it.values.value || before != after
+        });
+        let head = ["before", "after", "change"].map(str::to_owned);
+        let mut rows = vec![(head, format!("function ({of_function})"))];
+        rows.extend(changed.take(diff.functions).map(|it| {
+            let Values { value, base } = it.values;
+            let columns = match self.compare {
+                Compare::Share => {
+                    let (before, after) = self.shares(it.values);
+                    [
+                        format!("{before:.2}%"),
+                        format!("{after:.2}%"),
+                        format!("{:+.2}%", after - before),
+                    ]
+                }
+                Compare::Value => [amount(base), amount(value), relative(value, base)],
+            };
+            (columns, line(&it.name).into_owned())
+        }));
+        let widths = [0, 1, 2].map(|column| {
+            let lengths = rows
+                .iter()
+                .map(|(columns, _)| columns[column].chars().count());
+            lengths.max().unwrap_or(0).max(MIN_WIDTH)
+        });
+        let mut text = format!(
+            "{}: {} before, {} after\n",
+            line(&kind.name),
+            amount(self.total.base),
+            amount(self.total.value),
+        );
+        for ([before, after, change], name) in rows {
+            let [of_before, of_after, of_change] = widths;
+            text +=
+                &format!("{before:>of_before$} {after:>of_after$} {change:>of_change$}  {name}\n");
+        }
+        text
+    }
+}
+
+/// Of the columns with numbers.
+const MIN_WIDTH: usize = 8;
+
+/// How a value changed, in relation to what it was.
+fn relative(value: u64, base: u64) -> String {
+    match (base, value) {
+        (0, _) => "new".to_owned(),
+        (_, 0) => "gone".to_owned(),
+        (base, value) => format!("{:+.1}%", (value as f64 / base as f64 - 1.0) * 100.0),
+    }
+}
+
+/// Of an empty profile, anything is more than all.
+fn percent(value: f64, of: u64) -> f64 {
+    match of {
+        0 if value == 0.0 => 0.0,
+        of => value / of as f64 * 100.0,
+    }
 }
 
 /// The first sample type present in both.

@@ -297,6 +297,40 @@ fn recordings_and_an_agent_sample_the_same_program() {
     assert!(is_busy(&profile));
 }
 
+#[test]
+fn a_profile_is_written_to_standard_output() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let Some(busy) = workshop.build("busy", "cc -O2 -g busy.c") else {
+        return;
+    };
+    let running = Running::start_nicely(&busy, &["60"]);
+    let folder = tempfile::tempdir().unwrap();
+    let pid = running.pid().to_string();
+    let ended = record(folder.path(), &["-d", "2", "-p", &pid, "-o", "-"]);
+    assert!(ended.status.success(), "{}", stderr(&ended));
+    assert!(
+        stderr(&ended).contains("\nstandard output: "),
+        "{}",
+        stderr(&ended)
+    );
+    fs::write(folder.path().join("piped"), &ended.stdout).unwrap();
+    let converted = Command::new(PROFCOL)
+        .args(["convert", "piped", "again.folded"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert!(converted.status.success(), "{}", stderr(&converted));
+    let stacks = stacks(&folder.path().join("again.folded"));
+    assert!(
+        stacks.iter().any(|(stack, _)| stack.contains("work_until")),
+        "{stacks:?}"
+    );
+    assert!(!folder.path().join("-").exists());
+}
+
 /// Even if its parent has not waited for it.
 #[test]
 fn ends_when_the_selected_processes_have_exited() {
@@ -347,6 +381,7 @@ fn reports_why_nothing_was_recorded() {
         "receivers.ebpf_cpu",
     );
     check(&["-d", "0"], 2, "must be longer than 0s");
+    check(&["-o", "-", "--", "true"], 2, "name a file");
     check(&["-a", "-p", "1"], 2, "cannot be used with");
     // Larger than any PID.
     check(&["-p", "5000000"], 2, "no process with PID 5000000");

@@ -107,7 +107,7 @@ fn scripts_get_one_object_per_interval() {
         return;
     };
     let pid = busy.pid().to_string();
-    let objects = lines(&["--batch", "--json", "-n", "2", "-i", "3s", "-p", &pid]);
+    let objects = lines(&["--json", "-n", "2", "-i", "3s", "-p", &pid]);
     assert_eq!(objects.len(), 2, "{objects:#?}");
     let last: Value = serde_json::from_str(&objects[1]).unwrap();
     assert_eq!(last["unit"], "nanoseconds", "{last:#}");
@@ -120,7 +120,7 @@ fn scripts_get_one_object_per_interval() {
     let total = last["total"].as_u64().unwrap();
     assert!(own * 2 > total, "{last:#}");
     // Without a terminal there are tables.
-    let tables = lines(&["--batch", "-n", "2", "-i", "3s", "-p", &pid]).join("\n");
+    let tables = lines(&["-n", "2", "--rows", "30", "-i", "3s", "-p", &pid]).join("\n");
     assert!(tables.contains("self%  total%  function"), "{tables}");
     assert!(tables.contains(&format!("busy ({pid})")), "{tables}");
 }

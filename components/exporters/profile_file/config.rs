@@ -1,7 +1,9 @@
 //! The options of `profile_file`.
 
+use std::path::Path;
+
 use profcol_config::{Config, Problems};
-use profcol_files::Format;
+use profcol_files::{Format, UnknownFormat};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +14,8 @@ use crate::shared::pprof_labels::Labels;
 #[serde(default)]
 pub struct ProfileFileConfig {
     /// The output file; its extension selects the format: `.pb.gz`, `.pprof`, `.otlp`, `.otlp.json`, `.folded`, `.svg`,
-    /// `.html`, `.speedscope.json`, `.firefox.json` or `.firefox.json.gz`. An existing file is replaced.
+    /// `.html`, `.speedscope.json`, `.firefox.json` or `.firefox.json.gz`. An existing file is replaced. `-` writes
+    /// `.pb.gz` to standard output.
     pub path: String,
     /// Title of pictures and pages.
     pub title: String,
@@ -36,11 +39,25 @@ impl Default for ProfileFileConfig {
     }
 }
 
+impl ProfileFileConfig {
+    /// The output file; `None` for standard output.
+    pub(super) fn file(&self) -> Option<&Path> {
+        (self.path != "-").then(|| Path::new(&self.path))
+    }
+
+    pub(super) fn format(&self) -> Result<Format, UnknownFormat> {
+        match self.file() {
+            Some(_) => Format::of_file(&self.path),
+            None => Ok(Format::Pprof),
+        }
+    }
+}
+
 impl Config for ProfileFileConfig {
     fn validate(&self, problems: &mut Problems) {
         if self.path.is_empty() {
             problems.add("path", "must not be empty");
-        } else if let Err(error) = Format::of_file(&self.path) {
+        } else if let Err(error) = self.format() {
             problems.add("path", error.to_string());
         }
         if !(1..=MAX_MEMORY_MIB).contains(&self.max_memory_mib) {

@@ -4,6 +4,7 @@ mod config;
 #[cfg(test)]
 mod tests;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -55,7 +56,10 @@ impl Factory for ProfileFile {
     type Component = dyn Exporter;
 
     fn writes(config: &ProfileFileConfig) -> Vec<PathBuf> {
-        vec![files::directory_of(&config.path)]
+        match config.file() {
+            Some(_) => vec![files::directory_of(&config.path)],
+            None => Vec::new(),
+        }
     }
 
     fn build(
@@ -83,7 +87,7 @@ impl ProfileFile {
         }
         let pprof = profile.finish();
         let path = &self.config.path;
-        let format = Format::of_file(path).unwrap_or_default();
+        let format = self.config.format().unwrap_or_default();
         let model = profcol_pprof::read(
             &pprof,
             Limits {
@@ -96,7 +100,11 @@ impl ProfileFile {
             Format::Pprof => profcol_pprof::gzip(&pprof),
             other => profcol_files::write(&model, other, &self.config.title)?,
         };
-        write_whole(Path::new(path), &content).map_err(|source| SaveError::Io {
+        let written = match self.config.file() {
+            Some(file) => write_whole(file, &content),
+            None => write_out(&content),
+        };
+        written.map_err(|source| SaveError::Io {
             path: path.clone(),
             source,
         })?;
@@ -105,6 +113,12 @@ impl ProfileFile {
         tracing::info!(path, bytes = content.len(), %format, "Wrote the profile.");
         Ok(())
     }
+}
+
+fn write_out(content: &[u8]) -> std::io::Result<()> {
+    let mut output = std::io::stdout().lock();
+    output.write_all(content)?;
+    output.flush()
 }
 
 /// Replaces the file atomically.
@@ -129,19 +143,21 @@ impl Exporter for ProfileFile {
     }
 
     async fn start(&self) -> Result<(), StartError> {
-        let path = Path::new(&self.config.path);
-        if path.is_dir() {
-            return Err(StartError::new(format!(
+        match self.config.file() {
+            Some(path) if path.is_dir() => Err(StartError::new(format!(
                 "{} is a directory",
                 path.display()
-            )));
+            ))),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     async fn check(&self) -> Vec<Check> {
+        let Some(file) = self.config.file() else {
+            return Vec::new();
+        };
         match self.start().await {
-            Ok(()) => place::of_file(Path::new(&self.config.path), true).await,
+            Ok(()) => place::of_file(file, true).await,
             Err(error) => vec![
                 Check::new("path", error.to_string())
                     .fail("profcol does not start", "set `path` to the name of a file"),

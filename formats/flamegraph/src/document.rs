@@ -7,6 +7,7 @@ use crate::code::{FrameKind, Language};
 use crate::frames::FrameTable;
 use crate::layout::{Cut, Layout};
 use crate::sample_type::SampleType;
+use crate::svg::Relation;
 use crate::table::function_table;
 use crate::tree::{CallTree, Values};
 
@@ -36,6 +37,9 @@ pub struct Document<'a> {
     samples: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     base_total: Option<u64>,
+    /// How the viewer compares at first; it has a default of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    difference: Option<&'static str>,
     #[serde(flatten)]
     texts: Texts<'a>,
     nodes: Nodes,
@@ -117,6 +121,7 @@ impl<'a> Document<'a> {
             total: tree.total().value,
             samples: source.samples,
             base_total: with_base.then(|| tree.total().base),
+            difference: None,
             texts: Texts::of(&tree.frames),
             cut: layout.cut,
             nodes: Nodes::of(layout, with_base),
@@ -125,6 +130,17 @@ impl<'a> Document<'a> {
                 values: Columns::of(&table.own, &table.total, with_base),
             },
             function_count: table.function_count,
+        }
+    }
+
+    pub fn compared_by(self, relation: Relation) -> Self {
+        let difference = match relation {
+            Relation::Share => "share",
+            Relation::Value => "absolute",
+        };
+        Self {
+            difference: Some(difference),
+            ..self
         }
     }
 }

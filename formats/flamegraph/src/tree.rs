@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::{FrameId, FrameTable};
+use crate::{Frame, FrameId, FrameTable};
 
 /// A node stands for a function as called by its parent's function.
 #[derive(Clone, Debug, Default)]
@@ -153,6 +153,26 @@ impl CallTree {
             .collect();
         second.sort_by_key(|&(frame, _, total)| (std::cmp::Reverse(total.value), frame));
         second
+    }
+
+    /// The tree with all functions of a name as one.
+    pub fn by_name(&self) -> Self {
+        let mut merged = Self::default();
+        let mut places: Vec<NodeId> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let frame = Frame {
+                name: merged.frames.string(&self.frames.label(node.frame)),
+                ..Frame::default()
+            };
+            let frame = merged.frames.add(frame);
+            let parent = places.get(node.parent.row()).copied();
+            let place = merged.child(parent.unwrap_or(NodeId::ROOT), frame);
+            merged.add_values(place, node.own);
+            places.push(place);
+        }
+        // Stacks without frames.
+        merged.total = self.total;
+        merged
     }
 
     /// Finds the frame of a function by its name and that of its binary.

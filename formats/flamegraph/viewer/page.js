@@ -73,7 +73,7 @@ class Page {
       onSeries: (label, value) => this.setQuery(addMatcher(this.state.query, label, value)),
     });
     const onState = (changes, isStep) => this.viewer.change(changes, isStep);
-    this.processes = new ProcessList({ onFilter: (pid) => this.showProcess(pid), onState }, () => this.isLive);
+    this.processes = new ProcessList({ onFilter: (labels) => this.showProcess(labels), onState }, () => this.isLive);
     this.pipelines = new PipelineView({ onError: (error) => this.showError(error), onState });
     this.viewer = new Viewer({
       state: this.state,
@@ -154,10 +154,10 @@ class Page {
     this.changeAndLoad({ query });
   }
 
-  showProcess(pid) {
+  showProcess(labels) {
     this.viewer.change({ view: 'flame' });
     this.viewer.showView();
-    this.setQuery(addMatcher(this.state.query, 'pid', pid));
+    this.setQuery(labels.reduce((query, [name, value]) => addMatcher(query, name, value), this.state.query));
   }
 
   setLast(last) {

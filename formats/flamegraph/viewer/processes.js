@@ -19,6 +19,7 @@ const HEADS = [
 const SORTS = HEADS.map(({ id }) => id).filter((id) => id !== 'ends' && id !== 'labels');
 // As in style.css.
 const NARROW = '(max-width: 640px)';
+const HOST_LABELS = ['host_name', 'host_id'];
 const UNIT_LABELS = ['systemd_unit', 'k8s_pod_name', 'container_name'];
 const UNIT_ATTRIBUTES = ['systemd.unit', 'k8s.pod.name', 'container.name'];
 const NAME_ATTRIBUTES = ['process.executable.name', 'process.comm'];
@@ -33,6 +34,18 @@ export function describeEnds(ends) {
 function firstOf(values, names) {
   const name = names.find((known) => values?.[known]);
   return name === undefined ? '' : String(values[name]);
+}
+
+// Processes of several hosts may have the same PID.
+function hostOf({ labels }) {
+  return firstOf(labels, HOST_LABELS);
+}
+
+// The labels that select a process: its PID, and its host if there are several.
+export function selectionOf(process, processes) {
+  const hosts = new Set(processes.map(hostOf));
+  const names = hosts.size > 1 ? HOST_LABELS.filter((name) => process.labels?.[name]) : [];
+  return [['pid', String(process.pid)], ...names.map((name) => [name, process.labels[name]])];
 }
 
 export function unitOf({ labels, attributes }) {
@@ -75,13 +88,13 @@ export function droppedProcesses(processes, { dropped, processes: seen }) {
 }
 
 export class ProcessList {
-  // `events`: onFilter(pid) with the process to show alone, onState(changes). `isLive()` is whether new data is wanted.
+  // `events`: onFilter(labels) with those of the process to show alone, onState(changes). `isLive()` is whether new data is wanted.
   constructor(events, isLive) {
     this.events = events;
     this.isLive = isLive;
     this.sort = { id: 'total', ascending: false };
     this.processes = [];
-    // The PIDs whose labels are shown.
+    // The keys of the processes whose labels are shown.
     this.open = new Set();
     this.changes = { processes: [], dropped: [] };
     this.head = element('tr');
@@ -150,7 +163,7 @@ export class ProcessList {
     const found = sortProcesses(all.filter((process) => matchesProcess(process, this.find.value)), this.sort);
     this.renderHead();
     this.body.replaceChildren(...found.slice(0, MOST_PROCESSES).flatMap((process) => this.renderRows(process)));
-    if (focused) [...this.body.querySelectorAll('button')].find(({ dataset }) => dataset.pid === focused.pid && dataset.role === focused.role)?.focus({ preventScroll: true });
+    if (focused) [...this.body.querySelectorAll('button')].find(({ dataset }) => dataset.key === focused.key && dataset.role === focused.role)?.focus({ preventScroll: true });
     setText(this.count, all.length === found.length ? `${all.length.toLocaleString('en-US')} processes` : `${found.length.toLocaleString('en-US')} of ${all.length.toLocaleString('en-US')} processes`);
     setText(this.note, all.length === 0 ? 'No processes sampled in this range.'
       : found.length === 0 ? 'No process matches the search.'
@@ -178,6 +191,9 @@ export class ProcessList {
   // One row, and one with the labels if they are open.
   renderRows(process) {
     const pid = String(process.pid);
+    const selection = selectionOf(process, this.processes);
+    const key = selection.map(([, value]) => value).join(' ');
+    const host = selection.length > 1 ? ` on ${abbreviate(printable(hostOf(process)), 60)}` : '';
     const name = abbreviate(printable(process.name ?? ''), 120) || '(no name)';
     const languages = (process.languages ?? []).map(printable).join(', ');
     const unit = abbreviate(printable(unitOf(process)), 120);
@@ -193,31 +209,31 @@ export class ProcessList {
       'tr', {},
       element('td', { class: 'number' }, pid),
       element('th', { scope: 'row', class: 'text name' },
-        process.fate ? name : button(name, () => this.events.onFilter(pid), { class: 'plain', 'data-pid': pid, 'data-role': 'filter', title: 'Show this process only' })),
+        process.fate ? name : button(name + host, () => this.events.onFilter(selection), { class: 'plain', 'data-key': key, 'data-role': 'filter', title: 'Show this process only' })),
       element('td', { class: 'number' }, ...amounts),
       element('td', { class: 'number wide-only' }, process.fate ? '–' : formatValue(process.samples ?? 0, 'count')),
       element('td', { class: 'text wide-only', title: unit }, unit),
       element('td', { class: 'text wide-only', title: languages }, languages),
       element('td', { class: 'text wide-only', title: ends }, ends),
-      element('td', { class: 'text' }, this.renderToggle(process, pid, Object.keys(labels).length, trails)),
+      element('td', { class: 'text' }, this.renderToggle(process, key, Object.keys(labels).length, trails)),
     );
-    if (!this.open.has(pid)) return [row];
+    if (!this.open.has(key)) return [row];
     // A cell over columns that are not shown would make room for them.
     const columns = HEADS.filter((head) => !(matchMedia(NARROW).matches && head.class.includes('wide-only'))).length;
     return [row, element('tr', { class: 'expanded' }, element('td', { colspan: columns }, element('div', { class: 'label-steps' }, ...describeLabels(process, labels, trails))))];
   }
 
-  renderToggle(process, pid, count, trails) {
+  renderToggle(process, key, count, trails) {
     const changed = trails.reduce((sum, { changes }) => sum + changes.length, 0);
-    const isOpen = this.open.has(pid);
+    const isOpen = this.open.has(key);
     const text = process.fate ? printable(process.fate) : `${count} labels${changed > 0 ? `, changed by ${changed} ${changed === 1 ? 'processor' : 'processors'}` : ''}`;
-    return button(`${isOpen ? '▾' : '▸'} ${abbreviate(text, 200)}`, () => this.toggle(pid), {
-      class: process.fate ? 'plain fate' : 'plain', 'aria-expanded': String(isOpen), 'data-pid': pid, 'data-role': 'labels',
+    return button(`${isOpen ? '▾' : '▸'} ${abbreviate(text, 200)}`, () => this.toggle(key), {
+      class: process.fate ? 'plain fate' : 'plain', 'aria-expanded': String(isOpen), 'data-key': key, 'data-role': 'labels',
     });
   }
 
-  toggle(pid) {
-    if (!this.open.delete(pid)) this.open.add(pid);
+  toggle(key) {
+    if (!this.open.delete(key)) this.open.add(key);
     this.render();
   }
 }

@@ -17,9 +17,9 @@ const ALLOWED = {
   side: ['', 'input', 'output'],
 };
 
-export function encodeState(state) {
+export function encodeState(state, defaults = DEFAULT_STATE) {
   const parameters = new URLSearchParams();
-  for (const [name, usual] of Object.entries(DEFAULT_STATE)) {
+  for (const [name, usual] of Object.entries(defaults)) {
     const value = state[name];
     if (Array.isArray(usual)) for (const step of value ?? []) parameters.append(name, step);
     else if (value !== undefined && value !== null && value !== usual) parameters.set(name, String(value));
@@ -28,10 +28,10 @@ export function encodeState(state) {
 }
 
 // Invalid values keep their default: the URL is untrusted input.
-export function decodeState(fragment) {
+export function decodeState(fragment, defaults = DEFAULT_STATE) {
   const parameters = new URLSearchParams(fragment.replace(/^#/, ''));
-  const state = { ...DEFAULT_STATE, zoom: [] };
-  for (const [name, usual] of Object.entries(DEFAULT_STATE)) {
+  const state = { ...defaults, zoom: [] };
+  for (const [name, usual] of Object.entries(defaults)) {
     if (!parameters.has(name)) continue;
     const text = parameters.get(name);
     if (Array.isArray(usual)) state[name] = parameters.getAll(name);
@@ -41,6 +41,11 @@ export function decodeState(fragment) {
   }
   if (state.from === null || state.until === null || state.from >= state.until) state.from = state.until = null;
   return state;
+}
+
+// The defaults of a profile that was compared in one of the ways.
+export function defaultsOf({ difference }) {
+  return ALLOWED.difference.includes(difference) ? { ...DEFAULT_STATE, difference } : DEFAULT_STATE;
 }
 
 function wholeNumber(text, usual) {

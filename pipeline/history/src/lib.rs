@@ -12,6 +12,7 @@
 
 mod archive;
 mod chunk;
+mod language;
 mod memory;
 mod page_address;
 mod piece;
@@ -35,6 +36,7 @@ use profcol_storage::{AppendError, StorageError};
 use self::archive::Archive;
 pub use self::archive::{ArchiveOptions, DiskExtent};
 use self::chunk::Chunk;
+pub use self::language::LANGUAGE;
 use self::memory::Memory;
 pub use self::page_address::PageAddress;
 pub use self::piece::Coverage;

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use indexmap::IndexMap;
 use profcol_flamegraph::{CallTree, FrameId, NodeId, SampleType, Side, Source};
 use serde::Serialize;
 
 use crate::chunk::{Chunk, Labels, Row};
+use crate::language::{Group, LANGUAGE, LanguageSet, Languages};
 use crate::selector::label_name;
 use crate::service_name::SERVICE_NAME;
 use crate::{History, Selector};
@@ -58,12 +60,22 @@ pub struct Process {
     pub labels: BTreeMap<String, String>,
     pub total: u64,
     pub samples: u64,
-    /// The languages of its code.
+    /// The languages of all functions on its stacks.
     pub languages: BTreeSet<&'static str>,
     /// Samples by the end of their stacks: `whole`, or the end reason.
     pub ends: BTreeMap<String, u64>,
 }
 
+/// Several hosts may use a PID at the same time.
+#[derive(PartialEq, Eq, Hash)]
+struct ProcessKey {
+    host: [String; HOST_LABELS.len()],
+    pid: i64,
+    name: String,
+}
+
+/// Labels that tell hosts apart.
+const HOST_LABELS: [&str; 2] = ["host_id", "host_name"];
 /// Maximum points of a timeline; more would be invisible.
 const MAX_POINTS: u64 = 600;
 /// Labels that differ between the threads of a process.
@@ -124,14 +136,14 @@ impl History {
         let mut by_value: HashMap<String, Vec<u64>> = HashMap::new();
         let query = &self.with_kind(query);
         self.each_chunk(query.from, query.until, |chunk| {
-            let mut of_series: HashMap<(u32, usize), u64> = HashMap::new();
-            chunk.visit_with_time(query, |time, row| {
+            let mut of_group: HashMap<(Group, usize), u64> = HashMap::new();
+            chunk.visit_groups(query, label == LANGUAGE, |time, group, row| {
                 let point = (time.saturating_sub(start) / step) as usize;
-                let sum = of_series.entry((row.series, point)).or_default();
+                let sum = of_group.entry((group, point)).or_default();
                 *sum = sum.saturating_add(row.value);
             });
-            for ((series, point), value) in of_series {
-                let text = chunk.label(series, label).to_owned();
+            for ((group, point), value) in of_group {
+                let text = chunk.label(group, label).to_owned();
                 let line = by_value.entry(text).or_insert_with(|| vec![0; points]);
                 if let Some(sum) = line.get_mut(point) {
                     *sum = sum.saturating_add(value);
@@ -162,11 +174,8 @@ impl History {
         let mut names = BTreeSet::new();
         let query = &self.with_kind(query);
         self.each_chunk(query.from, query.until, |chunk| {
-            for series in chunk.sums(query).into_keys() {
-                let labels = chunk.series.get_index(series as usize);
-                let known = labels.into_iter().flat_map(|labels| labels.iter());
-                names.extend(known.map(|&(name, _)| chunk.text(name).to_owned()));
-                names.insert(SERVICE_NAME.to_owned());
+            for group in chunk.sums(query, true).into_keys() {
+                names.extend(chunk.label_names(group));
             }
         });
         names
@@ -178,8 +187,8 @@ impl History {
         let mut totals: HashMap<String, u64> = HashMap::new();
         let query = &self.with_kind(query);
         self.each_chunk(query.from, query.until, |chunk| {
-            for (series, (_, value)) in chunk.sums(query) {
-                let text = chunk.label(series, label);
+            for (group, value) in chunk.sums(query, label == LANGUAGE) {
+                let text = chunk.label(group, label);
                 if !text.is_empty() {
                     *totals.entry(text.to_owned()).or_default() += value;
                 }
@@ -196,34 +205,48 @@ impl History {
 
     /// Sorted by value, descending.
     pub fn processes(&self, query: &Query, limit: usize) -> Vec<Process> {
-        let mut processes: HashMap<(i64, String), Process> = HashMap::new();
+        let mut processes: IndexMap<ProcessKey, (Process, LanguageSet)> = IndexMap::new();
         let query = &self.with_kind(query);
         self.each_chunk(query.from, query.until, |chunk| {
-            let mut of_node: HashMap<u32, (&'static str, String)> = HashMap::new();
+            let languages = chunk.languages_on_stacks();
+            let mut of_series: HashMap<u32, usize> = HashMap::new();
+            let mut of_node: HashMap<u32, String> = HashMap::new();
             chunk.visit(query, |row| {
-                let pid = chunk.label(row.series, "process_pid").parse().unwrap_or(0);
-                let name = chunk
-                    .label(row.series, "process_executable_name")
-                    .to_owned();
-                let process = processes
-                    .entry((pid, name))
-                    .or_insert_with_key(|(pid, name)| Process {
-                        pid: *pid,
-                        name: name.clone(),
-                        labels: chunk.labels_of_process(row.series),
-                        ..Process::default()
+                let number = *of_series.entry(row.series).or_insert_with(|| {
+                    let entry = processes.entry(chunk.process_key(row.series));
+                    let number = entry.index();
+                    entry.or_insert_with_key(|key| {
+                        let process = Process {
+                            pid: key.pid,
+                            name: key.name.clone(),
+                            labels: chunk.labels_of_process(row.series),
+                            ..Process::default()
+                        };
+                        (process, LanguageSet::default())
                     });
+                    number
+                });
+                let Some((_, (process, on_stacks))) = processes.get_index_mut(number) else {
+                    return;
+                };
                 process.total = process.total.saturating_add(row.value);
                 process.samples += u64::from(row.samples);
-                let (language, end) = of_node
+                let of_stack = languages.get(row.node as usize).copied();
+                *on_stacks = on_stacks.with(of_stack.unwrap_or_default());
+                let end = of_node
                     .entry(row.node)
-                    .or_insert_with(|| (chunk.language(row.node), chunk.stack_end(row.node)));
-                process.languages.insert(language);
+                    .or_insert_with(|| chunk.stack_end(row.node));
                 *process.ends.entry(end.clone()).or_default() += u64::from(row.samples);
             });
         });
-        let mut processes: Vec<Process> = processes.into_values().collect();
-        processes.sort_by(|left, right| (right.total, left.pid).cmp(&(left.total, right.pid)));
+        let processes = processes.into_values().map(|(process, languages)| Process {
+            languages: languages.names().collect(),
+            ..process
+        });
+        let mut processes: Vec<Process> = processes.collect();
+        processes.sort_by(|left, right| {
+            (right.total, left.pid, &left.labels).cmp(&(left.total, right.pid, &right.labels))
+        });
         processes.truncate(limit);
         processes
     }
@@ -264,40 +287,46 @@ impl Nodes {
 }
 
 impl Chunk {
-    /// Samples and value of each series.
-    fn sums(&self, query: &Query) -> HashMap<u32, (u64, u64)> {
-        let mut sums: HashMap<u32, (u64, u64)> = HashMap::new();
-        self.visit(query, |row| {
-            let (samples, value) = sums.entry(row.series).or_default();
-            *samples += u64::from(row.samples);
+    /// The value of each group.
+    fn sums(&self, query: &Query, by_language: bool) -> HashMap<Group, u64> {
+        let mut sums: HashMap<Group, u64> = HashMap::new();
+        self.visit_groups(query, by_language, |_, group, row| {
+            let value = sums.entry(group).or_default();
             *value = value.saturating_add(row.value);
         });
         sums
     }
 
-    pub(super) fn visit(&self, query: &Query, mut found: impl FnMut(&Row)) {
-        self.visit_with_time(query, |_, row| found(row));
+    fn visit(&self, query: &Query, mut found: impl FnMut(&Row)) {
+        self.visit_groups(query, false, |_, _, row| found(row));
     }
 
-    /// Calls `found` for the rows that a query [with its kind](History::with_kind) selects.
-    pub(super) fn visit_with_time(&self, query: &Query, mut found: impl FnMut(u64, &Row)) {
+    /// Calls `found` for the rows that a query [with its kind](History::with_kind) selects. Their groups have a language
+    /// only if that was asked for, or the query selects by it.
+    pub(super) fn visit_groups(
+        &self,
+        query: &Query,
+        by_language: bool,
+        mut found: impl FnMut(u64, Group, &Row),
+    ) {
         let kind = query.kind.as_deref().unwrap_or_default();
         let Some(kind) = self.kind_number(kind) else {
             return;
         };
-        let matches: Vec<bool> = (0..self.series.len() as u32)
-            .map(|series| {
-                query.selector.is_empty()
-                    || query.selector.matches(|label| self.label(series, label))
-            })
-            .collect();
+        let matches = self.matches(&query.selector);
+        let languages = match by_language || query.selector.names(LANGUAGE) {
+            true => self.languages(),
+            false => Languages::default(),
+        };
         let is_called = self.below(&query.call_site);
         for (time, rows) in self.rows(query.from, query.until) {
             for row in rows.iter().filter(|row| row.kind == kind) {
-                if matches.get(row.series as usize).is_some_and(|it| *it)
-                    && is_called.contains(row.node)
-                {
-                    found(time, row);
+                let group = Group {
+                    series: row.series,
+                    language: languages.of(row.node),
+                };
+                if matches.contains(group) && is_called.contains(row.node) {
+                    found(time, group, row);
                 }
             }
         }
@@ -327,11 +356,15 @@ impl Chunk {
         Nodes::Some(found.into_iter().map(|it| it == whole).collect())
     }
 
-    /// The value of a label; empty if the series does not have it.
-    pub fn label(&self, series: u32, name: &str) -> &str {
+    /// The value of a label; empty if the group does not have it.
+    pub fn label(&self, group: Group, name: &str) -> &str {
         match name {
-            SERVICE_NAME => self.service_name(series),
-            name => self.attribute(series, name),
+            SERVICE_NAME => self.service_name(group.series),
+            LANGUAGE => match self.attribute(group.series, LANGUAGE) {
+                "" => group.language.name(),
+                own => own,
+            },
+            name => self.attribute(group.series, name),
         }
     }
 
@@ -347,6 +380,15 @@ impl Chunk {
         found.map_or("", |&(_, value)| self.text(value))
     }
 
+    fn process_key(&self, series: u32) -> ProcessKey {
+        let pid = self.attribute(series, "process_pid").parse();
+        ProcessKey {
+            host: HOST_LABELS.map(|it| self.attribute(series, it).to_owned()),
+            pid: pid.unwrap_or(0),
+            name: self.attribute(series, "process_executable_name").to_owned(),
+        }
+    }
+
     fn labels_of_process(&self, series: u32) -> BTreeMap<String, String> {
         let labels: Option<&Labels> = self.series.get_index(series as usize);
         let labels = labels.into_iter().flat_map(|labels| labels.iter());
@@ -354,14 +396,6 @@ impl Chunk {
             .map(|&(name, value)| (self.text(name).to_owned(), self.text(value).to_owned()))
             .filter(|(name, _)| !THREAD_LABELS.contains(&name.as_str()))
             .collect()
-    }
-
-    /// The language of a stack's innermost function.
-    fn language(&self, node: u32) -> &'static str {
-        let innermost = self.nodes.get(node as usize);
-        let frame = innermost.and_then(|&node| self.functions(node).last());
-        let kind = frame.and_then(|&frame| self.frames.get(frame));
-        kind.map_or("", |frame| frame.language.name())
     }
 
     fn stack_end(&self, node: u32) -> String {

@@ -88,6 +88,11 @@ impl Selector {
         self.0.is_empty()
     }
 
+    /// Whether it tests this label.
+    pub(super) fn names(&self, label: &str) -> bool {
+        self.0.iter().any(|matcher| matcher.label == label)
+    }
+
     /// `value` returns the value of a label; a missing label is empty, as in Prometheus.
     pub fn matches<'a>(&self, value: impl Fn(&str) -> &'a str) -> bool {
         self.0

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use indexmap::IndexMap;
+use profcol_flamegraph::Language;
 
 use crate::chunk::Chunk;
+use crate::language::Group;
 use crate::selector::label_name;
-use crate::{History, Query};
+use crate::{History, LANGUAGE, Query, SERVICE_NAME};
 
 /// Intervals of equal length, in milliseconds of Unix time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,12 +40,13 @@ impl History {
     ) -> Vec<(Vec<String>, Points)> {
         let labels: Vec<_> = labels.iter().map(|label| label_name(label)).collect();
         let mut groups: IndexMap<Vec<String>, Points> = IndexMap::new();
+        let by_language = labels.iter().any(|label| label == LANGUAGE);
         let query = &self.with_kind(query);
         self.each_chunk(query.from, query.until, |chunk| {
-            let mut of_series: HashMap<u32, usize> = HashMap::new();
-            chunk.visit_with_time(query, |time, row| {
-                let group = *of_series.entry(row.series).or_insert_with(|| {
-                    let values = labels.iter().map(|label| chunk.label(row.series, label));
+            let mut known: HashMap<Group, usize> = HashMap::new();
+            chunk.visit_groups(query, by_language, |time, of_row, row| {
+                let group = *known.entry(of_row).or_insert_with(|| {
+                    let values = labels.iter().map(|label| chunk.label(of_row, label));
                     let entry = groups.entry(values.map(str::to_owned).collect());
                     let group = entry.index();
                     entry.or_default();
@@ -76,19 +79,20 @@ impl History {
         limit: usize,
     ) -> BTreeSet<Vec<(String, String)>> {
         let mut sets = BTreeSet::new();
+        let by_language = labels.is_empty() || labels.iter().any(|label| label == LANGUAGE);
         let query = &self.with_kind(query);
         self.each_chunk(query.from, query.until, |chunk| {
-            let mut of_chunk: BTreeSet<u32> = BTreeSet::new();
-            chunk.visit(query, |row| {
-                of_chunk.insert(row.series);
+            let mut of_chunk: BTreeSet<Group> = BTreeSet::new();
+            chunk.visit_groups(query, by_language, |_, group, _| {
+                of_chunk.insert(group);
             });
-            for series in of_chunk {
+            for group in of_chunk {
                 let names = match labels {
-                    [] => chunk.label_names(series),
+                    [] => chunk.label_names(group),
                     labels => labels.to_vec(),
                 };
                 let pairs = names.into_iter().map(|name| {
-                    let value = chunk.label(series, &label_name(&name)).to_owned();
+                    let value = chunk.label(group, &label_name(&name)).to_owned();
                     (name, value)
                 });
                 sets.insert(pairs.filter(|(_, value)| !value.is_empty()).collect());
@@ -113,14 +117,16 @@ impl Sum {
 }
 
 impl Chunk {
-    /// Sorted, with the label `service_name`.
-    fn label_names(&self, series: u32) -> Vec<String> {
-        let labels = self.series.get_index(series as usize);
-        let labels = labels.into_iter().flat_map(|labels| labels.iter());
+    /// Sorted, with the labels `service_name` and `language`.
+    pub(super) fn label_names(&self, group: Group) -> Vec<String> {
+        let labels = self.labels_of(group.series).iter();
         let mut names: Vec<String> = labels
             .map(|&(name, _)| self.text(name).to_owned())
             .collect();
-        names.push(super::SERVICE_NAME.to_owned());
+        names.push(SERVICE_NAME.to_owned());
+        if group.language != Language::Unknown {
+            names.push(LANGUAGE.to_owned());
+        }
         names.sort_unstable();
         names.dedup();
         names

@@ -26,20 +26,33 @@ pub(super) fn limits(max_bytes: usize) -> Limits {
     }
 }
 
-/// One second of one process: `stacks` are outermost first, with functions separated by semicolons, the thread's name
-/// and the number of samples of 10 ms.
-pub(super) fn second(at: u64, pid: i64, name: &str, stacks: &[(&str, &str, i64)]) -> Model {
+/// Stacks with their threads and samples.
+type Stacks<'a> = &'a [(&'a str, &'a str, i64)];
+
+/// One second of one process: `stacks` are outermost first, with functions separated by semicolons, each with its frame
+/// type and execution (`f@jvm@jit`) if they are known, the thread's name and the number of samples of 10 ms.
+pub(super) fn second(at: u64, pid: i64, name: &str, stacks: Stacks<'_>) -> Model {
     let mut model = Model::default();
     let dictionary = Arc::make_mut(&mut model.dictionary);
     let mut string = |text: &str| dictionary.strings.push(text);
     let (samples, count) = (string("samples"), string("count"));
     let (cpu, nanoseconds) = (string("cpu"), string("nanoseconds"));
     let thread_name = string("thread.name");
+    let (frame_type, frame_code) = (string("profile.frame.type"), string("profcol.frame.code"));
     let mut columns = Samples::default();
     for (stack, thread, count) in stacks {
         let mut locations = Vec::new();
-        for name in stack.split(';').rev() {
-            let name = dictionary.strings.push(name);
+        for frame in stack.split(';').rev() {
+            let mut parts = frame.split('@');
+            let name = dictionary.strings.push(parts.next().unwrap());
+            let mut attributes = Vec::new();
+            for (key, value) in [frame_type, frame_code].into_iter().zip(parts) {
+                attributes.push(dictionary.attributes.push(Attribute {
+                    key,
+                    value: value.into(),
+                    ..Attribute::default()
+                }));
+            }
             let function = dictionary.functions.push(Function {
                 name,
                 ..Function::default()
@@ -51,7 +64,7 @@ pub(super) fn second(at: u64, pid: i64, name: &str, stacks: &[(&str, &str, i64)]
             locations.push(dictionary.locations.push(LocationRef {
                 location: Location::default(),
                 lines: &[line],
-                attributes: &[],
+                attributes: &attributes,
             }));
         }
         let thread = dictionary.attributes.push(Attribute {
@@ -361,6 +374,164 @@ fn processes_have_labels_languages_and_ends() {
     assert_eq!(processes[0].ends.get("whole"), Some(&40));
     assert_eq!(processes[1].ends.get("no_table"), Some(&5));
     assert_eq!(processes[1].samples, 25);
+    // No frame type, no language.
+    assert!(processes[0].languages.is_empty());
+    let languages = languages();
+    let processes = languages.processes(&query("", START, START + 10), 10);
+    let of_processes: Vec<(&str, Vec<&str>)> = processes
+        .iter()
+        .map(|it| (it.name.as_str(), it.languages.iter().copied().collect()))
+        .collect();
+    assert_eq!(
+        of_processes,
+        [
+            ("python3", vec!["Python", "native"]),
+            ("java", vec!["Java", "native"]),
+            ("agent", vec!["Go"]),
+            ("kworker", vec!["kernel"]),
+        ]
+    );
+}
+
+#[test]
+fn processes_of_hosts_with_equal_pids_are_apart() {
+    let history = History::new(limits(64 << 20));
+    for (host, samples) in [("a", 3), ("b", 5)] {
+        let mut model = second(START, 1, "init", &[("main", "t", samples)]);
+        let resource = Resource {
+            attributes: vec![
+                KeyValue::new("host.name", host),
+                KeyValue::new("process.pid", 1_i64),
+                KeyValue::new("process.executable.name", "init"),
+            ],
+            ..Resource::default()
+        };
+        model.resources[0].resource = Some(Arc::new(resource));
+        history.add(&model, &DeferredSymbols::default());
+    }
+    let of_hosts = |selector: &str| {
+        let processes = history.processes(&query(selector, START, START + 5), 10);
+        let of_hosts = processes
+            .iter()
+            .map(|it| (it.labels["host_name"].clone(), it.samples));
+        of_hosts.collect::<Vec<_>>()
+    };
+    assert_eq!(of_hosts(""), [("b".to_owned(), 5), ("a".to_owned(), 3)]);
+    assert_eq!(
+        of_hosts("{pid=\"1\",host_name=\"a\"}"),
+        [("a".to_owned(), 3)]
+    );
+}
+
+/// Processes in several languages.
+fn languages() -> History {
+    let history = History::new(limits(64 << 20));
+    let of_processes: [(&str, Stacks<'_>); 4] = [
+        (
+            "python3",
+            &[
+                ("[stack ends: cut];main@native;work@cpython", "a", 20),
+                ("main@native;work@cpython;sort@native", "a", 10),
+                (
+                    "main@native;work@cpython;read@native;sys_read@kernel",
+                    "a",
+                    4,
+                ),
+                ("main@native;work@cpython;sys_wait@kernel", "a", 2),
+            ],
+        ),
+        ("java", &[("start@native;run@jvm@jit", "main", 15)]),
+        ("agent", &[("main.main@go", "agent", 8)]),
+        ("kworker", &[("kthread@kernel;worker@kernel", "kworker", 3)]),
+    ];
+    for (pid, (name, stacks)) in (1..).zip(of_processes) {
+        history.add(
+            &second(START, pid, name, stacks),
+            &DeferredSymbols::default(),
+        );
+    }
+    history
+}
+
+#[test]
+fn samples_have_the_language_of_their_innermost_function() {
+    let history = languages();
+    let all = query("", START, START + 5);
+    let expected = [
+        ("Python", 220_000_000),
+        ("Java", 150_000_000),
+        ("native", 140_000_000),
+        ("Go", 80_000_000),
+        ("kernel", 30_000_000),
+    ]
+    .map(|(value, total)| (value.to_owned(), total));
+    let values = history.label_values(&all, "language", 10).into_iter();
+    let values: Vec<(String, u64)> = values.map(|it| (it.value, it.total)).collect();
+    assert_eq!(values, expected);
+    let timeline = history.timeline(&all, "language", 10).series.into_iter();
+    let timeline: Vec<(String, u64)> = timeline.map(|it| (it.value, it.points[0])).collect();
+    assert_eq!(timeline, expected);
+    let steps = Steps {
+        start: START * 1000,
+        length: 10_000,
+    };
+    let by = ["language".to_owned(), "service_name".to_owned()];
+    let points = history.points(&all, &by, steps, 10);
+    assert_eq!(points.len(), 5, "{points:?}");
+    assert_eq!(points[0].0, ["Python", "python3"]);
+    let sets = history.label_sets(&all, &by[..1], 10);
+    assert_eq!(sets.len(), 5, "{sets:?}");
+    assert!(history.label_names(&all).contains("language"));
+}
+
+#[test]
+fn samples_are_selected_by_language() {
+    let history = languages();
+    let stacks = |selector: &str| {
+        let query = query(selector, START, START + 5);
+        folded(&history.call_tree(&query, None).tree)
+    };
+    assert_eq!(
+        stacks("language=\"Python\""),
+        "[stack ends: cut];main;work 200000000\nmain;work;sys_wait 20000000\n"
+    );
+    assert_eq!(stacks("{language=\"Python\",pid!=\"1\"}"), "");
+    assert_eq!(
+        stacks("{language!~\"Python|native|Java\",thread_name!=\"agent\"}"),
+        "kthread;worker 30000000\n"
+    );
+    // By its thread and its language.
+    let java = query("language=~\"J.*\"", START, START + 5);
+    assert_eq!(
+        history.label_values(&java, "thread_name", 5)[0].value,
+        "main"
+    );
+    assert_eq!(
+        history
+            .timeline(&java, "process_executable_name", 5)
+            .series
+            .len(),
+        1
+    );
+    assert_eq!(history.processes(&java, 5).len(), 1);
+    assert!(!stacks("language=\"\"").contains("main"));
+}
+
+#[test]
+fn a_label_of_this_name_comes_first() {
+    let history = languages();
+    let mut model = second(START, 9, "own", &[("main@native", "t", 1)]);
+    model.resources[0].resource = Some(Arc::new(Resource {
+        attributes: vec![KeyValue::new("language", "COBOL")],
+        ..Resource::default()
+    }));
+    history.add(&model, &DeferredSymbols::default());
+    let totals = |selector: &str| {
+        let query = query(selector, START, START + 5);
+        history.call_tree(&query, None).tree.total().value
+    };
+    assert_eq!(totals("language=\"COBOL\""), 10_000_000);
+    assert_eq!(totals("language=\"native\""), 140_000_000);
 }
 
 #[test]

@@ -3,8 +3,9 @@
 mod command;
 mod selected;
 
+use std::borrow::Cow;
 use std::cell::Cell;
-use std::io::{IsTerminal, stderr};
+use std::io::{IsTerminal, stderr, stdout};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::rc::Rc;
@@ -28,6 +29,9 @@ use crate::stderr::print;
 /// Refresh interval of the progress line.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
+/// As the exporter `profile_file` names it.
+const STANDARD_OUTPUT: &str = "-";
+
 const NO_SAMPLE: &str =
     "no samples: none of the selected processes ran on a CPU during the recording";
 
@@ -40,7 +44,15 @@ pub fn record(record: &Record, on_top: &Configuration) -> Result<ExitCode, Comma
     let output = record.output.to_str().ok_or_else(|| {
         CommandError::Usage("the name of the output file must be UTF-8".to_owned())
     })?;
-    let format = Format::of_file(output).map_err(|error| CommandError::Usage(error.to_string()))?;
+    let format = match output {
+        STANDARD_OUTPUT => Format::Pprof,
+        output => {
+            Format::of_file(output).map_err(|error| CommandError::Usage(error.to_string()))?
+        }
+    };
+    if output == STANDARD_OUTPUT {
+        check_standard_output(record)?;
+    }
     if record.open && !matches!(format, Format::Html | Format::Svg) {
         return Err(CommandError::Usage(
             "--open needs an .html or .svg file: choose one with --output".to_owned(),
@@ -91,6 +103,22 @@ pub fn record(record: &Record, on_top: &Configuration) -> Result<ExitCode, Comma
         open_in_browser(&record.output);
     }
     Ok(code)
+}
+
+/// Refuses to mix a profile with other output.
+fn check_standard_output(record: &Record) -> Result<(), CommandError> {
+    if stdout().is_terminal() {
+        return Err(CommandError::Usage(
+            "`-o -` writes a pprof file to standard output, which is a terminal: redirect it"
+                .to_owned(),
+        ));
+    }
+    if !record.command.is_empty() {
+        return Err(CommandError::Usage(
+            "`-o -` writes to standard output, and so may the command: name a file".to_owned(),
+        ));
+    }
+    Ok(())
 }
 
 /// The pipeline of a recording.
@@ -223,13 +251,19 @@ fn summary(
         return None;
     }
     let unnamed = metric("unnamed_samples") / samples * 100.0;
-    let output = line(output);
+    let (output, next) = match output {
+        STANDARD_OUTPUT => (Cow::Borrowed("standard output"), String::new()),
+        output => {
+            let output = line(output);
+            let next = format!("{}\n", format.how_to_open(&output));
+            (output, next)
+        }
+    };
     Some(format!(
-        "{output}: {samples} samples in {:.1} s, {} lost, {unnamed:.1}% without a function name, {:.0} kB\n{}\n",
+        "{output}: {samples} samples in {:.1} s, {} lost, {unnamed:.1}% without a function name, {:.0} kB\n{next}",
         time.as_secs_f64(),
         balance.lost(),
         metric("written_bytes") / 1000.0,
-        format.how_to_open(&output),
     ))
 }
 

@@ -34,6 +34,8 @@ use crate::stderr::print;
 
 /// Default of `--window` on a terminal.
 const WINDOW: Duration = Duration::from_secs(10);
+/// Default of `--rows`.
+const ROWS: usize = 20;
 /// Delay from taking a sample to showing it.
 const DELAY: Duration = Duration::from_secs(1);
 /// The exporter that holds the history.
@@ -45,7 +47,7 @@ pub fn top(top: &Top, on_top: &Configuration) -> Result<(), CommandError> {
             "`top` has a built-in pipeline: change it with --set, or run `profcol --config` with the exporter `live_view` or `top`".to_owned(),
         ));
     }
-    let is_batch = top.batch || !stdout().is_terminal() || !stdin().is_terminal();
+    let is_batch = top.is_batch(stdout().is_terminal() && stdin().is_terminal());
     let loaded = load::load(&Configuration {
         uris: vec![load::own(&configuration(top, is_batch))],
         ..on_top.clone()
@@ -183,9 +185,10 @@ impl Shown {
         while left != Some(0) {
             ticks.tick().await;
             let snapshot = self.snapshot_at(None);
+            let rows = self.top.rows.unwrap_or(ROWS);
             let text = match self.top.json {
-                true => format!("{}\n", tables::as_json(&snapshot, self.top.rows)),
-                false => tables::as_text(&snapshot, self.top.rows),
+                true => format!("{}\n", tables::as_json(&snapshot, rows)),
+                false => tables::as_text(&snapshot, rows),
             };
             let written = stdout()
                 .write_all(text.as_bytes())

@@ -67,8 +67,9 @@ const SUMMARY: &str = "profiles every process of a host with eBPF";
 
 const DESCRIPTION: &str = "\
 profcol samples whole stacks of every process on a Linux host, in native code,
-Python, JavaScript and Java, and shows them on a page of its own or sends them
-on, by pipelines that are configured as those of the OpenTelemetry Collector.";
+Python, JavaScript, Java, .NET, Ruby, PHP, Perl, LuaJIT, Erlang and Elixir, and
+shows them on a page of its own or sends them on, by pipelines that are
+configured as those of the OpenTelemetry Collector.";
 
 pub fn run(workspace: &Workspace, report: &mut Report, options: &[&str]) -> Result<()> {
     let (mut arch, mut binary, mut is_tested) = (None, None, false);

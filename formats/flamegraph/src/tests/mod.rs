@@ -155,6 +155,36 @@ fn a_function_that_calls_itself_counts_once_in_its_total() {
 }
 
 #[test]
+fn functions_of_a_name_become_one() {
+    let mut tree = tree(&[("main f", 5), ("f", 1)]);
+    let [main, f] = ["main", "f"].map(|name| frame(&mut tree, name));
+    let moved = Frame {
+        line: 9,
+        ..*tree.frames.get(f).unwrap()
+    };
+    let moved = tree.frames.add(moved);
+    tree.add_stack([main, f, moved], Side::Base, 2);
+    tree.add_stack([], Side::Current, 1);
+    let merged = tree.by_name();
+    assert_eq!(merged.total(), tree.total());
+    let table = function_table(&merged, 10);
+    let rows: Vec<_> = (0..table.frame.len())
+        .map(|row| {
+            let name = merged.frames.label(table.frame[row]);
+            (name, table.own[row], table.total[row])
+        })
+        .collect();
+    let values = |value, base| Values { value, base };
+    assert_eq!(
+        rows,
+        [
+            ("f".to_owned(), values(6, 2), values(6, 2)),
+            ("main".to_owned(), values(0, 0), values(5, 2)),
+        ]
+    );
+}
+
+#[test]
 fn a_table_with_few_rows_has_the_heaviest_by_self_and_by_total() {
     // `main` and `run` are on every stack, and never run themselves.
     let tree = tree(&[
@@ -221,6 +251,10 @@ fn a_comparison_has_both_values_and_keeps_functions_of_the_baseline() {
     assert_eq!(json["nodes"]["total"], serde_json::json!([5, 5, 0]));
     assert_eq!(json["nodes"]["base_total"], serde_json::json!([7, 0, 7]));
     assert_eq!(json["nodes"]["depth"], serde_json::json!([0, 1, 1]));
+    assert!(json.get("difference").is_none());
+    let by_value = Document::new(&tree, &source, 100).compared_by(Relation::Value);
+    let by_value = serde_json::to_value(by_value).unwrap();
+    assert_eq!(by_value["difference"], "absolute");
     assert_eq!(
         json["strings"][json["frames"]["name"][0].as_u64().unwrap() as usize],
         "main"

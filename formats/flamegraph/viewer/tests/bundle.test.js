@@ -95,5 +95,5 @@ test('no external resources are loaded', () => {
 test('the first load stays small', () => {
   const parts = [readFileSync(join(VIEWER, 'page.html')), readFileSync(join(VIEWER, 'style.css')), Buffer.from(bundle(PAGE_MODULES))];
   const compressed = parts.reduce((sum, part) => sum + gzipSync(part, { level: 9 }).length, 0);
-  assert.ok(compressed < 50000, `${compressed} bytes compressed`);
+  assert.ok(compressed < 60_000, `${compressed} bytes compressed`);
 });

@@ -5,10 +5,10 @@ import { columnValue, sortRows } from '../table.js';
 import { compileSearch, matchedTotal, matchFrames, matchSubtrees, nextMatch } from '../search.js';
 import { binaryTint, DARK, differenceScale, differenceStep, frameColors, kindColor, languageColor, LIGHT, tintDistance } from '../colors.js';
 import { decodeProfile, ROOT } from '../profile.js';
-import { decodeState, DEFAULT_STATE, encodeState } from '../url.js';
+import { decodeState, DEFAULT_STATE, defaultsOf, encodeState } from '../url.js';
 import { asYaml, formatRate, metricOf, rateOf } from '../pipelines.js';
 import { describeBatch, resourceName } from '../tap.js';
-import { describeEnds, droppedProcesses, matchesProcess, sortProcesses, unitOf } from '../processes.js';
+import { describeEnds, droppedProcesses, matchesProcess, selectionOf, sortProcesses, unitOf } from '../processes.js';
 import { formatDifference, formatPoints, formatShare, formatTotal, formatValue, printable, shortenMiddle, shortenName } from '../format.js';
 import { highestStep, movedRange, roundUp, tickStep, visibleWindow } from '../timeline.js';
 import { Tints } from '../tints.js';
@@ -76,6 +76,17 @@ test('a URL restores the state and drops invalid parts', () => {
   assert.deepEqual(decodeState(''), { ...DEFAULT_STATE });
   const odd = decodeState('#orientation=sideways&side=up&last=-3&from=9&until=3&color=<b>&__proto__=x&ascending=1');
   assert.deepEqual(odd, { ...DEFAULT_STATE });
+});
+
+test('a comparison opens as it was made, and a URL changes that', () => {
+  const defaults = defaultsOf({ difference: 'absolute' });
+  assert.equal(decodeState('', defaults).difference, 'absolute');
+  assert.equal(encodeState(decodeState('', defaults), defaults), '');
+  const changed = encodeState({ ...decodeState('', defaults), difference: 'share' }, defaults);
+  assert.equal(changed, 'difference=share');
+  assert.equal(decodeState(changed, defaults).difference, 'share');
+  assert.deepEqual(defaultsOf({ difference: '<b>' }), DEFAULT_STATE);
+  assert.deepEqual(defaultsOf({}), DEFAULT_STATE);
 });
 
 function luminance(hex) {
@@ -265,6 +276,16 @@ test('processes sort by each column', () => {
   assert.deepEqual(pids('unit', false), [3, 20, 1]);
   assert.deepEqual(pids('languages', true), [1, 20, 3]);
   assert.deepEqual(PROCESSES.map(unitOf), ['web.service', 'db-0', '']);
+});
+
+test('a process is selected by its PID, and by its host if there are several', () => {
+  const [one, other] = ['a', 'b'].map((host) => ({ pid: 1, name: 'init', labels: { host_name: host, systemd_unit: 'x' } }));
+  assert.deepEqual(selectionOf(one, [one, { ...one, pid: 2 }]), [['pid', '1']]);
+  assert.deepEqual(selectionOf(other, [one, other]), [['pid', '1'], ['host_name', 'b']]);
+  const unknown = { pid: 3, labels: {} };
+  assert.deepEqual(selectionOf(unknown, [one, unknown]), [['pid', '3']]);
+  const numbered = { pid: 1, labels: { host_name: 'a', host_id: '7' } };
+  assert.deepEqual(selectionOf(numbered, [one, other, numbered]), [['pid', '1'], ['host_name', 'a'], ['host_id', '7']]);
 });
 
 test('processes are found by name, PID, unit, language and label', () => {

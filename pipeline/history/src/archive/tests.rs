@@ -43,7 +43,12 @@ fn batches(at: u64) -> [Model; 2] {
     ];
     [
         second(START + at, 1, "nginx", &stacks),
-        second(START + at, 2, "postgres", &[("main;query", "backend", 2)]),
+        second(
+            START + at,
+            2,
+            "postgres",
+            &[("main@native;query@cpython;step@jvm@jit", "backend", 2)],
+        ),
     ]
 }
 
@@ -61,14 +66,23 @@ fn fill(history: &History, seconds: std::ops::Range<u64>) {
 /// The answers to all questions about these seconds.
 fn answers(history: &History, from: u64, until: u64) -> String {
     let mut answers = String::new();
-    for selector in ["", "pid=\"2\"", "thread_name=\"worker\"", "nothing=\"x\""] {
+    for selector in [
+        "",
+        "pid=\"2\"",
+        "thread_name=\"worker\"",
+        "nothing=\"x\"",
+        "language=\"Java\"",
+    ] {
         let query = query(selector, START + from, START + until);
         let tree = history.call_tree(&query, None);
         let mut functions: Vec<String> = tree
             .tree
             .frames
             .iter()
-            .map(|it| format!("{:?} {}", it.kind, tree.tree.frames.text(it.name)))
+            .map(|it| {
+                let name = tree.tree.frames.text(it.name);
+                format!("{:?} {:?} {name}", it.kind, it.language)
+            })
             .collect();
         functions.sort();
         let mut stacks: Vec<_> = folded(&tree.tree).lines().map(str::to_owned).collect();
@@ -79,10 +93,11 @@ fn answers(history: &History, from: u64, until: u64) -> String {
         };
         let by = ["service_name".to_owned(), "thread_name".to_owned()];
         answers += &format!(
-            "{stacks:#?}{functions:#?}{} {:?}\n{:#?}{:#?}{:#?}{:#?}{:#?}{:#?}",
+            "{stacks:#?}{functions:#?}{} {:?}\n{:#?}{:#?}{:#?}{:#?}{:#?}{:#?}{:#?}",
             tree.source.samples,
             tree.source.sample_type,
             history.timeline(&query, "process_executable_name", 1),
+            history.timeline(&query, "language", 9),
             history.points(&query, &by, steps, 10),
             history.label_sets(&query, &by, 10),
             history.label_names(&query),
@@ -151,6 +166,8 @@ fn frames_keep_their_kinds() {
             .map(|it| it.kind)
     };
     assert_eq!(kind("main"), Some(FrameKind::Native));
+    assert_eq!(kind("query"), Some(FrameKind::Runtime));
+    assert_eq!(kind("step"), Some(FrameKind::Jit));
     assert_eq!(kind("[stack ends: no_table]"), Some(FrameKind::Marker));
 }
 
