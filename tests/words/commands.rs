@@ -1,4 +1,5 @@
-//! Runs the commands of the guides, in page order, each page in its own folder.
+//! Runs the commands of the guides, in page order, each page in its own folder, except for those that need a cluster
+//! (`deployments.rs`).
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -50,8 +51,13 @@ fn commands_of(block: &str) -> Vec<String> {
             .unwrap_or_else(|| panic!("not a command: {line}"))
             .replace("target/release/", "")
     });
-    // Build commands have run before the tests.
-    commands.filter(|it| !it.starts_with("cargo ")).collect()
+    // Build commands have run before the tests. There is no cluster.
+    let is_run = |it: &String| {
+        !["cargo ", "kubectl "]
+            .iter()
+            .any(|other| it.starts_with(other))
+    };
+    commands.filter(is_run).collect()
 }
 
 /// The environment in which a page runs.

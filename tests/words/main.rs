@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod commands;
+mod deployments;
 mod page;
 
 use std::fs;
@@ -11,8 +12,9 @@ use std::path::{Path, PathBuf};
 
 use profcol_config::{Sources, yaml};
 use profcol_test_harness::support::{file, path, root, run};
+use serde_json::Value;
 
-use self::page::{Page, all_pages, guides, guides_and_readme, quoted};
+use self::page::{KINDS, Page, all_pages, deployments, guides, guides_and_readme, quoted};
 
 #[test]
 fn links_resolve() {
@@ -42,7 +44,7 @@ fn links_resolve() {
 #[test]
 fn configurations_are_valid() {
     let mut pipelines = 0;
-    for page in guides_and_readme() {
+    for page in guides_and_readme().into_iter().chain(deployments()) {
         for block in page.blocks("yaml") {
             let mut sources = Sources::default();
             let id = sources.add("guide", block.as_str(), None).unwrap();
@@ -62,8 +64,10 @@ fn configurations_are_valid() {
 /// `ebpf_cpu::frequency` is in the table of options of `ebpf_cpu`.
 #[test]
 fn options_exist() {
+    let schema = fs::read_to_string(root().join("config-examples/schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(&schema).unwrap();
     let mut found = 0;
-    for page in guides() {
+    for page in guides().into_iter().chain(deployments()) {
         for code in page.codes() {
             let Some((component, option)) = code.split_once("::") else {
                 continue;
@@ -71,12 +75,13 @@ fn options_exist() {
             // A value may follow.
             let option = option.split(": ").next().unwrap_or(option);
             if component == "service" {
+                let is_there = has_setting(&schema, option);
+                assert!(is_there, "{}: service has no {option}", page.name());
                 continue;
             }
-            let kinds = ["receivers", "processors", "exporters", "extensions"];
             let of_kind = |kind| root().join(format!("components/{kind}/{component}/README.md"));
             let row = format!("\n| `{option}` |");
-            let is_there = kinds
+            let is_there = KINDS
                 .iter()
                 .filter_map(|kind| fs::read_to_string(of_kind(kind)).ok())
                 .any(|readme| readme.contains(&row));
@@ -85,6 +90,25 @@ fn options_exist() {
         }
     }
     assert!(found > 20, "{found}");
+}
+
+/// Whether the section `service` has this setting.
+fn has_setting(schema: &Value, path: &str) -> bool {
+    let mut node = Some(&schema["properties"]["service"]);
+    for key in path.split("::") {
+        node = node
+            .map(|node| resolved(schema, node))
+            .and_then(|node| node["properties"].get(key));
+    }
+    node.is_some()
+}
+
+/// Follows references inside the schema.
+fn resolved<'a>(schema: &'a Value, mut node: &'a Value) -> &'a Value {
+    while let Some(reference) = node["$ref"].as_str() {
+        node = schema.pointer(reference.trim_start_matches('#')).unwrap();
+    }
+    node
 }
 
 /// Each `- doctor: …` names existing checks and quotes the code exactly.

@@ -5,6 +5,15 @@ use std::path::PathBuf;
 
 use profcol_test_harness::support::root;
 
+/// Folders of components.
+pub const KINDS: [&str; 5] = [
+    "receivers",
+    "processors",
+    "exporters",
+    "connectors",
+    "extensions",
+];
+
 pub struct Page {
     pub path: PathBuf,
     pub text: String,
@@ -32,6 +41,22 @@ pub fn guides_and_readme() -> Vec<Page> {
     pages
 }
 
+/// Pages about hosts and clusters. Most of their commands change those, so only what they name is checked.
+pub fn deployments() -> Vec<Page> {
+    [
+        "docs/install.md",
+        "docs/security.md",
+        "docs/reload.md",
+        "docs/labels.md",
+        "deploy/kubernetes/README.md",
+        "deploy/helm/profcol/README.md",
+        "deploy/systemd/README.md",
+        "deploy/monitoring/README.md",
+    ]
+    .map(read)
+    .into()
+}
+
 /// All pages whose links are checked.
 pub fn all_pages() -> Vec<Page> {
     let mut pages = guides();
@@ -41,11 +66,12 @@ pub fn all_pages() -> Vec<Page> {
         "deploy/kubernetes",
         "deploy/helm/profcol",
         "deploy/systemd",
+        "deploy/monitoring",
         "docs/decisions",
     ] {
         pages.extend(of_folder(folder));
     }
-    for kind in ["receivers", "processors", "exporters", "extensions"] {
+    for kind in KINDS {
         for entry in fs::read_dir(root().join("components").join(kind)).unwrap() {
             let path = entry.unwrap().path().join("README.md");
             if let Ok(text) = fs::read_to_string(&path) {
