@@ -19,7 +19,7 @@ async function loadPuppeteer(folder) {
 export async function launch(options) {
   const puppeteer = await loadPuppeteer(options.puppeteer);
   return puppeteer.launch({
-    executablePath: options.chromium, headless: true, defaultViewport: options.viewport, protocolTimeout: options.timeout,
+    executablePath: options.chromium, headless: true, defaultViewport: options.viewport, timeout: options.timeout, protocolTimeout: options.timeout,
     args: [
       '--no-sandbox', '--disable-dev-shm-usage', '--no-first-run', '--disable-background-networking', '--disable-component-update',
       ...(options.args ?? ['--disable-gpu']),
