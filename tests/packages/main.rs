@@ -1,5 +1,5 @@
-//! The packages from a user's view: the Debian package is installed, started, upgraded, removed and purged on a host
-//! with a real systemd; the RPM in a root of its own; the image runs.
+//! The packages from a user's view: the Debian package and the RPM are installed, started, upgraded and removed on a host
+//! with a real systemd; the image runs.
 //!
 //! `cargo xtask dist --test` makes them, and runs this. It needs root and the right to load BPF programs.
 
@@ -22,18 +22,18 @@ const SYSTEM: &str = "PROFCOL_SYSTEMD";
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// It does not start before it is enabled, then follows the unit, and leaves nothing behind.
-#[test]
-#[ignore = "cargo xtask dist --test runs it"]
-fn the_debian_package_is_installed_started_upgraded_and_removed() {
+/// What the script `steps` reports about the package and its upgrade, on a host. `None` if a host cannot run here.
+fn reports(steps: &str, kind: &str) -> Option<Reports> {
     let (packages, next) = packages();
     let system = std::env::var_os(SYSTEM).unwrap();
-    let Some(mut host) = Host::unpack(Path::new(&system)) else {
-        return;
-    };
-    host.add(&ending(&packages, ".deb"), "trial/now.deb");
-    host.add(&ending(&next, ".deb"), "trial/next.deb");
-    host.add(&root().join("tests/packages/trial"), "trial/trial");
+    let mut host = Host::unpack(Path::new(&system))?;
+    let suffix = format!(".{kind}");
+    host.add(&ending(&packages, &suffix), &format!("trial/now.{kind}"));
+    host.add(&ending(&next, &suffix), &format!("trial/next.{kind}"));
+    for (file, place) in [(steps, "trial"), ("common", "common")] {
+        let file = root().join("tests/packages").join(file);
+        host.add(&file, &format!("trial/{place}"));
+    }
     let units = root().join("tests/systemd/units");
     let unit = "etc/systemd/system/trial.service";
     host.add(&units.join("trial.service"), unit);
@@ -42,34 +42,80 @@ fn the_debian_package_is_installed_started_upgraded_and_removed() {
         "../trial.service",
     );
     host.boot();
-    let ran = host.wait_for("trial/told", "@done");
-    let reported = |name: &str| {
-        let begin = format!("@{name} ");
-        let line = ran.lines().find_map(|line| line.strip_prefix(&begin));
-        line.unwrap_or_else(|| panic!("no {name}:\n{ran}"))
-            .to_owned()
-    };
-    for (name, expected) in [
-        ("installed", format!("installed {VERSION}-1")),
-        ("idle", "inactive disabled".to_owned()),
-        ("version", format!("profcol {VERSION}")),
-        ("valid", "yes".to_owned()),
+    let reports = Reports(host.wait_for("trial/told", "@done"));
+    reports.are(&[
+        ("idle", "inactive disabled"),
+        ("version", &format!("profcol {VERSION}")),
+        ("valid", "yes"),
         (
             "started",
-            "active notify dynamic yes /lib/systemd/system/profcol.service".to_owned(),
+            "active notify dynamic yes /lib/systemd/system/profcol.service",
         ),
         // The unit's six capabilities.
-        ("capabilities", "CapEff:\t000001c400080004".to_owned()),
-        ("upgraded", format!("installed {VERSION}-2")),
-        ("kept", "# Mine. # Changed.".to_owned()),
-        ("restarted", "active enabled".to_owned()),
-        ("removed", "inactive  /etc/profcol/config.yaml".to_owned()),
-        ("left", ".".to_owned()),
-    ] {
-        assert_eq!(reported(name), expected, "{name}:\n{ran}");
+        ("capabilities", "CapEff:\t000001c400080004"),
+        ("kept", "# Mine. # Changed."),
+        ("restarted", "active enabled"),
+    ]);
+    assert!(!reports.0.contains("@missed"), "{}", reports.0);
+    println(&format!("a flame graph {:?}", reports.of("shown")));
+    Some(reports)
+}
+
+struct Reports(String);
+
+impl Reports {
+    fn of(&self, name: &str) -> Vec<&str> {
+        let begin = format!("@{name} ");
+        let lines = self.0.lines();
+        lines.filter_map(|line| line.strip_prefix(&begin)).collect()
     }
-    assert!(!ran.contains("@missed"), "{ran}");
-    println(&format!("a flame graph {}", reported("shown")));
+
+    fn are(&self, expected: &[(&str, &str)]) {
+        for (name, expected) in expected {
+            assert_eq!(self.of(name), [*expected], "{name}:\n{}", self.0);
+        }
+    }
+}
+
+/// It does not start before it is enabled, then follows the unit, and leaves nothing behind.
+#[test]
+#[ignore = "cargo xtask dist --test runs it"]
+fn the_debian_package_is_installed_started_upgraded_and_removed() {
+    let Some(reports) = reports("debian", "deb") else {
+        return;
+    };
+    reports.are(&[
+        ("installed", &format!("installed {VERSION}-1")),
+        ("upgraded", &format!("installed {VERSION}-2")),
+        ("removed", "inactive  /etc/profcol/config.yaml"),
+        ("left", "."),
+    ]);
+}
+
+/// Its scripts run with systemd alone, and with the helper that newer RPM distributions have beside it.
+#[test]
+#[ignore = "cargo xtask dist --test runs it"]
+fn the_rpm_is_installed_started_upgraded_and_removed() {
+    let Some(reports) = reports("rpm", "rpm") else {
+        return;
+    };
+    reports.are(&[
+        ("installed", &format!("{VERSION}-1")),
+        ("upgraded", &format!("{VERSION}-2")),
+        (
+            "removed",
+            "inactive not-found  /etc/profcol/config.yaml.rpmsave",
+        ),
+        ("links", "."),
+    ]);
+    assert_eq!(
+        reports.of("asked"),
+        [
+            "install-system-units profcol.service",
+            "mark-restart-system-units profcol.service",
+            "remove-system-units profcol.service",
+        ]
+    );
 }
 
 #[test]
@@ -85,10 +131,10 @@ fn lintian_reports_nothing() {
 
 #[test]
 #[ignore = "cargo xtask dist --test runs it"]
-fn the_rpm_is_installed_upgraded_and_removed_in_a_root_of_its_own() {
+fn the_files_of_the_rpm_are_whole_in_a_root_of_its_own() {
     let (packages, next) = packages();
     let place = tempfile::tempdir().unwrap();
-    // There is no shell to run scripts.
+    // There is no shell to run scripts, which the test above does.
     let rpm = |arguments: &[&str], file: Option<&Path>| {
         let mut rpm = Command::new("rpm");
         rpm.arg("--root").arg(place.path());
@@ -138,25 +184,6 @@ fn the_rpm_is_installed_upgraded_and_removed_in_a_root_of_its_own() {
 
 #[test]
 #[ignore = "cargo xtask dist --test runs it"]
-fn the_scripts_of_the_rpm_are_valid() {
-    let (packages, _) = packages();
-    let mut rpm = Command::new("rpm");
-    rpm.args(["--query", "--package", "--queryformat"]);
-    rpm.arg("%{POSTIN}\\n%{PREUN}\\n%{POSTUN}\\n");
-    let scripts = output(rpm.arg(ending(&packages, ".rpm")));
-    assert_eq!(
-        scripts.matches("systemd-update-helper ").count(),
-        6,
-        "{scripts}"
-    );
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("scripts");
-    fs::write(&file, scripts).unwrap();
-    output(Command::new("sh").arg("-n").arg(file));
-}
-
-#[test]
-#[ignore = "cargo xtask dist --test runs it"]
 fn the_image_runs_and_is_minimal() {
     let (packages, _) = packages();
     let place = tempfile::tempdir().unwrap();
@@ -193,6 +220,51 @@ fn the_image_runs_and_is_minimal() {
         "/usr/bin/profcol"
     );
     buildah(&["rm", &container]);
+}
+
+/// `cargo xtask helm` renders the chart from such an archive.
+#[test]
+#[ignore = "cargo xtask dist --test runs it"]
+fn the_chart_and_the_manifests_are_those_of_the_repository() {
+    let (packages, _) = packages();
+    for (archive, top, expected) in [
+        (
+            format!("profcol-{VERSION}.tgz"),
+            "deploy/helm/profcol",
+            ["Chart.yaml", "values.yaml", "templates/daemonset.yaml"],
+        ),
+        (
+            format!("profcol-{VERSION}-kubernetes.tar.gz"),
+            "",
+            [
+                "deploy/kubernetes/daemonset.yaml",
+                "deploy/kubernetes/rights.yaml",
+                "config-examples/kubernetes-daemonset.yaml",
+            ],
+        ),
+    ] {
+        let archive = packages.join(archive);
+        let mut list = Command::new("tar");
+        list.args(["--list", "--verbose", "--numeric-owner", "--file"]);
+        let listed = output(list.arg(&archive));
+        assert!(listed.lines().all(|it| it.contains(" 0/0 ")), "{listed}");
+        let place = tempfile::tempdir().unwrap();
+        let mut unpack = Command::new("tar");
+        unpack.args(["--extract", "--strip-components=1", "--file"]);
+        output(unpack.arg(&archive).arg("--directory").arg(place.path()));
+        let mut find = Command::new("find");
+        let found = output(
+            find.arg(place.path())
+                .args(["-type", "f", "-printf", "%P\\n"]),
+        );
+        let found: BTreeSet<_> = found.lines().collect();
+        assert!(expected.iter().all(|it| found.contains(it)), "{found:?}");
+        for file in found {
+            let packed = fs::read(place.path().join(file)).unwrap();
+            let ours = fs::read(root().join(top).join(file)).unwrap();
+            assert!(packed == ours, "{file}");
+        }
+    }
 }
 
 #[test]

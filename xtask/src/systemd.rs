@@ -14,8 +14,8 @@ use crate::{kernels, process, test};
 
 const WHAT: &str = "the test under a real systemd";
 
-/// Packages for systemd with D-Bus and user sessions, and the tools called by the test.
-const PACKAGES: &str = "systemd,systemd-sysv,dbus,libpam-systemd,busybox-static";
+/// Packages for systemd with D-Bus and user sessions, and the tools called by its tests and those of the packages.
+const PACKAGES: &str = "systemd,systemd-sysv,dbus,libpam-systemd,busybox-static,rpm";
 
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let Some(system) = system(workspace, report)? else {
