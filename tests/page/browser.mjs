@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { launch } from './puppeteer.mjs';
 
-const PATIENCE_MILLISECONDS = 30000;
+const PATIENCE_MILLISECONDS = 60_000;
 
 function parseArguments(given) {
   const options = { chromium: '/usr/bin/chromium' };
@@ -727,7 +727,7 @@ async function heaviestName(visit) {
 async function main() {
   const options = parseArguments(process.argv.slice(2));
   mkdirSync(options.screenshots, { recursive: true });
-  const browser = await launch({ ...options, viewport: { width: 1280, height: 800 } });
+  const browser = await launch({ ...options, viewport: { width: 1280, height: 800 }, timeout: PATIENCE_MILLISECONDS });
   let step = '';
   try {
     const page = await browser.newPage();

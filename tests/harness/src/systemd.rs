@@ -31,10 +31,14 @@ impl Host {
             skip("a systemd needs cgroups of the second version");
             return None;
         };
+        // Letters and digits: tests of one process have a host each.
+        let prefix = format!("profcol{}", std::process::id());
+        let folder = tempfile::Builder::new().prefix(&prefix).tempdir().unwrap();
+        let name = folder.path().file_name().unwrap().to_str().unwrap();
         let host = Self {
-            folder: tempfile::tempdir().unwrap(),
             // The path of a slice: paths below it look like on a real host, and this host's systemd ignores them.
-            group: groups.join(format!("profcol{}.slice", std::process::id())),
+            group: groups.join(format!("{name}.slice")),
+            folder,
             systemd: None,
         };
         let mut unpack = Command::new("tar");
