@@ -21,20 +21,15 @@ const IN_SYS_ADMIN: [Capabilities; 3] = [
     Capabilities::CHECKPOINT_RESTORE,
 ];
 
-/// The capabilities without which no configuration can profile this host, as far as this process lacks them.
+/// The capabilities that profiling needs and this process lacks.
 pub fn missing_to_profile() -> Capabilities {
     // Where the kernel does not tell, the receiver reports what is missing.
     match capabilities(None) {
-        Ok(held) => missing_of(held.effective),
-        Err(_) => Capabilities::NONE,
-    }
-}
-
-fn missing_of(held: CapabilitySet) -> Capabilities {
-    let needed = set(Capabilities::BPF | Capabilities::PERFMON);
-    match held.contains(CapabilitySet::SYS_ADMIN) {
-        true => Capabilities::NONE,
-        false => Capabilities::from_bits((needed - held).bits()),
+        Ok(held) if !held.effective.contains(CapabilitySet::SYS_ADMIN) => {
+            let needed = set(Capabilities::BPF | Capabilities::PERFMON);
+            Capabilities::from_bits((needed - held.effective).bits())
+        }
+        _ => Capabilities::NONE,
     }
 }
 

@@ -1,5 +1,5 @@
-//! An error's text includes its cause, and `source` returns that, too: whoever has the error can both print it and tell
-//! what it was. `thiserror` knows the cause only by an attribute, which is easily forgotten.
+//! Checks that errors return their cause from `source`, as well as in their text: callers print the text, and match on the
+//! cause. `thiserror` needs an attribute for that, which is easily forgotten.
 
 use std::fs;
 

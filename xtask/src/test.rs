@@ -25,7 +25,7 @@ const PEER_TESTS: &[&str] = &["kafka", "otelcol", "transports"];
 /// Tests that spend most of their time waiting, for timeouts and a browser: they run at the same time.
 const WAITING_TESTS: &[&str] = &["faults", "page", "parca", "reload", "storage"];
 
-/// For the same reason, each of them runs more tests at once than there are CPUs.
+/// Their threads: waiting tests leave the CPUs to others.
 const WAITING_THREADS: &str = "4";
 
 /// Ignored because it takes minutes.

@@ -1,10 +1,11 @@
 //! Memory for messages (decision 16). Nobody can be refused here: a message waits for memory, and no more are read meanwhile.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use profcol_admission::{Admission, Exhausted, Reservation};
 use profcol_component::Stop;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Delay before memory is asked for again, like that of refused clients.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -14,19 +15,16 @@ pub(super) struct Memory {
     stop: Stop,
     /// Messages that wait, at most those in flight.
     waiting: AtomicUsize,
-    /// A message has the turn.
-    is_turn_taken: AtomicBool,
+    /// One message at a time may get less than it asks for, if nothing else is in progress in the process. So each is
+    /// delivered, however short memory is.
+    short_grants: Semaphore,
 }
 
 /// The memory of a message, until it is dropped.
 pub(super) struct Grant<'a> {
     memory: Reservation,
-    turn: Option<Turn<'a>>,
+    may_be_short: Option<SemaphorePermit<'a>>,
 }
-
-/// One message at a time may get less than it asks for, if nothing else is in progress in the process. So each is delivered,
-/// however short memory is.
-struct Turn<'a>(&'a AtomicBool);
 
 /// A message that waits.
 struct Waiting<'a>(&'a AtomicUsize);
@@ -37,7 +35,7 @@ impl Memory {
             admission,
             stop,
             waiting: AtomicUsize::new(0),
-            is_turn_taken: AtomicBool::new(false),
+            short_grants: Semaphore::new(1),
         }
     }
 
@@ -64,7 +62,7 @@ impl Memory {
         loop {
             let mut grant = Grant {
                 memory: self.admission.reservation(),
-                turn: Turn::take(&self.is_turn_taken),
+                may_be_short: self.short_grants.try_acquire().ok(),
             };
             match attempt(&mut grant) {
                 Ok(done) => return Some((done, grant)),
@@ -83,23 +81,10 @@ impl Memory {
 impl Grant<'_> {
     /// Changes it to `bytes`.
     pub(super) fn resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
-        match self.turn {
+        match self.may_be_short {
             Some(_) => self.memory.resize_between(0, bytes),
             None => self.memory.resize(bytes),
         }
-    }
-}
-
-impl<'a> Turn<'a> {
-    fn take(is_taken: &'a AtomicBool) -> Option<Self> {
-        let was_taken = is_taken.swap(true, Ordering::Relaxed);
-        (!was_taken).then(|| Self(is_taken))
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Relaxed);
     }
 }
 
