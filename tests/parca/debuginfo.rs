@@ -484,38 +484,39 @@ fn an_interrupted_or_stalled_upload_is_never_marked_finished() {
 
 #[test]
 fn slow_debuginfo_is_uploaded_compressed_or_without_lines() {
-    let mut rig = Rig::new();
-    let Some(program) = rig.program(&[]) else {
+    let built = Rig::new();
+    let Some(program) = built.program(&[]) else {
         return;
     };
-    let program = rig.copy(&program, "program");
-    rig.observe(&id("program"), &program, 1);
+    let program = built.copy(&program, "program");
     let file = File::open(&program).unwrap();
     let size = |dwarf| Plan::keeping(&file, dwarf).unwrap().size();
     let compressed = Plan::compressed(&file, Dwarf::Lines, u64::MAX, &|| true);
     let compressed = compressed.unwrap().unwrap().size();
     let (all, lines, none) = (size(Dwarf::All), size(Dwarf::Lines), size(Dwarf::None));
     assert!(none < compressed && compressed < lines && lines < all);
-    // With a timeout of one second, 0.8 s at the rate limit.
-    for (fits, arrives, without_dwarf) in [
-        (all + 100, all, 0),
-        (all - 100, lines, 0),
-        (lines - 100, compressed, 0),
-        (compressed - 100, none, 1),
-    ] {
+    let uploads = |fits: u64, arrives: u64, without_dwarf: u64| {
         let server = Server::new();
-        let rate = fits * 5 / 4 + 1;
+        let mut rig = Rig::new();
         // Removed once it is open.
-        let copy = fs::read(&program).unwrap();
-        rig.start(&server, &format!("timeout: 1s, rate_limit: {rate}"));
+        let copy = rig.path("program");
+        fs::copy(&program, &copy).unwrap();
+        rig.observe(&id("program"), &copy, 1);
+        // The exporter plans uploads of at most 0.8 of the timeout.
+        let rate = fits / 8 + 1;
+        rig.start(&server, &format!("timeout: 10s, rate_limit: {rate}"));
         rig.wait_for("uploads", "uploaded");
         let entry = server.uploaded(&id("program")).unwrap();
         assert_eq!((entry.size, entry.content.len() as u64), (arrives, arrives));
         assert_eq!(rig.count("symbols_only", "time_limit"), without_dwarf);
         rig.stop();
-        rig.meter = Meter::default();
-        fs::write(&program, copy).unwrap();
-    }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| uploads(all + 100, all, 0));
+        scope.spawn(|| uploads(all - 100, lines, 0));
+        scope.spawn(|| uploads(lines - 100, compressed, 0));
+        scope.spawn(|| uploads(compressed - 100, none, 1));
+    });
 }
 
 #[test]
