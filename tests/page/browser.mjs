@@ -11,6 +11,9 @@ import { pathToFileURL } from 'node:url';
 import { launch } from './puppeteer.mjs';
 
 const PATIENCE_MILLISECONDS = 60_000;
+const VIEWPORT = { width: 1280, height: 800 };
+// At the same time: most steps wait for new data now and then.
+const BROWSERS = 2;
 
 function parseArguments(given) {
   const options = { chromium: '/usr/bin/chromium' };
@@ -390,11 +393,11 @@ const STEPS = {
       await visit.page.click('.service > .quiet');
       await visit.waitFor('metrics of 0', hasMetric, 'otelcol_exporter_sent_profile_samples');
     }
-    await visit.page.click('.service summary');
-    await visit.waitFor('the configuration', () => /^receivers:$/m.test(document.querySelector('.service details .text-block').textContent));
-    const secret = await visit.page.$eval('.service details', (box) => box.textContent.includes('planted-secret'));
+    await visit.page.click('.service > details summary');
+    await visit.waitFor('the configuration', () => /^receivers:$/m.test(document.querySelector('.service > details .text-block').textContent));
+    const secret = await visit.page.$eval('.service > details', (box) => box.textContent.includes('planted-secret'));
     check(!secret, 'the configuration shows a secret');
-    check(await visit.page.$eval('.service details', (box) => box.textContent.includes('"[REDACTED]"')), 'the configuration has no redacted secret');
+    check(await visit.page.$eval('.service > details', (box) => box.textContent.includes('"[REDACTED]"')), 'the configuration has no redacted secret');
   },
 
   async 'a label filter narrows the total'(visit) {
@@ -621,7 +624,7 @@ const STEPS = {
       }
       await visit.screenshot(`narrow-${scheme}`);
       for (const view of ['table', 'tree', 'processes', 'pipelines']) await checkFits(visit, view);
-      await visit.page.setViewport({ width: 1280, height: 800 });
+      await visit.page.setViewport(VIEWPORT);
       await visit.open('');
       await visit.waitForGraph();
       await visit.screenshot(`wide-${scheme}`);
@@ -724,32 +727,37 @@ async function heaviestName(visit) {
   return name;
 }
 
-async function main() {
-  const options = parseArguments(process.argv.slice(2));
-  mkdirSync(options.screenshots, { recursive: true });
-  const browser = await launch({ ...options, viewport: { width: 1280, height: 800 }, timeout: PATIENCE_MILLISECONDS });
-  let step = '';
+// Runs the remaining steps, one after the other, in a browser of its own.
+async function work(options, remaining) {
+  const browser = await launch({ ...options, viewport: VIEWPORT, timeout: PATIENCE_MILLISECONDS });
   try {
-    const page = await browser.newPage();
-    const visit = new Visit(page, options);
-    visit.watch();
-    for (const [name, action] of Object.entries(STEPS)) {
-      step = name;
+    for (let next = remaining.shift(); next; next = remaining.shift()) {
+      const [name, action] = next;
+      const page = await browser.newPage();
+      const visit = new Visit(page, options);
+      visit.watch();
+      const started = Date.now();
       try {
         await action(visit);
         visit.checkProblems();
       } catch (error) {
+        remaining.length = 0;
         await visit.screenshot('failure').catch(() => {});
-        throw error;
+        throw new Error(`${name}: ${error.message}`, { cause: error });
       }
-      console.log(`ok: ${name}`);
+      await page.close();
+      console.log(`ok: ${name} (${((Date.now() - started) / 1000).toFixed(1)} s)`);
     }
-  } catch (error) {
-    console.error(`FAILED: ${step}: ${error.message}`);
-    process.exitCode = 1;
   } finally {
     await browser.close();
   }
+}
+
+async function main() {
+  const options = parseArguments(process.argv.slice(2));
+  mkdirSync(options.screenshots, { recursive: true });
+  const remaining = Object.entries(STEPS);
+  await Promise.all(Array.from({ length: BROWSERS }, () => work(options, remaining)));
 }
 
 main().catch((error) => {

@@ -274,6 +274,8 @@ fn install_linker(workspace: &Workspace, tools: &Path) -> Result<()> {
     let install = [
         "install",
         "--quiet",
+        // LLVM does the work, and is linked as it is.
+        "--debug",
         "--locked",
         "--no-default-features",
         "--features",

@@ -141,12 +141,10 @@ fn run_all(workspace: &Workspace, report: &mut Report, skips: &Path) -> Result<(
             .map_err(|_| anyhow!("the thread that builds the peers panicked"))?
     })?;
     if ready {
-        let mut ignored: Vec<&str> = PEER_TESTS
+        let peers = PEER_TESTS
             .iter()
-            .flat_map(|test| ["--test", *test])
-            .collect();
-        ignored.extend(["--", "--ignored"]);
-        process::run(&mut cargo_test(&ignored))?;
+            .map(|test| cargo_test(&["--test", test, "--", "--ignored"]));
+        process::run_all_at_once(peers.collect())?;
     }
     Ok(())
 }
