@@ -188,7 +188,7 @@ fn check(erlang: &Erlang, options: &[&str]) {
     let is_of_program = |sample: &Sample| {
         sample.pid == pid && names(sample).iter().any(|name| name.starts_with("calls:"))
     };
-    let profile = Profiler::start(499).until(TIMEOUT, |profile| {
+    let profile = Profiler::start(199).until(TIMEOUT, |profile| {
         count(profile, is_of_program) >= MIN_SAMPLES
     });
     drop(running);

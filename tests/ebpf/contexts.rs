@@ -58,7 +58,7 @@ fn threads_have_their_trace_and_labels() {
         let Some(program) = workshop.build(name, command) else {
             return;
         };
-        for options in ["frequency: 499", "frequency: 99, aggregation: count"] {
+        for options in ["frequency: 99", "frequency: 99, aggregation: count"] {
             let running = Running::start(&program, &[] as &[&str]);
             let pid = running.pid();
             let mut symbols = Symbols::read(&program);

@@ -274,7 +274,7 @@ fn check(version: &str, program: &Path, settings: &[&[(&str, &str)]]) {
     let running: Vec<_> = settings.iter().map(|it| start(program, it, 0)).collect();
     let settled = running.iter().map(|it| Settled::new(program, it.pid()));
     let mut settled: Vec<_> = settled.collect();
-    let profile = Profiler::start(499).until(TIMEOUT, |profile| {
+    let profile = Profiler::start(199).until(TIMEOUT, |profile| {
         // Each has to see the profile.
         let is_enough: Vec<_> = settled
             .iter_mut()

@@ -162,7 +162,7 @@ fn goroutines_have_their_labels_in_each_version() {
             skip("no Go");
             return;
         };
-        profile_and_check(&program, toolchain, "frequency: 199");
+        profile_and_check(&program, toolchain, "frequency: 99");
     }
 }
 
@@ -187,8 +187,8 @@ fn goroutines_have_their_labels_in_each_kind_of_program() {
             skip("no Go");
             return;
         };
-        profile_and_check(&program, name, "frequency: 199");
-        profile_and_check(&program, name, "frequency: 199, aggregation: count");
+        profile_and_check(&program, name, "frequency: 99");
+        profile_and_check(&program, name, "frequency: 99, aggregation: count");
     }
 }
 

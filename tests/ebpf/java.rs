@@ -99,7 +99,7 @@ fn check(java: &Path, options: &[&str], classes: &Path) {
     let running = Running::start(java, &arguments);
     let pid = running.pid();
     wait_until(&format!("{java:?} to start"), || is_up.exists());
-    let profile = Profiler::start(499).until(TIMEOUT, |profile| {
+    let profile = Profiler::start(199).until(TIMEOUT, |profile| {
         count(profile, |sample| {
             sample.pid == pid && names(sample).contains(&"Calls.main")
         }) >= MIN_SAMPLES

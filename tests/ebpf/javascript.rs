@@ -102,7 +102,7 @@ fn check(node: &Path, options: &[&str], what: &str) {
     let arguments = [options, &[path.to_str().unwrap(), "60"]].concat();
     let running = Running::start(node, &arguments);
     let pid = running.pid();
-    let profile = Profiler::start(499).until(TIMEOUT, |profile| {
+    let profile = Profiler::start(199).until(TIMEOUT, |profile| {
         samples_with_table(profile, pid) >= MIN_SAMPLES
     });
     drop(running);

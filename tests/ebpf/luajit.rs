@@ -141,7 +141,7 @@ fn check_chains(mode: &str) {
     }
     let calls = calls();
     let program = calls.path();
-    let profiler = Profiler::start(499);
+    let profiler = Profiler::start(199);
     let running = luajits.into_iter().map(|(what, path)| {
         let running = Running::start(&path, &[program.to_str().unwrap(), "60", mode]);
         (what, running)

@@ -119,7 +119,7 @@ fn every_version_shows_exact_chains() {
     }
     let calls = calls();
     let program = calls.path();
-    let profiler = Profiler::start(499);
+    let profiler = Profiler::start(199);
     let running = perls.into_iter().map(|(what, path)| {
         let running = Running::start(&path, &[program.to_str().unwrap(), "60"]);
         (what, running)

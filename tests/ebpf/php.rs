@@ -115,7 +115,7 @@ fn every_kind_of_code_shows_exact_chains() {
     };
     let calls = calls();
     let program = calls.path();
-    let profiler = Profiler::start(499);
+    let profiler = Profiler::start(199);
     let running = KINDS_OF_CODE.map(|options| {
         let common = ["-n", program.to_str().unwrap(), "60"];
         Running::start(&php, &[options, &common].concat())

@@ -114,7 +114,7 @@ fn every_version_shows_exact_chains() {
         let program = program();
         let running = Running::start(&path, &[program.to_str().unwrap(), "60"]);
         let pid = running.pid();
-        let profile = Profiler::start(499).until(TIMEOUT, |profile| {
+        let profile = Profiler::start(99).until(TIMEOUT, |profile| {
             samples_with_table(profile, pid) >= MIN_SAMPLES
         });
         drop(running);
@@ -317,7 +317,7 @@ fn damage_in_an_interpreter_only_affects_its_frames() {
         ("cframe", &["[python: unreadable]"]),
         ("cycle", &["[python: no name]"; 100]),
     ] {
-        let profiler = Profiler::start(499);
+        let profiler = Profiler::start(99);
         let running = Running::start(&program, &[damage]);
         let pid = running.pid();
         let profile = profiler.until(TIMEOUT, |profile| {
@@ -385,7 +385,7 @@ fn shows_frames_of_subinterpreters() {
         if minor < 9 {
             continue;
         }
-        let profiler = Profiler::start(499);
+        let profiler = Profiler::start(199);
         let running = Running::start(&path, &["-c", SUBINTERPRETERS]);
         let pid = running.pid();
         let profile = profiler.until(TIMEOUT, |profile| samples_with_table(profile, pid) > 600);

@@ -131,7 +131,7 @@ fn names(sample: &Sample) -> Vec<&str> {
 fn check(commands: Vec<(String, PathBuf, &[&str])>) {
     let calls = calls();
     let program = calls.path();
-    let mut profiler = Profiler::start(499);
+    let mut profiler = Profiler::start(199);
     // A process is known to run Ruby after its first sample in the interpreter, which needs the unwind table.
     let before = commands.iter().map(|(_, path, _)| {
         let script = "loop { 100.times { |number| number } }";
