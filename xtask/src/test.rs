@@ -130,10 +130,10 @@ fn run_all(workspace: &Workspace, report: &mut Report, skips: &Path) -> Result<(
             command.env("RUST_TEST_THREADS", WAITING_THREADS);
             command
         });
+        let waiting = waiting.chain([cargo_test(&["--doc"])]);
         let results = [
             process::run_all_at_once(waiting.collect()),
             process::run(&mut cargo_test(&other_targets(workspace))),
-            process::run(&mut cargo_test(&["--doc"])),
         ];
         results.into_iter().collect::<Result<()>>()?;
         peers
