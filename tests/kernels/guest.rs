@@ -136,7 +136,14 @@ impl Guest {
         let ended = qemu.status().unwrap();
         let console = String::from_utf8_lossy(&fs::read(&console).unwrap_or_default()).into_owned();
         assert!(ended.success(), "qemu: {ended}; the console:\n{console}");
-        run(Command::new("gzip").arg("--decompress").arg(&packed));
+        let unpacked = Command::new("gzip")
+            .arg("--decompress")
+            .arg(&packed)
+            .output();
+        assert!(
+            unpacked.as_ref().is_ok_and(|it| it.status.success()),
+            "the guest did not get to its end ({unpacked:?}); the console:\n{console}"
+        );
         Run {
             console,
             profiles: packed.with_extension(""),
