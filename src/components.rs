@@ -2,7 +2,7 @@
 
 use profcol_component::Registry;
 
-use crate::other_distributions::ELSEWHERE;
+use crate::other_distributions::FOREIGN_COMPONENTS;
 
 pub const REGISTRY: Registry = Registry {
     receivers: profcol_receivers::ALL,
@@ -10,5 +10,5 @@ pub const REGISTRY: Registry = Registry {
     exporters: profcol_exporters::ALL,
     connectors: profcol_connectors::ALL,
     extensions: profcol_extensions::ALL,
-    foreign: ELSEWHERE,
+    foreign: FOREIGN_COMPONENTS,
 };

@@ -30,7 +30,7 @@ const NO_KAFKA: &str = "this binary was built without the feature `kafka`";
 #[cfg(not(feature = "parca"))]
 const NO_PARCA: &str = "this binary was built without the feature `parca`";
 
-pub const ELSEWHERE: &[ForeignComponent] = &[
+pub const FOREIGN_COMPONENTS: &[ForeignComponent] = &[
     // Receivers.
     #[cfg(not(feature = "ebpf_cpu"))]
     receiver(&["ebpf_cpu"], NO_EBPF),

@@ -22,7 +22,7 @@ use tokio::io::unix::AsyncFd;
 use crate::async_fd::async_fd;
 
 /// Changes within this time count as one: several files of one deployment, or a file that is still being written.
-const SETTLE: Duration = Duration::from_millis(250);
+const DEBOUNCE: Duration = Duration::from_millis(250);
 
 /// As many as the kernel follows.
 const MAX_LINKS: usize = 40;
@@ -63,7 +63,7 @@ impl Watcher {
                 return Ok(());
             }
             self.event().await?;
-            tokio::time::sleep(SETTLE).await;
+            tokio::time::sleep(DEBOUNCE).await;
             // Watches what the links point to now.
             (self.events, self.names) = watch(&self.files)?;
         }
@@ -108,7 +108,7 @@ fn watch(files: &FileHashes) -> io::Result<(AsyncFd<OwnedFd>, Names)> {
             Ok(watch) => {
                 names.entry(watch).or_default().insert(name);
             }
-            // It comes back with the link that leads to it.
+            // Missing: a change of the link that leads to it is noticed.
             Err(Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
         }

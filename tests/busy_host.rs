@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use profcol_pprof::{Limits, read};
 use profcol_profile::Model;
-use profcol_test_harness::support::{root, skip};
+use profcol_test_harness::support::{is_root, root, skip};
 
 const PROFCOL: &str = env!("CARGO_BIN_EXE_profcol");
 /// Busy programs per CPU.
@@ -43,10 +43,8 @@ impl Drop for Running {
 }
 
 fn can_profile() -> bool {
-    let is_root = fs::read_to_string("/proc/self/status")
-        .is_ok_and(|status| status.lines().any(|line| line.starts_with("Uid:\t0\t0")));
     match Path::new("/sys/kernel/btf/vmlinux").exists() {
-        _ if !is_root => skip("this is not root"),
+        _ if !is_root() => skip("this is not root"),
         false => skip("the kernel has no type information (BTF)"),
         true => true,
     }

@@ -80,18 +80,18 @@ fn all_checks_pass_with_reachable_destinations_and_writable_folders() {
 
 #[test]
 fn reports_each_missing_requirement_with_its_fix() {
-    let nobody = ClosedPort::reserve();
+    let closed = ClosedPort::reserve();
     let strict = Destination::new(Mode::Take);
     strict.set(Mode::Refuse(Status::new(Code::Unauthenticated, "no token")));
     let folder = tempfile::tempdir().unwrap();
     let in_the_way = folder.path().join("file");
     std::fs::write(&in_the_way, "").unwrap();
     let config = forwarder(&[
-        ("otlp_grpc/refuses", otlp(nobody.address)),
+        ("otlp_grpc/refuses", otlp(closed.address)),
         ("otlp_grpc/strict", otlp(strict.address)),
         (
             "otlp_http",
-            format!("{{endpoint: 'http://{}'}}", nobody.address),
+            format!("{{endpoint: 'http://{}'}}", closed.address),
         ),
         ("otlp_grpc/nameless", otlp("no-such-host.invalid:4317")),
         (
@@ -130,7 +130,7 @@ fn checks_ports_directories_and_credentials() {
     let storage = folder.path().join("queues");
     let locked = folder.path().join("locked");
     std::fs::create_dir(&locked).unwrap();
-    let nobody = ClosedPort::reserve();
+    let closed = ClosedPort::reserve();
     let lock = std::fs::File::create(locked.join("lock")).unwrap();
     lock.lock().unwrap();
     let config = file(
@@ -146,7 +146,7 @@ receivers:
   otlp: {{protocols: {{grpc: {{endpoint: '0.0.0.0:0'}}, http: {{endpoint: '127.0.0.1:0'}}}}}}
   otlp_file: {{include: ['{missing}*']}}
   padata: {{storage_path: '{missing}'}}
-processors: {{symbolize: {{debuginfod: {{urls: ['http://{nobody}'], cache_directory: '{storage}'}}}}}}
+processors: {{symbolize: {{debuginfod: {{urls: ['http://{closed}'], cache_directory: '{storage}'}}}}}}
 exporters: {{nop: }}
 service:
   extensions: [file_storage, file_storage/locked, health_check, bearertokenauth]
@@ -156,7 +156,7 @@ service:
             storage = storage.display(),
             locked = locked.display(),
             missing = folder.path().join("missing").display(),
-            nobody = nobody.address,
+            closed = closed.address,
         ),
     );
     let (code, checks, all) = run_doctor(&config);

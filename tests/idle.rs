@@ -23,7 +23,7 @@ const GATEWAY: &[&str] = &[
 /// Three times the longest interval in that configuration.
 const MEASURED: Duration = Duration::from_secs(3);
 
-/// A timer of a second would cause three, and those of the runtime more.
+/// A timer of one second would cause three.
 const MAX_WAKE_UPS: u64 = 2;
 
 #[test]

@@ -5,12 +5,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use profcol_config::{Sources, yaml};
 use profcol_test_harness::backend::wait_until;
+use profcol_test_harness::peers::free_address;
 use profcol_test_harness::support::{file, path, profcol, root};
 use serde_json::Value;
 
@@ -52,7 +53,7 @@ fn the_dashboard_uses_existing_metrics() {
 #[test]
 fn common_metrics_are_documented() {
     let [metrics, otlp] = [free_address(), free_address()];
-    let (host, port) = metrics.split_once(':').unwrap();
+    let (host, port) = (metrics.ip(), metrics.port());
     let config = file(
         "metrics.yaml",
         format!(
@@ -72,7 +73,7 @@ service:
     let mut started = started.unwrap();
     let mut text = String::new();
     wait_until("the receiver to run", || {
-        text = scraped(&metrics);
+        text = scraped(metrics);
         text.contains("otelcol_receiver_accepted_profile_samples")
     });
     let _ = started.kill();
@@ -130,7 +131,7 @@ fn pods_serve_their_metrics() {
 }
 
 /// The response of `/metrics`, once it is listening.
-fn scraped(address: &str) -> String {
+fn scraped(address: SocketAddr) -> String {
     let mut connected = None;
     wait_until("profcol to listen", || {
         connected = TcpStream::connect(address).ok();
@@ -142,11 +143,6 @@ fn scraped(address: &str) -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
-}
-
-fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
 }
 
 /// Parses with profcol's own configuration reader.

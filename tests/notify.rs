@@ -7,10 +7,8 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use profcol_test_harness::TIMEOUT;
 use profcol_test_harness::support::{File, file, path, profcol};
-
-/// Far longer than any operation here takes.
-const TIMEOUT: Duration = Duration::from_secs(60);
 
 const CONFIG: &str = "
 receivers: {otlp: {protocols: {grpc: {endpoint: 127.0.0.1:0}}}}

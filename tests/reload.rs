@@ -120,7 +120,7 @@ fn a_listener_that_changes_refuses_no_connection() {
 #[test]
 fn a_stored_queue_goes_on_in_the_next_instance() {
     let destination = Destination::new(Mode::Take);
-    let nobody = ClosedPort::reserve();
+    let closed = ClosedPort::reserve();
     let storage = tempfile::tempdir().unwrap();
     let stored = |address| {
         let exporter = format!(
@@ -131,7 +131,7 @@ fn a_stored_queue_goes_on_in_the_next_instance() {
         let config = config(&[("otlp_grpc", exporter)], service);
         format!("extensions: {{file_storage: {{directory: \"{directory}\"}}}}\n{config}")
     };
-    let rig = Rig::start(&stored(nobody.address));
+    let rig = Rig::start(&stored(closed.address));
     let client = rig.client();
     for _ in 0..10 {
         client.send(&profiles(5)).unwrap();
@@ -145,11 +145,11 @@ fn a_stored_queue_goes_on_in_the_next_instance() {
     assert_eq!(destination.samples(), 57, "{output}");
 }
 
-/// What waits for an endpoint that is not listed any more goes to the others.
+/// Batches that wait for a removed endpoint go to the others.
 #[test]
 fn the_stored_queue_of_all_endpoints_goes_on_in_the_next_instance() {
     let [kept, new] = [(); 2].map(|()| Destination::new(Mode::Take));
-    let nobody = ClosedPort::reserve();
+    let closed = ClosedPort::reserve();
     let storage = tempfile::tempdir().unwrap();
     let balanced = |addresses: [SocketAddr; 2]| {
         let [one, other] = addresses;
@@ -162,7 +162,7 @@ fn the_stored_queue_of_all_endpoints_goes_on_in_the_next_instance() {
         let config = config(&[("load_balancing", exporter)], service);
         format!("extensions: {{file_storage: {{directory: \"{directory}\"}}}}\n{config}")
     };
-    let rig = Rig::start(&balanced([kept.address, nobody.address]));
+    let rig = Rig::start(&balanced([kept.address, closed.address]));
     let client = rig.client();
     let batch = of_services(&profiles(1), 0..20);
     for _ in 0..100 {

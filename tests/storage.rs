@@ -115,11 +115,11 @@ fn arrived(destination: &Destination) -> BTreeMap<Vec<u8>, usize> {
 fn accepted_batches_survive_a_kill() {
     for fsync in ["always", "interval", "never"] {
         let folder = tempfile::tempdir().unwrap();
-        let nobody = ClosedPort::reserve();
+        let closed = ClosedPort::reserve();
         let storage = format!(", fsync: {fsync}");
         let setup = Setup {
             directory: folder.path(),
-            destination: nobody.address,
+            destination: closed.address,
             storage: &storage,
             queue: "",
         };
@@ -134,7 +134,7 @@ fn accepted_batches_survive_a_kill() {
             // With SIGKILL.
             drop(rig);
         }
-        let destination = Destination::on(nobody.address, Mode::Take);
+        let destination = Destination::on(closed.address, Mode::Take);
         let rig = setup.start();
         wait_until("all batches to arrive", || {
             arrived(&destination).len() >= accepted.len()
@@ -186,10 +186,10 @@ fn batches_in_flight_at_a_kill_are_sent_again() {
 #[test]
 fn shutdown_drops_nothing_and_reports_what_stays() {
     let folder = tempfile::tempdir().unwrap();
-    let nobody = ClosedPort::reserve();
+    let closed = ClosedPort::reserve();
     let setup = Setup {
         directory: folder.path(),
-        destination: nobody.address,
+        destination: closed.address,
         storage: "",
         queue: "",
     };
@@ -206,7 +206,7 @@ fn shutdown_drops_nothing_and_reports_what_stays() {
         assert!(output.contains(expected), "{expected}: {output}");
     }
     assert!(!output.contains("Dropping data"), "{output}");
-    let destination = Destination::on(nobody.address, Mode::Take);
+    let destination = Destination::on(closed.address, Mode::Take);
     let rig = setup.start();
     destination.wait_for_samples(210);
     rig.client.send(&profiles(1)).unwrap();
@@ -227,10 +227,10 @@ fn shutdown_drops_nothing_and_reports_what_stays() {
 #[test]
 fn small_batches_from_the_stored_queue_are_merged() {
     let folder = tempfile::tempdir().unwrap();
-    let nobody = ClosedPort::reserve();
+    let closed = ClosedPort::reserve();
     let setup = Setup {
         directory: folder.path(),
-        destination: nobody.address,
+        destination: closed.address,
         storage: "",
         queue: ", batch: {min_size: 100, flush_timeout: 100ms}",
     };
@@ -239,7 +239,7 @@ fn small_batches_from_the_stored_queue_are_merged() {
         rig.client.send(&profiles(10)).unwrap();
     }
     drop(rig);
-    let destination = Destination::on(nobody.address, Mode::Take);
+    let destination = Destination::on(closed.address, Mode::Take);
     let rig = setup.start();
     destination.wait_for_samples(500);
     rig.stop();
@@ -251,7 +251,7 @@ fn small_batches_from_the_stored_queue_are_merged() {
 #[test]
 fn a_dead_exporter_does_not_affect_another_one_in_the_same_storage() {
     let folder = tempfile::tempdir().unwrap();
-    let (nobody, good) = (ClosedPort::reserve(), Destination::new(Mode::Take));
+    let (closed, good) = (ClosedPort::reserve(), Destination::new(Mode::Take));
     let setup = Setup {
         directory: folder.path(),
         destination: good.address,
@@ -260,7 +260,7 @@ fn a_dead_exporter_does_not_affect_another_one_in_the_same_storage() {
     };
     let dead = format!(
         "  otlp_grpc/dead: {{endpoint: {}, tls: {{insecure: true}}, sending_queue: {{storage: file_storage}}}}\nservice:",
-        nobody.address
+        closed.address
     );
     let config = setup.config();
     let config = config.replace("service:", &dead);
@@ -314,14 +314,14 @@ fn count(output: &str, exporter: &str, key: &str) -> u64 {
 
 /// Fills a queue without a destination up to its own limit, `queue_size` or the disk; then starts the destination.
 fn fills_up(directory: &Path, storage: &str, queue: &str) {
-    let nobody = ClosedPort::reserve();
+    let closed = ClosedPort::reserve();
     for when_full in ["block", "drop_oldest", "drop_newest"] {
         let case = format!("{when_full}{storage}{queue}");
         let storage = format!("{storage}, when_full: {when_full}");
         let directory = directory.join(when_full);
         let setup = Setup {
             directory: &directory,
-            destination: nobody.address,
+            destination: closed.address,
             storage: &storage,
             queue,
         };
@@ -340,7 +340,7 @@ fn fills_up(directory: &Path, storage: &str, queue: &str) {
         };
         let dropped = count(&output, "otlp_grpc:", reason);
         assert_eq!(dropped > 0, when_full != "block", "{case}: {output}");
-        let destination = Destination::on(nobody.address, Mode::Take);
+        let destination = Destination::on(closed.address, Mode::Take);
         let rig = setup.start();
         destination.wait_for_samples((accepted - dropped) as usize);
         // And there is room again.
@@ -576,10 +576,10 @@ fn kills_while_balanced_batches_are_sent_lose_nothing() {
 #[test]
 fn only_one_process_uses_a_directory() {
     let folder = tempfile::tempdir().unwrap();
-    let nobody = ClosedPort::reserve();
+    let closed = ClosedPort::reserve();
     let setup = Setup {
         directory: folder.path(),
-        destination: nobody.address,
+        destination: closed.address,
         storage: "",
         queue: "",
     };
@@ -600,10 +600,10 @@ fn only_one_process_uses_a_directory() {
 #[test]
 fn a_flipped_byte_costs_one_batch_which_is_counted() {
     let folder = tempfile::tempdir().unwrap();
-    let nobody = ClosedPort::reserve();
+    let closed = ClosedPort::reserve();
     let setup = Setup {
         directory: folder.path(),
-        destination: nobody.address,
+        destination: closed.address,
         storage: "",
         queue: "",
     };
@@ -629,7 +629,7 @@ fn a_flipped_byte_costs_one_batch_which_is_counted() {
         );
     }
 
-    let destination = Destination::on(nobody.address, Mode::Take);
+    let destination = Destination::on(closed.address, Mode::Take);
     let rig = setup.start();
     destination.wait_for_samples(900);
     let output = rig.stop();
@@ -656,10 +656,10 @@ fn a_flipped_byte_costs_one_batch_which_is_counted() {
 #[test]
 fn a_torn_end_is_truncated_and_the_other_batches_arrive() {
     let folder = tempfile::tempdir().unwrap();
-    let nobody = ClosedPort::reserve();
+    let closed = ClosedPort::reserve();
     let setup = Setup {
         directory: folder.path(),
-        destination: nobody.address,
+        destination: closed.address,
         storage: "",
         queue: "",
     };
@@ -677,7 +677,7 @@ fn a_torn_end_is_truncated_and_the_other_batches_arrive() {
         inspected.stdout.contains("bytes torn at the end"),
         "{inspected:?}"
     );
-    let destination = Destination::on(nobody.address, Mode::Take);
+    let destination = Destination::on(closed.address, Mode::Take);
     let rig = setup.start();
     destination.wait_for_samples(900);
     let output = rig.stop();

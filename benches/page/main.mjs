@@ -14,7 +14,7 @@ import { Server } from './server.mjs';
 const FROM = 1767225600000;
 const RANGE = { from: FROM, until: FROM + 300000 };
 const FRAMES = 120;
-const PATIENCE_MILLISECONDS = 300000;
+const TIMEOUT_MS = 300000;
 
 function parseArguments(given) {
   const options = { nodes: '1000,100000,1000000', rounds: '3', viewers: 'profcol,speedscope', chromium: '/usr/bin/chromium' };
@@ -72,7 +72,7 @@ const VIEWERS = {
 
 async function newPage(browser) {
   const page = await browser.newPage();
-  page.setDefaultTimeout(PATIENCE_MILLISECONDS);
+  page.setDefaultTimeout(TIMEOUT_MS);
   page.on('pageerror', (error) => console.error(`exception: ${error.message}`));
   return page;
 }
@@ -142,7 +142,7 @@ async function main() {
   try {
     for (const viewer of viewers) {
       const { args } = VIEWERS[viewer];
-      browsers[viewer] = await launch({ ...options, viewport: { width: 1280, height: 800 }, args, timeout: PATIENCE_MILLISECONDS });
+      browsers[viewer] = await launch({ ...options, viewport: { width: 1280, height: 800 }, args, timeout: TIMEOUT_MS });
       console.log(`${viewer}: frames of a blank page take ${await blankFrames(browsers[viewer], origin)} ms`);
     }
     console.log('\n| nodes | viewer | weight, KiB | first paint, ms | data to drawn, ms | zoom, ms per frame | pan, ms per frame |');

@@ -1,11 +1,11 @@
 //! The commands.
 
+mod attributes;
 mod built_in;
 mod convert;
 mod doctor;
 mod fetch;
 mod load;
-mod names;
 mod print;
 mod record;
 mod reload;
@@ -20,9 +20,9 @@ use std::process::ExitCode;
 
 use profcol_printable::{indented, lines};
 
+pub use self::attributes::{processes, relabel_test};
 pub use self::convert::{convert, diff};
 pub use self::doctor::doctor;
-pub use self::names::{processes, relabel_test};
 use self::print::print_text;
 pub use self::print::{completions, components, featuregate, man, print_config, schema, version};
 pub use self::record::record;

@@ -330,7 +330,7 @@ const SOCKETS: &[c_long] = &[
     libc::SYS_socketpair,
 ];
 
-/// What this process is and may use.
+/// The identity and the limits of this process.
 const IDENTITY: &[c_long] = &[
     libc::SYS_capget,
     libc::SYS_getegid,

@@ -21,13 +21,11 @@ use profcol_component::{Answer, Batch, Consumer, Stop, testkit};
 use profcol_config::{Problems, Sources, yaml};
 use profcol_otlp::json;
 use profcol_profile::{Attributes, KeyValue, Profiles};
+use profcol_test_harness::TIMEOUT;
 use profcol_test_harness::support::{file, path, run, skip};
 use tokio::task::JoinSet;
 
 use runtimes::Runtimes;
-
-/// Far longer than any operation here takes.
-const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 struct Keep(Mutex<Vec<Profiles>>);

@@ -5,6 +5,7 @@ use http::HeaderMap;
 use profcol_net::tls::ClientTls;
 use profcol_net::{Compression, GrpcCall, GrpcClient, GrpcClientSettings, Message};
 use profcol_profile::proto::{Reader, Writer, tag};
+use profcol_test_harness::TIMEOUT;
 
 use crate::runtimes::{BUSY, Runtimes};
 
@@ -28,7 +29,7 @@ impl Runtimes {
                 path,
                 message: &Message::from(Bytes::from(request.into_vec())),
                 headers: HeaderMap::new(),
-                timeout: Some(crate::TIMEOUT),
+                timeout: Some(TIMEOUT),
             };
             let reply = client.unary(call).await;
             let reply = reply.unwrap_or_else(|status| panic!("{path}: {status}"));

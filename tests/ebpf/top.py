@@ -6,7 +6,7 @@ screen, {"type": TEXT} and {"signal": NUMBER}. The program has to end after the 
 
 import fcntl, json, os, pty, re, select, struct, sys, termios, time
 
-ROWS, COLUMNS, PATIENCE = 30, 100, 40.0
+ROWS, COLUMNS, TIMEOUT = 30, 100, 40.0
 CONTROL = re.compile(r"\x1b\[([?0-9;]*)([A-Za-z])")
 
 
@@ -65,7 +65,7 @@ def main():
     before = termios.tcgetattr(terminal)
     os.write(terminal, b"\n")
     screen, screens, raw = Screen(), [], ""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     was_raw = restored = False
     status = None
     while status is None:

@@ -145,9 +145,9 @@ fn shutdown_delivers_the_queue_of_a_slow_destination() {
 fn undelivered_batches_are_counted_and_fail_the_program() {
     let hanging = Destination::new(Mode::Hang);
     let refusing = Destination::new(Mode::Refuse(Status::new(Code::Unavailable, "no")));
-    let nobody = ClosedPort::reserve();
+    let closed = ClosedPort::reserve();
     for (address, more) in [
-        (nobody.address, ""),
+        (closed.address, ""),
         (refusing.address, ""),
         (hanging.address, ", timeout: 200ms"),
     ] {
@@ -166,9 +166,9 @@ fn undelivered_batches_are_counted_and_fail_the_program() {
 #[test]
 fn a_dead_exporter_costs_the_others_nothing() {
     let destination = Destination::new(Mode::Take);
-    let nobody = ClosedPort::reserve();
+    let closed = ClosedPort::reserve();
     let exporters = exporter("otlp_grpc/good", destination.address, "")
-        + &exporter("otlp_grpc/dead", nobody.address, "");
+        + &exporter("otlp_grpc/dead", closed.address, "");
     let rig = Rig::new(&exporters, "otlp_grpc/dead, otlp_grpc/good");
     for _ in 0..20 {
         send_ten(&rig);
@@ -186,11 +186,11 @@ fn a_dead_exporter_costs_the_others_nothing() {
 #[test]
 fn a_full_queue_refuses_the_client_and_still_serves_the_other_exporter() {
     let destination = Destination::new(Mode::Take);
-    let nobody = ClosedPort::reserve();
+    let closed = ClosedPort::reserve();
     let exporters = exporter("otlp_grpc/good", destination.address, "")
         + &exporter(
             "otlp_grpc/dead",
-            nobody.address,
+            closed.address,
             ", sending_queue: {queue_size: 2}",
         );
     let rig = Rig::new(&exporters, "otlp_grpc/dead, otlp_grpc/good");

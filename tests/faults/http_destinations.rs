@@ -1,4 +1,4 @@
-//! The same over HTTP: destinations of `otlp_http` that refuse, hang, disconnect and come back.
+//! Destinations of `otlp_http` that refuse, hang, disconnect and come back.
 
 use std::time::Duration;
 
@@ -152,11 +152,11 @@ fn a_destination_with_a_limit_gets_pieces() {
 
 #[test]
 fn undelivered_batches_are_counted_and_fail_the_program() {
-    let nobody = ClosedPort::reserve();
+    let closed = ClosedPort::reserve();
     let hanging = HttpDestination::new(HttpMode::Hang);
     let busy = HttpDestination::new(HttpMode::Refuse("503 Service Unavailable"));
     for (address, more) in [
-        (nobody.address, ""),
+        (closed.address, ""),
         (busy.address, ""),
         (hanging.address, ", timeout: 200ms"),
     ] {

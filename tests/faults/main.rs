@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
+mod addresses;
 mod clients;
 mod destinations;
 mod disk;
@@ -14,7 +15,6 @@ mod schedule;
 mod start;
 mod status;
 mod tls;
-mod ways;
 
 use std::net::SocketAddr;
 

@@ -17,7 +17,7 @@ use profcol_test_harness::rig::{RELOADED, Rig};
 use profcol_test_harness::support::{SmallDisk, path};
 
 const STEPS: usize = 40;
-/// By the number of consumers of a queue: what was in flight at a kill may arrive twice.
+/// Batches in flight at a kill may arrive twice: as many as the queues have consumers.
 const MAX_TWICE_PER_KILL: usize = 10;
 
 /// SplitMix64.

@@ -1,5 +1,5 @@
 //! profcol on other kernels, each in a virtual machine under qemu: with only its required capabilities it must show a
-//! program's whole call chain, follow CPU hotplug, and report what blocks it.
+//! program's complete call chain, follow CPU hotplug, and report what blocks it.
 //!
 //! `cargo xtask kernels` gets the kernels and runs this.
 
@@ -31,8 +31,8 @@ service:
 
 const CHAIN: [&str; 5] = ["leaf", "inner", "middle", "outer", "main"];
 
-/// Minimum share of whole stacks after the program's table is built.
-const WHOLE: f64 = 0.95;
+/// Minimum share of complete stacks after the program's table is built.
+const MIN_COMPLETE: f64 = 0.95;
 const MIN_SAMPLES: usize = 20;
 
 fn kernels() -> PathBuf {
@@ -100,14 +100,14 @@ fn check(version: &str, tables: &str, mappings: &str, environment: &str) {
     let mut profile = Profile::default();
     profile.read_on(&ran.profiles);
     for program in ["/bin/chain", "/bin/late"] {
-        let judged = Judged::of(&profile, program, &chain);
-        println!("{version} {program}: {judged:?}");
+        let found = ChainSamples::of(&profile, program, &chain);
+        println!("{version} {program}: {found:?}");
         assert!(
-            judged.whole >= MIN_SAMPLES,
-            "{program}: {judged:?}; {output}"
+            found.complete >= MIN_SAMPLES,
+            "{program}: {found:?}; {output}"
         );
-        let share = judged.whole as f64 / (judged.whole + judged.cut) as f64;
-        assert!(share >= WHOLE, "{program}: {judged:?}; {output}");
+        let share = found.complete as f64 / (found.complete + found.cut) as f64;
+        assert!(share >= MIN_COMPLETE, "{program}: {found:?}; {output}");
     }
     check_messages(&ran);
     if version == "5.10" {
@@ -140,17 +140,17 @@ fn check_messages(ran: &Run) {
 
 /// The samples in the innermost function of the chain.
 #[derive(Debug, Default)]
-struct Judged {
-    whole: usize,
+struct ChainSamples {
+    complete: usize,
     cut: usize,
     /// Samples before the program's table or mappings were ready.
     pending: usize,
 }
 
-impl Judged {
+impl ChainSamples {
     fn of(profile: &Profile, program: &str, file: &Path) -> Self {
         let mut symbols = Symbols::read(file);
-        let mut judged = Self::default();
+        let mut found = Self::default();
         for sample in profile
             .samples
             .iter()
@@ -160,18 +160,18 @@ impl Judged {
             if names.first().map(String::as_str) != CHAIN.first().copied() {
                 continue;
             }
-            let is_whole = names.len() > CHAIN.len()
+            let is_complete = names.len() > CHAIN.len()
                 && names
                     .iter()
                     .zip(CHAIN)
                     .all(|(name, expected)| name == expected);
             match sample.end_reason.as_deref() {
-                None if is_whole => judged.whole += sample.count,
-                Some("table_pending" | "mappings_pending") => judged.pending += sample.count,
-                _ => judged.cut += sample.count,
+                None if is_complete => found.complete += sample.count,
+                Some("table_pending" | "mappings_pending") => found.pending += sample.count,
+                _ => found.cut += sample.count,
             }
         }
-        judged
+        found
     }
 }
 

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use profcol_test_harness::TIMEOUT;
 use profcol_test_harness::peers::free_address;
 use serde_json::Value;
-
-use crate::PATIENCE;
 
 /// Set by `cargo xtask kubernetes-test`: the program of the API server.
 const SERVER: &str = "PROFCOL_KUBE_APISERVER";
@@ -177,7 +176,7 @@ impl Cluster {
     }
 
     fn wait(&self) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while self.raw("admin", "/readyz", "*/*") != "ok" {
             let log = fs::read_to_string(self.folder.path().join("server.log"));
             assert!(Instant::now() < end, "{}", log.unwrap_or_default());

@@ -15,14 +15,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use profcol_test_harness::TIMEOUT;
 use profcol_test_harness::peers::{Process, free_address, post_profiles, profcol};
 use profcol_test_harness::support::root;
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
-
-/// Far longer than any operation here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A profcol that adds Kubernetes metadata to received profiles.
 struct Named {
@@ -75,7 +73,7 @@ service:
             body.to_string().as_bytes(),
         );
         assert!(answer.contains("200"), "{answer}");
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             let written = std::fs::read_to_string(self.output.path().join("out.jsonl"));
             if let Some(line) = written
@@ -93,7 +91,7 @@ service:
 
     /// Sends repeatedly until the attribute `key` appears.
     fn learns(&self, attribute: (&str, &str), key: &str) -> Attributes {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             let found = self.name(&[attribute]);
             if found.contains_key(key) {

@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { launch } from './puppeteer.mjs';
 
-const PATIENCE_MILLISECONDS = 60_000;
+const TIMEOUT_MS = 60_000;
 const VIEWPORT = { width: 1280, height: 800 };
 // At the same time: most steps wait for new data now and then.
 const BROWSERS = 2;
@@ -63,7 +63,7 @@ class Visit {
 
   async waitFor(what, condition, ...given) {
     try {
-      await this.page.waitForFunction(condition, { timeout: PATIENCE_MILLISECONDS, polling: 50 }, ...given);
+      await this.page.waitForFunction(condition, { timeout: TIMEOUT_MS, polling: 50 }, ...given);
     } catch (error) {
       const shown = await this.page.evaluate(() => document.querySelector('.error:not([hidden])')?.textContent ?? '');
       throw new Error(`waited in vain for ${what}${shown ? `; the page says: ${shown}` : ''}`, { cause: error });
@@ -238,7 +238,7 @@ const STEPS = {
     await visit.waitFor('a zoom by Enter', () => new URLSearchParams(location.hash.slice(1)).has('zoom'));
     const zoom = await visit.parameter('zoom');
     for (let round = 0; round < 2; round++) {
-      await visit.page.waitForResponse((response) => response.url().includes('/api/v1/profile'), { timeout: PATIENCE_MILLISECONDS });
+      await visit.page.waitForResponse((response) => response.url().includes('/api/v1/profile'), { timeout: TIMEOUT_MS });
       await visit.waitForData();
     }
     check(JSON.stringify(await visit.parameter('zoom')) === JSON.stringify(zoom), 'new data took the zoom away');
@@ -368,7 +368,7 @@ const STEPS = {
     await new Promise((done) => { setTimeout(done, 4000); });
     check(!asked.some((address) => address.includes('/api/v1/tap')), 'a paused look goes on');
     await visit.page.click('.tap .live');
-    await visit.page.waitForRequest((request) => request.url().includes('/api/v1/tap'), { timeout: PATIENCE_MILLISECONDS });
+    await visit.page.waitForRequest((request) => request.url().includes('/api/v1/tap'), { timeout: TIMEOUT_MS });
   },
 
   async 'the pipelines show what flows, the configuration and the log'(visit) {
@@ -502,7 +502,7 @@ const STEPS = {
 
   async 'the button compares with the period before'(visit) {
     await visit.open('');
-    const answered = visit.page.waitForResponse((response) => response.url().includes('base_from='), { timeout: PATIENCE_MILLISECONDS });
+    const answered = visit.page.waitForResponse((response) => response.url().includes('base_from='), { timeout: TIMEOUT_MS });
     await visit.page.evaluate(() => [...document.querySelectorAll('.querybar button')].find((button) => button.textContent === 'Compare').click());
     await answered;
     if (!visit.options.history) return;
@@ -660,8 +660,8 @@ async function checkFile(visit, html, folded) {
   const session = await file.page.createCDPSession();
   await session.send('Browser.setDownloadBehavior', { behavior: 'allow', downloadPath: visit.options.screenshots });
   await file.page.evaluate(() => [...document.querySelectorAll('button')].find((found) => found.textContent.startsWith('Download folded')).click());
-  const patience = Date.now() + PATIENCE_MILLISECONDS;
-  while (!existsSync(saved) && Date.now() < patience) await new Promise((done) => { setTimeout(done, 50); });
+  const deadline = Date.now() + TIMEOUT_MS;
+  while (!existsSync(saved) && Date.now() < deadline) await new Promise((done) => { setTimeout(done, 50); });
   check(lines(readFileSync(saved, 'utf8')) === lines(folded), 'the file saves other stacks than the server');
   file.checkProblems();
   await file.page.close();
@@ -729,7 +729,7 @@ async function heaviestName(visit) {
 
 // Runs the remaining steps, one after the other, in a browser of its own.
 async function work(options, remaining) {
-  const browser = await launch({ ...options, viewport: VIEWPORT, timeout: PATIENCE_MILLISECONDS });
+  const browser = await launch({ ...options, viewport: VIEWPORT, timeout: TIMEOUT_MS });
   try {
     for (let next = remaining.shift(); next; next = remaining.shift()) {
       const [name, action] = next;

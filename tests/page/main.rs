@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -18,6 +18,7 @@ use profcol_profile::{
     ValueType,
 };
 use profcol_test_harness::backend::wait_until;
+use profcol_test_harness::peers::free_address;
 use profcol_test_harness::support::{file, path, profcol, root, skip};
 
 const CHROMIUM: &str = "/usr/bin/chromium";
@@ -52,7 +53,7 @@ fn people_can_use_the_page() {
         skip("there is no puppeteer-core in NODE_PATH for Node");
         return;
     }
-    let [page, otlp] = [free_address(), free_address()];
+    let [page, otlp] = [free_address(), free_address()].map(|it| it.to_string());
     let config = file("page.yaml", configuration(&page, &otlp));
     let mut profcol = profcol(&["--config", path(&config.path)]);
     let _profcol = Running(profcol.stdout(Stdio::null()).spawn().unwrap());
@@ -103,11 +104,6 @@ fn has_puppeteer() -> bool {
     let is_there = |folder: &str| Path::new(folder).join("puppeteer-core").is_dir();
     let has_node = Command::new("node").arg("--version").output();
     has_node.is_ok_and(|it| it.status.success()) && folders.any(is_there)
-}
-
-fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
 }
 
 fn configuration(page: &str, otlp: &str) -> String {

@@ -38,8 +38,8 @@ const ID: &str = "736d616c6c000000000000000000000000000000";
 const HASH: &str = "00112233445566778899aabbccddeeff";
 
 /// A source that offers executables and sends profiles with samples in them.
-struct Met {
-    config: MetConfig,
+struct ExecutableSource {
+    config: ExecutableSourceConfig,
     executables: Executables,
     pushed: IntCounter,
 }
@@ -50,27 +50,30 @@ fn pushed(meter: &Meter) -> IntCounter {
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
-struct MetConfig {
+struct ExecutableSourceConfig {
     /// The file is removed once it is open. With an empty path, none is offered.
-    files: Vec<MetFile>,
+    files: Vec<OfferedFile>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
-struct MetFile {
+struct OfferedFile {
     build_id: String,
     path: String,
     samples: i64,
 }
 
-impl Config for MetConfig {}
+impl Config for ExecutableSourceConfig {}
 
-impl Factory for Met {
-    const NAME: &'static str = "met";
-    type Config = MetConfig;
+impl Factory for ExecutableSource {
+    const NAME: &'static str = "executable_source";
+    type Config = ExecutableSourceConfig;
     type Component = dyn Receiver;
 
-    fn build(config: &MetConfig, context: &BuildContext) -> Result<Box<dyn Receiver>, BuildError> {
+    fn build(
+        config: &ExecutableSourceConfig,
+        context: &BuildContext,
+    ) -> Result<Box<dyn Receiver>, BuildError> {
         Ok(Box::new(Self {
             config: config.clone(),
             executables: context.shared.get(),
@@ -80,7 +83,7 @@ impl Factory for Met {
 }
 
 #[async_trait]
-impl Receiver for Met {
+impl Receiver for ExecutableSource {
     async fn run(self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {
         for file in &self.config.files {
             if file.path.is_empty() {
@@ -106,7 +109,7 @@ impl Receiver for Met {
     }
 }
 
-fn profiles(files: &[MetFile]) -> Profiles {
+fn profiles(files: &[OfferedFile]) -> Profiles {
     let mut rows = Interner::new();
     let mut samples = Samples::default();
     let text = |rows: &mut Interner, key: &str, value: &str| {
@@ -170,7 +173,7 @@ fn profiles(files: &[MetFile]) -> Profiles {
 /// A service that uploads files.
 struct Rig {
     folder: TempDir,
-    files: Vec<MetFile>,
+    files: Vec<OfferedFile>,
     meter: Meter,
     running: Option<(Runtime, Service)>,
 }
@@ -196,7 +199,7 @@ impl Rig {
     }
 
     fn observe(&mut self, build_id: &str, path: &Path, samples: i64) {
-        self.files.push(MetFile {
+        self.files.push(OfferedFile {
             build_id: build_id.into(),
             path: path.to_str().unwrap().into(),
             samples,
@@ -256,7 +259,7 @@ impl Rig {
     }
 
     fn start(&mut self, server: &Server, options: &str) {
-        const RECEIVERS: &[Entry<dyn Receiver>] = &[entry::<Met>()];
+        const RECEIVERS: &[Entry<dyn Receiver>] = &[entry::<ExecutableSource>()];
         let registry = Registry {
             receivers: RECEIVERS,
             ..REGISTRY
@@ -272,7 +275,7 @@ impl Rig {
             })
             .collect();
         let config = format!(
-            "yaml:{{receivers: {{met: {{files: [{}]}}}}, exporters: {{parca: {{endpoint: '{}', tls: {{insecure: true}}, schema: v1, debuginfo: {{{options}}}}}}}, service: {{pipelines: {{profiles: {{receivers: [met], exporters: [parca]}}}}}}}}",
+            "yaml:{{receivers: {{executable_source: {{files: [{}]}}}}, exporters: {{parca: {{endpoint: '{}', tls: {{insecure: true}}, schema: v1, debuginfo: {{{options}}}}}}}, service: {{pipelines: {{profiles: {{receivers: [executable_source], exporters: [parca]}}}}}}}}",
             files.join(", "),
             server.address,
         );

@@ -324,7 +324,7 @@ fn logs_a_server_without_any_method() {
 }
 
 /// An agent with short timeouts and retry delays.
-const SOON: &str =
+const SHORT_DELAYS: &str =
     "schema: v1, timeout: 1s, retry_on_failure: {initial_interval: 50ms, max_interval: 50ms}";
 
 #[test]
@@ -334,7 +334,7 @@ fn an_old_server_gets_lines_without_columns() {
     // It is briefly down when the agent retries.
     let away = Answer::Refuse(Status::new(Code::Unavailable, "not now"));
     server.next([Answer::RefuseColumns, away, Answer::RefuseColumns]);
-    let (mut process, client) = agent(server.address, SOON);
+    let (mut process, client) = agent(server.address, SHORT_DELAYS);
     let sum = sum(std::slice::from_ref(&profiles));
     client.send(&profiles).unwrap();
     wait_until("it to arrive", || server.total() == sum);
@@ -353,7 +353,7 @@ fn an_old_server_gets_lines_without_columns() {
 fn a_batch_is_retried_while_the_answer_may_change() {
     let profiles = profiles();
     let server = Script::new();
-    let (mut process, client) = agent(server.address, SOON);
+    let (mut process, client) = agent(server.address, SHORT_DELAYS);
     let sum = sum(std::slice::from_ref(&profiles));
     let mut expected = 0;
     let mut arrives_after = |answers: &[Answer]| {
@@ -418,7 +418,10 @@ fn a_server_that_crashes_midway_gets_the_batch_after_a_restart() {
     let server = Script::new();
     server.next([Answer::NeverAsk]);
     let address = server.address;
-    let (_agent, client) = agent(address, &SOON.replace("timeout: 1s", "timeout: 60s"));
+    let (_agent, client) = agent(
+        address,
+        &SHORT_DELAYS.replace("timeout: 1s", "timeout: 60s"),
+    );
     client.send(&profiles).unwrap();
     wait_until("the call to begin", || server.paths().len() == 1);
     drop(server);
@@ -445,13 +448,13 @@ fn oversized_batches_arrive_in_pieces() {
 #[test]
 fn nothing_is_lost_while_the_server_is_down() {
     let profiles = profiles();
-    let nobody = ClosedPort::reserve();
+    let closed = ClosedPort::reserve();
     let retry = "retry_on_failure: {initial_interval: 100ms, max_interval: 200ms}";
-    let (_agent, client) = agent(nobody.address, retry);
+    let (_agent, client) = agent(closed.address, retry);
     for _ in 0..3 {
         client.send(&profiles).unwrap();
     }
-    let late = Server::with(&nobody.address.to_string(), "");
+    let late = Server::with(&closed.address.to_string(), "");
     let sum: i64 = 3 * leaves(&[profiles]).values().sum::<i64>();
     wait_until("everything to arrive", || late.total() >= sum);
     assert_eq!(late.total(), sum);

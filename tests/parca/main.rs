@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
-mod deadly;
+mod crashing_server;
 mod debuginfo;
 mod dialogue;
 mod disk;

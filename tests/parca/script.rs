@@ -53,8 +53,8 @@ struct State {
     paths: Vec<String>,
     has_columns: Vec<bool>,
     heard: Vec<Vec<u8>>,
-    deadly: Option<&'static str>,
-    is_dead: bool,
+    crash_text: Option<&'static str>,
+    has_crashed: bool,
 }
 
 impl Script {
@@ -71,8 +71,8 @@ impl Script {
             paths: Vec::new(),
             has_columns: Vec::new(),
             heard: Vec::new(),
-            deadly: None,
-            is_dead: false,
+            crash_text: None,
+            has_crashed: false,
         }));
         Self::with(address, state)
     }
@@ -106,19 +106,19 @@ impl Script {
     }
 
     /// After samples with this text no call gets a response, until all connections are closed.
-    pub fn dies_of(&self, text: &'static str) {
-        self.state.lock().unwrap().deadly = Some(text);
+    pub fn crash_on(&self, text: &'static str) {
+        self.state.lock().unwrap().crash_text = Some(text);
     }
 
-    pub fn is_dead(&self) -> bool {
-        self.state.lock().unwrap().is_dead
+    pub fn has_crashed(&self) -> bool {
+        self.state.lock().unwrap().has_crashed
     }
 
     /// Closes all connections; keeps its recorded data.
-    pub fn revived(self) -> Self {
+    pub fn restarted(self) -> Self {
         let (address, state) = (self.address, Arc::clone(&self.state));
         drop(self);
-        state.lock().unwrap().is_dead = false;
+        state.lock().unwrap().has_crashed = false;
         Self::with(address, state)
     }
 
@@ -170,15 +170,15 @@ impl Service {
     }
 
     /// Whether it has crashed, possibly on this message.
-    fn dies(&self, message: &[u8]) -> bool {
+    fn crashes(&self, message: &[u8]) -> bool {
         let mut state = self.0.lock().unwrap();
         let has = |text: &str| {
             message
                 .windows(text.len())
                 .any(|found| found == text.as_bytes())
         };
-        state.is_dead |= state.deadly.is_some_and(has);
-        state.is_dead
+        state.has_crashed |= state.crash_text.is_some_and(has);
+        state.has_crashed
     }
 
     fn take(&self, profiles: Profiles) {
@@ -253,7 +253,7 @@ impl GrpcService for Service {
             return call.send(answer.into()).await;
         }
         let message = call.receive().await?.unwrap();
-        if self.dies(&message) {
+        if self.crashes(&message) {
             return std::future::pending().await;
         }
         self.check_length(&message)?;

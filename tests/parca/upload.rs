@@ -111,8 +111,8 @@ fn a_dry_run_lists_recordings_and_changes_nothing() {
 fn undelivered_recordings_stay_and_are_delivered_next_time() {
     let folder = whole("parca/offline-v1", TORN_V1);
     let before = names(folder.path());
-    let nobody = ClosedPort::reserve();
-    let ended = upload(folder.path(), nobody.address, &["--give-up-after", "300ms"]);
+    let closed = ClosedPort::reserve();
+    let ended = upload(folder.path(), closed.address, &["--give-up-after", "300ms"]);
     check(
         &ended,
         1,
@@ -215,7 +215,7 @@ fn web_server() -> SocketAddr {
 fn reports_an_upload_error_once() {
     let folder = whole("parca/offline-v1", TORN_V1);
     let before = names(folder.path());
-    let nobody = ClosedPort::reserve();
+    let closed = ClosedPort::reserve();
     let closed = Serving::new(Closed::default());
     let web_server = web_server();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -224,7 +224,7 @@ fn reports_an_upload_error_once() {
     let no_name = "x".repeat(64);
     for (to, reason) in [
         (
-            format!("grpc://{}", nobody.address),
+            format!("grpc://{}", closed.address),
             "connection refused; check that the server runs and listens on that address",
         ),
         (

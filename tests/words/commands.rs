@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use profcol_test_harness::TIMEOUT;
 use profcol_test_harness::backend::wait_until;
 use profcol_test_harness::support::{root, run, skip};
 
@@ -18,7 +19,6 @@ use crate::page::{Page, guides_and_readme};
 /// A busy replacement for the third-party programs in the guides.
 const SHORT: &str = "#!/bin/sh\ni=0; while [ $i -lt 300000 ]; do i=$((i+1)); done\n";
 const ENDLESS: &str = "#!/bin/sh\nwhile :; do :; done\n";
-const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
 fn commands_work_as_described() {
@@ -224,7 +224,7 @@ impl<'a> Stage<'a> {
                 .args(["-s", "INT", &agent.id().to_string()])
                 .status();
             assert!(told.unwrap().success());
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + TIMEOUT;
             let status = loop {
                 if let Some(status) = agent.try_wait().unwrap() {
                     break status;

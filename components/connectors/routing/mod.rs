@@ -151,7 +151,7 @@ impl Connector for Routing {
     }
 }
 
-/// The part of each pipeline, and what goes to none.
+/// The part of each pipeline, and the rest, which matches no route.
 fn parts_of(
     profiles: &Profiles,
     pipelines: &[&[PipelineId]],

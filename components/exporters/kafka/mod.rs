@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! batch ──► a message per resource, or more ──► producer ──► leaders of the partitions
-//!       ◄── what was not acknowledged ◄────────────────────── acknowledgements
+//!       ◄── the unacknowledged part ◄──────────────────────── acknowledgements
 //! ```
 //!
 //! The client connects with the first batch, so that profcol starts without a broker.

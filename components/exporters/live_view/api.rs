@@ -18,7 +18,7 @@ use super::assets::{self, Asset};
 use super::label_changes;
 use super::parameters::{BadRequest, Parameters};
 use super::pyroscope::{Call, Querier, RENDER_PATHS};
-use super::questions::{PATHS, Questions};
+use super::queries::{PATHS, Queries};
 use super::reply::{JSON, Reply, TEXT, encoded, failed, only, takes_gzip, unread};
 use super::service::{self, Service};
 use super::tap;
@@ -29,7 +29,7 @@ const MAX_QUERIES: usize = 2;
 
 /// Answers browsers and Grafana.
 pub(super) struct Api {
-    questions: Arc<Questions>,
+    queries: Arc<Queries>,
     service: Arc<Service>,
     querier: Arc<Querier>,
     hosts: AllowedHosts,
@@ -46,7 +46,7 @@ impl Api {
     ) -> Self {
         Self {
             querier: Arc::new(Querier::new(Arc::clone(&history))),
-            questions: Arc::new(Questions::new(history, max_memory)),
+            queries: Arc::new(Queries::new(history, max_memory)),
             service,
             hosts,
             assets: assets::all(),
@@ -133,10 +133,10 @@ impl Api {
             let answer = label_changes::answer(&self.service, &parameters);
             return answered(answer.await, takes_gzip);
         }
-        let (questions, service) = (Arc::clone(&self.questions), Arc::clone(&self.service));
+        let (queries, service) = (Arc::clone(&self.queries), Arc::clone(&self.service));
         let answer = move || match service::PATHS.contains(&request.path.as_str()) {
             true => service.answer(&request.path, &parameters),
-            false => questions.answer(&request.path, &parameters),
+            false => queries.answer(&request.path, &parameters),
         };
         self.in_turn(move || answered(answer(), takes_gzip)).await
     }

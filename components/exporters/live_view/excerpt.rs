@@ -9,10 +9,10 @@ const MAX_TEXT: usize = 1024;
 pub(super) const MAX_ATTRIBUTES: usize = 128;
 /// Nested attribute values.
 const MAX_DEPTH: usize = 4;
-/// What a profile, sample or value takes besides its texts.
+/// Bytes of a profile, sample or value without its texts.
 pub(super) const OVERHEAD: usize = 16;
 
-/// Text for one response; what comes after it is left out.
+/// Text for one response; the rest is left out.
 pub(super) struct Excerpt {
     budget: usize,
 }

@@ -115,7 +115,7 @@ pub(super) async fn answer(
             .collect(),
         ..Answer::default()
     };
-    // After a missed batch, nobody knows what a processor did not pass on.
+    // After a missed batch, what a processor did not pass on is unknown.
     let settled = Instant::now().checked_sub(SETTLING_TIME);
     let settled = settled.filter(|_| missed == 0);
     for pipeline in &service.info.get().pipelines {

@@ -8,7 +8,7 @@ mod label_changes;
 mod parameters;
 mod passing;
 mod pyroscope;
-mod questions;
+mod queries;
 mod reply;
 mod service;
 mod tap;
@@ -129,7 +129,7 @@ impl Factory for LiveView {
 }
 
 impl LiveView {
-    /// Writes what has arrived to disk from time to time, until the stop.
+    /// Writes new profiles to disk at intervals, until the stop.
     async fn keep_on_disk(&self, interval: Duration, stop: &Stop) {
         let mut has_more = false;
         loop {

@@ -13,7 +13,7 @@ use serde_json::{Map, Value as Json};
 
 use super::excerpt::{Excerpt, MAX_ATTRIBUTES, OVERHEAD};
 
-/// Text per batch; what comes after it is omitted.
+/// Text per batch; the rest is omitted.
 const MAX_BATCH_TEXT: usize = 256 << 10;
 const MAX_VALUES: usize = 16;
 const MAX_FRAMES: usize = 128;

@@ -61,7 +61,7 @@ pub(super) async fn answer(
     Ok(Reply::json(&Answer { batches, missed }))
 }
 
-/// The next batch, if it has what is asked for.
+/// The next batch, if it matches the request.
 async fn next(
     subscription: &TapSubscription,
     extract: Extract,

@@ -12,7 +12,7 @@ use crate::shared::attribute_bytes;
 
 const SERVICE_NAME: &str = "service.name";
 
-/// What equal keys have in common.
+/// The attributes by which resources are routed.
 #[derive(Clone, Debug)]
 pub(super) enum Key {
     /// All attributes.

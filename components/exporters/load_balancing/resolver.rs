@@ -38,7 +38,7 @@ pub(super) enum ResolveError {
 // === impl ResolveError ===
 
 impl ResolveError {
-    /// The failure that is the reason was counted and reported where it happened.
+    /// Whether the failure behind it was counted and reported where it happened.
     pub(super) fn is_reported(&self) -> bool {
         match self {
             Self::Dns(_) => false,
@@ -51,7 +51,7 @@ impl ResolveError {
 // === impl Resolver ===
 
 impl Resolver {
-    /// Validation guarantees that there is one.
+    /// Validation guarantees that `config` names one.
     pub(super) fn new(config: &ResolverConfig, context: &BuildContext) -> Self {
         let (id, name) = (context.id.to_string(), name(config));
         let counter = |success: &str| {
@@ -102,14 +102,14 @@ impl Resolver {
         }
     }
 
-    /// Waits until it is time to resolve again. `is_unused`: the endpoints that were found are not in use.
+    /// Waits until it is time to resolve again. `is_unused`: the endpoints found last are not in use.
     #[cfg_attr(
         not(feature = "k8s_resolver"),
         expect(unused_variables, reason = "only a watch needs it")
     )]
     pub(super) async fn changed(&self, is_unused: bool) {
         match &self.source {
-            // Nothing else will make it work: its settings are those of a start.
+            // Only a reload changes a static list.
             Source::Static(_) => pending().await,
             Source::Dns(dns) => tokio::time::sleep(dns.interval.into()).await,
             #[cfg(feature = "k8s_resolver")]
@@ -117,7 +117,7 @@ impl Resolver {
         }
     }
 
-    /// The endpoints, for a check, or what is wrong.
+    /// The endpoints, or the failed checks.
     pub(super) async fn check(&self) -> Result<BTreeSet<String>, Vec<Check>> {
         match &self.source {
             Source::Static(_) | Source::Dns(_) => {}

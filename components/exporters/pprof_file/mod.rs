@@ -89,9 +89,10 @@ struct Input {
     deferred_symbols: DeferredSymbols,
 }
 
-enum Offer {
-    Taken,
-    /// There is no room until something is written after `writes`.
+/// The result of adding a batch to the buffer.
+enum AddResult {
+    Added,
+    /// There is no room before the next write; `writes` were done so far.
     Full {
         writes: u64,
     },
@@ -151,12 +152,12 @@ impl PprofFile {
         })
     }
 
-    async fn offer(&self, batch: &Batch) -> Result<Offer, Refusal> {
+    async fn add(&self, batch: &Batch) -> Result<AddResult, Refusal> {
         let (shared, input) = (Arc::clone(&self.shared), Input::of(batch));
         let adder = Arc::clone(&shared.adders).acquire_owned().await;
         let adding = spawn_blocking(move || {
             let _adder = adder;
-            shared.offer(&input)
+            shared.add(&input)
         });
         adding.await.map_err(|error| broken(&error))?
     }
@@ -225,9 +226,9 @@ impl Exporter for PprofFile {
         if self.shared.interval.is_zero() {
             return self.write_through(batch).await;
         }
-        if let Offer::Full { writes } = self.offer(batch).await? {
+        if let AddResult::Full { writes } = self.add(batch).await? {
             self.make_room(writes).await?;
-            if let Offer::Full { .. } = self.offer(batch).await? {
+            if let AddResult::Full { .. } = self.add(batch).await? {
                 let reason = "profiles arrive faster than they can be written to files";
                 return Err(Refusal::retry(reason));
             }
@@ -262,7 +263,7 @@ impl Input {
 // === impl Shared ===
 
 impl Shared {
-    fn offer(&self, input: &Input) -> Result<Offer, Refusal> {
+    fn add(&self, input: &Input) -> Result<AddResult, Refusal> {
         let Input {
             profiles,
             deferred_symbols,
@@ -286,7 +287,7 @@ impl Shared {
         if was_empty || state.is_full(self.limit) {
             self.work.notify_one();
         }
-        Ok(Offer::Taken)
+        Ok(AddResult::Added)
     }
 
     fn write_through(
@@ -395,10 +396,10 @@ impl State {
     }
 
     /// The answer if there is no room: waiting helps only if files can be written.
-    fn refuse_or_wait(&self, limit: usize) -> Result<Offer, Refusal> {
+    fn refuse_or_wait(&self, limit: usize) -> Result<AddResult, Refusal> {
         let Some(failure) = &self.failure else {
             let writes = self.writes;
-            return Ok(Offer::Full { writes });
+            return Ok(AddResult::Full { writes });
         };
         let (reason, mib) = (&failure.reason, limit >> 20);
         let reason = format!("profiles wait to be written, at most {mib} MiB: {reason}");

@@ -24,7 +24,7 @@ pub(super) struct Htpasswd {
 
 pub(super) struct User {
     hash: Hash,
-    remembered: Mutex<Option<hmac::Tag>>,
+    cached: Mutex<Option<hmac::Tag>>,
 }
 
 enum Hash {
@@ -74,7 +74,7 @@ pub(super) enum HashError {
 pub(super) struct NoRandomBytes;
 
 /// The key for cached passwords.
-pub(super) struct Memory(hmac::Key);
+pub(super) struct CacheKey(hmac::Key);
 
 impl Htpasswd {
     /// Parses lines of `user:hash`; the last line of a user wins.
@@ -94,8 +94,8 @@ impl Htpasswd {
                 user: name.to_owned(),
                 error,
             })?;
-            let remembered = Mutex::new(None);
-            users.insert(name.to_owned(), Arc::new(User { hash, remembered }));
+            let cached = Mutex::new(None);
+            users.insert(name.to_owned(), Arc::new(User { hash, cached }));
         }
         Ok(Self { users })
     }
@@ -107,20 +107,20 @@ impl Htpasswd {
 
 impl User {
     /// Whether the password was correct before.
-    pub(super) fn remembers(&self, password: &str, memory: &Memory) -> bool {
-        let remembered = self.remembered.lock();
-        remembered
-            .as_ref()
-            .is_some_and(|tag| hmac::verify(&memory.0, password.as_bytes(), tag.as_ref()).is_ok())
+    pub(super) fn is_cached(&self, password: &str, cache_key: &CacheKey) -> bool {
+        let cached = self.cached.lock();
+        cached.as_ref().is_some_and(|tag| {
+            hmac::verify(&cache_key.0, password.as_bytes(), tag.as_ref()).is_ok()
+        })
     }
 
     /// Whether the password is correct. May take up to a second.
-    pub(super) fn check(&self, password: &str, memory: &Memory) -> bool {
+    pub(super) fn check(&self, password: &str, cache_key: &CacheKey) -> bool {
         let right = self.hash.matches(password);
         if right {
-            let tag = hmac::sign(&memory.0, password.as_bytes());
-            let mut remembered = self.remembered.lock();
-            *remembered = Some(tag);
+            let tag = hmac::sign(&cache_key.0, password.as_bytes());
+            let mut cached = self.cached.lock();
+            *cached = Some(tag);
         }
         right
     }
@@ -172,7 +172,7 @@ impl Hash {
     }
 }
 
-impl Memory {
+impl CacheKey {
     pub(super) fn new() -> Result<Self, NoRandomBytes> {
         hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())
             .map(Self)

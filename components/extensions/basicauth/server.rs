@@ -14,7 +14,7 @@ use profcol_net::grpc::{Code, Status};
 use tokio::sync::Semaphore;
 
 use super::config::HtpasswdSettings;
-use super::htpasswd::{Htpasswd, Memory, User};
+use super::htpasswd::{CacheKey, Htpasswd, User};
 use crate::watched_file::{self, FileError, WatchedFile};
 
 /// Maximum number of concurrent password checks: guessing must not occupy all threads.
@@ -26,7 +26,7 @@ pub(super) struct Server {
     filename: Option<String>,
     inline: Htpasswd,
     file: OnceLock<WatchedFile<Htpasswd>>,
-    memory: Arc<Memory>,
+    cache_key: Arc<CacheKey>,
     checks: Semaphore,
 }
 
@@ -41,7 +41,7 @@ impl Server {
             filename: (!settings.file.is_empty()).then(|| settings.file.clone()),
             inline: Htpasswd::parse(settings.inline.expose()).map_err(BuildError::new)?,
             file: OnceLock::new(),
-            memory: Arc::new(Memory::new().map_err(BuildError::new)?),
+            cache_key: Arc::new(CacheKey::new().map_err(BuildError::new)?),
             checks: Semaphore::new(MAX_CHECKS),
         })
     }
@@ -70,15 +70,15 @@ impl Server {
         let Some(user) = self.user(&credentials.user) else {
             return false;
         };
-        if user.remembers(&credentials.password, &self.memory) {
+        if user.is_cached(&credentials.password, &self.cache_key) {
             return true;
         }
         let Ok(_permit) = self.checks.acquire().await else {
             return false;
         };
-        let memory = Arc::clone(&self.memory);
+        let cache_key = Arc::clone(&self.cache_key);
         let checking =
-            tokio::task::spawn_blocking(move || user.check(&credentials.password, &memory));
+            tokio::task::spawn_blocking(move || user.check(&credentials.password, &cache_key));
         checking.await.unwrap_or(false)
     }
 }

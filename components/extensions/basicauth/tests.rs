@@ -7,7 +7,7 @@ use http::header::AUTHORIZATION;
 use profcol_component::testkit::context;
 use profcol_net::grpc::Code;
 
-use super::htpasswd::{Htpasswd, Memory};
+use super::htpasswd::{CacheKey, Htpasswd};
 use super::*;
 use profcol_component::testkit::load;
 
@@ -144,13 +144,13 @@ async fn inline_users_override_the_file() {
 #[test]
 fn only_correct_passwords_are_cached() {
     let users = Htpasswd::parse("a:b").unwrap();
-    let (user, memory) = (users.user("a").unwrap(), Memory::new().unwrap());
-    assert!(!user.remembers("b", &memory));
-    assert!(!user.check("c", &memory));
-    assert!(!user.remembers("c", &memory));
-    assert!(user.check("b", &memory));
-    assert!(user.remembers("b", &memory));
-    assert!(!user.remembers("c", &memory));
+    let (user, cache_key) = (users.user("a").unwrap(), CacheKey::new().unwrap());
+    assert!(!user.is_cached("b", &cache_key));
+    assert!(!user.check("c", &cache_key));
+    assert!(!user.is_cached("c", &cache_key));
+    assert!(user.check("b", &cache_key));
+    assert!(user.is_cached("b", &cache_key));
+    assert!(!user.is_cached("c", &cache_key));
 }
 
 #[test]

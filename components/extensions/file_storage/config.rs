@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use profcol_config::{Config, Duration, Problems};
-use profcol_storage::StorageOptions;
+use profcol_storage::{FsyncPolicy, StorageOptions, WhenFull};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -40,15 +40,6 @@ pub enum Fsync {
     #[default]
     Interval,
     Never,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WhenFull {
-    #[default]
-    Block,
-    DropOldest,
-    DropNewest,
 }
 
 impl<'de> Deserialize<'de> for Fsync {
@@ -101,7 +92,7 @@ impl Default for FileStorageConfig {
             fsync: Fsync::default(),
             fsync_interval: std::time::Duration::from_secs(1).into(),
             max_bytes: 1 << 30,
-            when_full: WhenFull::default(),
+            when_full: WhenFull::Block,
         }
     }
 }
@@ -126,16 +117,12 @@ impl FileStorageConfig {
             directory: self.directory.clone().into(),
             create_directory: self.create_directory,
             fsync: match self.fsync {
-                Fsync::Always => profcol_storage::Fsync::Always,
-                Fsync::Interval => profcol_storage::Fsync::Interval(self.fsync_interval.into()),
-                Fsync::Never => profcol_storage::Fsync::Never,
+                Fsync::Always => FsyncPolicy::Always,
+                Fsync::Interval => FsyncPolicy::Interval(self.fsync_interval.into()),
+                Fsync::Never => FsyncPolicy::Never,
             },
             max_bytes: self.max_bytes,
-            when_full: match self.when_full {
-                WhenFull::Block => profcol_storage::WhenFull::Block,
-                WhenFull::DropOldest => profcol_storage::WhenFull::DropOldest,
-                WhenFull::DropNewest => profcol_storage::WhenFull::DropNewest,
-            },
+            when_full: self.when_full,
         }
     }
 }

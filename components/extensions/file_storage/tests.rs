@@ -3,22 +3,22 @@
 use std::time::Duration;
 
 use profcol_component::testkit::load;
-use profcol_storage::{Fsync, WhenFull};
+use profcol_storage::{FsyncPolicy, WhenFull};
 
 use super::FileStorageConfig;
 
 #[test]
 fn accepts_its_own_fsync_values_and_the_collectors() {
     for (written, expected) in [
-        ("{}", Fsync::Interval(Duration::from_secs(1))),
+        ("{}", FsyncPolicy::Interval(Duration::from_secs(1))),
         (
             "{fsync: interval, fsync_interval: 5s}",
-            Fsync::Interval(Duration::from_secs(5)),
+            FsyncPolicy::Interval(Duration::from_secs(5)),
         ),
-        ("{fsync: always}", Fsync::Always),
-        ("{fsync: never}", Fsync::Never),
-        ("{fsync: true}", Fsync::Always),
-        ("{fsync: false}", Fsync::Never),
+        ("{fsync: always}", FsyncPolicy::Always),
+        ("{fsync: never}", FsyncPolicy::Never),
+        ("{fsync: true}", FsyncPolicy::Always),
+        ("{fsync: false}", FsyncPolicy::Never),
     ] {
         let config: FileStorageConfig = load(written).unwrap();
         assert_eq!(config.options().fsync, expected, "{written}");

@@ -1,6 +1,6 @@
 //! The cache of the cluster's objects: pods, found by the attributes of resources, and the objects they refer to.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use regex::Regex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::association::{Associations, Key, container_of};
+use super::association::{Associations, container_of};
 use super::objects;
-use super::records::{Kind, Other, PodRecord};
+use super::pod_index::{Entry, PodIndex};
+use super::records::Kind;
 use super::rules::Rules;
-use super::texts::Texts;
 use profcol_metadata::attributes::add_missing;
 
 /// Pods with this annotation are ignored.
@@ -34,26 +34,6 @@ pub(super) struct Directory {
     news: watch::Sender<()>,
     pods: Gauge,
     over_limit: IntCounter,
-}
-
-#[derive(Default)]
-pub(super) struct PodIndex {
-    pods: HashMap<Arc<str>, Entry>,
-    by_key: HashMap<Key, Arc<str>>,
-    others: HashMap<Kind, HashMap<Arc<str>, (Other, u32)>>,
-    /// The number of lists of each kind so far.
-    lists: HashMap<Kind, u32>,
-    /// Deleted pods, in the order of deletion.
-    gone: VecDeque<(Instant, Arc<str>)>,
-    texts: Texts,
-}
-
-struct Entry {
-    pod: PodRecord,
-    keys: Box<[Key]>,
-    /// The last list that contained it.
-    list: u32,
-    gone: Option<Instant>,
 }
 
 /// The result for a resource.
@@ -241,82 +221,6 @@ impl Directory {
         let ignored = meta.annotations.get(IGNORE);
         ignored.is_some_and(|it| it.eq_ignore_ascii_case("true"))
             || self.excluded.iter().any(|name| name.is_match(&meta.name))
-    }
-}
-
-impl PodIndex {
-    pub fn other(&self, kind: Kind, key: &str) -> Option<&Other> {
-        let (other, _) = self.others.get(&kind)?.get(key)?;
-        Some(other)
-    }
-
-    fn pod(&self, key: &Key) -> Option<&PodRecord> {
-        let uid = self.by_key.get(key)?;
-        self.pods.get(uid).map(|entry| &entry.pod)
-    }
-
-    fn list(&self, kind: Kind) -> u32 {
-        self.lists.get(&kind).copied().unwrap_or_default()
-    }
-
-    fn begin(&mut self, kind: Kind) {
-        let list = self.lists.entry(kind).or_default();
-        *list = list.wrapping_add(1);
-    }
-
-    /// Marks the pod as deleted; it is kept for its last profiles.
-    fn leave(&mut self, uid: &str, now: Instant) {
-        if let Some(entry) = self.pods.get_mut(uid)
-            && entry.gone.is_none()
-        {
-            entry.gone = Some(now);
-            self.gone.push_back((now, Arc::clone(&entry.pod.uid)));
-        }
-    }
-
-    /// Removes pods that were deleted before `before`.
-    fn forget(&mut self, before: Option<Instant>) {
-        let Some(before) = before else {
-            return;
-        };
-        while self.gone.front().is_some_and(|(gone, _)| *gone <= before) {
-            self.forget_first();
-        }
-    }
-
-    /// Removes one deleted pod; returns whether there was one.
-    fn forget_one(&mut self) -> bool {
-        while !self.gone.is_empty() {
-            if self.forget_first() {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Removes the pod that was deleted first, unless it was added again.
-    fn forget_first(&mut self) -> bool {
-        let Some((gone, uid)) = self.gone.pop_front() else {
-            return false;
-        };
-        let entry = self.pods.get(&uid);
-        let is_gone = entry.is_some_and(|entry| entry.gone == Some(gone));
-        if is_gone {
-            self.remove(&uid);
-        }
-        is_gone
-    }
-
-    fn remove(&mut self, uid: &str) {
-        let Some(entry) = self.pods.remove(uid) else {
-            return;
-        };
-        for key in &entry.keys {
-            // The address may have been reused.
-            if self.by_key.get(key).is_some_and(|known| **known == *uid) {
-                self.by_key.remove(key);
-            }
-        }
     }
 }
 

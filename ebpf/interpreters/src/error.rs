@@ -1,9 +1,17 @@
-//! The error of reading a function from a process.
+//! Why an interpreter, or a function of it, cannot be read.
 
 use profcol_dotnet::DotNetError;
 
-use crate::Unsupported;
 use crate::memory::MemoryError;
+
+/// An unsupported interpreter, whose code shows as native frames.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{runtime} {version} is not supported: {why}")]
+pub struct Unsupported {
+    pub runtime: &'static str,
+    pub version: String,
+    pub why: &'static str,
+}
 
 /// Why a function, or its runtime, could not be read from a process.
 #[derive(Debug, thiserror::Error)]

@@ -17,15 +17,17 @@ use profcol_ebpf_common::interpreter::dotnet::DotNetProcess;
 use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 use profcol_ebpf_common::interpreter::runtime;
 
-use crate::beam::{self, BeamFiles, BeamRuntime};
-use crate::dotnet::{DotNetFiles, DotNetFunction, DotNetRuntime};
-use crate::hotspot::{self, JavaFiles, JavaFrame, JavaRuntime};
+use crate::beam::{BeamFiles, BeamRuntime};
+use crate::detected_interpreter::DetectedInterpreter;
+use crate::dotnet::{DotNetFiles, DotNetRuntime};
+use crate::error::FunctionError;
+use crate::functions::ProcessCache;
+use crate::hotspot::{JavaFiles, JavaRuntime};
+pub use crate::interpreted_function::Role;
+use crate::interpreted_function::{Function, InterpretedFunction};
 use crate::memory::ProcessMemory;
 use crate::runtime_files::Attached;
-use crate::{
-    DetectedInterpreter, Execution, FunctionError, ProcessCache, SampledFunction, SourceFrame,
-    luajit, perl, php, python, ruby, v8,
-};
+use crate::sampled_function::SampledFunction;
 
 /// Maximum number of queued functions; dropped ones are queued again by a later sample.
 const MAX_WAITING: usize = 4096;
@@ -37,11 +39,6 @@ const CLOSE_EVERY: u64 = 16;
 const MAX_FUNCTIONS: usize = 1 << 18;
 /// Maximum number of tracked processes with generated code.
 const MAX_PROBES: usize = 8192;
-
-/// Delay before a method of .NET is read again: assemblies may be unloaded, and their addresses used anew.
-const RECHECK_DELAY: Duration = Duration::from_secs(10);
-/// The same of methods that are made at run time, and collected like other objects.
-const DYNAMIC_RECHECK_DELAY: Duration = Duration::from_millis(100);
 
 /// Delay before a failed read is retried.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -55,169 +52,6 @@ pub struct FunctionKey<K> {
     /// The file number of its interpreter.
     pub file: u32,
     pub function: SampledFunction,
-}
-
-/// The data of a function.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InterpretedFunction(pub(crate) Function);
-
-/// The role of a frame in a stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    Function,
-    /// Runtime code between functions.
-    Machinery,
-    /// The frames after it belong to the carrier thread.
-    FirstOfThread,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Function {
-    Python(python::Code),
-    V8(v8::FrameFunctions),
-    Java(hotspot::Code),
-    Ruby(ruby::Sequence),
-    Php(php::PhpFunction),
-    Perl(perl::Statement),
-    LuaJit(luajit::Prototype),
-    Beam(beam::BeamFunction),
-    DotNet(DotNetFunction),
-}
-
-impl InterpretedFunction {
-    /// The frames at a position, innermost first: several if functions are inlined, none if only the native frame
-    /// is meaningful.
-    pub fn frames(&self, position: u32) -> Vec<SourceFrame<'_>> {
-        match &self.0 {
-            Function::Python(code) => vec![SourceFrame {
-                name: (&*code.name).into(),
-                file: (&*code.file).into(),
-                first_line: code.first_line,
-                line: code.line(position),
-            }],
-            Function::V8(frames) => frames.at(position),
-            Function::Php(function) => vec![SourceFrame {
-                name: (&*function.name).into(),
-                file: (&*function.file).into(),
-                first_line: function.first_line,
-                line: position,
-            }],
-            Function::Perl(statement) => vec![SourceFrame {
-                name: (&*statement.name).into(),
-                file: (&*statement.file).into(),
-                first_line: 0,
-                line: match statement.line {
-                    0 => position,
-                    line => line,
-                },
-            }],
-            Function::LuaJit(prototype) => vec![SourceFrame {
-                name: (&*prototype.name).into(),
-                file: (&*prototype.file).into(),
-                first_line: prototype.first_line,
-                line: prototype.line(position),
-            }],
-            Function::Beam(function) => vec![SourceFrame {
-                name: (&*function.name).into(),
-                file: (&*function.file).into(),
-                first_line: function.first_line,
-                line: function.line,
-            }],
-            Function::DotNet(function) => vec![function.frame()],
-            Function::Ruby(sequence) => vec![SourceFrame {
-                name: (&*sequence.name).into(),
-                file: (&*sequence.file).into(),
-                first_line: sequence.first_line,
-                line: sequence.line(position),
-            }],
-            Function::Java(code) => {
-                let frames = code.frames(position).into_iter();
-                let frames = frames.map(|frame| SourceFrame {
-                    name: frame.name.into(),
-                    file: frame.file.into(),
-                    first_line: 0,
-                    line: frame.line,
-                });
-                frames.collect()
-            }
-        }
-    }
-
-    /// The name by which the instruction at a position calls another function: LuaJIT's functions have no names of
-    /// their own.
-    pub fn called(&self, position: u32) -> Option<&str> {
-        match &self.0 {
-            Function::LuaJit(prototype) => prototype.called(position),
-            _ => None,
-        }
-    }
-
-    pub fn role(&self, position: u32) -> Role {
-        match &self.0 {
-            Function::Java(hotspot::Code::Stubs(_)) => Role::Machinery,
-            Function::DotNet(function) if function.is_stub => Role::Machinery,
-            Function::Beam(function) if function.is_shared_code => Role::Machinery,
-            Function::Java(code) => {
-                let frames = code.frames(position);
-                let begins = frames.iter().any(JavaFrame::begins_virtual_thread);
-                if begins {
-                    Role::FirstOfThread
-                } else {
-                    Role::Function
-                }
-            }
-            Function::Python(_)
-            | Function::V8(_)
-            | Function::Ruby(_)
-            | Function::Php(_)
-            | Function::Perl(_)
-            | Function::LuaJit(_)
-            | Function::Beam(_)
-            | Function::DotNet(_) => Role::Function,
-        }
-    }
-
-    /// How a frame runs at a position. None if that is not known: CPython, PHP, Ruby and LuaJIT have the same frames for
-    /// functions that they interpret and that they compiled.
-    pub fn execution(&self, position: u32) -> Option<Execution> {
-        match &self.0 {
-            Function::V8(frames) => frames.execution(position),
-            Function::Java(hotspot::Code::Interpreted(_)) | Function::Perl(_) => {
-                Some(Execution::Interpreted)
-            }
-            Function::Java(hotspot::Code::Compiled(_)) | Function::Beam(_) => Some(Execution::Jit),
-            Function::DotNet(function) if function.is_stub => None,
-            Function::DotNet(function) if function.is_precompiled => Some(Execution::Aot),
-            Function::DotNet(_) => Some(Execution::Jit),
-            Function::Java(hotspot::Code::Stubs(_))
-            | Function::Python(_)
-            | Function::Ruby(_)
-            | Function::Php(_)
-            | Function::LuaJit(_) => None,
-        }
-    }
-
-    fn recheck_delay(&self) -> Duration {
-        match &self.0 {
-            Function::DotNet(function) if function.is_dynamic => DYNAMIC_RECHECK_DELAY,
-            Function::DotNet(_) => RECHECK_DELAY,
-            _ => Duration::MAX,
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        match &self.0 {
-            Function::Python(code) => code.bytes(),
-            Function::V8(frames) => frames.bytes(),
-            Function::Java(code) => code.bytes(),
-            Function::Ruby(sequence) => sequence.bytes(),
-            Function::Php(function) => function.bytes(),
-            Function::Perl(statement) => statement.bytes(),
-            Function::LuaJit(prototype) => prototype.bytes(),
-            Function::Beam(function) => function.bytes(),
-            Function::DotNet(function) => function.bytes(),
-        }
-    }
 }
 
 /// Outcomes of requested functions.

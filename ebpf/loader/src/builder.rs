@@ -24,7 +24,7 @@ use crate::file_map::FileMap;
 use crate::files::{AnnouncedFile, Files};
 use crate::jobs::{Code, Job, JobQueue, Task};
 use crate::sys;
-use crate::tables::Stats;
+use crate::table_counts::Stats;
 
 /// The thread's niceness at low priority, so that it yields to the profiled programs.
 const LOW_NICE: i32 = 5;

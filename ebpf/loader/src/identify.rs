@@ -9,9 +9,13 @@ use aya::programs::{ProgramError, RawTracePoint, RawTracePointRunOptions, TestRu
 use profcol_ebpf_common::file::FileId;
 use profcol_ebpf_common::identify::{Identified, status};
 
-use crate::programs::{LoadError, identifier};
+use crate::load_error::LoadError;
+use crate::loaded_object;
 use crate::sideband;
 use crate::sys::Mapped;
+
+/// The name of the program.
+pub const IDENTIFY: &str = "identify";
 
 /// Keeps the `identify` program loaded.
 pub struct Identifier {
@@ -51,6 +55,11 @@ impl FileIdentifier {
     }
 }
 
+/// The program that identifies the file mapped at an address of this process.
+pub fn program(object: &mut Ebpf) -> Result<&mut RawTracePoint, LoadError> {
+    loaded_object::program(object, IDENTIFY)
+}
+
 /// Retries if the tree changes during the lookup.
 const MAX_ATTEMPTS: usize = 10;
 
@@ -80,7 +89,7 @@ impl Identifier {
 
     fn run(&mut self, question: [u64; 2]) -> Result<Identified, IdentifyError> {
         self.identified.set(0, Identified::default(), 0)?;
-        let program: &mut RawTracePoint = identifier(&mut self.object)?;
+        let program = program(&mut self.object)?;
         let mut options = RawTracePointRunOptions::new();
         for (argument, word) in options.args.iter_mut().zip(question) {
             *argument = word;

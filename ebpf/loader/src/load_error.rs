@@ -1,11 +1,66 @@
-//! Load errors of the kernel, in one line.
+//! Why the programs cannot be loaded; errors of the kernel in one line.
 
 use std::error::Error;
 use std::fmt;
 
 use aya::EbpfError;
+use aya::maps::MapError;
 use aya::programs::ProgramError;
 use profcol_printable::with_causes;
+
+use crate::btf::BtfError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error(transparent)]
+    Btf(#[from] BtfError),
+    #[error("failed to create the BPF maps: {0}")]
+    Object(#[source] ProgramLoadError),
+    #[error(
+        "failed to create the BPF maps: before Linux 5.11 they count as locked memory, which is limited to {limit} bytes \
+         for this process"
+    )]
+    LockedMemory { limit: u64 },
+    #[error("failed to load the BPF program `{name}`: {error}")]
+    Program {
+        name: &'static str,
+        #[source]
+        error: ProgramLoadError,
+    },
+    #[error("the BPF object has no `{0}`")]
+    Missing(&'static str),
+    #[error("failed to access the BPF map `{name}`: {error}")]
+    Map {
+        name: &'static str,
+        #[source]
+        error: MapError,
+    },
+    #[error("failed to read the number of CPUs: {0}")]
+    Cpus(#[source] std::io::Error),
+    #[error("failed to map the memory shared with the BPF programs: {0}")]
+    Memory(#[source] std::io::Error),
+    #[error("failed to detect the user address range: {0}")]
+    Addresses(#[source] std::io::Error),
+}
+
+impl LoadError {
+    pub(crate) fn fix(&self) -> Option<String> {
+        match self {
+            Self::Btf(error) => error.fix(),
+            Self::LockedMemory { .. } => Some(
+                "raise the limit (`ulimit -l unlimited`, systemd: `LimitMEMLOCK=infinity`)"
+                    .to_owned(),
+            ),
+            Self::Addresses(_) => Some("mount /proc".to_owned()),
+            Self::Object(_)
+            | Self::Program { .. }
+            | Self::Missing(_)
+            | Self::Map { .. }
+            | Self::Cpus(_)
+            | Self::Memory(_) => None,
+        }
+    }
+}
 
 /// An error with its causes and the decisive line of the verifier log.
 ///
@@ -106,7 +161,7 @@ mod tests {
 
     #[test]
     fn includes_causes_missing_from_the_error_message() {
-        let error = EbpfError::MapError(aya::maps::MapError::CreateError {
+        let error = EbpfError::MapError(MapError::CreateError {
             name: "arena".into(),
             io_error: std::io::Error::from_raw_os_error(22),
         });

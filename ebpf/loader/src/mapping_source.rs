@@ -5,9 +5,9 @@ use std::fmt;
 
 use profcol_ebpf_common::layout::Layout;
 
-use crate::profiler::StartFailure;
 use crate::programs::{Mappings, Programs, Sizes};
 use crate::self_test::{self, SelfTestError};
+use crate::start_error::StartFailure;
 
 /// Forces one source, for tests.
 const SOURCE_VARIABLE: &str = "PROFCOL_EBPF_MAPPINGS";

@@ -22,7 +22,7 @@ use crate::identify::{FileIdentifier, IdentifyError};
 use crate::jobs::{Code, Job, JobQueue};
 use crate::path_resolver::PathResolver;
 use crate::sampled_files::SampledFile;
-use crate::tables::Stats;
+use crate::table_counts::Stats;
 
 /// How long to wait for a file if there is none to retry.
 const IDLE_WAIT: Duration = Duration::from_secs(10);

@@ -13,24 +13,25 @@ use profcol_ebpf_common::record::{ProcessKey, process_state};
 use profcol_ebpf_common::sample_counts::{SampleKey, count_buffer};
 use profcol_ebpf_common::table::PAGE_SHIFT;
 
-use crate::btf::{self, BtfError};
+use crate::btf;
 use crate::clock::{Clock, Event};
-use crate::events::{Events, EventsError};
+use crate::events::Events;
 use crate::file_map::FileMap;
 use crate::files::{AnnouncedFile, Files};
 use crate::identify::FileIdentifier;
 use crate::mapping_source::{self, MappingSource};
 use crate::namespace::Namespace;
 use crate::opener::OnOpened;
-use crate::preflight::{self, PreflightError};
-use crate::programs::{LoadError, Sizes};
+use crate::preflight;
+use crate::programs::Sizes;
 use crate::records::{self, Record, StackFrame, StackFrames};
 use crate::sample_counts::SampleCounts;
 use crate::sampled_files::SampledFiles;
-use crate::self_test::SelfTestError;
-use crate::sideband::{MappingCounts, Publisher, SideBand, SideBandError};
+use crate::sideband::{MappingCounts, Publisher, SideBand};
+use crate::start_error::{ProfilerStartError, StartFailure};
 use crate::sys;
-use crate::tables::{TableCounts, TableParts, Tables};
+use crate::table_counts::TableCounts;
+use crate::tables::{TableParts, Tables};
 
 /// What to sample, and size limits.
 #[derive(Clone, Copy, Debug)]
@@ -59,64 +60,6 @@ pub struct Settings {
     pub sample_counts: u32,
     /// What to read of the contexts of threads: a set of [`part`](crate::part)s.
     pub context_parts: u32,
-}
-
-/// The text ends with the fix, if it is known.
-#[derive(Debug, thiserror::Error)]
-#[error("{failure}{}", fix_of(.failure))]
-pub struct ProfilerStartError {
-    #[source]
-    pub failure: StartFailure,
-}
-
-/// Why profiling cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartFailure {
-    #[error(transparent)]
-    Preflight(#[from] PreflightError),
-    #[error(transparent)]
-    Btf(#[from] BtfError),
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    #[error(transparent)]
-    SelfTest(#[from] SelfTestError),
-    #[error(transparent)]
-    SideBand(#[from] SideBandError),
-    #[error(transparent)]
-    Events(#[from] EventsError),
-    #[error("failed to read the PID namespace of this process: {0}")]
-    Namespace(#[source] std::io::Error),
-    #[error("failed to start the unwind table thread: {0}")]
-    Thread(#[source] std::io::Error),
-}
-
-impl StartFailure {
-    pub fn fix(&self) -> Option<String> {
-        match self {
-            Self::Preflight(error) => Some(error.fix()),
-            Self::Btf(error) => error.fix(),
-            Self::Load(error) => error.fix(),
-            Self::SelfTest(error) => error.fix(),
-            Self::SideBand(error) => error.fix(),
-            Self::Events(error) => error.fix(),
-            Self::Namespace(_) => Some("mount /proc".to_owned()),
-            Self::Thread(_) => None,
-        }
-    }
-}
-
-fn fix_of(failure: &StartFailure) -> String {
-    failure
-        .fix()
-        .map_or_else(String::new, |fix| format!("; {fix}"))
-}
-
-impl<E: Into<StartFailure>> From<E> for ProfilerStartError {
-    fn from(error: E) -> Self {
-        Self {
-            failure: error.into(),
-        }
-    }
 }
 
 /// Everything except the perf events: it does not sample yet.

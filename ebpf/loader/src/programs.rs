@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, Queue, RingBuf};
-use aya::programs::{PerfEvent, ProgramError, RawTracePoint};
-use aya::{Ebpf, EbpfError, EbpfLoader};
+use aya::programs::{PerfEvent, ProgramError};
+use aya::{EbpfError, EbpfLoader};
 use profcol_ebpf_common::context::ContextLayout;
 use profcol_ebpf_common::counter::COUNTERS;
 use profcol_ebpf_common::file::{FileEntry, FileId, file_number};
@@ -22,9 +22,9 @@ use profcol_ebpf_common::settings::{FRAME_CACHE_SHIFT, Settings, mappings};
 use crate::addresses;
 use crate::areas::AreaMemory;
 use crate::arena::Arena;
-use crate::btf::BtfError;
-use crate::identify::Identifier;
-use crate::load_error::ProgramLoadError;
+use crate::identify::{self, IDENTIFY, Identifier};
+use crate::load_error::LoadError;
+use crate::loaded_object;
 use crate::memory::Memory;
 use crate::namespace::Namespace;
 use crate::objects;
@@ -75,58 +75,6 @@ pub enum Mappings {
     Tree,
     /// Mappings published by user space.
     Published,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    #[error(transparent)]
-    Btf(#[from] BtfError),
-    #[error("failed to create the BPF maps: {0}")]
-    Object(#[source] ProgramLoadError),
-    #[error(
-        "failed to create the BPF maps: before Linux 5.11 they count as locked memory, which is limited to {limit} bytes \
-         for this process"
-    )]
-    LockedMemory { limit: u64 },
-    #[error("failed to load the BPF program `{name}`: {error}")]
-    Program {
-        name: &'static str,
-        #[source]
-        error: ProgramLoadError,
-    },
-    #[error("the BPF object has no `{0}`")]
-    Missing(&'static str),
-    #[error("failed to access the BPF map `{name}`: {error}")]
-    Map {
-        name: &'static str,
-        #[source]
-        error: MapError,
-    },
-    #[error("failed to read the number of CPUs: {0}")]
-    Cpus(#[source] std::io::Error),
-    #[error("failed to map the memory shared with the BPF programs: {0}")]
-    Memory(#[source] std::io::Error),
-    #[error("failed to detect the user address range: {0}")]
-    Addresses(#[source] std::io::Error),
-}
-
-impl LoadError {
-    pub(crate) fn fix(&self) -> Option<String> {
-        match self {
-            Self::Btf(error) => error.fix(),
-            Self::LockedMemory { .. } => Some(
-                "raise the limit (`ulimit -l unlimited`, systemd: `LimitMEMLOCK=infinity`)"
-                    .to_owned(),
-            ),
-            Self::Addresses(_) => Some("mount /proc".to_owned()),
-            Self::Object(_)
-            | Self::Program { .. }
-            | Self::Missing(_)
-            | Self::Map { .. }
-            | Self::Cpus(_)
-            | Self::Memory(_) => None,
-        }
-    }
 }
 
 /// The loaded programs and their maps.
@@ -200,7 +148,6 @@ const BEAM_PROCESSES: &str = "beam_processes";
 const DOTNET_PROCESSES: &str = "dotnet_processes";
 const EXECUTABLE_CONTEXTS: &str = "executable_contexts";
 const SAMPLE: &str = "sample";
-const IDENTIFY: &str = "identify";
 
 impl Programs {
     /// Loads the programs that this kernel accepts.
@@ -264,10 +211,10 @@ impl Programs {
                 };
                 Memory::of_arena(data.fd().as_fd(), pages as usize * page as usize)
             }
-            TableMemory::Blocks => Memory::of_blocks(take(&mut object, BLOCKS)?),
+            TableMemory::Blocks => Memory::of_blocks(loaded_object::map(&mut object, BLOCKS)?),
         };
         let arena = Arena::new(arena.map_err(LoadError::Memory)?);
-        let mut settings: Array<_, Settings> = take(&mut object, "settings")?;
+        let mut settings: Array<_, Settings> = loaded_object::map(&mut object, "settings")?;
         let mut settings_value = Settings {
             layout,
             arena: arena.address(),
@@ -292,7 +239,7 @@ impl Programs {
             user_regs_offset: 0,
         };
         set(&mut settings, settings_value)?;
-        let mut numbers: Queue<_, u32> = take(&mut object, "free_numbers")?;
+        let mut numbers: Queue<_, u32> = loaded_object::map(&mut object, "free_numbers")?;
         let last = file_number::FIRST_FILE
             .saturating_add(sizes.files)
             .min(file_number::LIMIT);
@@ -303,32 +250,32 @@ impl Programs {
             })?;
         }
 
-        let sampler: &mut PerfEvent = program(&mut object, SAMPLE)?;
+        let sampler: &mut PerfEvent = loaded_object::program(&mut object, SAMPLE)?;
         sampler.load().map_err(|error| LoadError::Program {
             name: SAMPLE,
             error: error.into(),
         })?;
-        identifier(&mut object)?
+        identify::program(&mut object)?
             .load()
             .map_err(|error| LoadError::Program {
                 name: IDENTIFY,
                 error: error.into(),
             })?;
-        let areas: Array<_, Area> = take(&mut object, AREAS)?;
-        let records = take(&mut object, "records")?;
-        let counters = take(&mut object, "counters")?;
-        let files = take(&mut object, "files")?;
-        let processes = take(&mut object, "processes")?;
-        let interpreters = take(&mut object, INTERPRETERS)?;
-        let java_processes = take(&mut object, JAVA_PROCESSES)?;
-        let beam_processes = take(&mut object, BEAM_PROCESSES)?;
-        let dotnet_processes = take(&mut object, DOTNET_PROCESSES)?;
-        let executable_contexts = take(&mut object, EXECUTABLE_CONTEXTS)?;
-        let image_areas = take(&mut object, IMAGE_AREAS)?;
-        let first_counts = hash_map(&mut object, FIRST_COUNTS)?;
-        let second_counts = hash_map(&mut object, SECOND_COUNTS)?;
+        let areas: Array<_, Area> = loaded_object::map(&mut object, AREAS)?;
+        let records = loaded_object::map(&mut object, "records")?;
+        let counters = loaded_object::map(&mut object, "counters")?;
+        let files = loaded_object::map(&mut object, "files")?;
+        let processes = loaded_object::map(&mut object, "processes")?;
+        let interpreters = loaded_object::map(&mut object, INTERPRETERS)?;
+        let java_processes = loaded_object::map(&mut object, JAVA_PROCESSES)?;
+        let beam_processes = loaded_object::map(&mut object, BEAM_PROCESSES)?;
+        let dotnet_processes = loaded_object::map(&mut object, DOTNET_PROCESSES)?;
+        let executable_contexts = loaded_object::map(&mut object, EXECUTABLE_CONTEXTS)?;
+        let image_areas = loaded_object::map(&mut object, IMAGE_AREAS)?;
+        let first_counts = loaded_object::hash_map(&mut object, FIRST_COUNTS)?;
+        let second_counts = loaded_object::hash_map(&mut object, SECOND_COUNTS)?;
         let mut identifier = Identifier {
-            identified: take(&mut object, "identified")?,
+            identified: loaded_object::map(&mut object, "identified")?,
             object,
         };
         settings_value.user_regs_offset = registers::find(&mut identifier).unwrap_or(0);
@@ -359,18 +306,13 @@ impl Programs {
             name: SAMPLE,
             error: error.into(),
         };
-        let sampler: &mut PerfEvent = program(&mut self.identifier.object, SAMPLE)?;
+        let sampler: &mut PerfEvent = loaded_object::program(&mut self.identifier.object, SAMPLE)?;
         let loaded = sampler.fd().map_err(failed)?;
         loaded
             .as_fd()
             .try_clone_to_owned()
             .map_err(|error| failed(error.into()))
     }
-}
-
-/// The program that identifies the file mapped at an address of this process.
-pub fn identifier(object: &mut Ebpf) -> Result<&mut RawTracePoint, LoadError> {
-    program(object, IDENTIFY)
 }
 
 fn object_error(error: EbpfError) -> LoadError {
@@ -392,35 +334,5 @@ fn set(settings: &mut Array<MapData, Settings>, settings_value: Settings) -> Res
         .map_err(|error| LoadError::Map {
             name: "settings",
             error,
-        })
-}
-
-fn take<T: TryFrom<Map, Error = MapError>>(
-    object: &mut Ebpf,
-    name: &'static str,
-) -> Result<T, LoadError> {
-    let map = object.take_map(name).ok_or(LoadError::Missing(name))?;
-    T::try_from(map).map_err(|error| LoadError::Map { name, error })
-}
-
-/// Takes a hash map that is read in batches.
-fn hash_map(object: &mut Ebpf, name: &'static str) -> Result<MapData, LoadError> {
-    match object.take_map(name) {
-        Some(Map::HashMap(map)) => Ok(map),
-        _ => Err(LoadError::Missing(name)),
-    }
-}
-
-fn program<'a, T>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a mut T, LoadError>
-where
-    &'a mut T: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
-{
-    object
-        .program_mut(name)
-        .ok_or(LoadError::Missing(name))?
-        .try_into()
-        .map_err(|error: ProgramError| LoadError::Program {
-            name,
-            error: error.into(),
         })
 }

@@ -9,10 +9,13 @@ use std::time::{Duration, Instant};
 
 use profcol_ebpf_unwind::ElfCode;
 
+use crate::capabilities::{CHANGE_CAPABILITIES, Capabilities, OPTIONAL, REQUIRED, capability};
 use crate::clock::{Clock, Event};
 use crate::events::{self, MAX_PARANOID_LEVEL};
-use crate::preflight::{self, CHANGE_CAPABILITIES, Capabilities, OPTIONAL, REQUIRED, capability};
-use crate::profiler::{Loaded, ProfilerStartError, Settings};
+use crate::namespace;
+use crate::profiler::{Loaded, Settings};
+use crate::requirement::Requirement;
+use crate::start_error::ProfilerStartError;
 use crate::sys;
 
 /// The oldest kernel with all features that the programs use.
@@ -25,52 +28,6 @@ const LOCKED_MEMORY: u64 = 64 << 20;
 const FIRST_CGROUP_NAMESPACE: &str = "cgroup:[4026531835]";
 /// Bytes of /proc/kallsyms to check; if addresses are hidden, all are zero.
 const SYMBOLS_LOOKED_AT: usize = 64 << 10;
-
-/// One requirement, and how the host meets it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Requirement {
-    /// A stable name, for scripts.
-    pub name: &'static str,
-    pub found: String,
-    /// None if it is met.
-    pub shortfall: Option<Unmet>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unmet {
-    /// Whether it prevents profiling.
-    pub is_fatal: bool,
-    pub consequence: String,
-    /// The exact fix.
-    pub fix: String,
-}
-
-impl Requirement {
-    pub(crate) fn met(name: &'static str, found: impl Into<String>) -> Self {
-        Self {
-            name,
-            found: found.into(),
-            shortfall: None,
-        }
-    }
-
-    pub(crate) fn limits(self, consequence: impl Into<String>, fix: impl Into<String>) -> Self {
-        self.falls_short(false, consequence.into(), fix.into())
-    }
-
-    pub(crate) fn prevents(self, consequence: impl Into<String>, fix: impl Into<String>) -> Self {
-        self.falls_short(true, consequence.into(), fix.into())
-    }
-
-    fn falls_short(mut self, is_fatal: bool, consequence: String, fix: String) -> Self {
-        self.shortfall = Some(Unmet {
-            is_fatal,
-            consequence,
-            fix,
-        });
-        self
-    }
-}
 
 /// The fix of errors without their own.
 const UNKNOWN_FIX: &str = "see the other lines; if they are all ok, look for seccomp or a security module that refuses \
@@ -97,11 +54,7 @@ pub fn requirements(root: &Path, is_sidecar: bool) -> Vec<Requirement> {
         &kernel,
         held,
     ));
-    all.push(preflight::pid_namespace(
-        root,
-        is_sidecar,
-        std::process::id(),
-    ));
+    all.push(namespace::requirement(root, is_sidecar, std::process::id()));
     all.push(cgroup_namespace(root));
     all.push(kernel_symbols(root, held));
     all

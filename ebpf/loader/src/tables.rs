@@ -6,15 +6,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::{Builder as Thread, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use crate::arena::Arena;
 use profcol_ebpf_common::context::ContextLayout;
 use profcol_ebpf_common::interpreter::Interpreter;
 
+use crate::arena::Arena;
 use crate::builder::Builder;
 use crate::file_map::FileMap;
 use crate::files::{AnnouncedFile, Files};
@@ -22,6 +21,7 @@ use crate::identify::FileIdentifier;
 use crate::jobs::JobQueue;
 use crate::opener::{OnOpened, Opener};
 use crate::path_resolver::PathResolver;
+use crate::table_counts::{Stats, TableCounts};
 
 /// Maximum number of files waiting to be opened. Dropped files are announced again by a later sample.
 const QUEUE_CAPACITY: usize = 1024;
@@ -47,41 +47,6 @@ pub struct TableParts {
     pub identifier: FileIdentifier,
     pub interpreters: FileMap<Interpreter>,
     pub contexts: FileMap<ContextLayout>,
-}
-
-#[derive(Default)]
-pub struct Stats {
-    pub built: AtomicU64,
-    pub refused: AtomicU64,
-    pub not_elf: AtomicU64,
-    pub vanished: AtomicU64,
-    pub no_room: AtomicU64,
-    pub evicted: AtomicU64,
-    pub table_bytes: AtomicU64,
-    pub interpreters: AtomicU64,
-    pub unsupported_interpreters: AtomicU64,
-}
-
-/// Outcomes of files.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TableCounts {
-    pub built: u64,
-    /// Damaged or unsupported files.
-    pub refused: u64,
-    /// Files in other formats, and memory-backed files.
-    pub not_elf: u64,
-    /// Files that disappeared before they could be opened.
-    pub vanished: u64,
-    /// Files without room in the table memory.
-    pub no_room: u64,
-    /// Files evicted to make room for others.
-    pub evicted: u64,
-    /// Memory used by the tables.
-    pub bytes: u64,
-    /// Files with a supported interpreter.
-    pub interpreters: u64,
-    /// Files with an unsupported interpreter.
-    pub unsupported_interpreters: u64,
 }
 
 impl Tables {
@@ -142,18 +107,7 @@ impl Tables {
     }
 
     pub fn counts(&self) -> TableCounts {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        TableCounts {
-            built: count(&self.stats.built),
-            refused: count(&self.stats.refused),
-            not_elf: count(&self.stats.not_elf),
-            vanished: count(&self.stats.vanished),
-            no_room: count(&self.stats.no_room),
-            evicted: count(&self.stats.evicted),
-            bytes: count(&self.stats.table_bytes),
-            interpreters: count(&self.stats.interpreters),
-            unsupported_interpreters: count(&self.stats.unsupported_interpreters),
-        }
+        self.stats.counts()
     }
 
     /// Queues a newly sampled file.
@@ -194,12 +148,6 @@ impl Tables {
     /// Requests a missing page that a sample needed.
     pub fn request_page(&self, number: u32, page: u64) {
         self.jobs.request_page(number, page);
-    }
-}
-
-impl Stats {
-    pub fn count(counter: &AtomicU64) {
-        counter.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The code segments and unwind sections of a program or library, from its headers.
 
-use crate::{UnwindTableError, golang};
+use crate::UnwindTableError;
 use object::elf::*;
 use profcol_elf::{Elf, Extent, LE, Machine, Pclntab, Segment, Source, Symbol, entries};
 
@@ -111,15 +111,6 @@ impl ElfCode {
         self.go_build_id.is_some()
             || self.go_functions().is_some()
             || self.section(".go.buildinfo").is_some()
-    }
-
-    /// The addresses of a Go function, also in stripped files; only for names of at most 31 bytes.
-    pub fn go_function(
-        &self,
-        source: &(impl Source + ?Sized),
-        name: &str,
-    ) -> Option<std::ops::Range<u64>> {
-        golang::Functions::find(self, source, name.as_bytes())
     }
 
     /// Whether the file has any unwind information. Otherwise its code is unwound by its instructions where they can be

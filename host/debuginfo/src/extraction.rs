@@ -6,8 +6,8 @@ use std::time::SystemTime;
 
 use object::pod;
 
-use crate::Plan;
 use crate::compress::Reader;
+use crate::plan::Plan;
 use profcol_elf::Source;
 
 /// Maximum size of a read.
@@ -50,8 +50,15 @@ impl State {
     }
 }
 
+impl Plan {
+    /// Streams the output. `file` must be the one the plan was made for.
+    pub fn extract(self, file: File) -> io::Result<Extraction> {
+        Extraction::new(self, file)
+    }
+}
+
 impl Extraction {
-    pub(crate) fn new(plan: Plan, file: File) -> io::Result<Self> {
+    fn new(plan: Plan, file: File) -> io::Result<Self> {
         let state = Some(State::of(&file)?);
         Ok(Self {
             plan,

@@ -12,8 +12,6 @@
 //! A kept range moves by a multiple of [`ALIGNMENT`], which preserves its alignment. Loaded segments keep their file
 //! offset, but without bytes, because tools use it to convert process addresses to file addresses.
 
-use std::fs::File;
-use std::io;
 use std::ops::Range;
 
 use object::elf::{
@@ -23,25 +21,14 @@ use object::pod;
 use profcol_elf::{Elf, Header, LE, ProgramHeader, SectionHeader, Source, has_data};
 
 use crate::compress::{self, Compressed};
-use crate::selection::{Dwarf, is_dwarf, is_kept};
+use crate::error::ExtractError;
+use crate::selection::{Contents, Dwarf, is_dwarf, is_kept};
 use crate::split_dwarf::{ExternalDwarf, elsewhere};
-use crate::{ExtractError, Extraction};
 
 /// The largest alignment that the tables in kept sections need.
 const ALIGNMENT: u64 = 8;
 /// Gaps of up to this size between kept sections are kept, too: they are padding, and it keeps related notes together.
 const GAP: u64 = 64;
-
-/// What a file can be used for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Contents {
-    /// All of it, or nearly so.
-    pub dwarf: bool,
-    pub symbols: bool,
-    /// The full symbol table, not only the dynamic one.
-    pub all_symbols: bool,
-    pub go_functions: bool,
-}
 
 #[derive(Debug)]
 pub struct Plan {
@@ -231,11 +218,6 @@ impl Plan {
     /// Size of the output.
     pub fn size(&self) -> u64 {
         self.sections_at + size_of_val(&self.sections[..]) as u64
-    }
-
-    /// Streams the output. `file` must be the one the plan was made for.
-    pub fn extract(self, file: File) -> io::Result<Extraction> {
-        Extraction::new(self, file)
     }
 }
 

@@ -11,8 +11,6 @@ use object::elf::{
 
 use profcol_elf::{LE, Pclntab, SectionHeader};
 
-use crate::plan::Contents;
-
 const BY_NAME: [&[u8]; 9] = [
     b".comment",
     b".data.rel.ro.gosymtab",
@@ -24,6 +22,17 @@ const BY_NAME: [&[u8]; 9] = [
     b".plt",
     b".plt.got",
 ];
+
+/// What a file can be used for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// All of it, or nearly so.
+    pub dwarf: bool,
+    pub symbols: bool,
+    /// The full symbol table, not only the dynamic one.
+    pub all_symbols: bool,
+    pub go_functions: bool,
+}
 
 /// How much DWARF to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,6 +20,7 @@ mod debug_link;
 mod elf;
 mod error;
 mod extent;
+mod file_key;
 mod mapped_file;
 mod mapping;
 mod notes;
@@ -36,7 +37,8 @@ pub use elf::{
 };
 pub use error::ElfError;
 pub use extent::{Extent, ExtentReader};
-pub use mapped_file::{FileKey, map_files_link};
+pub use file_key::FileKey;
+pub use mapped_file::map_files_link;
 pub use mapping::{Mapping, Mappings, mappings};
 pub use notes::{BuildIds, build_id, hex};
 pub use pclntab::{Pclntab, PclntabVersion};

@@ -1,27 +1,18 @@
 //! Opens the files of mappings.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::makedev;
-
+use crate::file_key::FileKey;
 use crate::mapping::{Mapping, numbers};
 use crate::root::{Regular, Root};
 
 /// Size limit of a list of mounts: enough for twenty thousand.
 const MAX_MOUNTS_BYTES: u64 = 4 << 20;
-
-/// The numbers of a file in lists of mappings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FileKey {
-    /// Encoded as in [`MetadataExt::dev`].
-    pub device: u64,
-    pub inode: u64,
-}
 
 /// The link to the file that is mapped at a range, in the process with this folder in `/proc`. Its name has no leading zeros,
 /// unlike the range in a list of mappings.
@@ -54,25 +45,6 @@ impl Mapping {
 }
 
 impl FileKey {
-    pub(crate) fn new(major: u64, minor: u64, inode: u64) -> Option<Self> {
-        let device = makedev(major.try_into().ok()?, minor.try_into().ok()?);
-        Some(Self { device, inode })
-    }
-
-    /// As its metadata has them, which differs from lists of mappings in the device for btrfs and overlayfs.
-    pub fn of(found: &Metadata) -> Self {
-        Self {
-            device: found.dev(),
-            inode: found.ino(),
-        }
-    }
-
-    /// Whether a mapping of this file may lead to the one that was found. Another inode on the same device means that the mapping
-    /// is a new one; another device means nothing.
-    pub fn may_be_mapped(&self, found: &Metadata) -> bool {
-        found.dev() != self.device || found.ino() == self.inode
-    }
-
     /// Whether it is the one that was found below the root of a process. The mounts of btrfs and overlayfs have the devices of lists of
     /// mappings.
     fn is_of(&self, found: &Regular, process: &Path) -> bool {
@@ -118,7 +90,7 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     use profcol_test_skip::skip;
-    use rustix::fs::{CWD, Mode, mkfifoat};
+    use rustix::fs::{CWD, Mode, makedev, mkfifoat};
     use tempfile::TempDir;
 
     use super::*;
@@ -189,20 +161,6 @@ mod tests {
             };
             let error = mapping.open(process.path()).unwrap_err().to_string();
             assert!(error.contains(expected), "{path}: {error}");
-        }
-    }
-
-    #[test]
-    fn another_inode_is_refused_if_the_device_is_the_same() {
-        let file = tempfile::tempfile().unwrap().metadata().unwrap();
-        let (device, inode) = (file.dev(), file.ino());
-        for (device, inode, expected) in [
-            (device, inode, true),
-            (device, inode + 1, false),
-            (device + 1, inode, true),
-            (device + 1, inode + 1, true),
-        ] {
-            assert_eq!(FileKey { device, inode }.may_be_mapped(&file), expected);
         }
     }
 

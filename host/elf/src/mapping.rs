@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::mapped_file::FileKey;
+use crate::file_key::FileKey;
 
 /// Size limit of a list, which a process can make arbitrarily long: enough for half a million mappings.
 const MAX_BYTES: u64 = 64 << 20;

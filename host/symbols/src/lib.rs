@@ -14,6 +14,7 @@
 mod companions;
 mod demangle;
 mod dwarf;
+mod frame;
 mod go;
 mod image;
 mod jit;
@@ -27,6 +28,7 @@ mod view;
 
 pub use companions::{Companions, OnHost};
 pub use demangle::{Style, demangle};
+pub use frame::Frame;
 pub use jit::{GeneratedCode, JitNames, JitProcesses};
 pub use kernel::{KernelFrame, KernelSymbolizer};
-pub use symbols::{Frame, Symbols, Unresolved};
+pub use symbols::{Symbols, Unresolved};

@@ -1,28 +1,16 @@
 //! The symbols of an executable.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use profcol_debuginfo::ExtractError;
 use profcol_elf::{ElfError, Segment, Source};
 
 use crate::companions::Companions;
 use crate::dwarf::DebugInfo;
+use crate::frame::Frame;
 use crate::go::GoTable;
 use crate::image::Image;
 use crate::table::SymbolTable;
-
-/// A function at an address, possibly inlined.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Frame {
-    /// The linkage name; empty if only the line is known.
-    pub name: Arc<str>,
-    pub file: Arc<str>,
-    pub line: u32,
-    pub column: u32,
-    /// The line of the function's declaration.
-    pub start_line: u32,
-}
 
 /// Why an address could not be resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

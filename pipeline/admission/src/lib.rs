@@ -1,6 +1,6 @@
 //! Admission control: process-wide limits on the memory and threads of requests.
 //!
-//! The kernel reports the memory in use, but not what is about to be used. Servers and receivers announce that:
+//! The kernel reports the memory in use, but not memory about to be used. Servers and receivers announce that:
 //!
 //! ```text
 //! resident memory at the last reading
@@ -305,7 +305,7 @@ impl Memory {
         }
     }
 
-    /// The new reading includes what was taken before; reserved memory may or may not be in it.
+    /// The new reading includes memory taken before, but not necessarily reserved memory.
     fn measure(&mut self) {
         self.reading = (self.read)().map(|bytes| Reading {
             bytes,

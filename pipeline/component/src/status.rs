@@ -39,13 +39,13 @@ pub struct ComponentStatus {
     entry: Arc<Mutex<Entry>>,
 }
 
-/// What is known of one instance.
+/// The status of one instance.
 #[derive(Debug)]
 struct Entry {
     visibility: Visibility,
-    /// As it says itself.
+    /// As the component reported it.
     own: Option<Status>,
-    /// Why what it is given is not delivered.
+    /// Why its batches are not delivered.
     undelivered: Option<Reason>,
 }
 
@@ -136,7 +136,7 @@ impl ComponentStatus {
         });
     }
 
-    /// Whether what it is given is delivered; a recoverable error if not, unless the component has an error of its own.
+    /// Whether its batches are delivered; a recoverable error if not, unless the component has an error of its own.
     pub fn set_undelivered(&self, reason: Option<Reason>) {
         self.change(|entry| entry.undelivered = reason);
     }

@@ -19,7 +19,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use profcol_flamegraph::SampleType;
 use profcol_storage::{
-    AppendError, Fsync, Log, Purpose, Room, Storage, StorageError, StorageOptions, WhenFull,
+    AppendError, FsyncPolicy, FullCause, Log, Purpose, Storage, StorageError, StorageOptions,
+    WhenFull,
 };
 
 use crate::Limits;
@@ -83,7 +84,7 @@ impl Archive {
         let storage = Storage::new(StorageOptions {
             directory: options.directory.clone(),
             create_directory: true,
-            fsync: Fsync::Interval(options.flush_interval),
+            fsync: FsyncPolicy::Interval(options.flush_interval),
             max_bytes: options.max_bytes,
             when_full: WhenFull::DropOldest,
         });
@@ -281,7 +282,7 @@ impl Content {
     fn write(&mut self, piece: &Piece) -> Result<Place, AppendError> {
         let place = loop {
             match self.log.append(piece.counts, &piece.head, &piece.body) {
-                Err(AppendError::Full(Room::MaxBytes)) => self.remove_oldest()?,
+                Err(AppendError::Full(FullCause::MaxBytes)) => self.remove_oldest()?,
                 written => break written?,
             }
         };
@@ -301,7 +302,7 @@ impl Content {
             }
             removed => removed,
         };
-        let removed = removed.ok_or(AppendError::Full(Room::MaxBytes))?;
+        let removed = removed.ok_or(AppendError::Full(FullCause::MaxBytes))?;
         let summary = self.segments.remove(&removed).unwrap_or_default();
         self.removed_samples += summary.samples;
         Ok(())

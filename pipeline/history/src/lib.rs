@@ -8,7 +8,7 @@
 //!
 //! Tables only grow, so they are evicted as a whole with the oldest chunk. Each chunk has a fixed share of the memory
 //! limit and of the retention time. With an [archive](History::open_archive), finished slices are also written to disk;
-//! a query reads from there what is no longer in memory.
+//! a query reads the older ones from there.
 
 mod archive;
 mod chunk;
@@ -99,7 +99,7 @@ impl History {
         }
     }
 
-    /// Also keeps the history on disk from now on, and shows what is there. Blocking.
+    /// Also keeps the history on disk from now on, and shows the profiles already there. Blocking.
     pub fn open_archive(
         &self,
         options: &ArchiveOptions,

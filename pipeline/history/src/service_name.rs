@@ -5,7 +5,7 @@ use crate::chunk::Chunk;
 pub const SERVICE_NAME: &str = "service_name";
 
 /// Fallbacks in order: the workload, as OpenTelemetry recommends for Kubernetes, the container, the unit, the program.
-const STAND_INS: [&str; 11] = [
+const FALLBACKS: [&str; 11] = [
     "k8s_deployment_name",
     "k8s_statefulset_name",
     "k8s_daemonset_name",
@@ -29,7 +29,7 @@ impl Chunk {
         if !own.is_empty() && !own.starts_with(UNKNOWN) {
             return own;
         }
-        let names = STAND_INS.into_iter().map(|label| {
+        let names = FALLBACKS.into_iter().map(|label| {
             let value = self.attribute(series, label);
             match label {
                 UNIT => service_of_unit(value),

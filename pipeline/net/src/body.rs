@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::pace::Pace;
 
 /// A `content-length` up to this is allocated upfront; beyond it the buffer grows as bytes arrive.
-const TRUSTED: usize = 1 << 20;
+const MAX_PREALLOCATED: usize = 1 << 20;
 
 /// Why a body could not be received.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +67,7 @@ where
         if whole.is_empty() {
             whole.reserve_exact(announced.unwrap_or(0).clamp(
                 only.len() + data.len(),
-                TRUSTED.max(only.len() + data.len()),
+                MAX_PREALLOCATED.max(only.len() + data.len()),
             ));
             whole.extend_from_slice(&std::mem::take(&mut only));
         }

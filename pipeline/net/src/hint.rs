@@ -4,7 +4,7 @@ use std::{fmt, io};
 
 use rustls::{AlertDescription, CertificateError, OtherError};
 
-/// Advice, in terms of the configuration. Who has other terms, such as flags, matches on it.
+/// Advice, in terms of configuration options. Callers with other terms, such as flags, match on the variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hint {
     CheckEndpointAndDns,
@@ -128,9 +128,9 @@ impl Hint {
 }
 
 /// The end of an error's text: `; ` and the hint, if there is one.
-pub(crate) struct Ending(pub Option<Hint>);
+pub(crate) struct HintSuffix(pub Option<Hint>);
 
-impl fmt::Display for Ending {
+impl fmt::Display for HintSuffix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(hint) => write!(f, "; {hint}"),

@@ -291,7 +291,11 @@ impl ClientAuth for Key {
 
 #[tokio::test]
 async fn an_authenticator_accepts_or_refuses_calls() {
-    let server = grpc_server_with(&grpc_settings(), Some(Arc::new(Door)), Behaviour::default());
+    let server = grpc_server_with(
+        &grpc_settings(),
+        Some(Arc::new(StaticAuth)),
+        Behaviour::default(),
+    );
     let settings = plain_client(&server.endpoint());
     for (key, expected) in [
         ("open sesame", Ok(Bytes::from("x"))),

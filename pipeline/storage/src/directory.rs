@@ -9,6 +9,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use profcol_component::files;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::disk::{Disk, Folder};
 use crate::log::{Limits, Log, OpenError, Recovered};
@@ -36,15 +38,16 @@ const MAX_SEGMENT: u64 = 64 << 20;
 pub struct StorageOptions {
     pub directory: PathBuf,
     pub create_directory: bool,
-    pub fsync: Fsync,
+    pub fsync: FsyncPolicy,
     /// Maximum size of each queue.
     pub max_bytes: u64,
+    /// How to handle a full queue.
     pub when_full: WhenFull,
 }
 
 /// When to fsync written records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fsync {
+pub enum FsyncPolicy {
     /// Before a batch is accepted.
     Always,
     /// At most this long after writing.
@@ -53,8 +56,8 @@ pub enum Fsync {
     Never,
 }
 
-/// How to handle a full queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, JsonSchema, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum WhenFull {
     Block,
     DropOldest,
@@ -140,11 +143,7 @@ impl Storage {
 
     /// The process that has locked the directory. Creates nothing.
     pub fn owner(&self) -> Option<String> {
-        let file = File::open(self.options.directory.join(LOCK)).ok()?;
-        match file.try_lock_shared() {
-            Err(TryLockError::WouldBlock) => Some(owner_in(file)),
-            Ok(()) | Err(TryLockError::Error(_)) => None,
-        }
+        owner_of(&self.options.directory)
     }
 
     /// Unlocks the directory; call after closing the queues.
@@ -230,7 +229,7 @@ mod tests {
         Storage::new(StorageOptions {
             directory: directory.to_owned(),
             create_directory,
-            fsync: Fsync::Never,
+            fsync: FsyncPolicy::Never,
             max_bytes: 1 << 20,
             when_full: WhenFull::Block,
         })

@@ -1,4 +1,4 @@
-//! The head of a record: what is known of a batch besides its profiles.
+//! The head of a record: a batch's source, client, compression and metadata.
 
 use std::net::IpAddr;
 

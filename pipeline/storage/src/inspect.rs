@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::directory::{Purpose, owner_of};
 use crate::disk::{Disk, Folder};
 use crate::format::{BadSegment, Counts};
-use crate::segment::{Segment, Survey, numbers, records_name};
+use crate::segment::{Segment, SegmentScan, numbers, records_name};
 use crate::walk::{Step, Walk, read_payload};
 
 /// The log of an exporter.
@@ -118,7 +118,7 @@ fn segment<E>(
         torn_bytes: 0,
         unreadable: None,
     };
-    let (mut segment, survey) = match Segment::recover(disk, number, is_last, false)? {
+    let (mut segment, scan) = match Segment::recover(disk, number, is_last, false)? {
         Ok(found) => found,
         Err(bad) => {
             report.unreadable = Some(match bad {
@@ -128,12 +128,12 @@ fn segment<E>(
             return Ok(Ok(report));
         }
     };
-    let Survey {
+    let SegmentScan {
         settled,
         damaged,
         torn_bytes,
         ..
-    } = survey;
+    } = scan;
     report.settled = settled;
     report.corrupt = damaged;
     report.torn_bytes = torn_bytes;

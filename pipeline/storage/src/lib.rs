@@ -19,11 +19,12 @@ mod tests;
 mod walk;
 
 pub use browser::{BrowsedRecord, Browser};
-pub use directory::{Fsync, Purpose, Storage, StorageError, StorageOptions, WhenFull};
+pub use directory::{FsyncPolicy, Purpose, Storage, StorageError, StorageOptions, WhenFull};
 pub use disk::{Disk, DiskFile, Folder};
 pub use format::{Counts, VERSION};
 pub use head::Head;
 pub use inspect::{Contents, FoundLog, InspectError, LogReport, SegmentReport, logs, records};
 pub use log::{
-    AppendError, Corrupt, Limits, Log, Next, OpenError, RecordPosition, Recovered, Room, Unsynced,
+    AppendError, Corrupt, FullCause, Limits, Log, Next, OpenError, RecordPosition, Recovered,
+    Unsynced,
 };

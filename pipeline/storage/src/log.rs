@@ -26,7 +26,7 @@ use crate::format::{
     VERSION,
 };
 use crate::segment::{
-    MAX_RECORDS, Segment, SettledSet, Survey, numbers, records_name, settled_name,
+    MAX_RECORDS, Segment, SegmentScan, SettledSet, numbers, records_name, settled_name,
 };
 use crate::walk::{Step, Walk, read_payload};
 
@@ -56,7 +56,7 @@ pub struct Log {
     /// Segments with unsynced records.
     dirty: BTreeSet<u64>,
     /// Whether files were created or removed since the last directory sync.
-    has_other_names: bool,
+    is_directory_dirty: bool,
 }
 
 /// The location of a record.
@@ -122,16 +122,16 @@ pub enum OpenError {
 pub enum AppendError {
     /// There is room again once records are settled or dropped.
     #[error("the storage is full: {0}")]
-    Full(Room),
+    Full(FullCause),
     #[error("the batch needs {needed} bytes, but `max_bytes` is {max_bytes}")]
     TooLarge { needed: u64, max_bytes: u64 },
     #[error("failed to write to the storage: {0}")]
     Io(#[from] io::Error),
 }
 
-/// What is full.
+/// Why the storage is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Room {
+pub enum FullCause {
     #[error("`max_bytes` is reached")]
     MaxBytes,
     #[error("no space left on the disk")]
@@ -142,7 +142,7 @@ pub enum Room {
 pub struct Unsynced {
     disk: Arc<dyn Disk>,
     files: Vec<Arc<dyn DiskFile>>,
-    has_other_names: bool,
+    is_directory_dirty: bool,
 }
 
 struct Reader {
@@ -179,7 +179,7 @@ impl Log {
             stored: Counts::default(),
             pending: Vec::new(),
             dirty: BTreeSet::new(),
-            has_other_names: false,
+            is_directory_dirty: false,
             disk,
         };
         for (number, segment) in recover_segments(&*log.disk, &found) {
@@ -187,7 +187,7 @@ impl Log {
                 segment: number,
                 error,
             })?;
-            let (segment, survey) = match segment {
+            let (segment, scan) = match segment {
                 Ok(found) => found,
                 Err(BadSegment::Version(version)) => {
                     return Err(OpenError::Version {
@@ -200,7 +200,7 @@ impl Log {
                     continue;
                 }
             };
-            recovered.torn_bytes += survey.torn_bytes;
+            recovered.torn_bytes += scan.torn_bytes;
             recovered.segments += 1;
             log.stored += segment.unread;
             log.bytes += segment.bytes();
@@ -208,7 +208,7 @@ impl Log {
             log.dirty.insert(number);
             log.segments.insert(number, segment);
         }
-        log.has_other_names = !log.segments.is_empty();
+        log.is_directory_dirty = !log.segments.is_empty();
         recovered.stored = log.stored;
         log.reclaim();
         Ok((log, recovered))
@@ -263,7 +263,7 @@ impl Log {
             self.reclaim_active();
         }
         if !self.has_room(record) {
-            return Err(AppendError::Full(Room::MaxBytes));
+            return Err(AppendError::Full(FullCause::MaxBytes));
         }
         let written = self.write(counts, head, body);
         let place = match written {
@@ -275,7 +275,7 @@ impl Log {
         match place {
             Ok(Some(place)) => Ok(place),
             Ok(None) => Err(too_large),
-            Err(error) if is_disk_full(&error) => Err(AppendError::Full(Room::Disk)),
+            Err(error) if is_disk_full(&error) => Err(AppendError::Full(FullCause::Disk)),
             Err(error) => Err(AppendError::Io(error)),
         }
     }
@@ -359,7 +359,7 @@ impl Log {
         self.bytes += segment.bytes();
         self.segments.insert(number, segment);
         self.active = Some(number);
-        self.has_other_names = true;
+        self.is_directory_dirty = true;
         Ok(number)
     }
 
@@ -412,7 +412,7 @@ impl Log {
         Unsynced {
             disk: Arc::clone(&self.disk),
             files,
-            has_other_names: std::mem::take(&mut self.has_other_names),
+            is_directory_dirty: std::mem::take(&mut self.is_directory_dirty),
         }
     }
 
@@ -508,8 +508,8 @@ impl Log {
         )))
     }
 
-    /// Removes the oldest segment with its published records, which must not be in the hands of a reader; `None` if
-    /// there is no other segment than the one being written.
+    /// Removes the oldest segment with its published records, none of which a reader may still use; `None` if the
+    /// only segment is the one being written.
     pub fn remove_oldest(&mut self) -> io::Result<Option<u64>> {
         let Some((&number, segment)) = self.segments.iter_mut().next() else {
             return Ok(None);
@@ -520,7 +520,7 @@ impl Log {
         segment.remove(&*self.disk)?;
         self.stored -= segment.unread;
         self.bytes -= segment.bytes();
-        self.has_other_names = true;
+        self.is_directory_dirty = true;
         self.dirty.remove(&number);
         self.segments.remove(&number);
         Ok(Some(number))
@@ -672,7 +672,7 @@ impl Log {
             let Some(segment) = self.segments.get_mut(&number) else {
                 continue;
             };
-            self.has_other_names = true;
+            self.is_directory_dirty = true;
             self.dirty.remove(&number);
             // It still counts, and removal is retried with the next one.
             if let Err(error) = segment.remove(&*self.disk) {
@@ -687,7 +687,7 @@ impl Log {
     }
 }
 
-type FoundSegment = io::Result<Result<(Segment, Survey), BadSegment>>;
+type FoundSegment = io::Result<Result<(Segment, SegmentScan), BadSegment>>;
 
 /// Recovers the segments, on several threads: each waits for one read after the other.
 fn recover_segments(disk: &dyn Disk, numbers: &[u64]) -> BTreeMap<u64, FoundSegment> {
@@ -733,14 +733,14 @@ impl Corrupt {
 
 impl Unsynced {
     pub fn is_empty(&self) -> bool {
-        self.files.is_empty() && !self.has_other_names
+        self.files.is_empty() && !self.is_directory_dirty
     }
 
     pub fn sync(&self) -> io::Result<()> {
         for file in &self.files {
             file.sync()?;
         }
-        match self.has_other_names {
+        match self.is_directory_dirty {
             true => self.disk.sync(),
             false => Ok(()),
         }

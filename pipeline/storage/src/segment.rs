@@ -41,7 +41,7 @@ pub struct Segment {
 
 /// Result of scanning a segment of an earlier run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Survey {
+pub struct SegmentScan {
     pub stored: Counts,
     pub settled: u64,
     /// Damaged places, each with at least one record.
@@ -129,7 +129,7 @@ impl Segment {
         number: u64,
         is_last: bool,
         may_write: bool,
-    ) -> io::Result<Result<(Self, Survey), BadSegment>> {
+    ) -> io::Result<Result<(Self, SegmentScan), BadSegment>> {
         let records = disk.open(&records_name(number))?;
         let settled = disk.open(&settled_name(number)).ok();
         let header = match read_header(&*records, number)? {
@@ -166,68 +166,68 @@ impl Segment {
             }
             None => {}
         }
-        let survey = segment.survey(is_last, may_write)?;
+        let scan = segment.scan(is_last, may_write)?;
         segment.readable = segment.len;
         segment.readable_index = segment.next_index;
         // Close it: hundreds may be waiting.
         segment.close();
-        Ok(Ok((segment, survey)))
+        Ok(Ok((segment, scan)))
     }
 
-    fn survey(&mut self, is_last: bool, may_write: bool) -> io::Result<Survey> {
+    fn scan(&mut self, is_last: bool, may_write: bool) -> io::Result<SegmentScan> {
         let Some(file) = self.records.clone() else {
-            return Ok(Survey::default());
+            return Ok(SegmentScan::default());
         };
         let settled = self.read_settled()?;
-        let mut survey = Survey::default();
+        let mut scan = SegmentScan::default();
         let mut walk = Walk::new(self.header.salt);
         // The end of the last intact record so far.
-        let mut whole_end = walk.at();
+        let mut intact_end = walk.at();
         let mut suspects = Counts::default();
         loop {
             match walk.step(&*file, self.len)? {
                 Step::Record { at, header } => {
                     self.next_index = header.index.saturating_add(1);
-                    survey.stored += header.counts;
+                    scan.stored += header.counts;
                     let mut unread = header.counts;
                     if settled.contains(header.index) {
-                        survey.settled += 1;
+                        scan.settled += 1;
                         unread = Counts::default();
                     }
                     self.unread += unread;
                     // Other segments are verified when they are read.
-                    let is_whole =
+                    let is_intact =
                         !is_last || read_payload(&*file, self.header.salt, at, &header)?.is_some();
-                    match is_whole {
+                    match is_intact {
                         true => {
-                            whole_end = walk.at();
+                            intact_end = walk.at();
                             suspects = Counts::default();
                         }
                         false => suspects += unread,
                     }
                 }
                 Step::Damage { bytes } => {
-                    survey.damaged += 1;
-                    survey.damaged_bytes += bytes;
+                    scan.damaged += 1;
+                    scan.damaged_bytes += bytes;
                 }
-                Step::Tail { bytes } if is_last => survey.torn_bytes += bytes,
+                Step::Tail { bytes } if is_last => scan.torn_bytes += bytes,
                 Step::Tail { bytes } => {
-                    survey.damaged += 1;
-                    survey.damaged_bytes += bytes;
+                    scan.damaged += 1;
+                    scan.damaged_bytes += bytes;
                 }
                 Step::End => break,
             }
         }
-        if is_last && whole_end < self.len {
-            survey.torn_bytes = self.len - whole_end;
+        if is_last && intact_end < self.len {
+            scan.torn_bytes = self.len - intact_end;
             self.unread -= suspects;
-            survey.stored -= suspects;
-            self.len = whole_end;
+            scan.stored -= suspects;
+            self.len = intact_end;
             if may_write {
-                file.truncate(whole_end)?;
+                file.truncate(intact_end)?;
             }
         }
-        Ok(survey)
+        Ok(scan)
     }
 
     /// The records settled by earlier runs.

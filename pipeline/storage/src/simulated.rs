@@ -114,7 +114,7 @@ impl SimulatedDisk {
     }
 
     /// Starts the next process.
-    pub fn revive(&self) {
+    pub fn restart(&self) {
         let mut world = self.0.lock();
         world.is_killed = false;
         world.has_ended = false;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::format::{RECORD_MAGIC, SETTLED_ENTRY};
 use crate::simulated::{Faults, Random, SimulatedDisk};
-use crate::{AppendError, Counts, Limits, Log, Next, RecordPosition, Room};
+use crate::{AppendError, Counts, FullCause, Limits, Log, Next, RecordPosition};
 
 const SCHEDULES: u64 = 2000;
 const STEPS: u64 = 120;
@@ -150,10 +150,10 @@ impl Schedule {
                     group.push(number);
                 }
                 // It may have been written completely.
-                Err(AppendError::Io(_) | AppendError::Full(Room::Disk)) => {
+                Err(AppendError::Io(_) | AppendError::Full(FullCause::Disk)) => {
                     self.may_come.insert(number);
                 }
-                Err(AppendError::Full(Room::MaxBytes) | AppendError::TooLarge { .. }) => {}
+                Err(AppendError::Full(FullCause::MaxBytes) | AppendError::TooLarge { .. }) => {}
             }
         }
         if self.mode == Mode::Always && self.log.unsynced().sync().is_err() {
@@ -468,7 +468,7 @@ fn a_full_log_accepts_nothing_until_a_segment_is_settled() {
         assert!(stored < 20, "never full");
     };
     assert!(
-        matches!(refused, AppendError::Full(Room::MaxBytes)),
+        matches!(refused, AppendError::Full(FullCause::MaxBytes)),
         "{refused}"
     );
     assert!(disk.bytes() <= 4000);

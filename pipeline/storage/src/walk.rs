@@ -137,6 +137,6 @@ pub fn read_payload(
     let mut body = vec![0; header.body_len as usize];
     file.read_at(at + RECORD_HEADER as u64, &mut head)?;
     file.read_at(at + RECORD_HEADER as u64 + head.len() as u64, &mut body)?;
-    let is_whole = payload_check(salt, &head, &body) == header.payload_check;
-    Ok(is_whole.then_some((head, body)))
+    let is_intact = payload_check(salt, &head, &body) == header.payload_check;
+    Ok(is_intact.then_some((head, body)))
 }

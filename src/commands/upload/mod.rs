@@ -21,7 +21,7 @@ use crate::cli::{Configuration, Server, Upload};
 use crate::{privileges, sandbox};
 
 /// Their log targets are silenced: `Reasons` reports failures instead, knowing that files are kept.
-const SILENT: &[&str] = &["profcol_engine::sender", "profcol::commands::run"];
+const SILENCED_TARGETS: &[&str] = &["profcol_engine::sender", "profcol::commands::run"];
 
 pub fn upload(command: &Upload, configuration: &Configuration) -> Result<(), CommandError> {
     let before = recordings(command)?;
@@ -46,7 +46,7 @@ pub fn upload(command: &Upload, configuration: &Configuration) -> Result<(), Com
     };
     init_logs(
         &loaded.document.service.telemetry.logs,
-        SILENT,
+        SILENCED_TARGETS,
         &telemetry.log,
     )
     .map_err(|error| CommandError::Configuration(error.to_string()))?;

@@ -11,8 +11,8 @@ use super::waiting;
 use crate::stderr::print;
 
 const WIDTH: u64 = 30;
-const ON_TERMINAL: Duration = Duration::from_millis(200);
-const ELSEWHERE: Duration = Duration::from_secs(10);
+const TERMINAL_INTERVAL: Duration = Duration::from_millis(200);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 pub struct Progress {
     batches: IntCounter,
@@ -52,9 +52,9 @@ impl Progress {
 
     pub async fn show(&self) -> Infallible {
         let pause = if self.is_on_terminal {
-            ON_TERMINAL
+            TERMINAL_INTERVAL
         } else {
-            ELSEWHERE
+            LOG_INTERVAL
         };
         loop {
             if self.is_on_terminal {

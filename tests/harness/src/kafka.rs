@@ -20,7 +20,7 @@ use crate::peers::free_address;
 use crate::support::{skip, target};
 
 /// A JVM under load starts slowly.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A broker that is also its cluster's controller. Dropping it kills it.
 pub struct Broker {
@@ -143,7 +143,7 @@ impl Broker {
 
     /// Waits until it answers.
     pub fn wait(&mut self) {
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + TIMEOUT;
         while self.client().is_err() {
             let process = self.process.as_mut().expect("it was started");
             let has_ended = process.try_wait().expect("it is our child").is_some();

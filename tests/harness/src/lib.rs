@@ -21,4 +21,4 @@ pub mod toolchain;
 use std::time::Duration;
 
 /// Far longer than any operation here takes, so that only a hang fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::support::{root, skip};
 
 /// Far longer than it takes; the script gives up earlier.
-const PATIENCE: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(900);
 
 pub struct Host {
     folder: tempfile::TempDir,
@@ -98,7 +98,7 @@ impl Host {
         loop {
             let text = fs::read_to_string(self.at(place)).unwrap_or_default();
             let ended = self.systemd.as_mut().unwrap().try_wait().unwrap();
-            if text.lines().any(|it| it == line) || ended.is_some() || began.elapsed() > PATIENCE {
+            if text.lines().any(|it| it == line) || ended.is_some() || began.elapsed() > TIMEOUT {
                 return text;
             }
             std::thread::sleep(Duration::from_millis(200));

@@ -23,7 +23,7 @@ import (
 func main() {
 	tls := flag.Bool("tls", false, "connect over TLS, whatever the certificate says")
 	path := flag.String("path", "/", "path of the requests")
-	patience := flag.Duration("timeout", 2*time.Second, "how long a case waits for an answer")
+	timeout := flag.Duration("timeout", 2*time.Second, "how long a case waits for an answer")
 	flag.Parse()
 	host, port, err := net.SplitHostPort(flag.Arg(0))
 	number, wrong := strconv.Atoi(port)
@@ -35,7 +35,7 @@ func main() {
 		Host:         host,
 		Port:         number,
 		Path:         *path,
-		Timeout:      *patience,
+		Timeout:      *timeout,
 		MaxHeaderLen: 4000,
 		Strict:       true,
 		TLS:          *tls,

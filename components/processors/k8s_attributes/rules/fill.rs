@@ -5,8 +5,8 @@ use std::sync::Arc;
 use profcol_profile::{Attributes, KeyValue, Value};
 
 use super::{OF_THE_CLUSTER, Rules};
-use crate::k8s_attributes::directory::PodIndex;
 use crate::k8s_attributes::field::Field;
+use crate::k8s_attributes::pod_index::PodIndex;
 use crate::k8s_attributes::records::{ContainerRecord, Kind, PodRecord, Run};
 use profcol_metadata::attributes::{add_missing, text_of};
 

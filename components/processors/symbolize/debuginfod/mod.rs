@@ -91,8 +91,8 @@ pub(super) struct Debuginfod {
 enum Reply {
     Found,
     Absent,
-    /// The file is unusable.
-    Useless(String),
+    /// The file is rejected for this reason.
+    Unusable(String),
     Failed(FetchError),
     /// profcol is stopping.
     Stopped,
@@ -228,7 +228,7 @@ impl Debuginfod {
                     return None;
                 }
                 Reply::Absent => self.telemetry.count_fetch(Fetch::Absent),
-                Reply::Useless(reason) => {
+                Reply::Unusable(reason) => {
                     self.telemetry.count_fetch(Fetch::Refused);
                     tracing::warn!(%server, %build_id, reason, "Rejected a file from a debuginfod server.");
                 }
@@ -271,7 +271,7 @@ impl Debuginfod {
         let announced = answer.headers.get(CONTENT_LENGTH);
         let announced = announced.and_then(|it| it.to_str().ok()?.parse::<u64>().ok());
         let too_large = || {
-            Ok(Reply::Useless(format!(
+            Ok(Reply::Unusable(format!(
                 "it is larger than cache_bytes ({max_bytes} bytes)"
             )))
         };
@@ -295,7 +295,7 @@ impl Debuginfod {
         self.cache.trim(Some(file.path()))?;
         Ok(match self.cache.keep(file, request)? {
             true => Reply::Found,
-            false => Reply::Useless("it is not an ELF file with that build ID".into()),
+            false => Reply::Unusable("it is not an ELF file with that build ID".into()),
         })
     }
 }

@@ -8,9 +8,10 @@ use profcol_ebpf_common::interpreter::thread_variable::{ThreadVariable, place};
 use profcol_elf::Mapping;
 
 use super::{Beam, Modules};
+use crate::interpreted_function::{Function, InterpretedFunction};
 use crate::memory::{Memory, ProcessMemory};
 use crate::runtime_files::{Attached, RuntimeFiles, code_of};
-use crate::{FunctionError, InterpretedFunction, SampledFunction, Unsupported, names};
+use crate::{FunctionError, SampledFunction, Unsupported};
 
 const EXECUTABLE: &str = "beam.smp";
 
@@ -229,6 +230,6 @@ impl BeamRuntime {
             ..
         } = *sampled;
         let function = self.modules.function(memory, address, generation)?;
-        Ok(InterpretedFunction(names::Function::Beam(function)))
+        Ok(InterpretedFunction(Function::Beam(function)))
     }
 }

@@ -19,8 +19,18 @@ const MAX_BLOBS: u32 = 512;
 /// The prefix of the blob's name in all versions that have it.
 const CONTINUATION: &str = "StubRoutines (continuation";
 
-/// None while the runtime starts.
-pub fn read(
+impl Layout {
+    /// The code cache of a process; None while the runtime starts.
+    pub fn code_cache(
+        &self,
+        memory: &impl Memory,
+        bias: u64,
+    ) -> Result<Option<CodeCache>, FunctionError> {
+        read(self, memory, bias)
+    }
+}
+
+fn read(
     layout: &Layout,
     memory: &impl Memory,
     bias: u64,

@@ -4,9 +4,9 @@ use std::fmt;
 
 use profcol_ebpf_common::interpreter::hotspot;
 
-use super::members::{CacheMembers, MethodMembers, NmethodMembers, common};
+use super::HotSpot;
+use super::members::{CacheMembers, MethodMembers, NmethodMembers, common, stub_members};
 use super::tables::Tables;
-use super::{HotSpot, code_cache, stubs};
 use crate::FunctionError;
 use crate::Unsupported;
 use crate::memory::Memory;
@@ -97,16 +97,7 @@ impl Layout {
             cache: CacheMembers::read(tables, bias).ok_or_else(incomplete)?,
             method: MethodMembers::read(tables).ok_or_else(incomplete)?,
             nmethod: NmethodMembers::read(version.major, tables).ok_or_else(incomplete)?,
-            stubs: stubs::from_tables(tables, bias),
+            stubs: stub_members(tables, bias),
         })
-    }
-
-    /// The code cache of a process; None while the runtime starts.
-    pub fn code_cache(
-        &self,
-        memory: &impl Memory,
-        bias: u64,
-    ) -> Result<Option<hotspot::CodeCache>, FunctionError> {
-        code_cache::read(self, memory, bias)
     }
 }

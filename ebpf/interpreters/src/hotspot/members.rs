@@ -10,6 +10,10 @@ const OFFSETS_AGAIN: u32 = 23;
 const MIRROR_SLOT: u32 = 9;
 /// Since then, no byte of an `UNSIGNED5` is 0.
 const UNSIGNED5_EXCLUDES_ZERO: u32 = 20;
+/// Many stubs share a blob; static members hold their addresses.
+const STUB_TYPES: [&str; 2] = ["StubRoutines", "StubRoutines::x86"];
+/// An address inside another stub.
+const NO_STUB: &str = "_call_stub_return_address";
 
 /// The layout for the BPF programs.
 pub fn common(major: u32, tables: &Tables) -> Option<hotspot::Layout> {
@@ -256,4 +260,16 @@ impl NmethodMembers {
             excludes_zero: major >= UNSIGNED5_EXCLUDES_ZERO,
         })
     }
+}
+
+/// The names of stubs, and where the file stores their addresses.
+pub fn stub_members(tables: &Tables, bias: u64) -> Vec<(String, u64)> {
+    let members = STUB_TYPES.into_iter().flat_map(|of| tables.statics(of));
+    let members = members.filter(|(name, _)| *name != NO_STUB);
+    members
+        .map(|(name, address)| {
+            let name = name.trim_start_matches('_').to_owned();
+            (name, address.wrapping_sub(bias))
+        })
+        .collect()
 }

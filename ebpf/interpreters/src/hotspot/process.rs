@@ -6,9 +6,10 @@ use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 use profcol_elf::Mapping;
 
 use super::{Code, HotSpot, Layout};
+use crate::interpreted_function::{Function, InterpretedFunction};
 use crate::memory::{Memory, ProcessMemory};
 use crate::runtime_files::{Attached, RuntimeFiles, code_of};
-use crate::{FunctionError, InterpretedFunction, SampledFunction, names};
+use crate::{FunctionError, SampledFunction};
 
 /// The file name of the runtime.
 const LIBRARY: &str = "libjvm.so";
@@ -121,6 +122,6 @@ impl JavaRuntime {
             address,
             generation,
         )?;
-        Ok(InterpretedFunction(names::Function::Java(code)))
+        Ok(InterpretedFunction(Function::Java(code)))
     }
 }

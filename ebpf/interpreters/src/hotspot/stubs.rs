@@ -3,27 +3,12 @@
 use profcol_ebpf_common::interpreter::hotspot::{AddressRange, code_address};
 
 use super::layout::Layout;
-use super::tables::{Tables, string};
+use super::tables::string;
 use crate::FunctionError;
 use crate::memory::Memory;
 
-/// Many stubs share a blob; static members hold their addresses.
-const TYPES: [&str; 2] = ["StubRoutines", "StubRoutines::x86"];
 /// The name prefix of blobs with many stubs.
 const SHARED: &str = "StubRoutines";
-/// An address inside another stub.
-const NO_STUB: &str = "_call_stub_return_address";
-
-pub fn from_tables(tables: &Tables, bias: u64) -> Vec<(String, u64)> {
-    let members = TYPES.into_iter().flat_map(|of| tables.statics(of));
-    let members = members.filter(|(name, _)| *name != NO_STUB);
-    members
-        .map(|(name, address)| {
-            let name = name.trim_start_matches('_').to_owned();
-            (name, address.wrapping_sub(bias))
-        })
-        .collect()
-}
 
 /// The code of a blob.
 pub fn code(

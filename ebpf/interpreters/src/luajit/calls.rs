@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::function::{PrototypeBytes, text};
+use super::prototype_bytes::PrototypeBytes;
+use super::text;
 use crate::memory::Memory;
 
 /// Maximum number of calls with names per prototype.
@@ -224,7 +225,7 @@ impl<M: Memory> Reader<'_, M> {
     }
 
     fn constant(&self, number: u32) -> Option<String> {
-        let text = text(self.memory, self.prototype.constant(number)?).ok()?;
+        let text = text::read(self.memory, self.prototype.constant(number)?).ok()?;
         (!text.is_empty()).then_some(text)
     }
 

@@ -3,28 +3,13 @@
 use profcol_ebpf_common::interpreter::luajit::{self, position, prototype, string};
 
 use super::calls::Calls;
+use super::prototype_bytes::PrototypeBytes;
+use super::text::{self, MAX_BYTES};
 use crate::FunctionError;
 use crate::memory::Memory;
 
-/// Maximum length of a name or a path; longer ones are truncated.
-const MAX_BYTES: usize = 1024;
 /// Of a colon and a line.
 const LINE_BYTES: usize = 11;
-/// Maximum size of a prototype with its code; larger ones have no lines.
-const MAX_PROTOTYPE_BYTES: usize = 1 << 20;
-
-/// Members of `GCproto`.
-const CONSTANTS: usize = 32;
-const SIZE: usize = 56;
-const LINE_TABLE: usize = 80;
-const UPVALUE_NAMES: usize = 88;
-const VARIABLES: usize = 96;
-
-/// `GCstr`.
-const KIND: u64 = 9;
-const STRING: u8 = 4;
-const LENGTH: u64 = 20;
-const TEXT: u64 = 24;
 
 /// The name of the function that is a whole file, as in Lua's stack traces.
 const MAIN: &str = "main chunk";
@@ -62,58 +47,6 @@ pub fn generation(memory: &impl Memory, address: u64) -> Result<u32, FunctionErr
     Ok(identity.generation())
 }
 
-/// A prototype, which is one piece of memory with its code, constants and debug information.
-pub struct PrototypeBytes {
-    address: u64,
-    bytes: Vec<u8>,
-}
-
-impl PrototypeBytes {
-    fn read(memory: &impl Memory, address: u64) -> Result<Self, FunctionError> {
-        let mut size = [0; 4];
-        memory.read(address.wrapping_add(SIZE as u64), &mut size)?;
-        let size = u32::from_le_bytes(size) as usize;
-        let size = if size > MAX_PROTOTYPE_BYTES { 0 } else { size };
-        let bytes = memory.bytes(address, size.max(prototype::BYTES as usize))?;
-        Ok(Self { address, bytes })
-    }
-
-    fn word(&self, at: usize) -> u64 {
-        let bytes = self.bytes.get(at..).and_then(|rest| rest.first_chunk());
-        bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
-    }
-
-    /// From the place to which a member points; empty if that is outside.
-    fn from(&self, member: usize) -> &[u8] {
-        let offset = self.word(member).wrapping_sub(self.address);
-        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-        self.bytes.get(offset..).unwrap_or_default()
-    }
-
-    pub fn instructions(&self) -> Vec<u32> {
-        let count = (self.word(prototype::HEADER as usize * 8) >> 32) as usize;
-        let code = self.bytes.get(prototype::BYTES as usize..);
-        let (code, _) = code.unwrap_or_default().as_chunks();
-        let code = code.iter().take(count);
-        code.map(|bytes| u32::from_le_bytes(*bytes)).collect()
-    }
-
-    /// The address of a constant that is an object; they grow down.
-    pub fn constant(&self, number: u32) -> Option<u64> {
-        let end = self.word(CONSTANTS).wrapping_sub(self.address);
-        let at = end.checked_sub((u64::from(number) + 1) * 8)?;
-        Some(self.word(usize::try_from(at).ok()?)).filter(|address| *address != 0)
-    }
-
-    pub fn upvalue_names(&self) -> &[u8] {
-        self.from(UPVALUE_NAMES)
-    }
-
-    pub fn variables(&self) -> &[u8] {
-        self.from(VARIABLES)
-    }
-}
-
 impl Prototype {
     pub fn read(memory: &impl Memory, address: u64, expected: u32) -> Result<Self, FunctionError> {
         if generation(memory, address)? != expected {
@@ -122,14 +55,14 @@ impl Prototype {
         let bytes = PrototypeBytes::read(memory, address)?;
         let lines = bytes.word(prototype::LINES as usize * 8);
         let (first_line, line_count) = (lines as u32, (lines >> 32) as u32);
-        let file = text(memory, bytes.word(prototype::FILE as usize * 8))?;
+        let file = text::read(memory, bytes.word(prototype::FILE as usize * 8))?;
         let file = chunk_name(&file);
         let line_bytes = match line_count {
             0..256 => 1,
             256..65_536 => 2,
             _ => 4,
         };
-        let table = bytes.from(LINE_TABLE);
+        let table = bytes.line_table();
         let count = bytes.instructions().len().saturating_sub(1);
         let found = Self {
             name: name(&file, first_line),
@@ -197,19 +130,4 @@ fn chunk_name(source: &str) -> String {
         .chars()
         .take(MAX_BYTES)
         .collect()
-}
-
-/// A `GCstr`.
-pub fn text(memory: &impl Memory, address: u64) -> Result<String, FunctionError> {
-    let mut kind = [0];
-    memory.read(address.wrapping_add(KIND), &mut kind)?;
-    if kind != [STRING] {
-        return Err(FunctionError::Invalid("a string"));
-    }
-    let mut length = [0; 4];
-    memory.read(address.wrapping_add(LENGTH), &mut length)?;
-    let length = (u32::from_le_bytes(length) as usize).min(MAX_BYTES);
-    let bytes = memory.bytes(address.wrapping_add(TEXT), length)?;
-    let text = String::from_utf8_lossy(&bytes);
-    Ok(text.chars().take(MAX_BYTES).collect())
 }

@@ -7,6 +7,8 @@
 mod calls;
 mod function;
 mod machine;
+mod prototype_bytes;
+mod text;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use profcol_ebpf_common::interpreter::{Interpreter, runtime};
@@ -15,8 +17,9 @@ use profcol_elf::{Machine, Source};
 
 pub use self::function::{Prototype, generation};
 use self::machine::VirtualMachine;
+use crate::detected_interpreter::{DetectedInterpreter, RuntimeLayout};
 use crate::elf_file::ElfFile;
-use crate::{DetectedInterpreter, Runtime, RuntimeLayout, Unsupported};
+use crate::{Runtime, Unsupported};
 
 /// Only LuaJIT has the first one.
 const OPEN: &str = "luaopen_jit";

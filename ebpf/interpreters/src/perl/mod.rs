@@ -18,9 +18,10 @@ use profcol_elf::{Machine, Source};
 
 pub use self::function::{Statement, generation};
 pub use self::layout::NameLayout;
+use crate::detected_interpreter::{DetectedInterpreter, RuntimeLayout};
 use crate::elf_file::{ElfFile, ThreadLocal};
 use crate::version::Version;
-use crate::{DetectedInterpreter, Runtime, RuntimeLayout, Unsupported, jumps};
+use crate::{Runtime, Unsupported, jumps};
 
 const LOOP: &str = "Perl_runops_standard";
 const VERSION: [&str; 3] = ["PL_revision", "PL_version", "PL_subversion"];

@@ -15,9 +15,10 @@ use profcol_elf::{Machine, Source};
 
 pub use self::function::{PhpFunction, generation};
 pub use self::layout::FunctionLayout;
+use crate::detected_interpreter::{DetectedInterpreter, RuntimeLayout};
 use crate::elf_file::ElfFile;
 use crate::version::Version;
-use crate::{DetectedInterpreter, Runtime, RuntimeLayout, Unsupported, jumps};
+use crate::{Runtime, Unsupported, jumps};
 
 const LOOP: &str = "execute_ex";
 const STATE: &str = "executor_globals";

@@ -16,8 +16,9 @@ use profcol_elf::{Machine, Source};
 pub use self::code::Code;
 pub use self::layout::CodeLayout;
 use self::layout::Version;
+use crate::detected_interpreter::{DetectedInterpreter, RuntimeLayout};
 use crate::elf_file::ElfFile;
-use crate::{DetectedInterpreter, Runtime, RuntimeLayout, Unsupported, jumps};
+use crate::{Runtime, Unsupported, jumps};
 
 const LOOP: &str = "_PyEval_EvalFrameDefault";
 const STATE: &str = "_PyRuntime";

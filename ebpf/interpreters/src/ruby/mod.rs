@@ -18,10 +18,11 @@ use profcol_elf::{Machine, Source};
 
 pub use self::layout::SequenceLayout;
 pub use self::sequence::{Sequence, generation};
+use crate::detected_interpreter::{DetectedInterpreter, RuntimeLayout};
 use crate::elf_file::ElfFile;
 use crate::jumps::parts;
 use crate::version::Version;
-use crate::{DetectedInterpreter, Runtime, RuntimeLayout, Unsupported};
+use crate::{Runtime, Unsupported};
 
 const VERSION: &str = "ruby_version";
 const VERSION_BYTES: usize = 8;

@@ -1,11 +1,11 @@
 //! Generated code: the functions at an instruction, and their lines.
 
 use super::function::{self, Function};
+use super::functions::{FunctionLine, Functions};
 use super::heap::Heap;
 use super::layout::{CodeOffsets, Instructions};
 use super::positions::{Position, Positions, unsigned};
-use super::process::ProcessCache;
-use super::small_integer;
+use super::tagged::{small_integer, untagged};
 use crate::FunctionError;
 use crate::memory::Memory;
 
@@ -60,9 +60,6 @@ struct Inlined {
     function: Option<u64>,
 }
 
-/// A frame of a function, at a line.
-pub type FunctionLine = (std::sync::Arc<Function>, u32);
-
 impl Code {
     /// Reads the code that contains this address.
     pub fn find<M: Memory>(heap: Heap<'_, M>, address: u64) -> Result<Self, FunctionError> {
@@ -82,7 +79,7 @@ impl Code {
                 let Some(words) = first_words(words) else {
                     continue;
                 };
-                let [Some(_), Some(second)] = words.map(super::untagged) else {
+                let [Some(_), Some(second)] = words.map(untagged) else {
                     continue;
                 };
                 candidates += 1;
@@ -186,7 +183,7 @@ impl Code {
     pub fn frames<M: Memory>(
         &self,
         heap: Heap<'_, M>,
-        cache: &mut ProcessCache,
+        functions: &mut Functions,
         function: &(u64, std::sync::Arc<Function>),
         address: u64,
     ) -> Result<Vec<FunctionLine>, FunctionError> {
@@ -223,10 +220,10 @@ impl Code {
                         Some(index) => literal(heap, *literals, index)?,
                         None => *shared,
                     };
-                    frames.push(cache.function_line(heap, callee, position)?);
+                    frames.push(functions.at(heap, callee, position)?);
                     position = Some(entry.caller);
                 }
-                frames.push(cache.function_line(heap, *shared, position)?);
+                frames.push(functions.at(heap, *shared, position)?);
                 Ok(frames)
             }
         }

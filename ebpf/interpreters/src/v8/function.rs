@@ -6,9 +6,9 @@ use profcol_ebpf_common::interpreter::v8::NUMBERS_BYTES;
 
 use super::heap::Heap;
 use super::positions::Positions;
-use super::process::Scripts;
 use super::script::Script;
-use super::small_integer;
+use super::scripts::Scripts;
+use super::tagged::{small_integer, untagged};
 use crate::memory::Memory;
 use crate::{FunctionError, SourceFrame};
 
@@ -86,7 +86,7 @@ impl Function {
         shared: u64,
     ) -> Result<Option<Arc<Script>>, FunctionError> {
         let script = heap.word(shared.wrapping_add(heap.layout.shared.script))?;
-        let Some(script) = super::untagged(script) else {
+        let Some(script) = untagged(script) else {
             return Ok(None);
         };
         if heap.instance_type(script)? != heap.layout.types.script {
@@ -147,7 +147,7 @@ fn name_and_start<M: Memory>(
     let words = bytes.chunks_exact(8);
     let words = words.map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
     let words: Vec<u64> = words.collect();
-    let strings = words.iter().filter_map(|word| super::untagged(*word));
+    let strings = words.iter().filter_map(|word| untagged(*word));
     let name = strings
         .filter(|object| heap.is_string(*object))
         .find_map(|object| named(heap.text(object, MAX_NAME).ok()?));

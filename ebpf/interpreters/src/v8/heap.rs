@@ -1,7 +1,7 @@
 //! Objects in the heap of a process.
 
 use super::layout::HeapLayout;
-use super::{small_integer, untagged};
+use super::tagged::{small_integer, untagged};
 use crate::FunctionError;
 use crate::memory::Memory;
 

@@ -4,17 +4,20 @@
 
 mod code;
 mod function;
+mod functions;
 mod heap;
 mod layout;
 mod positions;
 mod process;
 mod script;
+mod scripts;
+mod tagged;
 #[cfg(test)]
 mod tests;
 
 use std::ops::Range;
 
-use profcol_ebpf_common::interpreter::{Interpreter, runtime, v8};
+use profcol_ebpf_common::interpreter::{Interpreter, runtime};
 use profcol_elf::{Machine, Source};
 
 use self::function::Function;
@@ -22,9 +25,10 @@ use self::heap::Heap;
 pub use self::layout::HeapLayout;
 use self::layout::{BytecodeSizes, Version};
 pub use self::process::{FrameFunctions, ProcessCache};
+use crate::detected_interpreter::{DetectedInterpreter, RuntimeLayout};
 use crate::elf_file::ElfFile;
 use crate::memory::Memory;
-use crate::{DetectedInterpreter, FunctionError, Runtime, RuntimeLayout, Unsupported};
+use crate::{FunctionError, Runtime, Unsupported};
 
 const VERSION: [&str; 3] = [
     "_ZN2v88internal7Version6major_E",
@@ -149,14 +153,4 @@ fn carries_calls(name: &str) -> bool {
         || CARRIES_CALLS_BEGIN
             .iter()
             .any(|begin| name.starts_with(begin))
-}
-
-/// An object pointer without its tag.
-fn untagged(word: u64) -> Option<u64> {
-    v8::is_object(word).then_some(word & !3)
-}
-
-/// The value of a small integer.
-fn small_integer(word: u64) -> Option<i32> {
-    (word as u32 == 0).then_some((word >> 32) as i32)
 }

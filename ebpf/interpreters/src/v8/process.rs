@@ -1,29 +1,24 @@
 //! Cached data of a process, kept while its names are in use.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use profcol_ebpf_common::interpreter::v8::NO_POSITION;
 
-use super::code::{Code, FunctionLine};
+use super::code::Code;
 use super::function::Function;
+use super::functions::{FunctionLine, Functions};
 use super::heap::Heap;
 use super::layout::HeapLayout;
-use super::positions::Position;
-use super::script::{Script, ScriptKey};
 use crate::memory::Memory;
 use crate::{Execution, FunctionError, SampledFunction, SourceFrame};
 
-/// Maximum number of cached lines of one process; the cache is cleared when it is full.
-const MAX_LINES: usize = 1 << 16;
 const MAX_CODES: usize = 1024;
-const MAX_FUNCTIONS: usize = 1024;
 
 #[derive(Debug, Default)]
 pub struct ProcessCache {
-    scripts: Scripts,
+    functions: Functions,
     codes: BTreeMap<u64, Arc<Code>>,
-    functions: HashMap<(u64, u32), Arc<Function>>,
 }
 
 /// The functions of a frame.
@@ -42,32 +37,6 @@ pub struct Generated {
     is_compiled: bool,
 }
 
-#[derive(Debug, Default)]
-pub struct Scripts {
-    known: HashMap<ScriptKey, Arc<Script>>,
-    lines: usize,
-}
-
-impl Scripts {
-    pub fn get<M: Memory>(
-        &mut self,
-        heap: Heap<'_, M>,
-        key: ScriptKey,
-    ) -> Result<Arc<Script>, FunctionError> {
-        if let Some(known) = self.known.get(&key) {
-            return Ok(Arc::clone(known));
-        }
-        let script = Arc::new(Script::read(heap, key)?);
-        self.lines += script.lines() + 1;
-        if self.lines > MAX_LINES {
-            self.known.clear();
-            self.lines = script.lines();
-        }
-        self.known.insert(key, Arc::clone(&script));
-        Ok(script)
-    }
-}
-
 impl ProcessCache {
     /// Reads the functions of a frame.
     pub fn frames(
@@ -80,14 +49,13 @@ impl ProcessCache {
         if sampled.address == 0 {
             return self.without_function(heap, sampled);
         }
-        let function = match self.current(heap, sampled) {
+        let function = match self.functions.current(heap, sampled) {
             Ok(function) => function,
             // The code is gone, but the function has been read before.
             Err(error) => {
-                let key = (sampled.address, sampled.generation);
-                let known = self.functions.get(&key).ok_or(error)?;
+                let known = self.functions.known(sampled).ok_or(error)?;
                 return Ok(FrameFunctions::Generated(Generated {
-                    functions: vec![(Arc::clone(known), 0)],
+                    functions: vec![(known, 0)],
                     is_compiled: false,
                 }));
             }
@@ -99,7 +67,7 @@ impl ProcessCache {
         let code = self.code(heap, sampled.code_address);
         let is_compiled = code.is_ok();
         let frames = match code {
-            Ok(code) => code.frames(heap, self, &known, sampled.code_address),
+            Ok(code) => code.frames(heap, &mut self.functions, &known, sampled.code_address),
             Err(error) => Err(error),
         };
         let functions = frames.unwrap_or_else(|error| {
@@ -123,8 +91,8 @@ impl ProcessCache {
         if frame_type == Some(0) {
             let code = self.code(heap, sampled.code_address)?;
             let shared = code.function()?;
-            let known = (shared, self.function(heap, shared)?);
-            let functions = code.frames(heap, self, &known, sampled.code_address)?;
+            let known = (shared, self.functions.get(heap, shared)?);
+            let functions = code.frames(heap, &mut self.functions, &known, sampled.code_address)?;
             return Ok(FrameFunctions::Generated(Generated {
                 functions,
                 is_compiled: true,
@@ -141,68 +109,6 @@ impl ProcessCache {
             functions: vec![(Arc::new(Function::named(name)), 0)],
             is_compiled: true,
         }))
-    }
-
-    fn current<M: Memory>(
-        &mut self,
-        heap: Heap<'_, M>,
-        sampled: &SampledFunction,
-    ) -> Result<Arc<Function>, FunctionError> {
-        let (function, generation) = self.function_now(heap, sampled.address)?;
-        if generation != sampled.generation {
-            return Err(FunctionError::Replaced);
-        }
-        Ok(function)
-    }
-
-    fn function<M: Memory>(
-        &mut self,
-        heap: Heap<'_, M>,
-        shared: u64,
-    ) -> Result<Arc<Function>, FunctionError> {
-        Ok(self.function_now(heap, shared)?.0)
-    }
-
-    /// The function at an address, and its generation.
-    fn function_now<M: Memory>(
-        &mut self,
-        heap: Heap<'_, M>,
-        shared: u64,
-    ) -> Result<(Arc<Function>, u32), FunctionError> {
-        let generation = Function::generation(heap, shared)?;
-        let key = (shared, generation);
-        if let Some(known) = self.functions.get(&key) {
-            return Ok((Arc::clone(known), generation));
-        }
-        let function = Arc::new(Function::read(heap, &mut self.scripts, shared)?);
-        // Checked last, which proves that all earlier reads belong to this function.
-        if Function::generation(heap, shared)? != generation {
-            return Err(FunctionError::Replaced);
-        }
-        if self.functions.len() >= MAX_FUNCTIONS {
-            self.functions.clear();
-        }
-        self.functions.insert(key, Arc::clone(&function));
-        Ok((function, generation))
-    }
-
-    /// A function at a position in its script.
-    pub fn function_line<M: Memory>(
-        &mut self,
-        heap: Heap<'_, M>,
-        shared: u64,
-        position: Option<Position>,
-    ) -> Result<FunctionLine, FunctionError> {
-        let function = self.function(heap, shared)?;
-        let place = position.and_then(Position::offset);
-        let script = match place {
-            Some(_) => Function::script(heap, &mut self.scripts, shared)?,
-            None => None,
-        };
-        let line = script
-            .zip(place)
-            .map_or(0, |(script, place)| script.line(place));
-        Ok((function, line))
     }
 
     fn code<M: Memory>(

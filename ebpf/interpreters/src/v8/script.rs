@@ -3,7 +3,7 @@
 use memchr::memchr2_iter;
 
 use super::heap::{Characters, Heap};
-use super::small_integer;
+use super::tagged::{small_integer, untagged};
 use crate::FunctionError;
 use crate::memory::Memory;
 
@@ -79,7 +79,7 @@ fn line_ends<M: Memory>(heap: Heap<'_, M>, key: ScriptKey) -> Result<Vec<u32>, F
     if let Ok(known) = known.and_then(|known| known_line_ends(heap, known)) {
         return Ok(known);
     }
-    let source = super::untagged(key.source).ok_or(FunctionError::Invalid("a source"))?;
+    let source = untagged(key.source).ok_or(FunctionError::Invalid("a source"))?;
     let mut ends = Ends::default();
     let length = heap.characters(source, MAX_SOURCE, &mut |place, part| match part {
         Characters::Narrow(part) => {

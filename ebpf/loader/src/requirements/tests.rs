@@ -3,6 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
+use crate::preflight::PreflightError;
 
 /// A simulated host on which root can profile.
 struct Host(tempfile::TempDir);
@@ -245,7 +246,7 @@ fn missing_cycles_matter_only_if_configured() {
 
 #[test]
 fn trial_errors_come_with_a_fix() {
-    let error = ProfilerStartError::from(preflight::PreflightError::LockedDown);
+    let error = ProfilerStartError::from(PreflightError::LockedDown);
     let refused = of_trial(Err(error), Duration::from_millis(100));
     let shortfall = refused.shortfall.unwrap();
     assert!(shortfall.is_fatal);

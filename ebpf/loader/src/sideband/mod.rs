@@ -9,6 +9,8 @@
 //! module decides whether there was one. A mapping that it does find may be stale: the stack of a sample
 //! taken between a change and its publication is discarded.
 
+mod error;
+mod lease;
 mod origins;
 mod processes;
 mod publisher;
@@ -30,47 +32,16 @@ use profcol_ebpf_common::file::FileId;
 use profcol_ebpf_common::reason::{EndReason, REASONS};
 use profcol_ebpf_common::record::Sample;
 
+pub use self::error::SideBandError;
 pub use self::publisher::Publisher;
-use self::rings::Rings;
+use self::rings::{MAX_EVENT_DELAY, Rings};
+pub use self::tracker::MappingCounts;
 use self::tracker::Tracker;
-use crate::events::{self, EventsError};
+use crate::events;
 use crate::sys;
 
-/// Maximum delay between an event's time and its arrival in the ring.
-const MAX_EVENT_DELAY: Duration = Duration::from_millis(1);
 /// Events within this time are processed together.
 const GATHER_DELAY: Duration = Duration::from_millis(3);
-
-#[derive(Debug, thiserror::Error)]
-pub enum SideBandError {
-    #[error("failed to open perf events for mappings: {0}")]
-    Events(#[from] EventsError),
-    #[error("failed to allocate perf ring buffers for mappings: {0}")]
-    Memory(#[source] io::Error),
-    #[error("failed to start the mapping tracker thread: {0}")]
-    Thread(#[source] io::Error),
-}
-
-impl SideBandError {
-    pub(crate) fn fix(&self) -> Option<String> {
-        match self {
-            Self::Events(error) => error.fix(),
-            Self::Memory(_) => {
-                Some("raise `kernel.perf_event_mlock_kb` or the limit of locked memory".to_owned())
-            }
-            Self::Thread(_) => None,
-        }
-    }
-}
-
-/// Counters of the mapping tracker.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MappingCounts {
-    /// Events lost because their ring was full; a loss triggers a rescan of all processes.
-    pub lost_events: u64,
-    /// Changes that could not be published for lack of room.
-    pub no_room: u64,
-}
 
 /// Tracks the mappings of all processes until dropped.
 pub struct SideBand {

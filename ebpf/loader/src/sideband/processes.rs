@@ -11,7 +11,7 @@ use profcol_ebpf_common::file::FileId;
 use profcol_ebpf_common::published::{Area, MAX_AREAS_SHIFT, ProcessImage};
 use profcol_ebpf_common::record::ProcessKey;
 
-use super::publisher::Lease;
+use super::lease::Lease;
 
 /// Delay before a process counts as exited: other threads may outlive the first one, and its samples may still be
 /// in the ring buffer.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, MapData};
-use parking_lot::Mutex;
 use profcol_ebpf_common::published::{ImageAreas, ProcessImage};
 
+use super::lease::{Lease, Returned};
 use super::processes::Process;
 use crate::areas::AreaMemory;
 use crate::arena::{Allocation, FreeList};
@@ -21,22 +21,6 @@ pub struct Publisher {
     free: FreeList,
     returned: Returned,
     quarantined: VecDeque<(Instant, Allocation)>,
-}
-
-type Returned = Arc<Mutex<Vec<Allocation>>>;
-
-/// An allocation for areas, freed with its last user.
-#[derive(Debug)]
-pub struct Lease {
-    allocation: Allocation,
-    returned: Returned,
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        let mut returned = self.returned.lock();
-        returned.push(self.allocation);
-    }
 }
 
 impl Publisher {

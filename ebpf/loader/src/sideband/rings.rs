@@ -5,11 +5,15 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use super::SideBandError;
+use super::error::SideBandError;
 use super::records::{self, FileOrigin, Kind, ProcessEvent, RingRecord};
 use crate::events;
 use crate::sys::{self, EventScope, Mapped};
+
+/// Maximum delay between an event's time and its arrival in the ring.
+pub const MAX_EVENT_DELAY: Duration = Duration::from_millis(1);
 
 /// Bytes of a ring, a power of two. By default a user may lock half a MiB per CPU (`perf_event_mlock_kb`).
 const OF_CPU: usize = 256 << 10;

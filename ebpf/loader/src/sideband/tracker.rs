@@ -15,8 +15,8 @@ use super::origins::{self, Origins};
 use super::processes::{Processes, UnmappedSample};
 use super::publisher::Publisher;
 use super::records::{Kind, Mapped, ProcessEvent};
-use super::rings::{self, Drained, Rings};
-use super::{MAX_EVENT_DELAY, MappingCounts, scan};
+use super::rings::{self, Drained, MAX_EVENT_DELAY, Rings};
+use super::scan;
 use crate::events;
 use crate::sys;
 
@@ -27,6 +27,15 @@ const MAX_UNCERTAIN: usize = 64;
 
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Counters of the mapping tracker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MappingCounts {
+    /// Events lost because their ring was full; a loss triggers a rescan of all processes.
+    pub lost_events: u64,
+    /// Changes that could not be published for lack of room.
+    pub no_room: u64,
 }
 
 pub struct Tracker {

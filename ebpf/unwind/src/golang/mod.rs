@@ -39,6 +39,13 @@ pub(crate) struct Functions<'s, S: ?Sized> {
     frameless: Vec<u32>,
 }
 
+impl ElfCode {
+    /// The addresses of a Go function, also in stripped files; only for names of at most 31 bytes.
+    pub fn go_function(&self, source: &(impl Source + ?Sized), name: &str) -> Option<Range<u64>> {
+        Functions::find(self, source, name.as_bytes())
+    }
+}
+
 impl<'s, S: Source + ?Sized> Functions<'s, S> {
     pub fn read(elf: &ElfCode, source: &'s S) -> Result<Option<Self>, UnwindTableError> {
         let mut functions = Self::open(elf, source)?;
@@ -67,7 +74,7 @@ impl<'s, S: Source + ?Sized> Functions<'s, S> {
     }
 
     /// The addresses of the function with this name of at most [`pclntab::MAX_NAME`] bytes.
-    pub fn find(elf: &ElfCode, source: &'s S, name: &[u8]) -> Option<Range<u64>> {
+    fn find(elf: &ElfCode, source: &'s S, name: &[u8]) -> Option<Range<u64>> {
         let mut functions = Self::open(elf, source).ok()??;
         (0..functions.table.header.functions).find_map(|index| {
             let (start, record) = functions.table.function(index)?;

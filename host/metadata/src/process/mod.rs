@@ -92,7 +92,11 @@ impl CachedProcess {
 
     /// Adds `service.name` if missing; returns whether it did.
     pub fn fill_service_name(&self, attributes: &mut Attributes) -> bool {
-        service_name::add(attributes, self)
+        service_name::add(
+            attributes,
+            self.service.as_deref(),
+            self.executable.as_deref(),
+        )
     }
 }
 

@@ -2,7 +2,6 @@
 
 use profcol_profile::Attributes;
 
-use super::CachedProcess;
 use crate::attributes::{add_missing, find, text_of};
 use crate::otel_resource_attributes::parse;
 
@@ -21,16 +20,20 @@ const OWNERS: [&str; 7] = [
     "k8s.container.name",
 ];
 
-/// Adds it if missing; returns whether it did.
-pub(super) fn add(attributes: &mut Attributes, process: &CachedProcess) -> bool {
+/// Adds it if missing, with the name from the environment of a process or that of its executable as fallbacks; returns whether
+/// it did.
+pub(super) fn add(
+    attributes: &mut Attributes,
+    from_environment: Option<&str>,
+    executable: Option<&str>,
+) -> bool {
     if find(attributes, SERVICE_NAME).is_some() {
         return false;
     }
     let owner = || OWNERS.iter().find_map(|key| text_of(attributes, key));
-    let name = process.service.as_deref().map(str::to_owned);
+    let name = from_environment.map(str::to_owned);
     let name = name.or_else(|| Some(owner()?.to_string()));
-    let executable = || process.executable.as_ref();
-    let name = name.or_else(|| Some(format!("unknown_service:{}", executable()?)));
+    let name = name.or_else(|| Some(format!("unknown_service:{}", executable?)));
     add_missing(
         attributes,
         [(SERVICE_NAME, name.as_deref().map(Into::into))],
@@ -63,16 +66,12 @@ mod tests {
                 "OTEL_SERVICE_NAME" => Some(name),
                 _ => Some(others),
             };
-            let process = CachedProcess {
-                executable: Some("exe".to_owned()),
-                service: from_environment(variable),
-                ..CachedProcess::default()
-            };
+            let service = from_environment(variable);
             let attributes = attributes.iter();
             let mut attributes: Attributes = attributes
                 .map(|(key, value)| KeyValue::new(key, *value))
                 .collect();
-            add(&mut attributes, &process);
+            add(&mut attributes, service.as_deref(), Some("exe"));
             assert_eq!(
                 text_of(&attributes, SERVICE_NAME).as_deref(),
                 Some(expected),

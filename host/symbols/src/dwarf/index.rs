@@ -6,13 +6,16 @@ use gimli::{
 };
 
 use super::ranges::{Bounds, Ranges};
-use super::unit::HEADER_READS;
 use crate::view::View;
 
 /// A browser has about fifty thousand.
 const MAX_UNITS: usize = 1 << 20;
 /// In all units together.
 const MAX_RANGES: usize = 2 << 20;
+
+/// Reads allowed for a unit's abbreviations and line header, because they stay in memory. The largest seen need a
+/// hundred thousand.
+pub const HEADER_READS: u64 = 2_000_000;
 
 pub struct Index {
     /// The start of each unit in `.debug_info`, ascending.

@@ -8,6 +8,7 @@ mod common;
 mod functions;
 mod index;
 mod lines;
+mod name;
 mod names;
 mod ranges;
 mod scopes;
@@ -21,14 +22,15 @@ use gimli::{Dwarf, SectionId};
 
 use self::common::Common;
 use self::index::Index;
-use self::names::{Files, Name};
+use self::name::Name;
+use self::names::Files;
 use self::sections::Sections;
 use self::split::SplitFiles;
 use self::unit::{Unit, Units};
 use profcol_elf::ElfError;
 
-use crate::Frame;
 use crate::companions::Companions;
+use crate::frame::Frame;
 use crate::image::Image;
 use crate::view::{Fuel, View};
 

@@ -1,4 +1,4 @@
-//! The name of a function, which may be in another entry than its code, and in another file.
+//! Reads the name of a function, which may be in another entry than its code, and in another file.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -7,19 +7,12 @@ use gimli::{AttributeValue, DebugInfoOffset, Dwarf, UnitOffset};
 
 use super::common::Common;
 use super::index::Index;
+use super::name::Name;
 use super::unit::{Unit, Units};
 use crate::view::View;
 
 /// From an inlined call via its origin and declaration to the name takes three steps.
 const MAX_STEPS: usize = 16;
-
-#[derive(Clone, Debug, Default)]
-pub struct Name {
-    /// The linkage name if there is one; empty without any name.
-    pub text: Arc<str>,
-    /// The line of the declaration.
-    pub line: u32,
-}
 
 /// What entries can refer to.
 pub struct Files<'a> {

@@ -8,19 +8,15 @@ use foldhash::fast::RandomState;
 use gimli::{Dwarf, Section as _};
 
 use super::functions::Functions;
-use super::index::Index;
+use super::index::{HEADER_READS, Index};
 use super::lines::Lines;
-use super::names::Name;
+use super::name::Name;
 use super::scopes::Scopes;
 use super::split::{MAX_OPEN, Split, SplitFiles};
 use crate::view::View;
 
 /// Memory per byte of abbreviations in the file; these are most of a unit's memory.
 const BYTES_PER_READ: u64 = 12;
-
-/// Reads allowed for a unit's abbreviations and line header, because they stay in memory. The largest seen need a
-/// hundred thousand.
-pub const HEADER_READS: u64 = 2_000_000;
 
 #[derive(Default)]
 pub struct Units {

@@ -21,7 +21,7 @@ use profcol_elf::{ElfError, LE, Pclntab, PclntabVersion, has_data};
 
 use self::module::{INLINED_1_18, INLINED_1_20, Module};
 
-use crate::Frame;
+use crate::frame::Frame;
 use crate::image::Image;
 use crate::view::{Fuel, Section, View};
 

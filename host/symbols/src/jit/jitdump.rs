@@ -14,8 +14,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::Unusable;
 use super::names::{JitNames, Lines};
+use super::unusable::Unusable;
 
 /// In the byte order of this machine.
 const MAGIC: u32 = 0x4a69_5444;

@@ -13,6 +13,7 @@ mod names;
 mod perf_map;
 #[cfg(test)]
 mod tests;
+mod unusable;
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -27,6 +28,7 @@ use profcol_elf::{Mapping, mappings, open_regular};
 use self::jitdump::Jitdump;
 pub use self::names::{GeneratedCode, JitNames};
 use self::perf_map::PerfMap;
+use self::unusable::Unusable;
 
 /// Limit of processes; the least recently sampled one is evicted first.
 const MAX_PROCESSES: usize = 128;
@@ -57,18 +59,6 @@ struct JitProcess {
 enum Source {
     PerfMap(PerfMap),
     Jitdump(Jitdump),
-}
-
-#[derive(Debug, thiserror::Error)]
-enum Unusable {
-    #[error("read failed: {0}")]
-    Io(#[from] io::Error),
-    #[error("owned by user {0}, expected the process's user or root")]
-    Owner(u32),
-    #[error("not a regular file")]
-    NoFile,
-    #[error("bad magic number")]
-    Format,
 }
 
 impl<K: Copy + Eq + Hash> JitProcesses<K> {

@@ -14,12 +14,12 @@ use super::Check;
 const DIRECTORY: &str = "directory";
 const DISK_SPACE: &str = "disk_space";
 
-const LOST: &str = "profcol does not start, or profiles are not written";
+const CONSEQUENCE: &str = "profcol does not start, or profiles are not written";
 
 /// Some files of a busy host take more.
-const LITTLE: u64 = 256 << 20;
+const LOW_DISK_SPACE: u64 = 256 << 20;
 /// Too small for anything useful.
-const NOTHING: u64 = 1 << 20;
+const MIN_DISK_SPACE: u64 = 1 << 20;
 
 /// A slower file system is on a network server that is down.
 const TIMEOUT: Duration = Duration::from_secs(4);
@@ -31,7 +31,7 @@ pub async fn of_directory(directory: &Path, is_created: bool) -> Vec<Check> {
     let looking = in_time(move || look_at(&directory, is_created)).await;
     looking.unwrap_or_else(|| {
         vec![Check::new(DIRECTORY, format!("{shown}: timeout")).fail(
-            LOST,
+            CONSEQUENCE,
             format!("check its file system (`df {shown}`): the server of a network file system may be down"),
         )]
     })
@@ -82,12 +82,12 @@ fn look_at(directory: &Path, is_created: bool) -> Vec<Check> {
                     DIRECTORY,
                     format!("{} is not a directory", existing.display()),
                 )
-                .fail(LOST, fix),
+                .fail(CONSEQUENCE, fix),
             ];
         }
         Err(error) => {
             let fix = format!("create it: mkdir -p {shown}, owned by the user of profcol");
-            return vec![Check::new(DIRECTORY, found(error)).fail(LOST, fix)];
+            return vec![Check::new(DIRECTORY, found(error)).fail(CONSEQUENCE, fix)];
         }
         Ok(_) => {}
     }
@@ -96,7 +96,7 @@ fn look_at(directory: &Path, is_created: bool) -> Vec<Check> {
             "give it to the user of profcol: chown PROFCOL_USER {}, or choose another directory",
             existing.display()
         );
-        return vec![Check::new(DIRECTORY, found(error)).fail(LOST, fix)];
+        return vec![Check::new(DIRECTORY, found(error)).fail(CONSEQUENCE, fix)];
     }
     let there = match existing == directory {
         true => format!("{shown} is writable"),
@@ -117,8 +117,8 @@ fn of_free_space(directory: &Path, free: u64) -> Check {
         "free space on the file system of {shown} (`df {shown}`), or choose another directory"
     );
     match free {
-        0..NOTHING => check.fail("profiles cannot be written and are dropped", fix),
-        NOTHING..LITTLE => check.warn(
+        0..MIN_DISK_SPACE => check.fail("profiles cannot be written and are dropped", fix),
+        MIN_DISK_SPACE..LOW_DISK_SPACE => check.warn(
             "the disk is almost full; profiles are dropped once it is full",
             fix,
         ),
@@ -185,8 +185,8 @@ mod tests {
     fn little_space_warns_and_none_fails() {
         let severity = |free| of_free_space(Path::new("/x"), free).severity();
         assert_eq!(severity(0), Some(Severity::Failure));
-        assert_eq!(severity(NOTHING), Some(Severity::Warning));
-        assert_eq!(severity(LITTLE), None);
+        assert_eq!(severity(MIN_DISK_SPACE), Some(Severity::Warning));
+        assert_eq!(severity(LOW_DISK_SPACE), None);
     }
 
     #[test]

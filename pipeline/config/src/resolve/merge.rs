@@ -4,20 +4,20 @@
 use crate::node::{Location, MAX_DEPTH, Map, MapEntry, Node, Value};
 use crate::problem::Problem;
 
-/// Merges `over` into `base`.
-pub(super) fn merge(base: Node, over: Node) -> Node {
-    match (base.value, over.value) {
-        (Value::Map(mut entries), Value::Map(newer)) => {
-            for (key, entry) in newer {
-                lay(&mut entries, key, entry);
+/// Merges `newer` into `base`.
+pub(super) fn merge(base: Node, newer: Node) -> Node {
+    match (base.value, newer.value) {
+        (Value::Map(mut entries), Value::Map(overrides)) => {
+            for (key, entry) in overrides {
+                merge_entry(&mut entries, key, entry);
             }
             Node::new(Value::Map(entries), base.at)
         }
-        (_, value) => Node { value, ..over },
+        (_, value) => Node { value, ..newer },
     }
 }
 
-fn lay(entries: &mut Map, key: String, newer: MapEntry) {
+fn merge_entry(entries: &mut Map, key: String, newer: MapEntry) {
     match entries.get_mut(&key) {
         Some(entry) => {
             let base = std::mem::replace(&mut entry.node, Node::new(Value::Null, newer.key_at));
@@ -61,7 +61,7 @@ fn nest_within(node: Node, depth: usize) -> Result<Node, Problem> {
         for part in inner.iter().rev() {
             node = wrap(part, key_at, node);
         }
-        lay(&mut nested, first.to_owned(), MapEntry { key_at, node });
+        merge_entry(&mut nested, first.to_owned(), MapEntry { key_at, node });
     }
     Ok(Node {
         value: Value::Map(nested),

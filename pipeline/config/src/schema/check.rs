@@ -42,8 +42,8 @@ struct Checker<'s, 'p> {
 impl<'s> Checker<'s, '_> {
     fn value(&mut self, node: &Node, schema: &'s Json) -> Node {
         let schema = follow(self.root, schema);
-        if let Some(words) = self.words(schema) {
-            return self.word(node, schema, &words);
+        if let Some(words) = self.enum_values(schema) {
+            return self.enum_value(node, schema, &words);
         }
         if let Some(options) = alternatives(schema) {
             return self.choose(node, options);
@@ -221,7 +221,7 @@ impl<'s> Checker<'s, '_> {
     }
 
     /// The values of an enum without data.
-    fn words(&self, schema: &'s Json) -> Option<Vec<&'s str>> {
+    fn enum_values(&self, schema: &'s Json) -> Option<Vec<&'s str>> {
         if let Some(word) = schema.get("const") {
             return word.as_str().map(|word| vec![word]);
         }
@@ -231,12 +231,12 @@ impl<'s> Checker<'s, '_> {
         let options = alternatives(schema)?;
         let words: Option<Vec<_>> = options
             .iter()
-            .map(|option| self.words(follow(self.root, option)))
+            .map(|option| self.enum_values(follow(self.root, option)))
             .collect();
         Some(words?.concat())
     }
 
-    fn word(&mut self, node: &Node, schema: &Json, words: &[&str]) -> Node {
+    fn enum_value(&mut self, node: &Node, schema: &Json, words: &[&str]) -> Node {
         let Some(text) = node.as_str() else {
             return self.mismatch(
                 node,

@@ -300,9 +300,9 @@ fn connectors_join_pipelines() {
         .map(|(id, depth)| format!("{id}={depth}"))
         .collect();
     assert_eq!(depths, ["profiles/a=0", "profiles/b=1", "profiles/c=2"]);
-    let ways = |id: &str| document.ways([&id.parse().expect("valid")]);
+    let paths = |id: &str| document.count_exporter_paths([&id.parse().expect("valid")]);
     assert_eq!(
-        ["a", "b", "c"].map(|it| ways(&format!("profiles/{it}"))),
+        ["a", "b", "c"].map(|it| paths(&format!("profiles/{it}"))),
         [4, 2, 1]
     );
     let printed = document.resolved(true).expect("plain");

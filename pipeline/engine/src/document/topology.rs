@@ -35,7 +35,7 @@ impl Document {
         connectors.flat_map(|id| self.fed_by(id).map(move |next| (id, next)))
     }
 
-    /// How many pipelines a batch passes before it gets to each of them, at most.
+    /// The maximum number of pipelines that a batch passes before each of them.
     pub(crate) fn depths(&self) -> BTreeMap<&PipelineId, usize> {
         let pipelines = &self.service.pipelines;
         let mut depths: BTreeMap<_, _> = pipelines.iter().map(|it| (&it.id, 0)).collect();
@@ -52,22 +52,25 @@ impl Document {
         depths
     }
 
-    /// The number of exporters that a batch in these pipelines gets to, counted once per way.
-    pub(crate) fn ways<'a>(&self, pipelines: impl IntoIterator<Item = &'a PipelineId>) -> usize {
-        let mut ways: BTreeMap<&PipelineId, usize> = BTreeMap::new();
+    /// The number of exporters that a batch in these pipelines gets to, counted once per path.
+    pub(crate) fn count_exporter_paths<'a>(
+        &self,
+        pipelines: impl IntoIterator<Item = &'a PipelineId>,
+    ) -> usize {
+        let mut paths: BTreeMap<&PipelineId, usize> = BTreeMap::new();
         let depths = self.depths();
         let mut deepest_first: Vec<&Pipeline> = self.service.pipelines.iter().collect();
         deepest_first.sort_by_key(|pipeline| std::cmp::Reverse(depths.get(&pipeline.id)));
         for pipeline in deepest_first {
             let exporters = pipeline.exporters.len() - self.connectors_of(pipeline).count();
             let following = self.following(pipeline);
-            let below = following.map(|(_, next)| ways.get(&next.id).copied().unwrap_or_default());
-            ways.insert(&pipeline.id, below.fold(exporters, usize::saturating_add));
+            let below = following.map(|(_, next)| paths.get(&next.id).copied().unwrap_or_default());
+            paths.insert(&pipeline.id, below.fold(exporters, usize::saturating_add));
         }
-        let ways = pipelines
+        let paths = pipelines
             .into_iter()
-            .map(|id| ways.get(id).copied().unwrap_or_default());
-        ways.fold(0, usize::saturating_add)
+            .map(|id| paths.get(id).copied().unwrap_or_default());
+        paths.fold(0, usize::saturating_add)
     }
 
     /// Pipelines that lead to each other in a circle, each with the connector after it.

@@ -90,7 +90,7 @@ impl ConnectorNode {
 #[async_trait]
 impl Consumer for ConnectorInput {
     async fn consume(&self, mut batch: Batch) -> Answer {
-        // Two ways may lead here: each copy is delivered, and resent as itself.
+        // Two paths may lead here: each copy is delivered, and resent as itself.
         batch.id = batch.id.map(|id| id.within(&self.pipeline));
         let node = &self.node;
         let samples = batch.profiles.sample_count() as u64;

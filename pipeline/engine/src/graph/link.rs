@@ -30,8 +30,8 @@ pub(crate) struct Link(RwLock<Option<Target>>);
 /// Holds batches while the exporter behind it is replaced by one that cannot run beside it.
 pub(crate) struct Gate(watch::Sender<Option<Target>>);
 
-/// The place of an exporter that a reload removed.
-pub(crate) struct Nowhere;
+/// Replaces an exporter that a reload removed.
+pub(crate) struct RemovedExporter;
 
 // === impl Calls ===
 
@@ -110,7 +110,7 @@ impl Consumer for Gate {
 }
 
 #[async_trait]
-impl Consumer for Nowhere {
+impl Consumer for RemovedExporter {
     async fn consume(&self, batch: Batch) -> Answer {
         batch.finalizers.settle(Outcome::Delivered);
         Ok(())

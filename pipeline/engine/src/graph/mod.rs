@@ -64,7 +64,7 @@ pub(crate) struct Route {
     pub(crate) exit: Arc<FanOut>,
     pub(crate) exit_calls: Calls,
     exporters: Vec<ComponentId>,
-    /// How many pipelines a batch passes before this one, at most.
+    /// The maximum number of pipelines that a batch passes before this one.
     pub(crate) depth: usize,
 }
 
@@ -470,7 +470,7 @@ impl<'a> Builder<'a> {
                 continue;
             }
             let pipelines = fed.iter().copied().cloned().collect();
-            let fans_out = divides || self.document.ways(fed.iter().copied()) > 1;
+            let fans_out = divides || self.document.count_exporter_paths(fed.iter().copied()) > 1;
             let running = self.previous.and_then(|graph| {
                 let mut running = graph.receivers.iter();
                 running.find(|feed| self.is_unchanged(declared, &feed.receiver))

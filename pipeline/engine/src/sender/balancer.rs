@@ -4,7 +4,7 @@
 //! ```text
 //!            ┌─► sender of a destination: queue, batching, retry, export
 //! consume ───┼─► sender of another one
-//!            └─► a removed one ──► what it has not delivered is divided again
+//!            └─► a removed one ──► its undelivered batches are divided again
 //! ```
 //!
 //! A source that resends a batch, because one sender refused its part, sends nothing twice: the resources that were
@@ -35,21 +35,21 @@ use crate::resends::{Resends, worst};
 /// Maximum size of the batches from a stored queue that are in memory for one destination; larger ones go alone.
 const MEMORY_BYTES: u64 = 32 << 20;
 
-/// How many of them, if they are merged before they are sent.
+/// Maximum number of these batches if they are merged before they are sent.
 const MERGED_BATCHES: i64 = 64;
 
 pub(super) struct Balancer {
     destinations: watch::Receiver<Arc<Destinations>>,
     table: RwLock<Arc<Table>>,
     resends: Resends<Positions>,
-    end: Mutex<Shutdown>,
+    shutdown: Mutex<Shutdown>,
     common: Common,
     /// The stored queue of all destinations, once it is open.
     durable: OnceLock<Arc<DurableQueue>>,
     own: Weak<Self>,
 }
 
-/// What the senders of one exporter share: they count as one.
+/// Shared by the senders of one exporter, which count as one in metrics and status.
 pub(super) struct Common {
     pub(super) name: String,
     pub(super) delivery: Delivery,
@@ -57,7 +57,7 @@ pub(super) struct Common {
     pub(super) overflow: Arc<OverflowLog>,
     pub(super) health: Arc<Health>,
     queue: QueueSettings,
-    /// Of the queues.
+    /// For metrics of the queues.
     meter: Meter,
     room: Arc<Room>,
     capacity: Gauge,
@@ -172,7 +172,7 @@ impl Balancer {
                 destinations,
                 table: RwLock::new(Arc::new(table)),
                 resends,
-                end: Mutex::default(),
+                shutdown: Mutex::default(),
                 common,
                 durable: OnceLock::new(),
                 own: Weak::clone(own),
@@ -180,14 +180,14 @@ impl Balancer {
         })
     }
 
-    /// Follows what has changed since it was built, before the first batch.
+    /// Call before the first batch: applies changes of the destinations since the build.
     pub(super) fn open(&self, durable: Option<Arc<DurableQueue>>) {
         if let Some(durable) = durable {
             // Opened only once.
             let _ = self.durable.set(durable);
         }
         let started = Arc::clone(&self.destinations.borrow());
-        self.follow(started);
+        self.change_destinations(started);
     }
 
     /// The stored queue, if any.
@@ -218,7 +218,7 @@ impl Balancer {
                         break;
                     }
                     let new = Arc::clone(&destinations.borrow_and_update());
-                    for sender in self.follow(new) {
+                    for sender in self.change_destinations(new) {
                         running.spawn(sender.dispatch());
                     }
                 }
@@ -232,9 +232,9 @@ impl Balancer {
     }
 
     /// Changes the destinations; those that stay keep their senders. Returns the new senders.
-    fn follow(&self, destinations: Arc<Destinations>) -> Vec<Arc<Sender>> {
-        let mut end = self.end.lock();
-        if end.closing.is_some() {
+    fn change_destinations(&self, destinations: Arc<Destinations>) -> Vec<Arc<Sender>> {
+        let mut shutdown = self.shutdown.lock();
+        if shutdown.closing.is_some() {
             return Vec::new();
         }
         let before = self.table();
@@ -257,11 +257,11 @@ impl Balancer {
         if let Some(durable) = self.durable() {
             durable.expect_parts(destinations.exporters().len());
         }
-        end.removed.retain(|sender| sender.strong_count() > 0);
+        shutdown.removed.retain(|sender| sender.strong_count() > 0);
         let stays = |sender: &Sender| destinations.exporters().iter().any(|it| sender.is_for(it));
         for sender in before.senders.iter().filter(|sender| !stays(sender)) {
-            end.removed.push(Arc::downgrade(sender));
-            // They find the new table.
+            shutdown.removed.push(Arc::downgrade(sender));
+            // After the new table is set: its batches are divided by that.
             sender.remove();
         }
         self.common.room.note_change();
@@ -269,11 +269,11 @@ impl Balancer {
     }
 
     pub(super) fn close(&self, closing: Closing) {
-        let mut end = self.end.lock();
-        end.closing = Some(closing);
-        for sender in self.all_senders(&end) {
+        let mut shutdown = self.shutdown.lock();
+        shutdown.closing = Some(closing);
+        for sender in self.all_senders(&shutdown) {
             match self.durable() {
-                // What is stored still passes through its queue.
+                // Stored batches still pass through its queue.
                 Some(_) => sender.stopping.begin(closing),
                 None => sender.close(closing),
             }
@@ -283,13 +283,13 @@ impl Balancer {
 
     /// The stored queue hands out no more.
     pub(super) fn close_queues(&self) {
-        for sender in self.all_senders(&self.end.lock()) {
+        for sender in self.all_senders(&self.shutdown.lock()) {
             sender.queue.close();
         }
     }
 
-    fn all_senders(&self, end: &Shutdown) -> Vec<Arc<Sender>> {
-        let removed = end.removed.iter().filter_map(Weak::upgrade);
+    fn all_senders(&self, shutdown: &Shutdown) -> Vec<Arc<Sender>> {
+        let removed = shutdown.removed.iter().filter_map(Weak::upgrade);
         let senders = self.table().senders.clone();
         removed.chain(senders).collect()
     }
@@ -299,7 +299,7 @@ impl Balancer {
         self.common.room.changed().await;
     }
 
-    /// Blocks while a lock is held that each batch needs.
+    /// See [`Queue::wait_for_entrance`].
     pub(super) fn wait_for_entrances(&self) {
         for sender in &self.table().senders {
             sender.queue.wait_for_entrance();
@@ -417,7 +417,7 @@ impl Consumer for StoreConsumer<'_> {
 // === impl Table ===
 
 impl Table {
-    /// What each sender gets of the resources that are not `answered`.
+    /// Divides the resources that are not `answered` between the senders.
     pub(super) fn parts(&self, profiles: &Profiles, answered: &HashSet<usize>) -> Vec<Part> {
         let chosen = self.destinations.choose(profiles);
         let mut positions: BTreeMap<usize, Vec<usize>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Whether an exporter's deliveries fail, as its status shows.
+//! Shows in an exporter's status whether its deliveries fail.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use profcol_printable::line;
 /// Longer reasons are truncated: a destination may answer with a page.
 const MAX_REASON_BYTES: usize = 1000;
 
-/// Of one exporter.
+/// The failing destinations of one exporter.
 pub(super) struct Health {
     status: ComponentStatus,
     /// Why the last attempt failed, by destination.
@@ -19,7 +19,7 @@ pub(super) struct Health {
     destinations: AtomicU64,
 }
 
-/// Of one of its destinations.
+/// Whether one of its destinations fails.
 pub(super) struct DestinationHealth {
     exporter: Arc<Health>,
     destination: u64,
@@ -80,7 +80,7 @@ impl DestinationHealth {
         self.exporter.show(&failing);
     }
 
-    /// Costs a load unless it was failing.
+    /// An atomic load, unless it was failing.
     fn recovered(&self) {
         if !self.is_failing.load(Ordering::Relaxed) {
             return;

@@ -73,13 +73,13 @@ pub(crate) struct Sender {
     /// `None` for one of several destinations.
     tap: Option<Arc<Tap>>,
     stopping: Stopping,
-    /// Of an exporter with several destinations; its other fields are those of their senders.
+    /// For an exporter with several destinations, each of which has a sender of its own.
     balancer: Option<Arc<Balancer>>,
-    /// Of one of several destinations.
+    /// For one of several destinations.
     removal: Option<Removal>,
 }
 
-/// Whether a destination is gone, and who takes what it did not get.
+/// Whether a destination was removed, and the balancer that passes its undelivered batches to others.
 struct Removal {
     removed: Stop,
     balancer: Weak<Balancer>,
@@ -109,7 +109,7 @@ pub(crate) struct Closing {
     pub(crate) hands_over: bool,
 }
 
-/// The retries of a batch, and later of what is left of it.
+/// The retries of a batch, and later of its undelivered part.
 #[derive(Clone)]
 struct Retries {
     backoff: Backoff,
@@ -119,8 +119,8 @@ struct Retries {
 /// Why a batch or a piece of it was not delivered.
 struct Failed {
     refusal: Refusal,
-    /// The batch stays in the stored queue.
-    is_kept: bool,
+    /// The batch is still in the stored queue, which delivers it later.
+    stays_stored: bool,
 }
 
 // === impl Sender ===
@@ -296,7 +296,7 @@ impl Sender {
         self.queue.close();
         if let Some(durable) = self.durable() {
             if closing.hands_over {
-                durable.keep();
+                durable.leave_rest_stored();
             }
             durable.close();
         }
@@ -348,7 +348,7 @@ impl Sender {
             self.hand_over(batch).await;
             return Ok(());
         }
-        if self.keeps_the_rest() {
+        if self.leaves_rest_stored() {
             // Without an outcome it stays in the stored queue.
             return Err(Refusal::retry(
                 "the stored queue keeps it for the next start",
@@ -360,9 +360,12 @@ impl Sender {
                 finalizers.settle(Outcome::Delivered);
                 Ok(())
             }
-            Err(Failed { refusal, is_kept }) => {
+            Err(Failed {
+                refusal,
+                stays_stored,
+            }) => {
                 // Without an outcome it stays in the stored queue.
-                if !is_kept {
+                if !stays_stored {
                     finalizers.settle(refusal.outcome());
                 }
                 Err(refusal)
@@ -371,10 +374,12 @@ impl Sender {
     }
 
     /// For one of several destinations: another batch could not be delivered during the shutdown.
-    fn keeps_the_rest(&self) -> bool {
+    fn leaves_rest_stored(&self) -> bool {
         self.removal.is_some()
             && self.stopping.has_begun()
-            && self.origin().is_some_and(|origin| origin.has_kept())
+            && self
+                .origin()
+                .is_some_and(|origin| origin.leaves_rest_stored())
     }
 
     /// `finalizers` are those of the whole batch, for a piece that another destination gets.
@@ -422,11 +427,14 @@ impl Sender {
                 let was_cut_off = matches!(reason, DropReason::Shutdown | DropReason::Reload);
                 let durable = self.origin().filter(|_| was_cut_off);
                 match &durable {
-                    Some(durable) => durable.keep(),
+                    Some(durable) => durable.leave_rest_stored(),
                     None => self.count_failed(&batch, &refusal, reason),
                 }
-                let is_kept = durable.is_some();
-                Err(Failed { refusal, is_kept })
+                let stays_stored = durable.is_some();
+                Err(Failed {
+                    refusal,
+                    stays_stored,
+                })
             }
         }
     }
@@ -480,8 +488,11 @@ impl Sender {
             let refusal = Refusal::permanent(reason);
             let oversize = batch.clone().with_profiles(oversize);
             self.count_failed(&oversize, &refusal, DropReason::TooLarge);
-            let is_kept = false;
-            answer = Err(Failed { refusal, is_kept });
+            let stays_stored = false;
+            answer = Err(Failed {
+                refusal,
+                stays_stored,
+            });
         }
         for profiles in split.pieces {
             let piece = batch.clone().with_profiles(profiles);
@@ -681,7 +692,7 @@ impl Sender {
         Arc::ptr_eq(&self.exporter, exporter)
     }
 
-    /// Its destination is gone: what is not delivered goes to others.
+    /// Its destination is gone: undelivered batches go to others.
     fn remove(&self) {
         if let Some(removal) = &self.removal {
             removal.removed.cancel();
@@ -839,7 +850,7 @@ fn worse(a: Result<(), Failed>, b: Result<(), Failed>) -> Result<(), Failed> {
     match (a, b) {
         (Err(a), Err(b)) => Err(Failed {
             refusal: a.refusal.prevailing(b.refusal),
-            is_kept: a.is_kept || b.is_kept,
+            stays_stored: a.stays_stored || b.stays_stored,
         }),
         (Err(a), Ok(())) => Err(a),
         (Ok(()), b) => b,

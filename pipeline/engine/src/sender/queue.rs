@@ -27,9 +27,9 @@ pub(crate) struct Queue {
     exit: Mutex<Option<mpsc::UnboundedReceiver<Batch>>>,
     size: Gauge,
     backlog: Backlog,
-    /// Of all queues of one exporter.
+    /// Shared by all queues of one exporter.
     room: Option<Arc<Room>>,
-    /// Bytes of this queue.
+    /// Bounds the bytes of this queue.
     memory: Option<Arc<Room>>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Room {
     limit: AtomicU64,
     used: AtomicU64,
     /// Notified when there is more room, or it is divided differently.
-    news: Notify,
+    changed: Notify,
 }
 
 /// A batch's share of the room until it is settled.
@@ -136,7 +136,7 @@ impl Queue {
         self.entrance.lock().take();
     }
 
-    /// Blocks while the entrance lock is held, which each batch needs.
+    /// Blocks while the entrance lock is held, so that the watchdog notices a deadlock.
     pub(crate) fn wait_for_entrance(&self) {
         drop(self.entrance.lock());
     }
@@ -305,11 +305,11 @@ impl Room {
 
     /// Waits until there is more room, or it is divided differently.
     pub(super) async fn changed(&self) {
-        self.news.notified().await;
+        self.changed.notified().await;
     }
 
     pub(super) fn note_change(&self) {
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     fn is_empty(&self) -> bool {
@@ -321,7 +321,7 @@ impl Room {
         used.saturating_add(size) <= self.limit.load(Ordering::Relaxed)
     }
 
-    /// Whatever its size, if it is the only one.
+    /// Like [`take`](Self::take), but a batch of any size fits into an empty room.
     fn take_or_only(self: &Arc<Self>, size: u64) -> Result<RoomShare, Refusal> {
         let taken = self
             .used

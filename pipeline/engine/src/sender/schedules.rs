@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use profcol_component::testkit::{Outcomes, batch_with_outcomes};
 use profcol_component::{DeliverySettings, QueueBatchSettings, RetrySettings, Sizer};
 use profcol_profile::Profiles;
-use profcol_storage::{Fsync, StorageOptions, WhenFull};
+use profcol_storage::{FsyncPolicy, StorageOptions, WhenFull};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout, timeout_at};
 
@@ -142,7 +142,7 @@ fn storage(folder: &Path) -> Arc<Storage> {
     let storage = Storage::new(StorageOptions {
         directory: folder.to_owned(),
         create_directory: true,
-        fsync: Fsync::Never,
+        fsync: FsyncPolicy::Never,
         max_bytes: 16 << 20,
         when_full: WhenFull::Block,
     });

@@ -433,7 +433,7 @@ async fn undelivered_batches_at_shutdown_are_counted_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn batches_kept_by_a_recording_are_not_counted_as_dropped() {
+async fn batches_of_a_recording_are_not_counted_as_dropped() {
     let refusing = Sink::refusing([Refusal::permanent("no"), Refusal::permanent("no")]);
     let rig = Fixture::new(refusing.with_delivery(queued(|queue| queue.num_consumers = 1)));
     let (recorded, outcomes) = batch_with_outcomes(3);

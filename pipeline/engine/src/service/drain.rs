@@ -1,5 +1,5 @@
-//! Stops components in the direction of the data: each once nothing sends to it any more, so that what was accepted is
-//! still delivered.
+//! Stops components in the direction of the data: each once no other sends to it, so that accepted batches are still
+//! delivered.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) struct Schedule {
     reason: DropReason,
 }
 
-/// Components to stop, and their tasks. Nothing that stays sends to them.
+/// Components to stop, and their tasks. No component that keeps running sends to them.
 #[derive(Default)]
 pub(super) struct Leaving {
     receivers: Vec<(InstanceId, ComponentTasks)>,
@@ -42,14 +42,14 @@ pub(super) struct Leaving {
     extensions: Vec<(Named<Arc<dyn Extension>>, ComponentTasks)>,
 }
 
-/// What leaves pipelines of the same depth.
+/// The processors, fan-outs and connectors to stop in pipelines of the same depth.
 #[derive(Default)]
 struct Layer {
     /// By position in the pipeline; the first stops first.
     processors: Vec<Vec<(Named<Arc<Stage>>, ComponentTasks)>>,
     /// Calls to the fan-outs of pipelines.
     exits: Vec<Calls>,
-    /// Those after these pipelines, and none that is deeper.
+    /// Those that these pipelines feed, and no deeper one.
     connectors: Vec<(Named<Arc<ConnectorNode>>, ComponentTasks)>,
 }
 

@@ -49,7 +49,7 @@ impl Ledger {
         self.0.lock().exporters.insert(instance, sender);
     }
 
-    /// The component has ended: writes off what it has left, and keeps only its counts.
+    /// The component has ended: writes off the samples that it still holds, and keeps only its counts.
     pub(super) fn close(&self, instance: InstanceId) {
         let mut entries = self.0.lock();
         if let Some((id, totals)) = entries.receivers.remove(&instance) {

@@ -261,8 +261,8 @@ enum Between {
     Processor(Named<Arc<Stage>>),
 }
 
-/// The selected ones, by instance and whether it is exclusive: each after all in other pipelines that it passes batches
-/// to.
+/// The selected connectors and processors in start order: each after those in other pipelines that it passes batches to.
+/// `selects` gets the instance and whether it is exclusive.
 fn between(graph: &Graph, selects: impl Fn(InstanceId, bool) -> bool) -> Vec<Between> {
     let mut found = Vec::new();
     for depth in graph.depths_from_the_end() {

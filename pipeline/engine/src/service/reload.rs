@@ -17,15 +17,15 @@ use profcol_net::ListeningSockets;
 use super::drain::{Leaving, Schedule};
 use super::{Service, StartFailure, between, run_receiver, start_receiver};
 use crate::document::Document;
-use crate::graph::link::{Calls, Gate, Nowhere, Target};
+use crate::graph::link::{Calls, Gate, RemovedExporter, Target};
 use crate::graph::{BuildFailure, Graph, Named};
 use crate::sender::DropReason;
 
-/// How long components that cannot overlap may take to stop once the process is to stop.
-const HURRY: Duration = Duration::from_secs(2);
+/// How long replaced components that cannot overlap with the new ones may still drain after a shutdown was requested.
+const SHUTDOWN_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long components that a failed reload has started may take to stop.
-const UNDO: Duration = Duration::from_secs(5);
+const ROLLBACK_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a reload has done, by component.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,11 +69,11 @@ enum Which {
 }
 
 impl Service {
-    /// Replaces the configuration. After `hurry`, replaced components get little time to stop.
+    /// Replaces the configuration. After `shutdown`, replaced components get little time to stop.
     pub async fn reload(
         &mut self,
         document: &Document,
-        hurry: &Stop,
+        shutdown: &Stop,
     ) -> Result<Reloaded, ReloadFailure> {
         self.check_reloadable(document)?;
         let mut next = self.graph.rebuild(document)?;
@@ -81,7 +81,7 @@ impl Service {
         let mut ready = Ready::new();
         let started = self.start_new(&mut next, &running, Which::Others, &mut ready);
         if let Err(failure) = started.await {
-            self.undo(&next, &running, ready).await;
+            self.roll_back(&next, &running, ready).await;
             return Err(failure.into());
         }
         let limit = Duration::from(document.service.reload.drain_timeout);
@@ -89,10 +89,12 @@ impl Service {
         // New connections wait until the new listeners are there.
         let sockets: ListeningSockets = next.context.shared.get();
         let _kept = sockets.keep();
-        let gates = self.stop_exclusive(&next, &wanted, schedule, hurry).await;
+        let gates = self
+            .stop_exclusive(&next, &wanted, schedule, shutdown)
+            .await;
         let started = self.start_new(&mut next, &running, Which::Exclusive, &mut ready);
         if let Err(failure) = started.await {
-            self.undo(&next, &running, ready).await;
+            self.roll_back(&next, &running, ready).await;
             return Err(match self.restore(&wanted, gates).await {
                 Ok(()) => ReloadFailure::Start(failure),
                 Err(restoring) => ReloadFailure::Lost {
@@ -164,14 +166,14 @@ impl Service {
     }
 
     /// Stops the components of `graph` that do not run in this service.
-    async fn undo(&mut self, graph: &Graph, running: &BTreeSet<InstanceId>, ready: Ready) {
+    async fn roll_back(&mut self, graph: &Graph, running: &BTreeSet<InstanceId>, ready: Ready) {
         drop(ready);
         let is_new = |instance: &InstanceId| !running.contains(instance);
         for instance in graph.instances().iter().filter(|it| is_new(it)) {
             self.ledger.forget(*instance);
         }
         let leaving = Leaving::select(graph, &mut self.tasks, is_new, |_| false);
-        let schedule = Schedule::of(UNDO, DropReason::Reload);
+        let schedule = Schedule::of(ROLLBACK_DRAIN_TIMEOUT, DropReason::Reload);
         for failure in leaving.drain(schedule, &self.ledger).await {
             tracing::warn!(error = %failure, "A component of the refused configuration failed to stop.");
         }
@@ -183,7 +185,7 @@ impl Service {
         next: &Graph,
         wanted: &BTreeSet<InstanceId>,
         schedule: Schedule,
-        hurry: &Stop,
+        shutdown: &Stop,
     ) -> Gates {
         let exclusive = exclusive(&self.graph);
         let leaves =
@@ -213,9 +215,9 @@ impl Service {
             .collect();
         let mut leaving = Leaving::select(&self.graph, &mut self.tasks, leaves, |_| false);
         leaving.hand_over(handed_over);
-        let hurried = async {
-            hurry.cancelled().await;
-            tokio::time::sleep(HURRY).await;
+        let shutdown_deadline = async {
+            shutdown.cancelled().await;
+            tokio::time::sleep(SHUTDOWN_DRAIN_TIMEOUT).await;
         };
         tokio::select! {
             failures = leaving.drain(schedule, &self.ledger) => {
@@ -224,7 +226,7 @@ impl Service {
                 }
             }
             // The tasks are aborted; the balance counts what they held.
-            () = hurried => {}
+            () = shutdown_deadline => {}
         }
         gates
     }
@@ -244,7 +246,7 @@ impl Service {
         let mut ready = Ready::new();
         self.start_new(&mut restored, &running, Which::All, &mut ready)
             .await?;
-        let schedule = Schedule::of(UNDO, DropReason::Reload);
+        let schedule = Schedule::of(ROLLBACK_DRAIN_TIMEOUT, DropReason::Reload);
         self.switch_to(restored, ready, gates, schedule);
         Ok(())
     }
@@ -257,7 +259,7 @@ impl Service {
             let mut exporters = next.exporters.iter();
             gate.open(match exporters.find(|named| named.id == id) {
                 Some(named) => named.target(),
-                None => Target::new(Arc::new(Nowhere), &Calls::default()),
+                None => Target::new(Arc::new(RemovedExporter), &Calls::default()),
             });
         }
         self.update_statuses(&next);

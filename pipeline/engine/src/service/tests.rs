@@ -18,12 +18,12 @@ use super::*;
 use crate::Document;
 
 /// The components' actions, in order.
-static DIARY: Mutex<Vec<String>> = Mutex::new(Vec::new());
-/// The diary is shared, so these tests run serially.
-static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+static ACTIONS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// `ACTIONS` is shared, so these tests run serially.
+static SERIAL: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 fn note(entry: impl Into<String>) {
-    DIARY.lock().push(entry.into());
+    ACTIONS.lock().push(entry.into());
 }
 
 /// The behaviour of a test component.
@@ -264,31 +264,31 @@ fn graph(yaml: &str, meter: &Meter) -> Graph {
 }
 
 async fn start(yaml: &str) -> Result<Service, StartFailure> {
-    DIARY.lock().clear();
+    ACTIONS.lock().clear();
     let meter = Meter::default();
     Service::start(graph(yaml, &meter), &meter).await
 }
 
-fn diary() -> Vec<String> {
-    DIARY.lock().clone()
+fn actions() -> Vec<String> {
+    ACTIONS.lock().clone()
 }
 
 #[tokio::test]
 async fn starts_against_the_flow_of_data_and_stops_with_it() {
-    let _turn = TURN.lock().await;
+    let _serial = SERIAL.lock().await;
     let service = start(
         "{receivers: {source: {batches: 2}}, processors: {pass/1: , pass/2: }, exporters: {target: }, extensions: {helper: },
           service: {extensions: [helper], pipelines: {profiles: {receivers: [source], processors: [pass/1, pass/2], exporters: [target]}}}}",
     )
     .await
     .unwrap();
-    while diary().len() < 7 {
+    while actions().len() < 7 {
         tokio::task::yield_now().await;
     }
     let report = service.stop(Duration::from_secs(5)).await;
     assert!(report.failures.is_empty(), "{:?}", report.failures);
     assert_eq!(
-        diary(),
+        actions(),
         [
             "start helper",
             "start target",
@@ -308,7 +308,7 @@ async fn starts_against_the_flow_of_data_and_stops_with_it() {
 
 #[tokio::test]
 async fn joined_pipelines_start_from_the_end_and_stop_from_the_beginning() {
-    let _turn = TURN.lock().await;
+    let _serial = SERIAL.lock().await;
     let service = start(
         "{receivers: {source: {batches: 1}}, processors: {pass: }, exporters: {target: }, connectors: {joint/1: , joint/2: },
           service: {pipelines: {profiles/in: {receivers: [source], processors: [pass], exporters: [joint/1]},
@@ -317,13 +317,13 @@ async fn joined_pipelines_start_from_the_end_and_stop_from_the_beginning() {
     )
     .await
     .unwrap();
-    while diary().len() < 9 {
+    while actions().len() < 9 {
         tokio::task::yield_now().await;
     }
     let report = service.stop(Duration::from_secs(5)).await;
     assert!(report.failures.is_empty(), "{:?}", report.failures);
     assert_eq!(
-        diary(),
+        actions(),
         [
             "start target",
             "start pass of profiles/end",
@@ -347,7 +347,7 @@ async fn joined_pipelines_start_from_the_end_and_stop_from_the_beginning() {
 
 #[tokio::test]
 async fn a_reload_keeps_a_connector_until_it_feeds_other_pipelines() {
-    let _turn = TURN.lock().await;
+    let _serial = SERIAL.lock().await;
     let config = |ins: &str, outs: &[&str]| {
         let outs = outs.iter().map(|id| {
             format!(
@@ -384,7 +384,7 @@ async fn a_reload_keeps_a_connector_until_it_feeds_other_pipelines() {
 
 #[tokio::test]
 async fn one_instance_of_a_receiver_feeds_all_its_pipelines() {
-    let _turn = TURN.lock().await;
+    let _serial = SERIAL.lock().await;
     let service = start(
         "{receivers: {source: {batches: 1}}, processors: {pass: }, exporters: {target/a: , target/b: , target/unused: },
           service: {pipelines: {profiles: {receivers: [source], processors: [pass], exporters: [target/a]},
@@ -392,11 +392,11 @@ async fn one_instance_of_a_receiver_feeds_all_its_pipelines() {
     )
     .await
     .unwrap();
-    while diary().iter().filter(|line| line.contains("got")).count() < 3 {
+    while actions().iter().filter(|line| line.contains("got")).count() < 3 {
         tokio::task::yield_now().await;
     }
     service.stop(Duration::from_secs(5)).await;
-    let count = |text: &str| diary().iter().filter(|line| *line == text).count();
+    let count = |text: &str| actions().iter().filter(|line| *line == text).count();
     assert_eq!((count("target/a got 1"), count("target/b got 1")), (2, 1));
     assert_eq!((count("start source"), count("start target/a")), (1, 1));
     assert_eq!(
@@ -411,7 +411,7 @@ async fn one_instance_of_a_receiver_feeds_all_its_pipelines() {
 
 #[tokio::test]
 async fn no_drop_feedback_if_one_pipeline_keeps_everything() {
-    let _turn = TURN.lock().await;
+    let _serial = SERIAL.lock().await;
     let service = start(
         "{receivers: {source/one: {uses_drop_feedback: true}, source/two: {uses_drop_feedback: true}},
           processors: {pass: {uses_drop_feedback: true}}, exporters: {target: },
@@ -421,7 +421,7 @@ async fn no_drop_feedback_if_one_pipeline_keeps_everything() {
     .await
     .unwrap();
     service.stop(Duration::from_secs(5)).await;
-    let entries = diary();
+    let entries = actions();
     assert_eq!(
         entries[..2],
         ["source/one gets drop feedback", "source/two gets none"]
@@ -430,7 +430,7 @@ async fn no_drop_feedback_if_one_pipeline_keeps_everything() {
 
 #[tokio::test]
 async fn running_components_are_stopped_if_one_fails_to_start() {
-    let _turn = TURN.lock().await;
+    let _serial = SERIAL.lock().await;
     let failure = start(
         "{receivers: {source: {fails_to_start: true}}, exporters: {target: },
           service: {pipelines: {profiles: {receivers: [source], exporters: [target]}}}}",
@@ -439,12 +439,12 @@ async fn running_components_are_stopped_if_one_fails_to_start() {
     .err()
     .unwrap();
     assert_eq!(failure.to_string(), "failed to start receiver source: no");
-    assert_eq!(diary(), ["start target", "stop target"]);
+    assert_eq!(actions(), ["start target", "stop target"]);
 }
 
 #[tokio::test]
 async fn a_component_that_panics_or_ends_is_named() {
-    let _turn = TURN.lock().await;
+    let _serial = SERIAL.lock().await;
     let cases = [
         (
             "{receivers: {source: {panics: true}}, exporters: {target: }",
@@ -470,7 +470,7 @@ async fn a_component_that_panics_or_ends_is_named() {
 
 #[tokio::test]
 async fn ends_when_all_receivers_have() {
-    let _turn = TURN.lock().await;
+    let _serial = SERIAL.lock().await;
     let pipelines = "exporters: {target: }, service: {pipelines: {profiles: {receivers: [source, source/2], exporters: [target]}}}}";
     for (receivers, expected) in [
         ("{source: {returns: true}, source/2: {returns: true}}", None),
@@ -495,7 +495,7 @@ async fn ends_when_all_receivers_have() {
 
 #[tokio::test(start_paused = true)]
 async fn all_stages_of_a_stop_share_one_deadline() {
-    let _turn = TURN.lock().await;
+    let _serial = SERIAL.lock().await;
     let service = start(
         "{receivers: {source: {never_stops: true}}, processors: {pass: {never_stops: true}}, exporters: {target: },
           service: {pipelines: {profiles: {receivers: [source], processors: [pass], exporters: [target]}}}}",
@@ -523,7 +523,7 @@ async fn all_stages_of_a_stop_share_one_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn undelivered_samples_at_the_deadline_are_counted() {
-    let _turn = TURN.lock().await;
+    let _serial = SERIAL.lock().await;
     let service = start(
         "{receivers: {source: {batches: 3}}, exporters: {target: {queued: true, refuses: true}},
           service: {pipelines: {profiles: {receivers: [source], exporters: [target]}}}}",
@@ -542,12 +542,12 @@ async fn reload(
     service: &mut Service,
     yaml: &str,
 ) -> (Result<Reloaded, ReloadFailure>, Vec<String>) {
-    DIARY.lock().clear();
+    ACTIONS.lock().clear();
     let reloaded = service.reload(&document(yaml), &Stop::new()).await;
     while let Some(ended) = service.draining.join_next().await {
         assert!(ended.unwrap().is_empty());
     }
-    let mut entries = diary();
+    let mut entries = actions();
     entries.retain(|entry| !entry.contains(" got "));
     (reloaded, entries)
 }
@@ -562,7 +562,7 @@ fn with(processors: &str, exporters: &str, settings: &str) -> String {
 
 #[tokio::test]
 async fn a_reload_touches_only_what_has_changed() {
-    let _turn = TURN.lock().await;
+    let _serial = SERIAL.lock().await;
     let mut service = start(&with("pass/a, pass/b", "target", "")).await.unwrap();
     let cases: [(&str, &str, &str, &[&str]); 6] = [
         ("pass/a, pass/b", "target", "", &[]),
@@ -642,7 +642,7 @@ async fn seen(service: &Service, subscription: &profcol_component::TapSubscripti
 
 #[tokio::test]
 async fn subscriptions_survive_a_reload() {
-    let _turn = TURN.lock().await;
+    let _serial = SERIAL.lock().await;
     let mut service = start(&with("pass/a", "target/2", "")).await.unwrap();
     let taps = service.graph.context.shared.get::<Taps>();
     let subscription = taps.subscribe(|_| true).unwrap();
@@ -677,7 +677,7 @@ async fn subscriptions_survive_a_reload() {
 
 #[tokio::test]
 async fn a_refused_reload_changes_nothing() {
-    let _turn = TURN.lock().await;
+    let _serial = SERIAL.lock().await;
     let yaml = with("pass/a", "target", "");
     let mut service = start(&yaml).await.unwrap();
     let broken = with(
@@ -704,7 +704,7 @@ async fn a_refused_reload_changes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_replaced_exporter_cannot_deliver_is_counted() {
-    let _turn = TURN.lock().await;
+    let _serial = SERIAL.lock().await;
     let hanging = with("", "target/2", "{queued: true, refuses: true}");
     let mut service = start(&hanging).await.unwrap();
     tokio::time::sleep(Duration::from_millis(10)).await;
@@ -717,7 +717,7 @@ async fn what_a_replaced_exporter_cannot_deliver_is_counted() {
 
 #[tokio::test]
 async fn an_exclusive_component_stops_before_the_next_one_starts() {
-    let _turn = TURN.lock().await;
+    let _serial = SERIAL.lock().await;
     let yaml = |settings: &str| {
         format!(
             "{{receivers: {{source: }}, exporters: {{alone: {settings}}},

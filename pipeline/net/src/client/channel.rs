@@ -46,7 +46,7 @@ pub(super) struct Channel {
     proxies: Proxies,
     balancer: Balancer,
     http2: Http2Options,
-    lines: Arc<tokio::sync::Mutex<Lines>>,
+    subchannels: Arc<tokio::sync::Mutex<Subchannels>>,
     next: AtomicUsize,
     /// Connection and lookup tasks; aborted when the channel is dropped.
     tasks: parking_lot::Mutex<JoinSet<()>>,
@@ -60,14 +60,14 @@ pub(super) struct Http2Options {
 }
 
 #[derive(Debug, Default)]
-struct Lines {
-    all: Vec<Arc<Line>>,
+struct Subchannels {
+    all: Vec<Arc<Subchannel>>,
     looked_up: Option<Instant>,
 }
 
-/// One address and its connection.
+/// One address of the target and its connection.
 #[derive(Debug)]
-struct Line {
+struct Subchannel {
     route: Route,
     connection: parking_lot::Mutex<Option<Connection>>,
     /// Held while connecting; holds the last failure.
@@ -151,7 +151,7 @@ impl Channel {
             proxies,
             balancer,
             http2,
-            lines: Arc::default(),
+            subchannels: Arc::default(),
             next: AtomicUsize::new(0),
             tasks: parking_lot::Mutex::default(),
         }
@@ -160,13 +160,13 @@ impl Channel {
     /// Picks a connection for the next call.
     pub async fn pick(&self) -> Result<Connection, ConnectError> {
         let since = Instant::now();
-        let lines = self.lines().await?;
-        self.pick_from(&lines, since).await
+        let subchannels = self.subchannels().await?;
+        self.pick_from(&subchannels, since).await
     }
 
     async fn pick_from(
         &self,
-        lines: &[Arc<Line>],
+        subchannels: &[Arc<Subchannel>],
         since: Instant,
     ) -> Result<Connection, ConnectError> {
         let start = match self.balancer {
@@ -174,10 +174,10 @@ impl Channel {
             Balancer::PickFirst => self.next.load(Relaxed),
         };
         let mut last = None;
-        for step in 0..lines.len() {
+        for step in 0..subchannels.len() {
             let at = start.wrapping_add(step);
-            let line = &lines[at % lines.len()];
-            match line.connection(self, since).await {
+            let subchannel = &subchannels[at % subchannels.len()];
+            match subchannel.connection(self, since).await {
                 Ok(connection) => {
                     if self.balancer == Balancer::PickFirst {
                         self.next.store(at, Relaxed);
@@ -194,35 +194,38 @@ impl Channel {
     }
 
     /// The known addresses, resolved again if that may help.
-    async fn lines(&self) -> Result<Vec<Arc<Line>>, ConnectError> {
-        let mut lines = self.lines.lock().await;
-        let old = lines
+    async fn subchannels(&self) -> Result<Vec<Arc<Subchannel>>, ConnectError> {
+        let mut subchannels = self.subchannels.lock().await;
+        let old = subchannels
             .looked_up
             .is_none_or(|at| at.elapsed() > DNS_REFRESH_INTERVAL);
         if old {
-            let living = lines.all.iter().filter(|line| line.living().is_some());
-            match (living.count(), self.balancer) {
-                (0, _) => self.lookup_now(&mut lines).await?,
-                (living, Balancer::RoundRobin) if living < lines.all.len() => {
-                    lines.looked_up = Some(Instant::now());
+            let live = subchannels
+                .all
+                .iter()
+                .filter(|subchannel| subchannel.live_connection().is_some());
+            match (live.count(), self.balancer) {
+                (0, _) => self.lookup_now(&mut subchannels).await?,
+                (live, Balancer::RoundRobin) if live < subchannels.all.len() => {
+                    subchannels.looked_up = Some(Instant::now());
                     self.lookup_in_background();
                 }
                 _ => {}
             }
         }
-        Ok(lines.all.clone())
+        Ok(subchannels.all.clone())
     }
 
     /// Fails only if no address is known: a failing DNS server must not affect known addresses.
-    async fn lookup_now(&self, lines: &mut Lines) -> Result<(), ConnectError> {
+    async fn lookup_now(&self, subchannels: &mut Subchannels) -> Result<(), ConnectError> {
         match self.lookup().await {
-            Ok(ways) => lines.follow(ways),
-            Err(error) if lines.all.is_empty() => return Err(error),
+            Ok(routes) => subchannels.update(routes),
+            Err(error) if subchannels.all.is_empty() => return Err(error),
             Err(error) => {
                 debug!(endpoint = %self.endpoint, %error, "DNS lookup failed; keeping the previous addresses")
             }
         }
-        lines.looked_up = Some(Instant::now());
+        subchannels.looked_up = Some(Instant::now());
         Ok(())
     }
 
@@ -230,10 +233,10 @@ impl Channel {
         let Endpoint::Host { host, port } = &self.target.place else {
             return;
         };
-        let (host, port, lines) = (host.clone(), *port, Arc::clone(&self.lines));
+        let (host, port, subchannels) = (host.clone(), *port, Arc::clone(&self.subchannels));
         let task = async move {
             match dial::lookup(&host, port).await {
-                Ok(addresses) => lines.lock().await.follow(direct(addresses)),
+                Ok(addresses) => subchannels.lock().await.update(direct(addresses)),
                 Err(error) => {
                     debug!(%host, %error, "DNS lookup failed; keeping the previous addresses")
                 }
@@ -312,32 +315,32 @@ fn direct(addresses: Vec<SocketAddr>) -> Vec<Route> {
         .collect()
 }
 
-impl Lines {
+impl Subchannels {
     /// Updates the addresses; remaining ones keep their connection.
-    fn follow(&mut self, ways: Vec<Route>) {
+    fn update(&mut self, routes: Vec<Route>) {
         let known = std::mem::take(&mut self.all);
-        let lines = ways.into_iter();
-        self.all = lines
+        let subchannels = routes.into_iter();
+        self.all = subchannels
             .map(
-                |route| match known.iter().find(|line| line.route == route) {
-                    Some(line) => line.clone(),
-                    None => Arc::new(Line::new(route)),
+                |route| match known.iter().find(|subchannel| subchannel.route == route) {
+                    Some(subchannel) => subchannel.clone(),
+                    None => Arc::new(Subchannel::new(route)),
                 },
             )
             .collect();
     }
 }
 
-impl Line {
-    fn new(route: Route) -> Line {
-        Line {
+impl Subchannel {
+    fn new(route: Route) -> Subchannel {
+        Subchannel {
             route,
             connection: parking_lot::Mutex::new(None),
             failure: tokio::sync::Mutex::new(None),
         }
     }
 
-    fn living(&self) -> Option<Connection> {
+    fn live_connection(&self) -> Option<Connection> {
         let mut slot = self.connection.lock();
         slot.take_if(|connection| connection.shared.closed.load(Relaxed));
         slot.clone()
@@ -349,11 +352,11 @@ impl Line {
         channel: &Channel,
         since: Instant,
     ) -> Result<Connection, ConnectError> {
-        if let Some(connection) = self.living() {
+        if let Some(connection) = self.live_connection() {
             return Ok(connection);
         }
         let mut failure = self.failure.lock().await;
-        if let Some(connection) = self.living() {
+        if let Some(connection) = self.live_connection() {
             return Ok(connection);
         }
         if let Some((when, error)) = &*failure

@@ -31,7 +31,7 @@ pub(super) async fn lookup(host: &str, port: u16) -> Result<Vec<SocketAddr>, Con
     lookup_within(CONNECT_TIMEOUT, host, port).await
 }
 
-/// All addresses of a host, in the resolver's order, if the lookup takes no longer than `limit`.
+/// All addresses of a host, in the resolver's order, unless the lookup takes longer than `limit`.
 pub async fn lookup_within(
     limit: Duration,
     host: &str,
@@ -183,8 +183,8 @@ async fn secure(
     let name = tls
         .server_name(host)
         .map_err(|error| failed(TlsFailure::Name(error.into())))?;
-    let shaken = tls.connector().connect(name, socket).await;
-    shaken
+    let handshake = tls.connector().connect(name, socket).await;
+    handshake
         .map(Stream::tls)
         .map_err(|error| failed(TlsFailure::Handshake(error.into())))
 }

@@ -30,7 +30,7 @@ use super::{ClientError, MAX_RESPONSE};
 use crate::auth::{ClientAuth, ClientAuthError};
 use crate::chunks::Chunks;
 use crate::compress::{Encoding, Level, compress_async, decompress_answer};
-use crate::hint::{Ending, Hint};
+use crate::hint::{Hint, HintSuffix};
 use crate::io::{ReceivedAlert, Stream};
 use crate::message::Content;
 use crate::settings::{header_map, limit};
@@ -86,13 +86,13 @@ impl HttpDownload {
 /// No response. All of these are retryable.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    #[error("{}{}", self.problem(), Ending(self.hint()))]
+    #[error("{}{}", self.problem(), HintSuffix(self.hint()))]
     Auth(#[from] ClientAuthError),
-    #[error("{}{}", self.problem(), Ending(self.hint()))]
+    #[error("{}{}", self.problem(), HintSuffix(self.hint()))]
     Connect(#[source] ConnectError),
     #[error("request to {url} took longer than {}", profcol_config::Duration::from(*.limit))]
     Timeout { url: String, limit: Duration },
-    #[error("{}{}", self.problem(), Ending(self.hint()))]
+    #[error("{}{}", self.problem(), HintSuffix(self.hint()))]
     Broken {
         url: String,
         #[source]

@@ -38,10 +38,10 @@ pub enum DecompressError {
 
 /// Input up to this size is processed inline, which takes a few ms at most; larger input goes to a blocking thread, so
 /// that it does not delay connections on this thread.
-const INLINE: usize = 1 << 20;
-/// Input up to [`INLINE`] bytes may still expand so much that it takes long; beyond this output size it is restarted on
-/// a blocking thread.
-const INLINE_OUTPUT: usize = 8 << 20;
+const MAX_INLINE_INPUT: usize = 1 << 20;
+/// Input up to [`MAX_INLINE_INPUT`] bytes may still expand so much that it takes long; beyond this output size it is
+/// restarted on a blocking thread.
+const MAX_INLINE_OUTPUT: usize = 8 << 20;
 
 /// Decompresses a whole message of at most `limit` bytes.
 pub fn decompress(
@@ -120,8 +120,8 @@ pub(crate) async fn decompress_request(
     bytes: &Bytes,
     limit: usize,
 ) -> Result<(Bytes, Reservation), DecompressError> {
-    if bytes.len() <= INLINE {
-        let inline_limit = limit.min(INLINE_OUTPUT);
+    if bytes.len() <= MAX_INLINE_INPUT {
+        let inline_limit = limit.min(MAX_INLINE_OUTPUT);
         match decompress_admitted(admission, encoding, bytes, inline_limit) {
             Err(DecompressError::TooLarge { .. }) if inline_limit < limit => {}
             done => return done,
@@ -139,7 +139,7 @@ pub(crate) async fn decompress_answer(
     limit: usize,
 ) -> Result<Bytes, DecompressError> {
     let bytes = bytes.clone();
-    off_thread(bytes.len() > INLINE, move || {
+    run_maybe_blocking(bytes.len() > MAX_INLINE_INPUT, move || {
         decompress(encoding, &bytes, limit)
     })
     .await
@@ -148,14 +148,17 @@ pub(crate) async fn decompress_answer(
 /// [`compress`], on a blocking thread if it may take long.
 pub(crate) async fn compress_async(encoding: Encoding, level: Level, plain: &Bytes) -> Bytes {
     let plain = plain.clone();
-    off_thread(plain.len() > INLINE, move || {
+    run_maybe_blocking(plain.len() > MAX_INLINE_INPUT, move || {
         compress(encoding, level, &plain)
     })
     .await
 }
 
-async fn off_thread<T: Send + 'static>(far: bool, work: impl FnOnce() -> T + Send + 'static) -> T {
-    if !far {
+async fn run_maybe_blocking<T: Send + 'static>(
+    is_large: bool,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    if !is_large {
         return work();
     }
     finished(spawn_blocking(work).await)

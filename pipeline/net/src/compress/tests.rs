@@ -89,7 +89,12 @@ fn buffers_are_admitted_before_allocation() {
 async fn a_request_that_expands_is_moved_to_a_blocking_thread() {
     let admission = Admission::unlimited();
     for encoding in ALL {
-        for size in [1000, INLINE_OUTPUT, INLINE_OUTPUT + 1, 3 * INLINE_OUTPUT] {
+        for size in [
+            1000,
+            MAX_INLINE_OUTPUT,
+            MAX_INLINE_OUTPUT + 1,
+            3 * MAX_INLINE_OUTPUT,
+        ] {
             let plain = vec![0; size];
             let bytes = compress(encoding, Level::default(), &plain);
             let decompressed = decompress_request(&admission, encoding, &bytes, size).await;

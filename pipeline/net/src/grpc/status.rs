@@ -14,7 +14,7 @@ use profcol_admission::Exhausted;
 
 use super::code::Code;
 use super::details::{Detail, MalformedStatus, RpcStatus};
-use crate::hint::{Ending, Hint};
+use crate::hint::{Hint, HintSuffix};
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -83,7 +83,7 @@ impl Status {
 
     /// The message with the hint.
     fn text(&self) -> String {
-        format!("{}{}", self.message, Ending(self.hint))
+        format!("{}{}", self.message, HintSuffix(self.hint))
     }
 
     pub(crate) fn connection_lost(message: impl Into<String>) -> Status {

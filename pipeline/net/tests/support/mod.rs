@@ -272,10 +272,10 @@ pub fn compressed(encoding: Encoding, plain: &[u8]) -> Message {
 
 /// Accepts requests with the header `authorization: open sesame`.
 #[derive(Debug)]
-pub struct Door;
+pub struct StaticAuth;
 
 #[async_trait::async_trait]
-impl ServerAuth for Door {
+impl ServerAuth for StaticAuth {
     async fn authenticate(&self, headers: &HeaderMap) -> Result<AuthData, Status> {
         match headers.get("authorization") {
             Some(value) if value == "open sesame" => Ok(AuthData::default()),

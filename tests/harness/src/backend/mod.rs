@@ -20,12 +20,12 @@ use profcol_profile::{Profiles, Validation};
 use socket2::{Domain, Socket, Type};
 use tokio::runtime::Runtime;
 
-use crate::PATIENCE;
+use crate::TIMEOUT;
 
 /// Polls until `condition` holds; `what` describes it.
 #[track_caller]
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     while !condition() {
         assert!(Instant::now() < give_up, "waited for {what}");
         std::thread::sleep(Duration::from_millis(10));
@@ -271,7 +271,7 @@ impl Client {
     }
 
     pub fn send_message(&self, message: &Message) -> Result<(), Status> {
-        self.call(message, PATIENCE)
+        self.call(message, TIMEOUT)
     }
 
     fn call(&self, message: &Message, limit: Duration) -> Result<(), Status> {

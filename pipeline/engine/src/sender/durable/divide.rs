@@ -3,12 +3,12 @@
 //! ```text
 //!           ┌─► destination with room: its queue in memory, a few batches
 //! log ──────┼─► destination without room: parked, only the place in the log is kept
-//!    ▲      └─► former destination: parked for those that are left
+//!    ▲      └─► former destination: parked for the others
 //!    └─ read again when there is room, or there are other destinations
 //! ```
 //!
-//! So a dead destination delays no other one, and what waits for one that goes is divided between the others, also after
-//! a restart: the log does not say for whom a batch is.
+//! So a dead destination delays no other one. Batches that wait for a removed destination are divided between the
+//! others, also after a restart: the log does not say for whom a batch is.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::sender::Stopping;
 use crate::sender::account::Size;
 use crate::sender::balancer::{Balancer, Part, Table};
 
-/// Forgets at the end what is parked: its finalizers refer to the queue.
+/// Forgets the parked batches at the end: their finalizers refer to the queue.
 struct Forget<'a>(&'a Shared);
 
 impl Drop for Forget<'_> {
@@ -66,7 +66,7 @@ impl DurableQueue {
         let mut is_new_first = true;
         loop {
             let published = self.shared.published.notified();
-            if self.shared.is_broken() || stopping.has_begun() && self.has_kept() {
+            if self.shared.is_broken() || stopping.has_begun() && self.leaves_rest_stored() {
                 return;
             }
             let current = balancer.table();

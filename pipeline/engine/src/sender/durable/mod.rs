@@ -76,8 +76,8 @@ struct Shared {
     live: AtomicU64,
     max_live: AtomicU64,
     is_closed: AtomicBool,
-    /// A batch could not be delivered during the shutdown.
-    has_kept: AtomicBool,
+    /// No further batch is exported: they stay for the next run or the exporter's next instance.
+    leaves_rest_stored: AtomicBool,
     /// The writer has panicked.
     is_broken: AtomicBool,
     backlog: Backlog,
@@ -156,7 +156,7 @@ impl DurableQueue {
             live: AtomicU64::new(0),
             max_live: AtomicU64::new(MAX_LIVE),
             is_closed: AtomicBool::new(false),
-            has_kept: AtomicBool::new(false),
+            leaves_rest_stored: AtomicBool::new(false),
             is_broken: AtomicBool::new(false),
             backlog: Backlog::holding(stored.batches),
             account,
@@ -268,15 +268,16 @@ impl DurableQueue {
         self.shared.room.notify_waiters();
     }
 
-    /// A batch could not be delivered during the shutdown: keeps the rest without trying it.
-    pub(super) fn keep(&self) {
-        self.shared.has_kept.store(true, Ordering::Relaxed);
+    /// Exports no further batch once the sender stops, as one could not be delivered, or another instance takes over.
+    pub(super) fn leave_rest_stored(&self) {
+        self.shared
+            .leaves_rest_stored
+            .store(true, Ordering::Relaxed);
         self.shared.published.notify_one();
     }
 
-    /// Whether a batch could not be delivered during the shutdown.
-    pub(super) fn has_kept(&self) -> bool {
-        self.shared.has_kept.load(Ordering::Relaxed)
+    pub(super) fn leaves_rest_stored(&self) -> bool {
+        self.shared.leaves_rest_stored.load(Ordering::Relaxed)
     }
 
     /// Number of stored batches.
@@ -352,7 +353,7 @@ impl DurableQueue {
     async fn next(&self, stopping: &Stopping) -> Option<Stored> {
         loop {
             let published = self.shared.published.notified();
-            if self.shared.is_broken() || stopping.has_begun() && self.has_kept() {
+            if self.shared.is_broken() || stopping.has_begun() && self.leaves_rest_stored() {
                 return None;
             }
             if let Some(next) = self.take_next().await {
@@ -389,7 +390,7 @@ impl DurableQueue {
         let evicted = evicted.clone();
         batch.finalizers.add(Finalizer::new(move |outcome| {
             if outcome == Outcome::Lost {
-                // Aborted by the shutdown, or kept for the next run.
+                // Aborted by the shutdown, or left stored for the next run.
                 return;
             }
             shared.size.fetch_sub(size, Ordering::Relaxed);

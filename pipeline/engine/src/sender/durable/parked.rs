@@ -1,4 +1,4 @@
-//! Batches that were read from the log, but whose destination has no room: only their places are in memory.
+//! Batches read from the log whose destination has no room: only their places in the log are in memory.
 //!
 //! A batch of several destinations is parked in parts, each by the positions of its resources.
 
@@ -51,7 +51,7 @@ impl Parked {
         )
     }
 
-    /// Nothing of it is anywhere else.
+    /// Whether it is a whole batch, no part of which is elsewhere.
     fn is_whole(&self) -> bool {
         self.positions.is_none()
     }
@@ -76,7 +76,7 @@ impl ParkedBatches {
         self.unassigned.is_empty() && self.blocked.iter().all(BTreeMap::is_empty)
     }
 
-    /// There are other destinations, which are not known to be without room.
+    /// Call after a change of the destinations: which of them have room is not known yet.
     pub fn reassign(&mut self, destinations: usize) {
         for blocked in &mut self.blocked {
             self.unassigned.append(blocked);
@@ -90,7 +90,7 @@ impl ParkedBatches {
         list.insert(parked.key(), parked);
     }
 
-    /// Of a destination that has room for so many bytes now: the oldest.
+    /// The oldest batch whose destination now has room for its bytes.
     pub fn take(&mut self, has_room: impl Fn(usize, u64) -> bool) -> Option<Parked> {
         let mut oldest: Option<(Key, usize)> = None;
         for (destination, blocked) in self.blocked.iter().enumerate() {

@@ -6,7 +6,7 @@ use profcol_component::testkit::{Sink, batch, batch_with_outcomes, wait_until};
 use profcol_component::{
     Consumer, Delivery, DeliverySettings, Exporter, Metadata, Meter, RetrySettings, Taps,
 };
-use profcol_storage::{Fsync, StorageOptions, WhenFull};
+use profcol_storage::{FsyncPolicy, StorageOptions, WhenFull};
 use tokio::task::JoinSet;
 
 use super::super::tests::{closing, unread_status};
@@ -25,7 +25,7 @@ impl Fixture {
         let storage = Storage::new(StorageOptions {
             directory: folder.to_owned(),
             create_directory: true,
-            fsync: Fsync::Always,
+            fsync: FsyncPolicy::Always,
             max_bytes: 16 << 20,
             when_full: WhenFull::Block,
         });

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use profcol_component::{Batch, Finalizers, Outcome, QueueSettings, Refusal};
 use profcol_storage::{
-    AppendError, Counts, Fsync, RecordPosition, StorageOptions, Unsynced, WhenFull,
+    AppendError, Counts, FsyncPolicy, RecordPosition, StorageOptions, Unsynced, WhenFull,
 };
 use tokio::sync::oneshot;
 
@@ -45,7 +45,7 @@ pub(super) struct RefusedBatch {
 pub(super) struct Writer {
     shared: Arc<Shared>,
     settings: QueueSettings,
-    fsync: Fsync,
+    fsync: FsyncPolicy,
     when_full: WhenFull,
     requests: Receiver<Request>,
     /// When written batches must be synced.
@@ -62,9 +62,9 @@ type Written = (
 );
 
 /// Notifies the dispatcher if the writer panics.
-struct Broken(Arc<Shared>);
+struct PanicGuard(Arc<Shared>);
 
-impl Drop for Broken {
+impl Drop for PanicGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.is_broken.store(true, Ordering::Relaxed);
@@ -130,7 +130,7 @@ impl Writer {
 
     /// Runs until the queue is closed and earlier requests are done.
     pub(super) fn run(mut self) {
-        let _guard = Broken(Arc::clone(&self.shared));
+        let _guard = PanicGuard(Arc::clone(&self.shared));
         while !self.is_closed {
             let first = match self.sync_due {
                 None => self.requests.recv().map_err(RecvTimeoutError::from),
@@ -141,18 +141,18 @@ impl Writer {
             };
             match first {
                 Ok(first) => self.work(first),
-                Err(RecvTimeoutError::Timeout) => self.sync_in_time(),
+                Err(RecvTimeoutError::Timeout) => self.sync_or_seal(),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if self.sync_due.is_some_and(|due| due <= Instant::now()) {
-                self.sync_in_time();
+                self.sync_or_seal();
             }
             self.shared.observe(&self.settings);
         }
         // Truncates the log of an empty queue.
         self.shared.state.lock().log.reclaim_active();
-        if self.fsync != Fsync::Never {
-            self.sync_in_time();
+        if self.fsync != FsyncPolicy::Never {
+            self.sync_or_seal();
         }
         self.shared.observe(&self.settings);
     }
@@ -316,7 +316,7 @@ impl Writer {
 
     /// Accepts the written batches.
     fn commit(&mut self, written: Vec<Written>) {
-        if self.fsync == Fsync::Always {
+        if self.fsync == FsyncPolicy::Always {
             let unsynced = self.shared.state.lock().log.unsynced();
             if let Err(error) = self.sync(&unsynced) {
                 self.withdraw(written, &error);
@@ -348,7 +348,7 @@ impl Writer {
             // The caller may have hung up.
             let _ = reply.send(Ok(()));
         }
-        if let Fsync::Interval(interval) = self.fsync {
+        if let FsyncPolicy::Interval(interval) = self.fsync {
             self.sync_due
                 .get_or_insert_with(|| Instant::now() + interval);
         }
@@ -377,7 +377,7 @@ impl Writer {
         }
     }
 
-    fn sync_in_time(&mut self) {
+    fn sync_or_seal(&mut self) {
         self.sync_due = None;
         let unsynced = self.shared.state.lock().log.unsynced();
         if self.sync(&unsynced).is_err() {

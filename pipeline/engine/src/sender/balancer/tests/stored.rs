@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use profcol_component::QueueBatchSettings;
-use profcol_storage::{Fsync, StorageOptions, WhenFull};
+use profcol_storage::{FsyncPolicy, StorageOptions, WhenFull};
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn storage(folder: &Path, when_full: WhenFull) -> Arc<Storage> {
     let storage = Storage::new(StorageOptions {
         directory: folder.to_owned(),
         create_directory: true,
-        fsync: Fsync::Never,
+        fsync: FsyncPolicy::Never,
         max_bytes: 16 << 20,
         when_full,
     });

@@ -86,13 +86,13 @@ fn round_robin_spreads_calls_and_follows_dns() {
 fn pick_first_uses_the_first_reachable_address() {
     let destinations = side_by_side(2);
     let addresses: Vec<_> = destinations.iter().map(|there| there.address).collect();
-    let nobody = SocketAddr::from(([127, 0, 0, 3], addresses[0].port()));
-    let Some(hosts) = Hosts::new(&named(&[nobody, addresses[0], addresses[1]])) else {
+    let closed = SocketAddr::from(([127, 0, 0, 3], addresses[0].port()));
+    let Some(hosts) = Hosts::new(&named(&[closed, addresses[0], addresses[1]])) else {
         return;
     };
     let exporter = format!(
         "otlp_grpc: {{endpoint: \"backend.test:{}\", tls: {{insecure: true}}, balancer_name: pick_first, {RETRY}}}",
-        nobody.port()
+        closed.port()
     );
     let rig = Rig::started(hosts.profcol(&config(&exporter, "otlp_grpc")));
     send(&rig, 10);
@@ -142,7 +142,7 @@ fn load_balancing_keeps_services_together_and_follows_dns() {
         );
     }
 
-    // One is killed. What is for it waits, the rest does not.
+    // One is killed: its batches wait, those of the others are delivered.
     let gone = destinations.pop().expect("there are three");
     let moved = services(&gone);
     drop(gone);

@@ -1,4 +1,4 @@
-//! The page's queries of the history.
+//! Answers the page's queries from the history.
 
 use std::sync::Arc;
 
@@ -22,13 +22,12 @@ pub(super) const PATHS: [&str; 8] = [
     "/api/v1/download",
 ];
 
-/// Answers the page's queries.
-pub(super) struct Questions {
+pub(super) struct Queries {
     history: Arc<History>,
     max_memory: usize,
 }
 
-impl Questions {
+impl Queries {
     pub fn new(history: Arc<History>, max_memory: usize) -> Self {
         Self {
             history,
@@ -157,8 +156,8 @@ impl Questions {
         Ok(self.read(|it| it.call_tree(&query, base.as_ref())))
     }
 
-    fn read<T>(&self, ask: impl FnOnce(&History) -> T) -> T {
-        ask(&self.history)
+    fn read<T>(&self, read: impl FnOnce(&History) -> T) -> T {
+        read(&self.history)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Compares how `symbolize` and another program look up addresses that were symbolized before, in addresses per
 //! second of CPU time.
 //!
-//! `cargo run --release -p profcol-processors --example named_before -- FILE [COMMAND]`; needs bash. The command gets
+//! `cargo run --release -p profcol-processors --example cached_lookups -- FILE [COMMAND]`; needs bash. The command gets
 //! the file as its last argument, and the addresses on its standard input, once and eleven times.
 
 #![allow(clippy::print_stdout, reason = "prints its results")]
@@ -52,7 +52,7 @@ impl Consumer for Last {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1);
-    let path: PathBuf = arguments.next().ok_or("which file?")?.into();
+    let path: PathBuf = arguments.next().ok_or("no file given")?.into();
     let command: Vec<String> = arguments.collect();
     let mut processors = profcol_processors::ALL.iter();
     let entry = processors.find(|entry| entry.name == "symbolize");
@@ -79,8 +79,8 @@ async fn main() -> Result<(), Failure> {
         let addresses = addresses(&path, count)?;
         let batch = batch(&addresses);
         processor.process(Batch::new(batch.clone()), &*last).await?;
-        let named = last.0.lock().take();
-        let named = named.as_ref().map_or(0, named_locations);
+        let symbolized = last.0.lock().take();
+        let symbolized = symbolized.as_ref().map_or(0, symbolized_locations);
         let mut best = Duration::MAX;
         for _ in 0..TIMES {
             let before = on_cpu()?;
@@ -91,7 +91,7 @@ async fn main() -> Result<(), Failure> {
         }
         let rate = |time: Duration| f64::from(ROUNDS) * count as f64 / time.as_secs_f64().max(1e-3);
         println!(
-            "{count:>6} addresses, {named} of them named  symbolize {:>9.0}/s",
+            "{count:>6} addresses, {symbolized} of them symbolized  symbolize {:>9.0}/s",
             rate(best)
         );
         if !command.is_empty() {
@@ -167,7 +167,7 @@ fn batch(addresses: &[u64]) -> Profiles {
     })
 }
 
-fn named_locations(profiles: &Profiles) -> usize {
+fn symbolized_locations(profiles: &Profiles) -> usize {
     let locations = &profiles.model().dictionary.locations;
     let numbers = 1..locations.rows().len() as u32;
     let lines = numbers.map(|it| locations.get(LocationIdx::new(it)).lines.len());

@@ -12,7 +12,7 @@ use profcol_test_harness::backend::wait_until;
 use crate::dialogue::agent;
 use crate::script::Script;
 
-const DEADLY: &str = "deadly";
+const FATAL: &str = "fatal";
 /// Enough that some are always in flight when the server crashes.
 const BATCHES: usize = 200;
 
@@ -95,25 +95,25 @@ fn arrived(server: &Script) -> BTreeSet<String> {
 #[test]
 fn a_record_that_crashes_the_server_is_dropped_and_all_others_arrive() {
     let mut server = Script::new();
-    server.dies_of(DEADLY);
+    server.crash_on(FATAL);
     let options = "schema: v1, sending_queue: {num_consumers: 4}, \
                    retry_on_failure: {initial_interval: 20ms, max_interval: 20ms}";
     let (mut process, client) = agent(server.address, options);
-    let mut deaths = 0;
+    let mut crashes = 0;
     let mut expected = BTreeSet::new();
     let mut is_given_up = false;
     for number in 0..BATCHES {
         if number == 3 {
-            client.send(&batch(DEADLY)).unwrap();
+            client.send(&batch(FATAL)).unwrap();
         }
         let name = format!("good {number}");
         client.send(&batch(&name)).unwrap();
         expected.insert(name);
-        // Slow enough to revive the server between batches.
+        // Slow enough to restart the server between batches.
         std::thread::sleep(std::time::Duration::from_millis(20));
-        if server.is_dead() {
-            deaths += 1;
-            server = server.revived();
+        if server.has_crashed() {
+            crashes += 1;
+            server = server.restarted();
         }
         is_given_up |= process.output().contains("dropped_samples");
         if is_given_up && number > 20 {
@@ -123,7 +123,7 @@ fn a_record_that_crashes_the_server_is_dropped_and_all_others_arrive() {
     assert!(is_given_up, "{}", process.output());
     wait_until("all others to arrive", || arrived(&server) == expected);
     // Once among others and three times alone, plus repeats before the other batches were acknowledged.
-    assert!((4..=8).contains(&deaths), "{deaths}");
+    assert!((4..=8).contains(&crashes), "{crashes}");
     process.wait_for_output("to log the reason", |output| {
         let lines = output
             .lines()
@@ -132,5 +132,5 @@ fn a_record_that_crashes_the_server_is_dropped_and_all_others_arrive() {
         lines.len() == 1
             && lines[0].contains("the connection broke every time this batch was sent alone")
     });
-    assert!(!server.is_dead());
+    assert!(!server.has_crashed());
 }
