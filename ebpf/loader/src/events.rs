@@ -266,7 +266,7 @@ fn open_error_at(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profiler::ProfilerStartError;
+    use crate::start_error::ProfilerStartError;
 
     #[test]
     fn open_errors_name_the_cause_and_the_fix() {
