@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use profcol::REGISTRY;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Delivered, Delivery, Entry, Exporter, Factory,
+    Batch, BuildContext, BuildError, Capabilities, Delivered, Delivery, Entry, Exporter, Factory,
     ForeignComponent, Kind, Meter, Output, Receiver, Refusal, Registry, RunError, SelfTelemetry,
     Stop, entry, testkit,
 };
@@ -397,6 +397,18 @@ async fn every_example_starts_and_stops() {
         let example = environment.resolve(&[path(&component.folder().join("example.yaml"))]);
         let what = format!("{} {}", component.kind, component.name);
         let document = document(&example, &REGISTRY);
+        for directory in document.writes() {
+            assert!(
+                directory.starts_with(environment.folder.path()),
+                "{what} would write to {}: add an entry to OVERRIDES in this file",
+                directory.display()
+            );
+        }
+        assert!(
+            document.writes().is_empty()
+                || document.capabilities().contains(Capabilities::DAC_OVERRIDE),
+            "{what} writes files: root must be able to write to the folders of other users"
+        );
         let for_root = FOR_ROOT
             .iter()
             .find(|(kind, name, _)| (*kind, *name) == (component.kind, component.name));

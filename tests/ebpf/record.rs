@@ -1,6 +1,7 @@
 //! `profcol record`: one profile, of a command, a process or the host.
 
 use std::fs;
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 use std::thread::sleep;
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use profcol_test_harness::backend::wait_until;
 use profcol_test_harness::profile::Profile;
+use profcol_test_harness::support::NOBODY;
 use profcol_test_harness::toolchain::Workshop;
 use serde_json::json;
 
@@ -191,6 +193,8 @@ fn an_interrupt_ends_it_early_and_writes_the_file() {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
+    // As with `sudo` in one's own folder.
+    chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
     let pid = busy.pid().to_string();
     let arguments = ["-d", "600", "-p", &pid, "-o", "a.folded"];
     let recording = Recording::start(folder.path(), &arguments);
@@ -216,12 +220,14 @@ fn a_second_interrupt_ends_it_at_once() {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    // Writing into it waits for a reader.
-    let unfinished = folder.path().join("a.folded.tmp");
-    let made = Command::new("mkfifo").arg(&unfinished).status();
-    assert!(made.unwrap().success());
     let pid = busy.pid().to_string();
     let recording = Recording::start(folder.path(), &["-p", &pid, "-o", "a.folded"]);
+    // Writing into it waits for a reader.
+    let unfinished = format!("a.folded.{}.tmp", recording.process.id());
+    let made = Command::new("mkfifo")
+        .arg(folder.path().join(unfinished))
+        .status();
+    assert!(made.unwrap().success());
     sleep(Duration::from_secs(1));
     recording.interrupt();
     recording.wait_for("writing...\n");

@@ -35,10 +35,14 @@ pub fn exporter(workspace: &Workspace, name: &str) -> Result<()> {
         .with_context(|| format!("{} has no list of modules and entries", list.display()))?;
     write(&list, &text)?;
     process::run(&mut workspace.cargo(&["fmt", "--package", "profcol-exporters"]))?;
+    println!(
+        "Created components/exporters/{name} and registered it. Next comes `cargo xtask gen`, which builds the workspace; \
+         if it is interrupted, run it again."
+    );
     generate::run(workspace)?;
     println!(
-        "Created components/exporters/{name} and registered it.\n\
-         Next: `cargo test --workspace --lib {name}`, then `cargo test --workspace --test registry`."
+        "Next: `cargo test --workspace --lib {name}`, then `cargo test --workspace --test registry`.\n\
+         To write by hand: a row in the table of components in README.md, and an entry in CHANGELOG.md."
     );
     Ok(())
 }

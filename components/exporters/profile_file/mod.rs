@@ -11,8 +11,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Check, Delivered, Delivery, Exporter, Factory, Gauge, Refusal,
-    RunError, Stability, StartError, Stop, files, place,
+    Batch, BuildContext, BuildError, Capabilities, Check, Delivered, Delivery, Exporter, Factory,
+    Gauge, Refusal, RunError, Stability, StartError, Stop, files, place,
 };
 use profcol_files::Format;
 use profcol_pprof::{Limits, sets};
@@ -55,6 +55,14 @@ impl Factory for ProfileFile {
     type Config = ProfileFileConfig;
     type Component = dyn Exporter;
 
+    /// So that root can write to the folder of another user, as with `sudo`.
+    fn capabilities(config: &ProfileFileConfig) -> Capabilities {
+        match config.file() {
+            Some(_) => Capabilities::DAC_OVERRIDE,
+            None => Capabilities::NONE,
+        }
+    }
+
     fn writes(config: &ProfileFileConfig) -> Vec<PathBuf> {
         match config.file() {
             Some(_) => vec![files::directory_of(&config.path)],
@@ -75,6 +83,13 @@ impl Factory for ProfileFile {
 }
 
 impl ProfileFile {
+    fn refuse_directory(&self) -> Result<(), String> {
+        match self.config.file() {
+            Some(path) if path.is_dir() => Err(format!("{} is a directory", path.display())),
+            _ => Ok(()),
+        }
+    }
+
     fn save(&self) -> Result<(), SaveError> {
         let empty = PprofBuilder::new(self.config.labels.selection());
         let profile = std::mem::replace(&mut *self.profile.lock(), empty);
@@ -121,14 +136,29 @@ fn write_out(content: &[u8]) -> std::io::Result<()> {
     output.flush()
 }
 
+/// The name of the file while it is written. Another profcol may write the same file.
+fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    path.with_file_name(name)
+}
+
+/// Fails if the file could not be written later, when the profile would be lost.
+fn try_to_write(path: &Path) -> std::io::Result<()> {
+    if let Some(directory) = path.parent() {
+        files::create_directories(directory)?;
+    }
+    let unfinished = unfinished(path);
+    files::write(&unfinished, &[])?;
+    std::fs::remove_file(unfinished)
+}
+
 /// Replaces the file atomically.
 fn write_whole(path: &Path, content: &[u8]) -> std::io::Result<()> {
     if let Some(directory) = path.parent() {
         files::create_directories(directory)?;
     }
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".tmp");
-    let unfinished = path.with_file_name(name);
+    let unfinished = unfinished(path);
     files::write(&unfinished, content)?;
     std::fs::rename(&unfinished, path).inspect_err(|_| {
         // A partial file is useless.
@@ -143,23 +173,24 @@ impl Exporter for ProfileFile {
     }
 
     async fn start(&self) -> Result<(), StartError> {
-        match self.config.file() {
-            Some(path) if path.is_dir() => Err(StartError::new(format!(
-                "{} is a directory",
-                path.display()
-            ))),
-            _ => Ok(()),
-        }
+        let Some(path) = self.config.file() else {
+            return Ok(());
+        };
+        self.refuse_directory().map_err(StartError::new)?;
+        try_to_write(path).map_err(|source| {
+            let path = self.config.path.clone();
+            StartError::new(SaveError::Io { path, source })
+        })
     }
 
     async fn check(&self) -> Vec<Check> {
         let Some(file) = self.config.file() else {
             return Vec::new();
         };
-        match self.start().await {
+        match self.refuse_directory() {
             Ok(()) => place::of_file(file, true).await,
             Err(error) => vec![
-                Check::new("path", error.to_string())
+                Check::new("path", error)
                     .fail("profcol does not start", "set `path` to the name of a file"),
             ],
         }

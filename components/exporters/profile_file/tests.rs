@@ -105,6 +105,19 @@ async fn a_write_error_has_its_reason() {
     assert!(error.starts_with("failed to write "), "{error}");
 }
 
+#[tokio::test]
+async fn a_file_that_cannot_be_written_is_refused_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(path(&folder, "file"), b"").unwrap();
+    let (refused, _) = exporter(&format!("path: {}", path(&folder, "file/a.svg")));
+    let error = refused.start().await.unwrap_err().to_string();
+    assert!(error.contains("file/a.svg: Not a directory"), "{error}");
+    let (written, _) = exporter(&format!("path: {}", path(&folder, "new/a.svg")));
+    written.start().await.unwrap();
+    let left = std::fs::read_dir(path(&folder, "new")).unwrap().count();
+    assert_eq!(left, 0);
+}
+
 #[test]
 fn the_extension_selects_the_format() {
     let error = load::<ProfileFileConfig>("path: profile.xyz").unwrap_err();

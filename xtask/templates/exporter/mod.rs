@@ -56,8 +56,8 @@ impl Factory for ExporterName {
 
 #[async_trait]
 impl Exporter for ExporterName {
-    /// `inline` exports synchronously in the caller. Exporters that wait for a network or a disk need a queue instead:
-    /// `DeliverySettings` provides the options `sending_queue` and `retry_on_failure`.
+    /// `inline` exports synchronously in the caller: for exporters that only write locally. Those that wait for a network
+    /// need a queue instead: `DeliverySettings` provides the options `sending_queue` and `retry_on_failure`.
     fn delivery(&self) -> Delivery {
         Delivery::inline()
     }
