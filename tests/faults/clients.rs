@@ -12,7 +12,8 @@ use socket2::{Domain, Socket, Type};
 
 use crate::Rig;
 
-/// A profcol that tolerates stalls of half a second over HTTP, and of half a minute over gRPC.
+/// A profcol that tolerates stalls of half a second over HTTP, and of half a minute over gRPC. It waits long for its
+/// destination, since whatever it sends again arrives twice.
 fn impatient(destination: &Destination) -> Rig {
     let address = destination.address;
     Rig::started(crate::profcol(&format!(
@@ -23,7 +24,7 @@ receivers:
       grpc: {{endpoint: 127.0.0.1:0}}
       http: {{endpoint: 127.0.0.1:0, read_timeout: 500ms, read_header_timeout: 500ms, write_timeout: 500ms}}
 exporters:
-  otlp_grpc: {{endpoint: {address}, tls: {{insecure: true}}, compression: none}}
+  otlp_grpc: {{endpoint: {address}, tls: {{insecure: true}}, compression: none, timeout: 60s}}
 service:
   telemetry: {{metrics: {{level: none}}}}
   pipelines:
