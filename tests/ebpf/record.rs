@@ -1,7 +1,7 @@
 //! `profcol record`: one profile, of a command, a process or the host.
 
 use std::fs;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 use std::thread::sleep;
@@ -193,8 +193,6 @@ fn an_interrupt_ends_it_early_and_writes_the_file() {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    // As with `sudo` in one's own folder.
-    chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
     let pid = busy.pid().to_string();
     let arguments = ["-d", "600", "-p", &pid, "-o", "a.folded"];
     let recording = Recording::start(folder.path(), &arguments);
@@ -209,6 +207,37 @@ fn an_interrupt_ends_it_early_and_writes_the_file() {
         "{said}"
     );
     assert!(has_work(&folder.path().join("a.folded")), "{said}");
+}
+
+#[test]
+fn with_sudo_the_file_is_the_users() {
+    if !can_profile() {
+        return;
+    }
+    let Some((_workshop, busy)) = busy() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let id = NOBODY.to_string();
+    let recorded = Command::new(PROFCOL)
+        .args(["record", "-d", "1s", "-p", &busy.pid().to_string()])
+        .args(["-o", "a.folded"])
+        .envs([("SUDO_UID", &id), ("SUDO_GID", &id)])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(recorded.status.code(), Some(0), "{}", stderr(&recorded));
+    let file = fs::metadata(folder.path().join("a.folded")).unwrap();
+    assert_eq!((file.uid(), file.gid()), (NOBODY, NOBODY));
+    // It is refused before it would be lost.
+    let refused = record(folder.path(), &["-d", "1h", "-o", "a.folded/b.folded"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        stderr(&refused).contains("failed to write a.folded/b.folded: Not a directory"),
+        "{}",
+        stderr(&refused)
+    );
 }
 
 #[test]

@@ -11,8 +11,9 @@ use crate::files;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities(u64);
 
-/// The capabilities that components use, and their names.
-const NAMES: [(Capabilities, &str); 9] = [
+/// The capabilities that profcol uses, and their names.
+const NAMES: [(Capabilities, &str); 10] = [
+    (Capabilities::CHOWN, "CAP_CHOWN"),
     (Capabilities::DAC_OVERRIDE, "CAP_DAC_OVERRIDE"),
     (Capabilities::DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH"),
     (Capabilities::NET_BIND_SERVICE, "CAP_NET_BIND_SERVICE"),
@@ -26,6 +27,8 @@ const NAMES: [(Capabilities, &str); 9] = [
 
 impl Capabilities {
     pub const NONE: Self = Self(0);
+    /// Change the owner of files.
+    pub const CHOWN: Self = Self(1);
     /// Write to other users' files, directories and Unix sockets.
     pub const DAC_OVERRIDE: Self = Self(1 << 1);
     /// Read other users' files.

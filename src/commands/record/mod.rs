@@ -1,6 +1,7 @@
 //! `profcol record`: profiles for a duration and writes one file.
 
 mod command;
+mod owner;
 mod selected;
 
 use std::borrow::Cow;
@@ -11,7 +12,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use profcol_component::{Meter, SelfTelemetry};
+use profcol_component::{Capabilities, Meter, SelfTelemetry};
 use profcol_engine::Balance;
 use profcol_engine::telemetry::init_logs;
 use profcol_files::Format;
@@ -19,6 +20,7 @@ use profcol_printable::line;
 use serde_json::{Value, json};
 
 use self::command::{Recorded, Started};
+use self::owner::SudoUser;
 use self::selected::Selected;
 use super::run::{Session, in_runtime, serve};
 use super::{CommandError, load};
@@ -71,7 +73,12 @@ pub fn record(record: &Record, on_top: &Configuration) -> Result<ExitCode, Comma
     let telemetry = SelfTelemetry::default();
     init_logs(&loaded.document.service.telemetry.logs, &[], &telemetry.log)
         .map_err(|error| CommandError::Configuration(error.to_string()))?;
-    privileges::keep(loaded.document.capabilities());
+    let sudo_user = SudoUser::detect();
+    let mut needed = loaded.document.capabilities();
+    if sudo_user.is_some() {
+        needed |= Capabilities::CHOWN;
+    }
+    privileges::keep(needed);
 
     let lasted = Rc::new(Cell::new(Duration::ZERO));
     let (report, code) = in_runtime(async {
@@ -81,6 +88,16 @@ pub fn record(record: &Record, on_top: &Configuration) -> Result<ExitCode, Comma
     })?;
     if let Some(failure) = report.failures.first() {
         return Err(CommandError::Runtime(failure.to_string()));
+    }
+    if let Some(user) = sudo_user
+        && output != STANDARD_OUTPUT
+        && record.output.exists()
+        && let Err(error) = user.give(&record.output)
+    {
+        print(&format!(
+            "Failed to give {} to the user of sudo: {error}\n",
+            line(output)
+        ));
     }
     match summary(
         &report.balance,
