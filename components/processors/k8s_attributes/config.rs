@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::association::{Rule, Source};
 use super::field::Field;
-use super::filter::FilterConfig;
 use super::keys::{KeyConfig, KeySource};
+use super::pod_filter::FilterConfig;
 
 /// Upper limit of `wait_for`.
 const MAX_WAIT: Duration = Duration::from_secs(60);

@@ -2,7 +2,7 @@
 
 use profcol_kubernetes::Selection;
 
-use super::filter::{FieldOperator, FilterConfig, LabelOperator};
+use super::pod_filter::{FieldOperator, FilterConfig, LabelOperator};
 use super::records::Kind;
 use super::rules::{OF_THE_CLUSTER, Rules};
 
