@@ -126,12 +126,22 @@ fn main() -> Result<()> {
             );
         }
     }
-    let kept: u64 = fs::read_dir(&directory)?
-        .filter_map(|file| Some(file.ok()?.metadata().ok()?.len()))
-        .sum();
     println!(
         "\n{:.1} MiB in the directory.",
-        kept as f64 / f64::from(1 << 20)
+        bytes_in(&directory)? as f64 / f64::from(1 << 20)
     );
     Ok(())
+}
+
+/// The size of all files below `folder`.
+fn bytes_in(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        bytes += match entry.file_type()?.is_dir() {
+            true => bytes_in(&entry.path())?,
+            false => entry.metadata()?.len(),
+        };
+    }
+    Ok(bytes)
 }

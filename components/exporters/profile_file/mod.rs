@@ -143,21 +143,24 @@ fn unfinished(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
+fn create_folder_of(path: &Path) -> std::io::Result<()> {
+    match path.parent() {
+        Some(folder) if !folder.exists() => files::create_directories(folder),
+        _ => Ok(()),
+    }
+}
+
 /// Fails if the file could not be written later, when the profile would be lost.
 fn try_to_write(path: &Path) -> std::io::Result<()> {
-    if let Some(directory) = path.parent() {
-        files::create_directories(directory)?;
-    }
+    create_folder_of(path)?;
     let unfinished = unfinished(path);
-    files::write(&unfinished, &[])?;
+    files::write(&unfinished, [])?;
     std::fs::remove_file(unfinished)
 }
 
 /// Replaces the file atomically.
 fn write_whole(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    if let Some(directory) = path.parent() {
-        files::create_directories(directory)?;
-    }
+    create_folder_of(path)?;
     let unfinished = unfinished(path);
     files::write(&unfinished, content)?;
     std::fs::rename(&unfinished, path).inspect_err(|_| {
