@@ -215,7 +215,7 @@ fn web_server() -> SocketAddr {
 fn reports_an_upload_error_once() {
     let folder = whole("parca/offline-v1", TORN_V1);
     let before = names(folder.path());
-    let closed = ClosedPort::reserve();
+    let closed_port = ClosedPort::reserve();
     let closed = Serving::new(Closed::default());
     let web_server = web_server();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -224,7 +224,7 @@ fn reports_an_upload_error_once() {
     let no_name = "x".repeat(64);
     for (to, reason) in [
         (
-            format!("grpc://{}", closed.address),
+            format!("grpc://{}", closed_port.address),
             "connection refused; check that the server runs and listens on that address",
         ),
         (

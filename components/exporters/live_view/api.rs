@@ -34,7 +34,7 @@ pub(super) struct Api {
     querier: Arc<Querier>,
     hosts: AllowedHosts,
     assets: Vec<Asset>,
-    queries: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 impl Api {
@@ -50,7 +50,7 @@ impl Api {
             service,
             hosts,
             assets: assets::all(),
-            queries: Arc::new(Semaphore::new(MAX_QUERIES)),
+            permits: Arc::new(Semaphore::new(MAX_QUERIES)),
         }
     }
 
@@ -78,7 +78,7 @@ impl Api {
         &self,
         answer: impl FnOnce() -> Response<Bytes> + Send + 'static,
     ) -> Response<Bytes> {
-        let Ok(permit) = Arc::clone(&self.queries).acquire_owned().await else {
+        let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else {
             return response(StatusCode::SERVICE_UNAVAILABLE, TEXT, "stopping\n");
         };
         let answer = tokio::task::spawn_blocking(move || {
@@ -126,7 +126,7 @@ impl Api {
         }
         if request.path == tap::PATH {
             // It waits for batches, and takes its turn only to render them.
-            let answer = tap::answer(&self.service.taps, &parameters, &self.queries);
+            let answer = tap::answer(&self.service.taps, &parameters, &self.permits);
             return answered(answer.await, takes_gzip);
         }
         if request.path == label_changes::PATH {

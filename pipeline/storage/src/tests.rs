@@ -299,7 +299,7 @@ impl Schedule {
             true => self.may_come.extend(&self.settled),
             false => self.may_come.append(&mut self.just_settled),
         }
-        self.disk.revive();
+        self.disk.restart();
         self.in_flight.clear();
         self.disk.set_faults(Faults::default());
         let (log, recovered) = Log::open(Arc::new(self.disk.clone()), self.limits).unwrap();
@@ -327,7 +327,7 @@ impl Schedule {
             self.waiting
         );
         assert_eq!(self.log.stored(), Counts::default());
-        self.disk.revive();
+        self.disk.restart();
         let (mut log, _) = Log::open(Arc::new(self.disk.clone()), self.limits).unwrap();
         // Records of segments that could not be removed are delivered again.
         while let Some(next) = log.read() {
