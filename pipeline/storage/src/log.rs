@@ -508,8 +508,8 @@ impl Log {
         )))
     }
 
-    /// Removes the oldest segment with its published records, none of which a reader may still use; `None` if the
-    /// only segment is the one being written.
+    /// Removes the oldest segment with its published records; no reader may use them any more. `None` if the only
+    /// segment is the one being written.
     pub fn remove_oldest(&mut self) -> io::Result<Option<u64>> {
         let Some((&number, segment)) = self.segments.iter_mut().next() else {
             return Ok(None);

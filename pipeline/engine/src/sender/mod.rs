@@ -73,7 +73,7 @@ pub(crate) struct Sender {
     /// `None` for one of several destinations.
     tap: Option<Arc<Tap>>,
     stopping: Stopping,
-    /// For an exporter with several destinations, each of which has a sender of its own.
+    /// For an exporter with several destinations: each has its own sender.
     balancer: Option<Arc<Balancer>>,
     /// For one of several destinations.
     removal: Option<Removal>,

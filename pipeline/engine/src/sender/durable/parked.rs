@@ -51,7 +51,7 @@ impl Parked {
         )
     }
 
-    /// Whether it is a whole batch, no part of which is elsewhere.
+    /// Whether it is the whole batch: no part went to another destination.
     fn is_whole(&self) -> bool {
         self.positions.is_none()
     }
