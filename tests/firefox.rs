@@ -25,14 +25,13 @@ impl Profiler {
             sessions: tempfile::tempdir().unwrap(),
         };
         // It waits half a second for its own server, which needs longer on a busy machine.
-        let mut attempts = (0..10).map(|_| profiler.try_ask(&["load", path(profile)]));
-        let is_early = |it: &Result<String, String>| {
-            let is_early = |error: &String| error.contains("did not become ready");
-            it.as_ref().is_err_and(is_early)
-        };
-        let loaded = attempts.find(|it| !is_early(it));
-        loaded.expect("its server starts").unwrap();
-        profiler
+        for _ in 0..10 {
+            match profiler.try_ask(&["load", path(profile)]) {
+                Ok(_) => return profiler,
+                Err(error) => assert!(error.contains("did not become ready"), "{error}"),
+            }
+        }
+        panic!("its server does not start");
     }
 
     fn ask(&self, question: &[&str]) -> String {
