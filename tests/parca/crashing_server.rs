@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use profcol_profile::{
-    Function, Interner, KeyValue, Line, Location, LocationRef, Mapping, MappingRef, Model, Profile,
-    Profiles, Resource, ResourceProfiles, SampleRef, Samples, ScopeProfiles, ValueType,
+    Function, Interner, KeyValue, Line, Location, LocationRef, Mapping, MappingRef, Model,
+    Profiles, Resource, ResourceProfiles, SampleRef, Samples, ScopeProfiles,
 };
 use profcol_test_harness::backend::wait_until;
 
+use crate::counted;
 use crate::dialogue::agent;
 use crate::script::Script;
 
@@ -51,18 +52,7 @@ fn batch(name: &str) -> Profiles {
         values: &[1],
         ..SampleRef::default()
     });
-    let count = ValueType {
-        kind: rows.string("samples"),
-        unit: rows.string("count"),
-    };
-    let profile = Profile {
-        sample_type: Some(count),
-        period_type: Some(count),
-        samples,
-        time_unix_nano: 1_700_000_000_000_000_000,
-        duration_nano: 1_000_000_000,
-        ..Profile::default()
-    };
+    let profile = counted(&mut rows, samples);
     Profiles::from_model(Model {
         dictionary: Arc::new(rows.finish()),
         resources: vec![ResourceProfiles {

@@ -20,8 +20,8 @@ use profcol_config::{Config, Input, SystemProviders, resolve};
 use profcol_debuginfo::{Dwarf, Plan};
 use profcol_engine::{Document, Graph, Service};
 use profcol_profile::{
-    AttributeRef, Interner, Location, LocationRef, Mapping, MappingRef, Model, Profile, Profiles,
-    ResourceProfiles, SampleRef, Samples, ScopeProfiles, StringIdx, Value, ValueType,
+    AttributeRef, Interner, Location, LocationRef, Mapping, MappingRef, Model, Profiles,
+    ResourceProfiles, SampleRef, Samples, ScopeProfiles, StringIdx, Value,
 };
 use profcol_test_harness::backend::wait_until;
 use profcol_test_harness::peers::profcol;
@@ -32,6 +32,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use self::server::{Fault, Server, Stage};
+use crate::counted;
 
 /// The build ID of the file `small`.
 const ID: &str = "736d616c6c000000000000000000000000000000";
@@ -146,18 +147,7 @@ fn profiles(files: &[OfferedFile]) -> Profiles {
             ..SampleRef::default()
         });
     }
-    let count = ValueType {
-        kind: rows.string("samples"),
-        unit: rows.string("count"),
-    };
-    let profile = Profile {
-        sample_type: Some(count),
-        period_type: Some(count),
-        samples,
-        time_unix_nano: 1_700_000_000_000_000_000,
-        duration_nano: 1_000_000_000,
-        ..Profile::default()
-    };
+    let profile = counted(&mut rows, samples);
     Profiles::from_model(Model {
         dictionary: Arc::new(rows.finish()),
         resources: vec![ResourceProfiles {

@@ -17,10 +17,26 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use profcol_profile::{Profiles, Validation};
+use profcol_profile::{Interner, Profile, Profiles, Samples, Validation, ValueType};
 use profcol_test_harness::backend::{Destination, Mode};
 use profcol_test_harness::peers::{Process, profcol};
 use profcol_test_harness::support::golden;
+
+/// A second of samples, by their number.
+fn counted(rows: &mut Interner, samples: Samples) -> Profile {
+    let count = ValueType {
+        kind: rows.string("samples"),
+        unit: rows.string("count"),
+    };
+    Profile {
+        sample_type: Some(count),
+        period_type: Some(count),
+        samples,
+        time_unix_nano: 1_700_000_000_000_000_000,
+        duration_nano: 1_000_000_000,
+        ..Profile::default()
+    }
+}
 
 /// A profcol with a `parca` receiver.
 struct Server {
