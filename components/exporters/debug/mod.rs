@@ -14,8 +14,8 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Capabilities, Delivered, Delivery, Exporter, Factory, Refusal,
-    Stability, StartError, files,
+    Batch, BuildContext, BuildError, Delivered, Delivery, Exporter, Factory, Refusal, Stability,
+    StartError, files,
 };
 use profcol_config::ComponentId;
 use profcol_profile::Profiles;
@@ -38,13 +38,6 @@ impl Factory for Debug {
     const STABILITY: Stability = Stability::Alpha;
     type Config = DebugConfig;
     type Component = dyn Exporter;
-
-    fn capabilities(config: &DebugConfig) -> Capabilities {
-        match files::of_outputs(&config.output_paths).next() {
-            Some(_) => Capabilities::DAC_OVERRIDE,
-            None => Capabilities::NONE,
-        }
-    }
 
     fn writes(config: &DebugConfig) -> Vec<PathBuf> {
         let paths = files::of_outputs(&config.output_paths);

@@ -20,8 +20,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Capabilities, Check, ComponentStatus, Delivered, Delivery,
-    Exporter, Factory, IntCounter, Refusal, RunError, Stability, StartError, Status, Stop, place,
+    Batch, BuildContext, BuildError, Check, ComponentStatus, Delivered, Delivery, Exporter,
+    Factory, IntCounter, Refusal, RunError, Stability, StartError, Status, Stop, place,
 };
 use profcol_profile::Profiles;
 use tokio::sync::Notify;
@@ -55,10 +55,6 @@ impl Factory for File {
     const IS_EXCLUSIVE: bool = true;
     type Config = FileConfig;
     type Component = dyn Exporter;
-
-    fn capabilities(_: &FileConfig) -> Capabilities {
-        Capabilities::DAC_OVERRIDE
-    }
 
     fn writes(config: &FileConfig) -> Vec<PathBuf> {
         vec![profcol_component::files::directory_of(&config.path)]

@@ -77,14 +77,10 @@ impl Factory for LiveView {
     type Component = dyn Exporter;
 
     fn capabilities(config: &LiveViewConfig) -> Capabilities {
-        let mut needed = match config.page {
+        match config.page {
             true => Capabilities::to_listen(&config.endpoint),
             false => Capabilities::NONE,
-        };
-        if config.archive().is_some() {
-            needed |= Capabilities::DAC_OVERRIDE;
         }
-        needed
     }
 
     fn writes(config: &LiveViewConfig) -> Vec<PathBuf> {

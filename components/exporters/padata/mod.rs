@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Capabilities, Check, Delivered, Delivery, Exporter, Factory,
-    Gauge, IntCounter, Refusal, RunError, Stability, StartError, Stop, place,
+    Batch, BuildContext, BuildError, Check, Delivered, Delivery, Exporter, Factory, Gauge,
+    IntCounter, Refusal, RunError, Stability, StartError, Stop, place,
 };
 use profcol_parca::LabelRules;
 use profcol_profile::Profiles;
@@ -74,10 +74,6 @@ impl Factory for Padata {
     const IS_EXCLUSIVE: bool = true;
     type Config = PadataConfig;
     type Component = dyn Exporter;
-
-    fn capabilities(_: &PadataConfig) -> Capabilities {
-        Capabilities::DAC_OVERRIDE
-    }
 
     fn writes(config: &PadataConfig) -> Vec<PathBuf> {
         vec![PathBuf::from(&config.storage_path)]

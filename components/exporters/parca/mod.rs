@@ -83,9 +83,6 @@ impl Factory for Parca {
             // Debug files are looked up below the root directory of the process.
             needed |= Capabilities::SYS_PTRACE;
         }
-        if !config.debuginfo.state_directory.is_empty() {
-            needed |= Capabilities::DAC_OVERRIDE;
-        }
         needed
     }
 

@@ -29,9 +29,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Capabilities, Check, ComponentStatus, DeferredSymbols,
-    Delivered, Delivery, Exporter, Factory, Refusal, RunError, Stability, StartError, Status, Stop,
-    place,
+    Batch, BuildContext, BuildError, Check, ComponentStatus, DeferredSymbols, Delivered, Delivery,
+    Exporter, Factory, Refusal, RunError, Stability, StartError, Status, Stop, place,
 };
 use profcol_profile::Profiles;
 use tokio::sync::{Mutex, Notify, Semaphore};
@@ -105,10 +104,6 @@ impl Factory for PprofFile {
     const IS_EXCLUSIVE: bool = true;
     type Config = PprofFileConfig;
     type Component = dyn Exporter;
-
-    fn capabilities(_: &PprofFileConfig) -> Capabilities {
-        Capabilities::DAC_OVERRIDE
-    }
 
     fn writes(config: &PprofFileConfig) -> Vec<PathBuf> {
         vec![PathBuf::from(&config.directory)]

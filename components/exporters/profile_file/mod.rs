@@ -11,8 +11,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Capabilities, Check, Delivered, Delivery, Exporter, Factory,
-    Gauge, Refusal, RunError, Stability, StartError, Stop, files, place,
+    Batch, BuildContext, BuildError, Check, Delivered, Delivery, Exporter, Factory, Gauge, Refusal,
+    RunError, Stability, StartError, Stop, files, place,
 };
 use profcol_files::Format;
 use profcol_pprof::{Limits, sets};
@@ -54,14 +54,6 @@ impl Factory for ProfileFile {
     const IS_EXCLUSIVE: bool = true;
     type Config = ProfileFileConfig;
     type Component = dyn Exporter;
-
-    /// So that root can write to the folder of another user, as with `sudo`.
-    fn capabilities(config: &ProfileFileConfig) -> Capabilities {
-        match config.file() {
-            Some(_) => Capabilities::DAC_OVERRIDE,
-            None => Capabilities::NONE,
-        }
-    }
 
     fn writes(config: &ProfileFileConfig) -> Vec<PathBuf> {
         match config.file() {

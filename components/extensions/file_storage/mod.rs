@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use profcol_component::{
-    BuildContext, BuildError, Capabilities, Check, Extension, Factory, Handles, RunError,
-    Stability, StartError, Stop, place,
+    BuildContext, BuildError, Check, Extension, Factory, Handles, RunError, Stability, StartError,
+    Stop, place,
 };
 use profcol_storage::Storage;
 
@@ -27,10 +27,6 @@ impl Factory for FileStorage {
     const IS_EXCLUSIVE: bool = true;
     type Config = FileStorageConfig;
     type Component = dyn Extension;
-
-    fn capabilities(_: &FileStorageConfig) -> Capabilities {
-        Capabilities::DAC_OVERRIDE
-    }
 
     fn writes(config: &FileStorageConfig) -> Vec<PathBuf> {
         vec![PathBuf::from(&config.directory)]

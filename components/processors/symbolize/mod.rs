@@ -88,12 +88,8 @@ impl Factory for SymbolizeProcessor {
     type Config = SymbolizeConfig;
     type Component = dyn Processor;
 
-    fn capabilities(config: &SymbolizeConfig) -> Capabilities {
-        let cache = match config.debuginfod.is_some() {
-            true => Capabilities::DAC_OVERRIDE,
-            false => Capabilities::NONE,
-        };
-        Capabilities::SYS_PTRACE | Capabilities::SYSLOG | cache
+    fn capabilities(_: &SymbolizeConfig) -> Capabilities {
+        Capabilities::SYS_PTRACE | Capabilities::SYSLOG
     }
 
     fn writes(config: &SymbolizeConfig) -> Vec<PathBuf> {

@@ -80,9 +80,8 @@ impl Factory for Padata {
     type Component = dyn Receiver;
 
     fn capabilities(_: &PadataConfig) -> Capabilities {
-        // Files are deleted, moved and renamed in the recorder's folder; /proc of a recorder that does not lock
-        // its files says whether it still has one open.
-        Capabilities::DAC_OVERRIDE | Capabilities::SYS_PTRACE
+        // /proc of a recorder that does not lock its files says whether it still has one open.
+        Capabilities::SYS_PTRACE
     }
 
     fn writes(config: &PadataConfig) -> Vec<PathBuf> {

@@ -43,7 +43,8 @@ pub trait Factory: 'static {
         Capabilities::NONE
     }
 
-    /// Directories below which the component creates, changes or deletes files. With Landlock, all others are read-only.
+    /// Directories below which the component creates, changes or deletes files. With Landlock, all others are read-only. With
+    /// any, `DAC_OVERRIDE` is kept.
     fn writes(_: &Self::Config) -> Vec<PathBuf> {
         Vec::new()
     }

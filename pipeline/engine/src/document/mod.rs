@@ -197,6 +197,10 @@ impl Document {
     pub fn capabilities(&self) -> Capabilities {
         let mut needed = Capabilities::DAC_READ_SEARCH | self.service.telemetry.capabilities();
         self.for_each_used(|component| needed |= component.capabilities());
+        if !self.writes().is_empty() {
+            // Root writes to the directories of other users, as with `sudo`.
+            needed |= Capabilities::DAC_OVERRIDE;
+        }
         needed
     }
 
