@@ -104,6 +104,7 @@ fn process_folder(pid: u32) -> PathBuf {
 mod tests {
     use std::convert::Infallible;
     use std::fs;
+    use std::io::{Read, Write};
     use std::os::unix::fs::MetadataExt;
     use std::process::{Command, Stdio};
 
@@ -117,8 +118,12 @@ mod tests {
         let inode = program.metadata().unwrap().ino();
         let mut child = Command::new(&program)
             .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        // Its code is mapped once it answers, not yet when `spawn` returns.
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let mapping = code_of(child.id()).find(|mapping| mapping.path == program);
         let mapping = mapping.unwrap();
         let not_followed = Mapping {
