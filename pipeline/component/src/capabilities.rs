@@ -1,6 +1,7 @@
 //! Linux capabilities a component needs.
 //!
-//! A process started as root keeps only the capabilities its configuration needs; each component declares its own.
+//! A process started as root keeps only the capabilities its configuration needs; each component declares its own. The
+//! engine adds `DAC_OVERRIDE` if the configuration writes files.
 
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
