@@ -32,6 +32,27 @@ enum Id {
 }
 
 impl CommonLink {
+    /// A link by build id, or by checksum.
+    pub fn new(path: PathBuf, id: Vec<u8>, is_checksum: bool) -> Self {
+        let id = match is_checksum {
+            true => Id::Checksum(id),
+            false => Id::Build(id),
+        };
+        Self { path, id }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The checksum of the file, if the link uses one.
+    pub fn checksum(&self) -> Option<&[u8]> {
+        match &self.id {
+            Id::Build(_) => None,
+            Id::Checksum(sum) => Some(sum),
+        }
+    }
+
     pub fn of(source: &(impl Source + ?Sized), elf: &Elf) -> Option<Self> {
         let content = |name: &[u8]| {
             let section = elf.find(name)?;
@@ -89,7 +110,7 @@ pub fn package(debug_file: Option<&Path>, places: &Places<'_>) -> Option<Separat
     let below = places.executable.strip_prefix("/");
     let below = add(below.unwrap_or(places.executable));
     candidates.extend(places.directories.iter().map(|it| it.join(&below)));
-    first(places, candidates, |_| true)
+    first(places, candidates, has_split_units)
 }
 
 /// A `.dwo` file by its name and the compilation directory of its unit.
@@ -98,7 +119,14 @@ pub fn split(compiled_in: &Path, name: &Path, places: &Places<'_>) -> Option<Sep
     let mut candidates = vec![folder.join(compiled_in).join(name)];
     // A relocated build has it next to the executable.
     candidates.extend(name.file_name().map(|name| folder.join(name)));
-    first(places, candidates, |_| true)
+    first(places, candidates, has_split_units)
+}
+
+/// Whether a file has the units of a `.dwo` file or a package. The executable names the path: no other file must be read
+/// for it.
+fn has_split_units(file: &File) -> bool {
+    let elf = Elf::read(file).ok();
+    elf.is_some_and(|elf| elf.find_debug("info.dwo").is_some())
 }
 
 fn folder(path: &Path) -> &Path {
