@@ -1,6 +1,7 @@
 //! The other files that may hold an executable's DWARF.
 
 use std::cell::RefCell;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -18,6 +19,36 @@ pub trait Companions {
     fn package(&self) -> Option<Rc<dyn Source>>;
     /// A `.dwo` file, by the compilation directory of its unit and its name.
     fn split(&self, compiled_in: &Path, name: &Path) -> Option<Rc<dyn Source>>;
+}
+
+/// Finds companion files as open files: for a reader in another process, or for one in this process, as [`Companions`].
+pub trait CompanionFiles {
+    fn separate(&self, executable: &dyn Source) -> Option<File>;
+    fn common(&self, link: &CommonLink) -> Option<File>;
+    fn package(&self) -> Option<File>;
+    fn split(&self, compiled_in: &Path, name: &Path) -> Option<File>;
+}
+
+impl<F: CompanionFiles> Companions for F {
+    fn separate(&self, executable: &dyn Source) -> Option<Rc<dyn Source>> {
+        source(CompanionFiles::separate(self, executable))
+    }
+
+    fn common(&self, link: &CommonLink) -> Option<Rc<dyn Source>> {
+        source(CompanionFiles::common(self, link))
+    }
+
+    fn package(&self) -> Option<Rc<dyn Source>> {
+        source(CompanionFiles::package(self))
+    }
+
+    fn split(&self, compiled_in: &Path, name: &Path) -> Option<Rc<dyn Source>> {
+        source(CompanionFiles::split(self, compiled_in, name))
+    }
+}
+
+fn source(file: Option<File>) -> Option<Rc<dyn Source>> {
+    Some(Rc::new(file?))
 }
 
 /// No companions.
@@ -76,29 +107,29 @@ impl OnHost {
     }
 }
 
-impl Companions for OnHost {
-    fn separate(&self, executable: &dyn Source) -> Option<Rc<dyn Source>> {
+impl CompanionFiles for OnHost {
+    fn separate(&self, executable: &dyn Source) -> Option<File> {
         let debug_file = separate(executable, &self.places())?;
-        self.debug_file.replace(Some(debug_file.path.clone()));
-        Some(opened(debug_file))
+        self.debug_file.replace(Some(debug_file.path));
+        Some(debug_file.file)
     }
 
-    fn common(&self, link: &CommonLink) -> Option<Rc<dyn Source>> {
+    fn common(&self, link: &CommonLink) -> Option<File> {
         let debug_file = self.debug_file.borrow();
         let from = debug_file.as_deref().unwrap_or(&self.executable);
         common(link, from, &self.places()).map(opened)
     }
 
-    fn package(&self) -> Option<Rc<dyn Source>> {
+    fn package(&self) -> Option<File> {
         let debug_file = self.debug_file.borrow();
         package(debug_file.as_deref(), &self.places()).map(opened)
     }
 
-    fn split(&self, compiled_in: &Path, name: &Path) -> Option<Rc<dyn Source>> {
+    fn split(&self, compiled_in: &Path, name: &Path) -> Option<File> {
         split(compiled_in, name, &self.places()).map(opened)
     }
 }
 
-fn opened(separate: Separate) -> Rc<dyn Source> {
-    Rc::new(separate.file)
+fn opened(separate: Separate) -> File {
+    separate.file
 }

@@ -26,7 +26,7 @@ mod table;
 mod tests;
 mod view;
 
-pub use companions::{Companions, OnHost};
+pub use companions::{CompanionFiles, Companions, OnHost};
 pub use demangle::{Style, demangle};
 pub use frame::Frame;
 pub use jit::{GeneratedCode, JitNames, JitProcesses};
