@@ -1,0 +1,82 @@
+//! Compares reading in this process with reading in another one: `compare FILE PLACES ROUNDS`.
+//!
+//! Prints addresses per second: of the first round, in which tables are built, and of the others. The other process has no
+//! sandbox here.
+
+use std::fs::File;
+use std::io::{Write, stdout};
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use profcol_elf::Elf;
+use profcol_reader::{Executable, Limits, Place, Reader, Readers, serve, supervise};
+use profcol_symbols::{OnHost, Style};
+
+/// Places of one request, as in `symbolize`.
+const CHUNK: usize = 64;
+const STRETCH: Duration = Duration::from_millis(10);
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let socket = || std::io::stdin().as_fd().try_clone_to_owned();
+    match words[..] {
+        ["supervisor"] => Ok(supervise(socket()?, |_, _| vec!["reader".to_owned()])?),
+        ["reader"] => Ok(serve(socket()?, String::new())?),
+        [file, places, rounds] => compare(file, places.parse()?, rounds.parse()?),
+        _ => Err("usage: compare FILE PLACES ROUNDS".into()),
+    }
+}
+
+fn compare(path: &str, places: u64, rounds: u32) -> Result<(), Box<dyn std::error::Error>> {
+    let file = Arc::new(File::open(path)?);
+    let elf = Elf::read(&*file)?;
+    let code = elf.loaded(0).max_by_key(|segment| segment.file_size);
+    let code = code.ok_or("no code")?;
+    // Sorted, as the backlog hands them out.
+    let at = |number| Place::Virtual(code.address + code.file_size / places * number);
+    let places: Vec<Place> = (0..places).map(at).collect();
+    for readers in [Readers::default(), Readers::start(&["supervisor"])?] {
+        let limits = Limits::new(256 << 20, false);
+        let mut reader = Reader::new(&readers, limits, Rc::new(|| true), |_| {});
+        let debug = vec!["/usr/lib/debug".into()];
+        let on_host = OnHost::new(vec!["/".into()], path.into(), debug, || true);
+        let executable = Executable {
+            file: Arc::clone(&file),
+            companions: Rc::new(on_host),
+            max_unpacked: 256 << 20,
+        };
+        let began = Instant::now();
+        let opened = reader.open(1, executable);
+        opened.map_err(|failed| format!("{failed:?}"))?;
+        let mut cold = Duration::ZERO;
+        let mut named = 0;
+        for round in 0..=rounds {
+            for chunk in places.chunks(CHUNK) {
+                let mut rest = chunk;
+                while !rest.is_empty() {
+                    let found = reader.find(1, rest, Some(Style::Short), STRETCH);
+                    let found = found.map_err(|failed| format!("{failed:?}"))?;
+                    named += found.answers.iter().filter(|it| it.is_ok()).count();
+                    rest = rest.get(found.answers.len()..).unwrap_or_default();
+                }
+            }
+            if round == 0 {
+                cold = began.elapsed();
+            }
+        }
+        let warm = began.elapsed() - cold;
+        let per_second = |rounds: u32, time: Duration| {
+            places.len() as f64 * f64::from(rounds) / time.as_secs_f64()
+        };
+        writeln!(
+            stdout(),
+            "{readers:?}: cold {:.0}/s, warm {:.0}/s, {named} named",
+            per_second(1, cold),
+            per_second(rounds, warm)
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,375 @@
+//! The agent's side with readers in threads: honest, hostile, broken ones.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use profcol_debuginfo::CommonLink;
+use profcol_elf::Source;
+use profcol_symbols::OnHost;
+use prost::Message;
+
+use super::*;
+use crate::channel::{Channel, Full, MAX_MESSAGE, Received};
+use crate::messages::{
+    Answer, Ask, Nothing, Ready, Reply, Request, Shrunk, Sought, WireAnswer, WireCompanion,
+    WireFound, WireFrame, WireOpened,
+};
+use crate::testkit::{Serve, in_threads, one_after_the_other};
+
+const TURN: Duration = Duration::from_secs(60);
+
+/// A function of this program.
+#[inline(never)]
+fn landmark() -> u32 {
+    std::process::id()
+}
+
+/// The places of some functions of this program.
+fn places() -> Vec<Place> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
+    [
+        landmark as fn() -> u32 as usize as u64,
+        places as *const () as u64,
+    ]
+    .map(|at| {
+        let offset = maps.lines().find_map(|line| {
+            let mut words = line.split_whitespace();
+            let (start, end) = words.next()?.split_once('-')?;
+            let offset = number(words.nth(1)?);
+            let is_in = (number(start)..number(end)).contains(&at);
+            is_in.then(|| at - number(start) + offset)
+        });
+        Place::FileOffset(offset.unwrap() + 1)
+    })
+    .into()
+}
+
+fn this_program() -> Executable {
+    with_companions(Rc::new(None))
+}
+
+fn with_companions(companions: Rc<dyn CompanionFiles>) -> Executable {
+    Executable {
+        file: Arc::new(File::open("/proc/self/exe").unwrap()),
+        companions,
+        max_unpacked: 1 << 30,
+    }
+}
+
+/// A companion file of every kind, or none.
+impl CompanionFiles for Option<File> {
+    fn separate(&self, _: &dyn Source) -> Option<File> {
+        self.as_ref()?.try_clone().ok()
+    }
+
+    fn common(&self, _: &CommonLink) -> Option<File> {
+        self.as_ref()?.try_clone().ok()
+    }
+
+    fn package(&self) -> Option<File> {
+        self.as_ref()?.try_clone().ok()
+    }
+
+    fn split(&self, _: &Path, _: &Path) -> Option<File> {
+        self.as_ref()?.try_clone().ok()
+    }
+}
+
+/// A reader, and the failures that it reported.
+fn reader(readers: &Readers) -> (Reader, Rc<RefCell<Vec<&'static str>>>) {
+    let reports: Rc<RefCell<Vec<&'static str>>> = Rc::default();
+    let noted = Rc::clone(&reports);
+    let limits = Limits {
+        max_still: Duration::from_millis(100),
+        ..Limits::new(64 << 20, false)
+    };
+    let report = move |failure: &Failure| noted.borrow_mut().push(failure.reason());
+    let reader = Reader::new(readers, limits, Rc::new(|| true), report);
+    (reader, reports)
+}
+
+fn names(reader: &mut Reader, key: u64) -> Vec<String> {
+    let found = reader
+        .find(key, &places(), Some(Style::Short), TURN)
+        .unwrap();
+    let names = found.answers.into_iter().map(|answer| {
+        let frames = answer.unwrap();
+        assert!(frames.iter().all(|frame| frame.line > 0), "{frames:?}");
+        frames.last().unwrap().name.to_string()
+    });
+    names.collect()
+}
+
+const NAMES: [&str; 2] = [
+    "profcol_reader::tests::landmark",
+    "profcol_reader::tests::places",
+];
+
+#[test]
+fn another_process_finds_the_same_as_this_one() {
+    let mut found = Vec::new();
+    for readers in [Readers::default(), in_threads()] {
+        let (mut reader, reports) = reader(&readers);
+        assert_eq!(reader.is_apart(), readers.is_available());
+        let opened = reader.open(7, this_program()).unwrap();
+        assert!(opened.weight > 0 && opened.damage.is_none());
+        assert_eq!(names(&mut reader, 7), NAMES);
+        let nowhere = [Place::Virtual(1), Place::FileOffset(u64::MAX)];
+        let unresolved = reader.find(7, &nowhere, None, TURN).unwrap().answers;
+        assert_eq!(unresolved, [const { Err(Unresolved::NotFound) }; 2]);
+        let mangled = reader.find(7, &places(), None, TURN).unwrap();
+        assert!(reader.shrink(7, 0).unwrap() <= opened.weight);
+        // At least one at a time, whatever it costs.
+        let first = reader.find(7, &places(), None, Duration::ZERO).unwrap();
+        assert_eq!(first.answers.len(), 1);
+        assert_eq!(mangled.answers[0], first.answers[0]);
+        reader.forget(7);
+        assert_eq!(reader.find(7, &places(), None, TURN), Err(Failed::NoNames));
+        let no_program = Executable {
+            file: Arc::new(File::open("/proc/self/maps").unwrap()),
+            ..this_program()
+        };
+        let refused = reader.open(8, no_program).map(|_| ()).unwrap_err();
+        assert!(matches!(refused, Failed::Refused(_)), "{refused:?}");
+        assert!(reports.borrow().is_empty());
+        found.push(mangled.answers);
+    }
+    assert_eq!(found[0], found[1]);
+}
+
+/// Serves one request with `answer`, and ends.
+fn answering(socket: OwnedFd, answer: fn(Ask) -> Option<Answer>) -> io::Result<()> {
+    let mut channel = Channel::new(socket);
+    let tell = |channel: &Channel, answer: Answer| {
+        let content = Reply::from(answer).encode_to_vec();
+        channel.send(&content, &[], Full::Waits)
+    };
+    tell(&channel, Answer::Ready(Ready::default()))?;
+    loop {
+        match channel.receive()? {
+            Received::Message(message) => {
+                let ask = Request::decode(&*message.content)?.ask.unwrap();
+                let Some(answer) = answer(ask) else {
+                    return Ok(());
+                };
+                tell(&channel, answer)?;
+            }
+            Received::Nothing => channel.wait(None)?,
+            Received::Closed => return Ok(()),
+        }
+    }
+}
+
+/// Opens everything, and answers questions with this.
+fn hostile(ask: Ask, answer: WireFound) -> Option<Answer> {
+    Some(match ask {
+        Ask::Open(_) => Answer::Opened(WireOpened {
+            weight: u64::MAX,
+            damage: Some("x".repeat(MAX_MESSAGE / 2)),
+        }),
+        _ => Answer::Found(answer),
+    })
+}
+
+#[test]
+fn a_hostile_reader_is_replaced() {
+    let hostile_ones: Vec<Serve> = vec![
+        // A text that it did not send.
+        |socket| {
+            answering(socket, |ask| {
+                let frames = vec![WireFrame::default()];
+                let is_too_much_work = false;
+                let answer = WireAnswer {
+                    frames,
+                    is_too_much_work,
+                };
+                let places = vec![answer];
+                hostile(
+                    ask,
+                    WireFound {
+                        places,
+                        ..WireFound::default()
+                    },
+                )
+            })
+        },
+        // No answer.
+        |socket| answering(socket, |ask| hostile(ask, WireFound::default())),
+        // An answer to another question.
+        |socket| answering(socket, |_| Some(Answer::Shrunk(Shrunk { weight: 1 }))),
+        // Endless wishes.
+        |socket| {
+            answering(socket, |_| {
+                let sought = Some(Sought::Package(Nothing {}));
+                Some(Answer::Companion(WireCompanion { sought }))
+            })
+        },
+        |socket| {
+            answering(socket, |_| {
+                Some(Answer::Companion(WireCompanion::default()))
+            })
+        },
+        // Nonsense.
+        |socket| {
+            let channel = Channel::new(socket);
+            let content = Reply::from(Answer::Ready(Ready::default())).encode_to_vec();
+            channel.send(&content, &[], Full::Waits)?;
+            channel.send(b"\xff\xff", &[], Full::Waits)?;
+            channel.wait(None)
+        },
+    ];
+    for hostile in hostile_ones {
+        let honest: Serve = |socket| serve(socket, String::new());
+        let (mut reader, reports) = reader(&one_after_the_other(vec![hostile, honest]));
+        let failed = match reader.open(1, this_program()) {
+            Ok(opened) => {
+                assert!(opened.weight <= 128 << 20);
+                assert!(opened.damage.is_none_or(|damage| damage.len() < 2000));
+                reader.find(1, &places(), None, TURN).map(|_| ())
+            }
+            Err(failed) => Err(failed),
+        };
+        let failed = failed.unwrap_err();
+        assert!(
+            matches!(failed, Failed::Reader(Failure::Invalid(_))),
+            "{failed:?}"
+        );
+        assert_eq!(*reports.borrow(), ["invalid_answer"]);
+        reader.open(1, this_program()).unwrap();
+        assert_eq!(names(&mut reader, 1), NAMES);
+    }
+}
+
+#[test]
+fn all_executables_are_open_again_after_a_reader_ended() {
+    // It opens, and ends with the first question.
+    let weak: Serve = |socket| {
+        answering(socket, |ask| match ask {
+            Ask::Open(_) => Some(Answer::Opened(WireOpened::default())),
+            _ => None,
+        })
+    };
+    let honest: Serve = |socket| serve(socket, String::new());
+    let (mut reader, reports) = reader(&one_after_the_other(vec![weak, honest]));
+    for key in [1, 2] {
+        reader.open(key, this_program()).unwrap();
+    }
+    let failed = reader.find(1, &places(), None, TURN).unwrap_err();
+    let ended = Failure::Ended(Some(End::Code(0)));
+    assert_eq!(failed, Failed::Reader(ended));
+    assert_eq!(*reports.borrow(), ["exited"]);
+    for key in [2, 1] {
+        assert_eq!(names(&mut reader, key), NAMES);
+    }
+}
+
+#[test]
+fn a_reader_that_ended_while_idle_costs_nothing() {
+    // It ends after its first answer.
+    let brief: Serve = |socket| {
+        let mut channel = Channel::new(socket);
+        for answer in [
+            Answer::Ready(Ready::default()),
+            Answer::Opened(WireOpened::default()),
+        ] {
+            channel.send(&Reply::from(answer).encode_to_vec(), &[], Full::Waits)?;
+        }
+        channel.wait(None)?;
+        channel.receive().map(drop)
+    };
+    let honest: Serve = |socket| serve(socket, String::new());
+    let (mut reader, reports) = reader(&one_after_the_other(vec![brief, honest]));
+    // The answer came before the question, so it may be taken for one to no question.
+    while reader.open(1, this_program()).is_err() {}
+    assert_eq!(names(&mut reader, 1), NAMES);
+    assert_eq!(reports.borrow().len(), 1);
+}
+
+#[test]
+fn a_reader_that_hangs_is_given_up() {
+    let hanging: Serve = |socket| {
+        let mut channel = Channel::new(socket);
+        let content = Reply::from(Answer::Ready(Ready::default())).encode_to_vec();
+        channel.send(&content, &[], Full::Waits)?;
+        while !matches!(channel.receive()?, Received::Closed) {
+            channel.wait(None)?;
+        }
+        Ok(())
+    };
+    let honest: Serve = |socket| serve(socket, String::new());
+    let (mut reader, reports) = reader(&one_after_the_other(vec![hanging, honest]));
+    let failed = reader.open(1, this_program()).map(|_| ()).unwrap_err();
+    assert!(
+        matches!(failed, Failed::Reader(Failure::Deadline(_))),
+        "{failed:?}"
+    );
+    assert_eq!(*reports.borrow(), ["deadline"]);
+    reader.open(1, this_program()).unwrap();
+    assert_eq!(names(&mut reader, 1), NAMES);
+}
+
+#[test]
+fn without_a_process_this_one_reads() {
+    let none: Serve = |_| Ok(());
+    let (mut reader, _) = reader(&one_after_the_other(vec![none]));
+    reader.open(1, this_program()).unwrap();
+    assert!(!reader.is_apart());
+    assert_eq!(names(&mut reader, 1), NAMES);
+}
+
+#[test]
+fn after_the_stop_nothing_is_read() {
+    for readers in [Readers::default(), in_threads()] {
+        let limits = Limits::new(64 << 20, false);
+        let mut reader = Reader::new(&readers, limits, Rc::new(|| false), |_| {});
+        let stopped = reader.open(1, this_program()).map(|_| ());
+        assert_eq!(stopped, Err(Failed::Stopped));
+    }
+}
+
+#[test]
+fn reads_fail_after_the_stop() {
+    let goes_on = Rc::new(std::cell::Cell::new(true));
+    let asked = Rc::clone(&goes_on);
+    let file = UntilStop {
+        source: b"code".to_vec(),
+        goes_on: Rc::new(move || asked.get()),
+    };
+    let mut read = [0; 2];
+    file.read_at(&mut read, 1).unwrap();
+    assert_eq!(&read, b"od");
+    goes_on.set(false);
+    assert!(file.read_at(&mut read, 1).is_err());
+}
+
+#[test]
+fn a_reader_gets_companion_files_and_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let stripped = folder.path().join("stripped");
+    let own = std::env::current_exe().unwrap();
+    let strip = std::process::Command::new("strip")
+        .arg("-o")
+        .args([&stripped, &own])
+        .status();
+    assert!(strip.unwrap().success());
+    let executable = Executable {
+        file: Arc::new(File::open(&stripped).unwrap()),
+        ..with_companions(Rc::new(File::open(&own).ok()))
+    };
+    let (mut reader, _) = reader(&in_threads());
+    reader.open(1, executable).unwrap();
+    assert_eq!(names(&mut reader, 1), NAMES);
+
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "password").unwrap();
+    let on_host = OnHost::new(vec!["/".into()], own, Vec::new(), || true);
+    let secret_package = folder.path().join("secret.dwp");
+    std::fs::write(secret_package, "password").unwrap();
+    assert!(on_host.split(folder.path(), Path::new("secret")).is_none());
+    assert!(on_host.split(Path::new("/"), &secret).is_none());
+    let on_host = OnHost::new(vec!["/".into()], secret, Vec::new(), || true);
+    assert!(CompanionFiles::package(&on_host).is_none());
+}
