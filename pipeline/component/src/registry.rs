@@ -49,6 +49,11 @@ pub trait Factory: 'static {
         Vec::new()
     }
 
+    /// Whether the component reads executables in another process, if there is one for that.
+    fn reads_executables(_: &Self::Config) -> bool {
+        false
+    }
+
     /// The pipelines that a connector's configuration names, each with the path of the option.
     fn pipelines(_: &Self::Config) -> Vec<(String, PipelineId)> {
         Vec::new()
@@ -71,6 +76,7 @@ pub struct Entry<C: ?Sized> {
     pub schema: fn() -> serde_json::Value,
     pub capabilities: fn(&dyn AnyConfig) -> Capabilities,
     pub writes: fn(&dyn AnyConfig) -> Vec<PathBuf>,
+    pub reads_executables: fn(&dyn AnyConfig) -> bool,
     pub pipelines: fn(&dyn AnyConfig) -> Vec<(String, PipelineId)>,
     /// Checks, decodes and validates a configuration; `None` on problems.
     pub load: fn(&Node, &mut Problems) -> Option<Box<dyn AnyConfig>>,
@@ -181,6 +187,10 @@ pub const fn entry<F: Factory>() -> Entry<F::Component> {
         writes: |config| {
             let config = config.as_any().downcast_ref::<F::Config>();
             config.map_or_else(Vec::new, F::writes)
+        },
+        reads_executables: |config| {
+            let config = config.as_any().downcast_ref::<F::Config>();
+            config.is_some_and(F::reads_executables)
         },
         pipelines: |config| {
             let config = config.as_any().downcast_ref::<F::Config>();

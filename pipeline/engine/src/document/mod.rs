@@ -102,6 +102,9 @@ pub struct SandboxSettings {
     /// Deny changes of files outside of the directories that the configuration names. Not used with components that read other
     /// processes, as profiling this host does: the kernel would deny that, too.
     pub landlock: bool,
+    /// Read executables, which anyone who starts a process supplies, in a process of their own that may do nothing else. If
+    /// none can be started, they are read in this one.
+    pub reader: bool,
 }
 
 /// A pipeline: batches go from the receivers through the processors, in this order, to every exporter. A connector is an
@@ -211,6 +214,13 @@ impl Document {
         directories
     }
 
+    /// Whether a component in use reads executables in another process, if there is one for that.
+    pub fn reads_executables(&self) -> bool {
+        let mut reads = false;
+        self.for_each_used(|component| reads |= component.reads_executables());
+        reads
+    }
+
     fn for_each_used(&self, mut visit: impl FnMut(&dyn Needs)) {
         let ServiceSection {
             extensions,
@@ -260,6 +270,7 @@ impl Document {
 trait Needs {
     fn capabilities(&self) -> Capabilities;
     fn writes(&self) -> Vec<PathBuf>;
+    fn reads_executables(&self) -> bool;
 }
 
 impl<C: ?Sized> Needs for Declared<C> {
@@ -269,6 +280,10 @@ impl<C: ?Sized> Needs for Declared<C> {
 
     fn writes(&self) -> Vec<PathBuf> {
         (self.entry.writes)(&*self.config)
+    }
+
+    fn reads_executables(&self) -> bool {
+        (self.entry.reads_executables)(&*self.config)
     }
 }
 
@@ -510,6 +525,7 @@ impl Default for SandboxSettings {
         Self {
             seccomp: true,
             landlock: true,
+            reader: true,
         }
     }
 }

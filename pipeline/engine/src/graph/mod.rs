@@ -134,7 +134,15 @@ struct Builder<'a> {
 
 impl Graph {
     pub fn build(document: &Document, telemetry: &SelfTelemetry) -> Result<Self, BuildFailure> {
-        let shared = Shared::default();
+        Self::build_with(document, telemetry, Shared::default())
+    }
+
+    /// Builds it with handles that the components share.
+    pub fn build_with(
+        document: &Document,
+        telemetry: &SelfTelemetry,
+        shared: Shared,
+    ) -> Result<Self, BuildFailure> {
         shared.put(telemetry.board.clone());
         shared.put(telemetry.log.clone());
         shared.get::<CurrentService>().set(document.info());
