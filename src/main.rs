@@ -20,6 +20,9 @@ use crate::commands::CommandError;
 
 fn main() -> ExitCode {
     profcol_admission::keep_large_memory_apart();
+    if let Some(role) = sandbox::role(std::env::args_os()) {
+        return role.run();
+    }
     panics::install_hook();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -173,6 +173,7 @@ service:
         ["receiver padata", "directory", "fail"],
         ["processor symbolize", "debuginfod", "warn"],
         ["processor symbolize", "directory", "ok"],
+        [SANDBOX, "reader", "ok"],
     ] {
         let expected = expected.map(str::to_owned);
         assert!(checks.contains(&expected), "no {expected:?} in {all:#?}");

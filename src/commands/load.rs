@@ -1,7 +1,7 @@
 //! Loads the configuration named on the command line.
 
 use profcol::REGISTRY;
-use profcol_component::SelfTelemetry;
+use profcol_component::{SelfTelemetry, Shared};
 use profcol_config::{Input, Note, NoteLevel, SystemProviders, resolve};
 use profcol_engine::{Document, Graph};
 use profcol_printable::indented;
@@ -66,7 +66,16 @@ pub fn own(configuration: &Value) -> String {
 
 /// Builds and connects the components, without opening anything.
 pub fn build(document: &Document, telemetry: &SelfTelemetry) -> Result<Graph, CommandError> {
-    Graph::build(document, telemetry)
+    build_with(document, telemetry, Shared::default())
+}
+
+/// Builds and connects the components with handles that they share.
+pub fn build_with(
+    document: &Document,
+    telemetry: &SelfTelemetry,
+    shared: Shared,
+) -> Result<Graph, CommandError> {
+    Graph::build_with(document, telemetry, shared)
         .map_err(|error| CommandError::Configuration(indented(&error.to_string()).into_owned()))
 }
 

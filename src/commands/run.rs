@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use profcol_component::{SelfTelemetry, Stop};
+use profcol_component::{SelfTelemetry, Shared, Stop};
 use profcol_engine::telemetry::{MetricsServer, init_logs};
 use profcol_engine::{Graph, Service, StopReport};
 use profcol_history::PageAddress;
@@ -30,7 +30,11 @@ pub fn run(options: &Configuration) -> Result<(), CommandError> {
     loaded.log_notes();
     let dropped = privileges::keep(loaded.document.capabilities());
     let sandbox = sandbox::enter(&loaded.document);
+    let readers = sandbox.readers();
+    let shared = Shared::default();
+    shared.put(readers.clone());
     let mut session = Session {
+        shared,
         notifier: Notifier::from_environment(),
         reloader: Some(Reloader::new(
             configuration,
@@ -56,8 +60,9 @@ pub fn run(options: &Configuration) -> Result<(), CommandError> {
             Box::new(move || introduced.introduce(page.take().and_then(|it| it.get())));
         session.on_stop = Box::new(move || built_in.announce_stop());
     }
-    let report = in_runtime(serve(&loaded, &telemetry, session))?;
-    verdict(&report)
+    let report = in_runtime(serve(&loaded, &telemetry, session));
+    readers.stop();
+    verdict(&report?)
 }
 
 pub fn in_runtime<T>(
@@ -76,6 +81,8 @@ pub fn in_runtime<T>(
 
 /// A command's hooks into running pipelines.
 pub struct Session {
+    /// What the components share with the command.
+    pub shared: Shared,
     /// Called when the graph is built.
     pub on_graph: Box<dyn FnOnce(&Graph)>,
     /// Called when all components have started.
@@ -93,6 +100,7 @@ pub struct Session {
 impl Default for Session {
     fn default() -> Self {
         Self {
+            shared: Shared::default(),
             on_graph: Box::new(|_| {}),
             on_start: Box::new(|| {}),
             until: Box::pin(std::future::pending()),
@@ -113,7 +121,7 @@ pub async fn serve(
     let mut signals = Signals::new().map_err(|error| {
         CommandError::Runtime(format!("failed to install signal handlers: {error}"))
     })?;
-    let graph = load::build(document, telemetry)?;
+    let graph = load::build_with(document, telemetry, session.shared)?;
     (session.on_graph)(&graph);
     let metrics = MetricsServer::start(&document.service.telemetry, &telemetry.meter)
         .map_err(|error| CommandError::Runtime(error.to_string()))?;

@@ -5,6 +5,7 @@
 //! single-threaded.
 
 mod paths;
+mod readers;
 mod seccomp;
 #[cfg(test)]
 mod tests;
@@ -14,7 +15,11 @@ use std::path::PathBuf;
 use profcol_component::{Capabilities, Check};
 use profcol_engine::Document;
 
+use profcol_reader::Readers;
+
 use self::paths::Landlock;
+use self::readers::Supervision;
+pub use self::readers::role;
 use self::seccomp::Profile;
 
 /// The restrictions in force. A reload can neither lift nor add any.
@@ -22,6 +27,7 @@ use self::seccomp::Profile;
 pub struct Sandbox {
     seccomp: Option<Profile>,
     landlock: Option<Landlock>,
+    readers: Supervision,
 }
 
 /// Why a configuration cannot run inside the sandbox.
@@ -39,15 +45,25 @@ pub enum Missing {
         "the new configuration profiles this host, which the seccomp filter has denied since the start: restart profcol"
     )]
     Bpf,
+    #[error(
+        "the new configuration reads executables, for which profcol started no process: restart profcol"
+    )]
+    Readers,
 }
 
 /// Restricts the calling thread, and the threads it will create. Where the kernel refuses, the process runs on without.
 pub fn enter(document: &Document) -> Sandbox {
     let settings = &document.service.sandbox;
+    // First, as no program can be started later.
+    let readers = Supervision::start(document);
     let landlock = settings.landlock.then(|| landlock(document)).flatten();
     // Last, as it denies the system calls of Landlock.
     let seccomp = settings.seccomp.then(|| seccomp(document)).flatten();
-    Sandbox { seccomp, landlock }
+    Sandbox {
+        seccomp,
+        landlock,
+        readers,
+    }
 }
 
 fn landlock(document: &Document) -> Option<Landlock> {
@@ -91,8 +107,16 @@ fn reads_processes(document: &Document) -> bool {
 }
 
 impl Sandbox {
+    /// What starts processes that read executables.
+    pub fn readers(&self) -> Readers {
+        self.readers.readers()
+    }
+
     /// Whether `document` can run inside.
     pub fn admits(&self, document: &Document) -> Result<(), Missing> {
+        if !self.readers.admits(document) {
+            return Err(Missing::Readers);
+        }
         if let Some(profile) = self.seccomp
             && !profile.includes(Profile::of(document.capabilities()))
         {
@@ -137,6 +161,19 @@ pub fn check(document: &Document) -> Vec<Check> {
                 CONSEQUENCE,
                 "boot a kernel with CONFIG_SECURITY_LANDLOCK and `landlock` in its `lsm=` list, or set \
                  `service::sandbox::landlock: false`",
+            ),
+        });
+    }
+    if settings.reader && document.reads_executables() {
+        checks.push(match Supervision::check() {
+            Ok(()) => Check::new("reader", "executables are read in another process without rights"),
+            Err(error) => Check::new(
+                "reader",
+                format!("no process can be started that reads executables: {error}"),
+            )
+            .warn(
+                CONSEQUENCE,
+                "mount /proc and let profcol start itself, or set `service::sandbox::reader: false`",
             ),
         });
     }

@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
 /// The newest version whose rights are used. Older kernels apply those they know.
@@ -50,6 +50,20 @@ impl Landlock {
             RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => {
                 Ok(Self { directories })
             }
+        }
+    }
+
+    /// Denies the calling thread all files, TCP, sockets outside of it, and signals. Open files stay open.
+    pub fn deny_all() -> Result<(), LandlockError> {
+        let rules = Ruleset::default()
+            .set_compatibility(CompatLevel::BestEffort)
+            .handle_access(AccessFs::from_all(VERSION))?
+            .handle_access(AccessNet::from_all(VERSION))?
+            .scope(Scope::from_all(VERSION))?
+            .create()?;
+        match rules.restrict_self()?.ruleset {
+            RulesetStatus::NotEnforced => Err(LandlockError::Unsupported),
+            RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
         }
     }
 

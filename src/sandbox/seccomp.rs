@@ -57,11 +57,6 @@ pub fn is_available() -> bool {
 }
 
 fn compile(profile: Profile) -> Result<BpfProgram, SeccompError> {
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => TargetArch::x86_64,
-        "aarch64" => TargetArch::aarch64,
-        _ => return Err(SeccompError::Architecture),
-    };
     let everything = [
         FILES, MEMORY, THREADS, SIGNALS, TIME, POLLING, SOCKETS, IDENTITY, OLDER,
     ];
@@ -72,11 +67,49 @@ fn compile(profile: Profile) -> Result<BpfProgram, SeccompError> {
         (profile.processes, libc::SYS_process_vm_readv),
     ];
     let optional = optional.into_iter().filter(|it| it.0).map(|it| it.1);
-    let mut rules: std::collections::BTreeMap<c_long, Vec<SeccompRule>> = unconditional
+    let mut rules: Rules = unconditional
         .chain(optional)
         .map(|it| (it, Vec::new()))
         .collect();
     rules.extend(conditional()?);
+    program(rules)
+}
+
+/// Restricts the calling thread to what a reader of executables does with the files that it is given.
+pub fn restrict_reader() -> Result<(), SeccompError> {
+    let mut rules: Rules = READER.iter().map(|&it| (it, Vec::new())).collect();
+    let this = u64::from(std::process::id());
+    let one = |argument, operator, value| {
+        SeccompRule::new(vec![SeccompCondition::new(
+            argument, Dword, operator, value,
+        )?])
+    };
+    let executable = u64::from(libc::PROT_EXEC.unsigned_abs());
+    let in_memory = SeccompRule::new(vec![
+        SeccompCondition::new(2, Dword, MaskedEq(executable), 0)?,
+        // Of no file: a file that shrinks while it is mapped kills its reader.
+        SeccompCondition::new(4, Dword, Eq, u64::from(u32::MAX))?,
+    ])?;
+    rules.insert(libc::SYS_mmap, vec![in_memory]);
+    rules.insert(libc::SYS_mprotect, vec![one(2, MaskedEq(executable), 0)?]);
+    // How it aborts.
+    rules.insert(libc::SYS_tgkill, vec![one(0, Eq, this)?]);
+    // Names of memory, by the C library.
+    let names = u64::from(libc::PR_SET_VMA.unsigned_abs());
+    rules.insert(libc::SYS_prctl, vec![one(0, Eq, names)?]);
+    apply_filter(&program(rules)?)?;
+    Ok(())
+}
+
+type Rules = std::collections::BTreeMap<c_long, Vec<SeccompRule>>;
+
+/// A filter that answers ENOSYS to all other system calls.
+fn program(rules: Rules) -> Result<BpfProgram, SeccompError> {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => TargetArch::x86_64,
+        "aarch64" => TargetArch::aarch64,
+        _ => return Err(SeccompError::Architecture),
+    };
     let filter = SeccompFilter::new(
         rules,
         SeccompAction::Errno(libc::ENOSYS as u32),
@@ -384,3 +417,32 @@ const OLDER: &[c_long] = &[
 
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[c_long] = &[];
+
+/// Reads of open files, memory, the socket to the agent, and the end.
+const READER: &[c_long] = &[
+    libc::SYS_brk,
+    libc::SYS_clock_gettime,
+    libc::SYS_close,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_fstat,
+    libc::SYS_futex,
+    libc::SYS_getpid,
+    libc::SYS_getrandom,
+    libc::SYS_gettid,
+    libc::SYS_madvise,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_pread64,
+    libc::SYS_recvmsg,
+    libc::SYS_restart_syscall,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sendmsg,
+    libc::SYS_sigaltstack,
+    libc::SYS_statx,
+];

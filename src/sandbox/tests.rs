@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::ErrorKind::PermissionDenied;
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -94,6 +95,45 @@ fn the_filter_lets_profcol_work() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async { tokio::time::sleep(Duration::from_millis(1)).await });
     });
+}
+
+#[test]
+fn a_reader_reads_what_it_is_given_and_does_nothing_else() {
+    let file = fs::File::open("/proc/self/exe").unwrap();
+    let attempts = thread::spawn(move || {
+        // Where the kernel lacks it, the filter alone denies.
+        let _ = Landlock::deny_all();
+        seccomp::restrict_reader().unwrap();
+        let mut start = [0; 4];
+        let read = file.read_exact_at(&mut start, 0);
+        // More than the C library holds in reserve.
+        let memory = vec![1_u8; 64 << 20];
+        let length = file.metadata().map(|it| it.len());
+        let code = MmapMut::map_anon(4096).map(MmapMut::make_exec);
+        let socket = |family| is_denied(socket(family, SocketType::DGRAM, None));
+        let signal = |to| is_denied(test_kill_process(to));
+        [
+            ("to read", read.is_ok() && start == *b"\x7fELF"),
+            ("the length", length.is_ok_and(|it| it > 0)),
+            ("memory", memory.len() == 64 << 20),
+            (
+                "no file by its name",
+                fs::File::open("/proc/self/exe").is_err(),
+            ),
+            ("no directory", fs::read_dir("/").is_err()),
+            ("no program", Command::new("/bin/true").status().is_err()),
+            ("no Unix socket", socket(AddressFamily::UNIX)),
+            ("no socket", socket(AddressFamily::INET)),
+            ("no written code", !code.is_ok_and(|code| code.is_ok())),
+            ("no thread", thread::Builder::new().spawn(|| ()).is_err()),
+            ("no signal to another process", signal(getppid().unwrap())),
+            ("no signal to itself", signal(getpid())),
+            ("no write", file.set_len(0).is_err()),
+        ]
+    });
+    for (attempt, holds) in attempts.join().unwrap() {
+        assert!(holds, "{attempt}");
+    }
 }
 
 #[test]

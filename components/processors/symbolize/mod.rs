@@ -42,6 +42,7 @@ use profcol_component::{
     Processor, RunError, Stability, StartError, Stop, SymbolFrame, SymbolSource,
 };
 use profcol_profile::{LocationIdx, Model, Profiles};
+use profcol_reader::Readers;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
@@ -72,6 +73,7 @@ pub struct SymbolizeProcessor {
     files: Arc<Files>,
     telemetry: Arc<Telemetry>,
     stopping: Arc<Stopping>,
+    readers: Readers,
     debuginfod: Option<Arc<Debuginfod>>,
     backlog: Arc<Backlog>,
     late: Arc<DeferredLookup>,
@@ -96,6 +98,10 @@ impl Factory for SymbolizeProcessor {
         let debuginfod = config.debuginfod.as_ref();
         let directory = debuginfod.map(|it| PathBuf::from(&it.cache_directory));
         directory.into_iter().collect()
+    }
+
+    fn reads_executables(config: &SymbolizeConfig) -> bool {
+        config.targets.has_native()
     }
 
     fn build(
@@ -156,6 +162,7 @@ impl SymbolizeProcessor {
             files: Arc::new(files),
             telemetry,
             stopping,
+            readers: context.shared.get(),
             debuginfod,
             backlog,
             is_late: AtomicBool::new(false),
@@ -173,6 +180,7 @@ impl SymbolizeProcessor {
             files: Arc::clone(&self.files),
             telemetry: Arc::clone(&self.telemetry),
             stopping: Arc::clone(&self.stopping),
+            readers: self.readers.clone(),
             demangle: config.demangle,
             priority: config.priority,
             max_cpu: config.max_cpu,

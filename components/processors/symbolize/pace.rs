@@ -1,17 +1,13 @@
 //! Limits the CPU usage of a worker.
 
-use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use profcol_elf::Source;
-
 use rustix::time::{ClockId, clock_gettime};
 
 /// Work between two pauses.
-const STRETCH: Duration = Duration::from_millis(10);
+pub(super) const STRETCH: Duration = Duration::from_millis(10);
 
 /// Set once, when the processor stops.
 #[derive(Debug, Default)]
@@ -41,25 +37,6 @@ impl Stopping {
     }
 }
 
-/// A file whose reads fail after the stop, so that its reader gives up soon.
-pub(super) struct UntilStop<S> {
-    pub source: S,
-    pub stopping: Arc<Stopping>,
-}
-
-impl<S: Source> Source for UntilStop<S> {
-    fn length(&self) -> io::Result<u64> {
-        self.source.length()
-    }
-
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        if self.stopping.is_set() {
-            return Err(io::Error::other("profcol is stopping"));
-        }
-        self.source.read_at(buffer, offset)
-    }
-}
-
 /// Makes a thread sleep to stay within its share of a CPU.
 #[derive(Debug)]
 pub(super) struct Pace {
@@ -76,16 +53,16 @@ impl Pace {
         }
     }
 
-    /// To be called repeatedly during work.
-    pub fn keep(&mut self, stopping: &Stopping) {
-        let stretch = cpu_time().saturating_sub(self.worked);
+    /// To be called repeatedly during work; `elsewhere` is the CPU time that another process has used for it so far.
+    pub fn keep(&mut self, elsewhere: Duration, stopping: &Stopping) {
+        let stretch = (cpu_time() + elsewhere).saturating_sub(self.worked);
         if stretch < STRETCH {
             return;
         }
         if self.rest > 0.0 {
             stopping.sleep(stretch.mul_f64(self.rest));
         }
-        self.worked = cpu_time();
+        self.worked = cpu_time() + elsewhere;
     }
 }
 

@@ -1,6 +1,7 @@
 //! The processor's metrics.
 
 use profcol_component::{BuildContext, Gauge, IntCounter};
+use profcol_reader::Failure;
 
 /// Why a location has no symbols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,6 +16,8 @@ pub(super) enum Reason {
     NoNames,
     /// The executable is damaged or of an unsupported kind.
     Refused,
+    /// The process that reads executables failed at this one.
+    ReaderFailed,
     /// The executable has no symbol for this address.
     NotFound,
     /// Resolving it would take too much work.
@@ -25,12 +28,13 @@ pub(super) enum Reason {
     Timeout,
 }
 
-const REASONS: [(Reason, &str); 9] = [
+const REASONS: [(Reason, &str); 10] = [
     (Reason::NoFile, "no_file"),
     (Reason::NoBuildId, "no_build_id"),
     (Reason::NotLocal, "not_local"),
     (Reason::NoNames, "no_names"),
     (Reason::Refused, "refused"),
+    (Reason::ReaderFailed, "reader_failed"),
     (Reason::NotFound, "not_found"),
     (Reason::TooMuchWork, "too_much_work"),
     (Reason::Busy, "busy"),
@@ -62,6 +66,7 @@ pub(super) struct Telemetry {
     pub resolved: IntCounter,
     unresolved: Vec<(Reason, IntCounter)>,
     fetches: Vec<(Fetch, IntCounter)>,
+    restarts: Vec<(&'static str, IntCounter)>,
     pub timeouts: IntCounter,
     pub evicted_names: IntCounter,
     pub evicted_files: IntCounter,
@@ -103,6 +108,11 @@ impl Telemetry {
                 name,
             )
         };
+        let restarted = |reason| {
+            let help =
+                "Processes that read executables and failed, by reason; another one was started.";
+            with("profcol_symbolize_reader_restarts", help, "reason", reason)
+        };
         Self {
             resolved: counter(
                 "profcol_symbolize_resolved_locations",
@@ -111,6 +121,10 @@ impl Telemetry {
             unresolved: REASONS
                 .iter()
                 .map(|&(reason, name)| (reason, unresolved(name)))
+                .collect(),
+            restarts: Failure::REASONS
+                .iter()
+                .map(|&reason| (reason, restarted(reason)))
                 .collect(),
             timeouts: counter(
                 "profcol_symbolize_timeouts",
@@ -140,6 +154,14 @@ impl Telemetry {
 
     pub fn count_fetch(&self, fetch: Fetch) {
         let found = self.fetches.iter().find(|(it, _)| *it == fetch);
+        if let Some((_, counter)) = found {
+            counter.inc();
+        }
+    }
+
+    pub fn count_restart(&self, failure: &Failure) {
+        let reason = failure.reason();
+        let found = self.restarts.iter().find(|(it, _)| *it == reason);
         if let Some((_, counter)) = found {
             counter.inc();
         }

@@ -1,6 +1,6 @@
-//! The thread that reads executables.
+//! The thread that has executables read, in another process if there is one for it.
 //!
-//! It holds the most recently used tables. Each executable always has the same worker, so that
+//! It keeps the most recently used tables. Each executable always has the same worker, so that
 //! workers do not wait for each other.
 
 use std::collections::HashMap;
@@ -9,16 +9,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use profcol_component::{CodeAddress, ExecutableAddress, SymbolFrame};
-use profcol_debuginfo::ExtractError;
-use profcol_symbols::{Companions, Style, Symbols, Unresolved, demangle};
+use profcol_reader::{Executable, Failed, Limits, Place, Reader, Readers};
+use profcol_symbols::{Style, Unresolved};
 
 use super::backlog::{Backlog, Job};
-use super::companions::CompanionFiles;
+use super::companions::ModuleFiles;
 use super::config::{Demangle, Priority};
 use super::debuginfod::FileRequest;
 use super::files::Files;
 use super::names::{Names, SymbolResult};
-use super::pace::{Pace, Stopping, UntilStop, cpu_time};
+use super::pace::{Pace, STRETCH, Stopping, cpu_time};
 use super::telemetry::{Reason, Telemetry};
 use super::unresolved::Module;
 
@@ -28,6 +28,10 @@ const LOW_NICE: i32 = 10;
 const MISSING: Duration = Duration::from_secs(60);
 /// Maximum number of such files remembered.
 const MAX_MISSING: usize = 4096;
+/// How often the reader may fail at an executable: somebody else may have killed it the first time.
+const MAX_FAILURES: u32 = 2;
+/// How long an executable at which it failed that often is not tried again.
+const FAILED: Duration = Duration::from_secs(600);
 /// CPU time for one executable before the backlog picks the next one.
 const TURN: Duration = Duration::from_millis(500);
 
@@ -39,6 +43,7 @@ pub(super) struct Worker {
     pub files: Arc<Files>,
     pub telemetry: Arc<Telemetry>,
     pub stopping: Arc<Stopping>,
+    pub readers: Readers,
     pub demangle: Demangle,
     pub priority: Priority,
     pub max_cpu: f64,
@@ -46,9 +51,10 @@ pub(super) struct Worker {
     pub max_memory: usize,
 }
 
-/// The tables of one executable.
+/// An executable whose tables the reader holds.
 struct Held {
-    symbols: Symbols,
+    /// Its key for the reader.
+    key: u64,
     weight: usize,
     last_use: u64,
     /// The file with its DWARF, while it is downloaded; until then answers are not final.
@@ -63,12 +69,22 @@ struct Missing {
     download: Option<FileRequest>,
 }
 
+/// The failures of the reader at one executable.
+struct Failures {
+    count: u32,
+    last: Instant,
+}
+
 /// The state of the thread, not shared.
 struct Library {
     worker: Worker,
+    reader: Reader,
     pace: Pace,
+    /// CPU time that the reader used in its process.
+    elsewhere: Duration,
     held: HashMap<Arc<str>, Held>,
     missing: HashMap<Arc<str>, Missing>,
+    failures: HashMap<Arc<str>, Failures>,
     clock: u64,
     /// The last reported size of the tables.
     reported: f64,
@@ -82,48 +98,80 @@ impl Worker {
         {
             tracing::debug!(%error, "failed to lower the thread priority");
         }
+        let limits = Limits::new(self.max_memory, self.priority == Priority::Low);
+        let stopping = Arc::clone(&self.stopping);
+        let telemetry = Arc::clone(&self.telemetry);
+        let reader = Reader::new(
+            &self.readers,
+            limits,
+            Rc::new(move || !stopping.is_set()),
+            move |failure| telemetry.count_restart(failure),
+        );
         let mut library = Library {
+            reader,
             pace: Pace::new(self.max_cpu),
+            elsewhere: Duration::ZERO,
             held: HashMap::new(),
             missing: HashMap::new(),
+            failures: HashMap::new(),
             clock: 0,
             reported: 0.0,
             worker: self,
         };
         while let Some(job) = library.worker.backlog.take(library.worker.number) {
-            let before = cpu_time();
+            let before = library.spent();
             let build_id = Arc::clone(&job.module.build_id);
             library.work(job, before);
             library.shrink(&build_id);
-            let spent = cpu_time().saturating_sub(before);
+            let spent = library.spent().saturating_sub(before);
             library.worker.backlog.spend(&build_id, spent);
         }
     }
 }
 
 impl Library {
+    /// CPU time of this thread and of its reader.
+    fn spent(&self) -> Duration {
+        cpu_time() + self.elsewhere
+    }
+
     /// Places not resolved when the turn is over stay in the backlog.
     fn work(&mut self, job: Job, began: Duration) {
         let Job { module, places } = job;
-        for place in places {
-            let build_id = Arc::clone(&module.build_id);
-            let code = ExecutableAddress { build_id, place };
-            // It may have been requested again just before it was answered.
-            if self.worker.names.get(&code).is_none() {
-                let answer = self.find(&module, place);
-                if self.worker.stopping.is_set() {
-                    return;
-                }
+        let code = |place| ExecutableAddress {
+            build_id: Arc::clone(&module.build_id),
+            place,
+        };
+        // They may have been requested again just before they were answered.
+        let (known, unknown): (Vec<_>, Vec<_>) = places
+            .into_iter()
+            .partition(|&place| self.worker.names.get(&code(place)).is_some());
+        for place in known {
+            self.worker.backlog.answered(&code(place));
+        }
+        let mut rest = &unknown[..];
+        while !rest.is_empty() {
+            let answers = self.find(&module, rest);
+            if self.worker.stopping.is_set() {
+                return;
+            }
+            let (answered, unanswered) = rest.split_at(answers.len().min(rest.len()));
+            for (&place, answer) in answered.iter().zip(answers) {
+                let code = code(place);
                 let is_final = !self.is_downloading(&code.build_id)
                     && !matches!(
                         answer,
-                        Err(Reason::NoFile | Reason::NoNames | Reason::Refused)
+                        Err(Reason::NoFile
+                            | Reason::NoNames
+                            | Reason::Refused
+                            | Reason::ReaderFailed)
                     );
                 self.worker.names.insert(code.clone(), answer, is_final);
+                self.worker.backlog.answered(&code);
             }
-            self.worker.backlog.answered(&code);
-            self.pace.keep(&self.worker.stopping);
-            if cpu_time().saturating_sub(began) > TURN {
+            rest = unanswered;
+            self.pace.keep(self.elsewhere, &self.worker.stopping);
+            if self.spent().saturating_sub(began) > TURN {
                 return;
             }
         }
@@ -139,125 +187,183 @@ impl Library {
         held.is_some_and(|held| held.download.is_some())
     }
 
-    fn find(&mut self, module: &Module, place: CodeAddress) -> SymbolResult {
+    /// The answers to the first of these places, or to all of them. None if the reader failed and the rest is to be tried
+    /// again.
+    fn find(&mut self, module: &Module, places: &[CodeAddress]) -> Vec<SymbolResult> {
+        let all = |reason| vec![Err(reason); places.len()];
         let style = match self.worker.demangle {
             Demangle::None => None,
             Demangle::Short => Some(Style::Short),
             Demangle::Full => Some(Style::Full),
         };
-        let held = self.open(module)?;
-        let address = match place {
-            CodeAddress::Virtual(address) => address,
-            CodeAddress::FileOffset(offset) => {
-                held.symbols.address_of(offset).ok_or(Reason::NotFound)?
+        let key = match self.open(module) {
+            Ok(held) => held.key,
+            Err(Unread::Reason(reason)) => return all(reason),
+            Err(Unread::TryAgain) => return Vec::new(),
+        };
+        let asked: Vec<Place> = places.iter().map(place).collect();
+        let found = match self.reader.find(key, &asked, style, STRETCH) {
+            Ok(found) => found,
+            Err(failed) => {
+                return match self.unread(module, failed) {
+                    Unread::Reason(reason) => {
+                        self.forget(&module.build_id);
+                        self.remember_missing(module, reason, None);
+                        all(reason)
+                    }
+                    Unread::TryAgain => Vec::new(),
+                };
             }
         };
-        let frames = held.symbols.find(address).map_err(|why| match why {
-            Unresolved::NotFound => Reason::NotFound,
-            Unresolved::TooMuchWork => Reason::TooMuchWork,
-        })?;
-        let frame = |found: profcol_symbols::Frame| {
-            let system_name = found.name;
-            let name = style.and_then(|style| demangle(&system_name, style));
-            SymbolFrame {
-                name: name.map_or_else(|| Arc::clone(&system_name), Arc::from),
-                system_name,
-                file: found.file,
-                start_line: found.start_line,
-                line: found.line,
-                column: found.column,
-            }
-        };
-        Ok(frames.into_iter().map(frame).collect())
+        self.elsewhere += found.cpu;
+        let answers = found.answers.into_iter();
+        answers
+            .map(|answer| match answer {
+                Ok(frames) => Ok(frames.into_iter().map(frame).collect()),
+                Err(Unresolved::NotFound) => Err(Reason::NotFound),
+                Err(Unresolved::TooMuchWork) => Err(Reason::TooMuchWork),
+            })
+            .collect()
     }
 
-    fn open(&mut self, module: &Module) -> Result<&mut Held, Reason> {
+    /// What it means that an executable was not read.
+    fn unread(&mut self, module: &Module, failed: Failed) -> Unread {
+        let path = module.path.display();
+        match failed {
+            Failed::NoNames => Unread::Reason(Reason::NoNames),
+            Failed::Stopped => Unread::Reason(Reason::Refused),
+            Failed::Refused(refused) => {
+                tracing::info!(%path, %refused, "Failed to read the symbols of an executable.");
+                Unread::Reason(Reason::Refused)
+            }
+            Failed::Reader(failure) => match self.count_failure(module) {
+                true => {
+                    tracing::warn!(
+                        %path, build_id = %module.build_id, %failure,
+                        "The process that reads executables failed twice at this one, which is not read for ten minutes."
+                    );
+                    Unread::Reason(Reason::ReaderFailed)
+                }
+                false => {
+                    tracing::warn!(
+                        %path, build_id = %module.build_id, %failure,
+                        "The process that reads executables failed; another one tries again."
+                    );
+                    Unread::TryAgain
+                }
+            },
+        }
+    }
+
+    /// Whether the reader fails too often at this executable.
+    fn count_failure(&mut self, module: &Module) -> bool {
+        self.failures.retain(|_, it| it.last.elapsed() < FAILED);
+        if self.failures.len() >= MAX_MISSING {
+            self.failures.clear();
+        }
+        let failures = self
+            .failures
+            .entry(Arc::clone(&module.build_id))
+            .or_insert(Failures {
+                count: 0,
+                last: Instant::now(),
+            });
+        failures.count += 1;
+        failures.last = Instant::now();
+        failures.count >= MAX_FAILURES
+    }
+
+    fn forget(&mut self, build_id: &str) {
+        if let Some(held) = self.held.remove(build_id) {
+            self.reader.forget(held.key);
+        }
+    }
+
+    fn remember_missing(&mut self, module: &Module, reason: Reason, download: Option<FileRequest>) {
+        if self.missing.len() >= MAX_MISSING {
+            self.missing.clear();
+        }
+        let missing = Missing {
+            since: Instant::now(),
+            reason,
+            download,
+        };
+        self.missing.insert(Arc::clone(&module.build_id), missing);
+    }
+
+    fn open(&mut self, module: &Module) -> Result<&mut Held, Unread> {
         self.clock += 1;
         let build_id = &module.build_id;
         let held = self.held.get(build_id);
         if held.is_some_and(|held| !self.is_awaited(held.download.as_ref())) {
-            self.held.remove(build_id);
+            self.forget(build_id);
         }
         if !self.held.contains_key(build_id) {
             if let Some(missing) = self.missing.get(build_id)
-                && missing.since.elapsed() < MISSING
+                && missing.since.elapsed() < missing.lasts()
                 && self.is_awaited(missing.download.as_ref())
             {
-                return Err(missing.reason);
+                return Err(Unread::Reason(missing.reason));
             }
-            let (read, download) = self.read(module);
+            let key = self.clock;
+            let (read, download) = self.read(key, module);
             match read {
-                Ok(symbols) => {
-                    let weight = symbols.weight();
+                Ok(weight) => {
                     let held = Held {
-                        symbols,
+                        key,
                         weight,
                         last_use: 0,
                         download,
                     };
                     self.held.insert(Arc::clone(build_id), held);
                 }
-                Err(reason) => {
-                    if self.missing.len() >= MAX_MISSING {
-                        self.missing.clear();
-                    }
-                    let missing = Missing {
-                        since: Instant::now(),
-                        reason,
-                        download,
-                    };
-                    self.missing.insert(Arc::clone(build_id), missing);
-                    return Err(reason);
+                Err(Unread::Reason(reason)) => {
+                    self.remember_missing(module, reason, download);
+                    return Err(Unread::Reason(reason));
                 }
+                Err(Unread::TryAgain) => return Err(Unread::TryAgain),
             }
         }
-        let held = self.held.get_mut(build_id).ok_or(Reason::NoFile)?;
+        let held = self.held.get_mut(build_id);
+        let held = held.ok_or(Unread::Reason(Reason::NoFile))?;
         held.last_use = self.clock;
         Ok(held)
     }
 
-    /// Returns the symbols, and the file being downloaded that may have more.
-    fn read(&self, module: &Module) -> (Result<Symbols, Reason>, Option<FileRequest>) {
+    /// Returns the weight of the tables, and the file being downloaded that may have more.
+    fn read(&mut self, key: u64, module: &Module) -> (Result<usize, Unread>, Option<FileRequest>) {
         let executable = self.worker.files.open(module);
         let Some(file) = executable.found else {
-            return (Err(Reason::NoFile), executable.download);
+            let reason = Unread::Reason(Reason::NoFile);
+            return (Err(reason), executable.download);
         };
-        let path = module.path.display();
-        let companion_files = Rc::new(CompanionFiles::new(
-            Arc::clone(&self.worker.files),
-            module,
-            Arc::clone(&self.worker.stopping),
-        ));
-        let companions: Rc<dyn Companions> = companion_files.clone();
-        let max_memory = self.worker.max_memory as u64;
-        let file = UntilStop {
-            source: file,
-            stopping: Arc::clone(&self.worker.stopping),
+        let companions = Rc::new(ModuleFiles::new(Arc::clone(&self.worker.files), module));
+        let executable = Executable {
+            file,
+            companions: Rc::<ModuleFiles>::clone(&companions),
+            max_unpacked: self.worker.max_memory as u64,
         };
-        let read = match Symbols::read(Rc::new(file), companions, max_memory) {
-            Ok(symbols) => {
-                if let Some(damage) = symbols.damage() {
+        let read = match self.reader.open(key, executable) {
+            Ok(opened) => {
+                if let Some(damage) = opened.damage {
+                    let path = module.path.display();
                     tracing::info!(%path, %damage, "Failed to read some symbols of an executable.");
                 }
-                Ok(symbols)
+                Ok(opened.weight)
             }
-            Err(ExtractError::NoNames) => Err(Reason::NoNames),
-            // After the stop, reads of files fail.
-            Err(_) if self.worker.stopping.is_set() => Err(Reason::Refused),
-            Err(refused) => {
-                tracing::info!(%path, %refused, "Failed to read the symbols of an executable.");
-                Err(Reason::Refused)
-            }
+            Err(failed) => Err(self.unread(module, failed)),
         };
-        (read, companion_files.download())
+        (read, companions.download())
     }
 
     /// Evicts the least recently used tables, and the present executable's if they alone exceed the limit.
     fn shrink(&mut self, present: &Arc<str>) {
         let max_memory = self.worker.max_memory;
-        if let Some(held) = self.held.get_mut(present) {
-            held.symbols.shrink(max_memory);
-            held.weight = held.symbols.weight();
+        if let Some(held) = self.held.get_mut(present)
+            // If the reader failed, it is counted, and the next question opens the executable again.
+            && let Ok(left) = self.reader.shrink(held.key, max_memory)
+        {
+            held.weight = left;
         }
         let mut total: usize = self.held.values().map(|held| held.weight).sum();
         while total > max_memory {
@@ -265,15 +371,48 @@ impl Library {
             let Some(oldest) = oldest.map(|(build_id, _)| Arc::clone(build_id)) else {
                 break;
             };
-            if let Some(held) = self.held.remove(&oldest) {
-                total -= held.weight;
-                self.worker.telemetry.evicted_files.inc();
-            }
+            total -= self.held.get(&oldest).map_or(0, |held| held.weight);
+            self.forget(&oldest);
+            self.worker.telemetry.evicted_files.inc();
         }
         self.worker
             .telemetry
             .memory
             .add(total as f64 - self.reported);
         self.reported = total as f64;
+    }
+}
+
+/// Why there is no answer.
+enum Unread {
+    Reason(Reason),
+    /// The reader failed, perhaps not because of this executable.
+    TryAgain,
+}
+
+impl Missing {
+    fn lasts(&self) -> Duration {
+        match self.reason {
+            Reason::ReaderFailed => FAILED,
+            _ => MISSING,
+        }
+    }
+}
+
+fn place(place: &CodeAddress) -> Place {
+    match *place {
+        CodeAddress::Virtual(address) => Place::Virtual(address),
+        CodeAddress::FileOffset(offset) => Place::FileOffset(offset),
+    }
+}
+
+fn frame(frame: profcol_reader::Frame) -> SymbolFrame {
+    SymbolFrame {
+        name: frame.name,
+        system_name: frame.system_name,
+        file: frame.file,
+        start_line: frame.start_line,
+        line: frame.line,
+        column: frame.column,
     }
 }

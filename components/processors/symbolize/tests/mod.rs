@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 use profcol_component::testkit::{context, load, wait_for};
 use profcol_component::{BuildId, DeferredSymbols, Executable, Executables, SymbolLookup};
-use profcol_elf::Source;
 use profcol_profile::{
     AttributeRef, Interner, KeyValue, Line, Location, LocationRef, Mapping, MappingRef, Model,
     Profile, Resource, ResourceProfiles, SampleRef, Samples, ScopeProfiles, StringIdx,
 };
+use profcol_reader::testkit::in_threads;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -59,7 +59,13 @@ impl Fixture {
 
     /// Without workers.
     fn idle(options: &str) -> Self {
+        Self::idle_with(options, in_threads())
+    }
+
+    /// Executables are read in other processes, which are threads here, or in this one.
+    fn idle_with(options: &str, readers: Readers) -> Self {
         let context = context("symbolize");
+        context.shared.put(readers);
         let config = load(options).unwrap();
         Self {
             processor: Arc::new(SymbolizeProcessor::new(&config, &context).unwrap()),
@@ -258,20 +264,24 @@ fn assert_named(profiles: &Profiles) {
 
 #[tokio::test]
 async fn symbolizes_with_an_offered_file() {
-    let (rig, own) = (Fixture::new("timeout: 1m"), Own::read());
-    rig.context
-        .shared
-        .get::<Executables>()
-        .offer(&own.offered());
-    let gone = own.profile(Path::new("/gone"), &own.build_id, "native");
-    assert_named(&rig.pass(gone.clone()).await);
-    assert!(
-        rig.counts("profcol_symbolize_resolved_locations{pipeline=\"\",processor=\"symbolize\"} 1")
-    );
-    // The second batch does not wait for workers.
-    rig.stop.cancel();
-    assert_named(&rig.pass(gone).await);
-    rig.finish().await;
+    for readers in [in_threads(), Readers::default()] {
+        let mut rig = Fixture::idle_with("timeout: 1m", readers);
+        rig.start();
+        let own = Own::read();
+        rig.context
+            .shared
+            .get::<Executables>()
+            .offer(&own.offered());
+        let gone = own.profile(Path::new("/gone"), &own.build_id, "native");
+        assert_named(&rig.pass(gone.clone()).await);
+        assert!(rig.counts(
+            "profcol_symbolize_resolved_locations{pipeline=\"\",processor=\"symbolize\"} 1"
+        ));
+        // The second batch does not wait for workers.
+        rig.stop.cancel();
+        assert_named(&rig.pass(gone).await);
+        rig.finish().await;
+    }
 }
 
 #[tokio::test]
@@ -463,20 +473,6 @@ async fn resolved_and_unresolvable_batches_have_no_deferred_symbols() {
     assert_eq!(named(&passed), None);
     assert!(deferred_symbols.is_empty());
     rig.finish().await;
-}
-
-#[test]
-fn reads_fail_after_the_stop() {
-    let stopping = Arc::<Stopping>::default();
-    let file = pace::UntilStop {
-        source: b"code".to_vec(),
-        stopping: Arc::clone(&stopping),
-    };
-    let mut read = [0; 2];
-    file.read_at(&mut read, 1).unwrap();
-    assert_eq!(&read, b"od");
-    stopping.set();
-    assert!(file.read_at(&mut read, 1).is_err());
 }
 
 #[tokio::test]
