@@ -100,6 +100,7 @@ fn the_filter_lets_profcol_work() {
 #[test]
 fn a_reader_reads_what_it_is_given_and_does_nothing_else() {
     let file = fs::File::open("/proc/self/exe").unwrap();
+    let parent = getppid().unwrap();
     let attempts = thread::spawn(move || {
         // Where the kernel lacks it, the filter alone denies.
         let _ = Landlock::deny_all();
@@ -126,7 +127,7 @@ fn a_reader_reads_what_it_is_given_and_does_nothing_else() {
             ("no socket", socket(AddressFamily::INET)),
             ("no written code", !code.is_ok_and(|code| code.is_ok())),
             ("no thread", thread::Builder::new().spawn(|| ()).is_err()),
-            ("no signal to another process", signal(getppid().unwrap())),
+            ("no signal to another process", signal(parent)),
             ("no signal to itself", signal(getpid())),
             ("no write", file.set_len(0).is_err()),
         ]

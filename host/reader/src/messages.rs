@@ -515,7 +515,8 @@ mod tests {
     #[test]
     fn what_a_hostile_reader_says_is_refused() {
         let right = WireFound::of(&found());
-        let edits: &[(&str, fn(&mut WireFound))] = &[
+        type Edit = fn(&mut WireFound);
+        let edits: [(&str, Edit); 6] = [
             ("no answer", |it| it.places.clear()),
             ("one answer too many", |it| {
                 it.places.push(WireAnswer::default())
