@@ -21,7 +21,7 @@ use profcol_test_harness::rig::{REFUSED, Rig};
 use rustix::process::{Pid, Resource as Limited, Rlimit, Signal, kill_process, prlimit};
 use tempfile::TempDir;
 
-const SECOND_TRY: &str = "another one tries again";
+const SECOND_TRY: &str = "retrying in another one";
 
 /// A program with functions `first` and `second`.
 struct Built {
@@ -306,7 +306,10 @@ fn a_file_that_takes_too_much_memory_is_refused_and_others_are_not() {
     assert_eq!(symbolizer.symbolize(&good.profile("second")), second());
     let path = bomb.path.to_str().unwrap();
     let output = symbolizer.rig.stop();
-    assert!(output.contains("failed twice at this one"), "{output}");
+    assert!(
+        output.contains("failed twice at this executable"),
+        "{output}"
+    );
     assert!(output.contains(path), "{output}");
 }
 
@@ -380,7 +383,9 @@ fn without_a_supervisor_the_service_reads_by_itself() {
     send(symbolizer.supervisor(), Signal::KILL);
     wait_until("the end of the reader", || !is_alive(reader));
     assert_eq!(symbolizer.symbolize(&built.profile("second")), second());
-    symbolizer.rig.wait_for("They are read in this one", 1);
+    symbolizer
+        .rig
+        .wait_for("reading executables in this one", 1);
     symbolizer.rig.stop();
 
     let mut symbolizer = Symbolizer::start("sandbox: {reader: false}");

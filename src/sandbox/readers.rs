@@ -30,7 +30,7 @@ const LOW: &str = "low";
 const NORMAL: &str = "normal";
 const LOW_NICE: i32 = 10;
 /// Of 1000.
-const FIRST_TO_GO: &str = "500";
+const OOM_SCORE_ADJ: &str = "500";
 /// Address space beside the tables: the program, and what is built before it is dropped as too large (200 MiB for a hostile
 /// file).
 const BASE_MEMORY: u64 = 384 << 20;
@@ -58,13 +58,13 @@ impl Supervision {
         }
         match Readers::start(&[COMMAND, SUPERVISOR]) {
             Ok(readers) => {
-                tracing::debug!("Executables are read in another process.");
+                tracing::debug!("Started the supervisor of reader processes.");
                 Self::Started(readers)
             }
             Err(error) => {
                 tracing::warn!(
                     %error,
-                    "No process can be started that reads executables. They are read in this one, where a bug would do more harm."
+                    "Failed to start a reader process; reading executables in this one, where a bug does more harm."
                 );
                 Self::InProcess
             }
@@ -92,7 +92,7 @@ impl Supervision {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Role {
     Supervisor,
-    Reader { max_memory: u64, is_low: bool },
+    Reader { max_memory: u64, low_priority: bool },
 }
 
 /// The role that these arguments ask for; the first is the program.
@@ -103,14 +103,14 @@ pub fn role(arguments: impl Iterator<Item = OsString>) -> Option<Role> {
         [COMMAND, SUPERVISOR] => Some(Role::Supervisor),
         [COMMAND, READER, max_memory, priority] => Some(Role::Reader {
             max_memory: max_memory.parse().ok()?,
-            is_low: priority == LOW,
+            low_priority: priority == LOW,
         }),
         _ => None,
     }
 }
 
-fn reader_arguments(max_memory: u64, is_low: bool) -> Vec<String> {
-    let priority = if is_low { LOW } else { NORMAL };
+fn reader_arguments(max_memory: u64, low_priority: bool) -> Vec<String> {
+    let priority = if low_priority { LOW } else { NORMAL };
     [COMMAND, READER, &max_memory.to_string(), priority]
         .map(str::to_owned)
         .into()
@@ -129,12 +129,15 @@ impl Role {
         });
         let ended = match *self {
             Self::Supervisor => {
-                ignore_stop_signals();
+                block_stop_signals();
                 give_up_rights();
                 supervise(socket, reader_arguments)
             }
-            Self::Reader { max_memory, is_low } => {
-                let missing = restrict(max_memory, is_low);
+            Self::Reader {
+                max_memory,
+                low_priority,
+            } => {
+                let missing = restrict(max_memory, low_priority);
                 serve(socket, missing.join(", "))
             }
         };
@@ -147,7 +150,7 @@ impl Role {
 
 /// Signals to stop are for the agent, which still needs its readers then: systemd sends them to all processes of a service.
 /// Readers inherit this.
-fn ignore_stop_signals() {
+fn block_stop_signals() {
     let signals = [
         BlockedSignal::SIGTERM,
         BlockedSignal::SIGINT,
@@ -169,14 +172,14 @@ fn give_up_rights() {
 }
 
 /// Restricts a reader. Returns what the kernel lacks.
-fn restrict(max_memory: u64, is_low: bool) -> Vec<&'static str> {
+fn restrict(max_memory: u64, low_priority: bool) -> Vec<&'static str> {
     give_up_rights();
     let mut missing = Vec::new();
-    if is_low && rustix::process::setpriority_process(None, LOW_NICE).is_err() {
+    if low_priority && rustix::process::setpriority_process(None, LOW_NICE).is_err() {
         missing.push("low priority");
     }
     // If memory runs out, the kernel kills this process before others.
-    if std::fs::write("/proc/self/oom_score_adj", FIRST_TO_GO).is_err() {
+    if std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJ).is_err() {
         missing.push("a higher score for the out-of-memory killer");
     }
     let memory = max_memory.saturating_add(BASE_MEMORY);
@@ -220,11 +223,17 @@ mod tests {
             role(words.map(|&word| word.into()))
         };
         assert_eq!(read(&[COMMAND, SUPERVISOR]), Some(Role::Supervisor));
-        for is_low in [true, false] {
-            let given = reader_arguments(1 << 20, is_low);
+        for low_priority in [true, false] {
+            let given = reader_arguments(1 << 20, low_priority);
             let given: Vec<&str> = given.iter().map(String::as_str).collect();
             let max_memory = 1 << 20;
-            assert_eq!(read(&given), Some(Role::Reader { max_memory, is_low }));
+            assert_eq!(
+                read(&given),
+                Some(Role::Reader {
+                    max_memory,
+                    low_priority
+                })
+            );
         }
         for other in [
             &[][..],

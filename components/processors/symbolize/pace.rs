@@ -53,16 +53,16 @@ impl Pace {
         }
     }
 
-    /// To be called repeatedly during work; `elsewhere` is the CPU time that another process has used for it so far.
-    pub fn keep(&mut self, elsewhere: Duration, stopping: &Stopping) {
-        let stretch = (cpu_time() + elsewhere).saturating_sub(self.worked);
+    /// To be called repeatedly during work; `reader_cpu` is the CPU time that another process has used for it so far.
+    pub fn keep(&mut self, reader_cpu: Duration, stopping: &Stopping) {
+        let stretch = (cpu_time() + reader_cpu).saturating_sub(self.worked);
         if stretch < STRETCH {
             return;
         }
         if self.rest > 0.0 {
             stopping.sleep(stretch.mul_f64(self.rest));
         }
-        self.worked = cpu_time() + elsewhere;
+        self.worked = cpu_time() + reader_cpu;
     }
 }
 

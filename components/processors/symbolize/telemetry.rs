@@ -1,7 +1,7 @@
 //! The processor's metrics.
 
 use profcol_component::{BuildContext, Gauge, IntCounter};
-use profcol_reader::Failure;
+use profcol_reader::ReaderFailure;
 
 /// Why a location has no symbols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -122,7 +122,7 @@ impl Telemetry {
                 .iter()
                 .map(|&(reason, name)| (reason, unresolved(name)))
                 .collect(),
-            restarts: Failure::REASONS
+            restarts: ReaderFailure::REASONS
                 .iter()
                 .map(|&reason| (reason, restarted(reason)))
                 .collect(),
@@ -159,7 +159,7 @@ impl Telemetry {
         }
     }
 
-    pub fn count_restart(&self, failure: &Failure) {
+    pub fn count_restart(&self, failure: &ReaderFailure) {
         let reason = failure.reason();
         let found = self.restarts.iter().find(|(it, _)| *it == reason);
         if let Some((_, counter)) = found {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use profcol_component::{CodeAddress, ExecutableAddress, SymbolFrame};
-use profcol_reader::{Executable, Failed, Limits, Place, Reader, Readers};
+use profcol_reader::{Executable, Limits, ReadError, Reader, Readers};
 use profcol_symbols::{Style, Unresolved};
 
 use super::backlog::{Backlog, Job};
@@ -31,7 +31,7 @@ const MAX_MISSING: usize = 4096;
 /// How often the reader may fail at an executable: somebody else may have killed it the first time.
 const MAX_FAILURES: u32 = 2;
 /// How long an executable at which it failed that often is not tried again.
-const FAILED: Duration = Duration::from_secs(600);
+const READER_FAILED: Duration = Duration::from_secs(600);
 /// CPU time for one executable before the backlog picks the next one.
 const TURN: Duration = Duration::from_millis(500);
 
@@ -81,7 +81,7 @@ struct Library {
     reader: Reader,
     pace: Pace,
     /// CPU time that the reader used in its process.
-    elsewhere: Duration,
+    reader_cpu: Duration,
     held: HashMap<Arc<str>, Held>,
     missing: HashMap<Arc<str>, Missing>,
     failures: HashMap<Arc<str>, Failures>,
@@ -110,7 +110,7 @@ impl Worker {
         let mut library = Library {
             reader,
             pace: Pace::new(self.max_cpu),
-            elsewhere: Duration::ZERO,
+            reader_cpu: Duration::ZERO,
             held: HashMap::new(),
             missing: HashMap::new(),
             failures: HashMap::new(),
@@ -132,7 +132,7 @@ impl Worker {
 impl Library {
     /// CPU time of this thread and of its reader.
     fn spent(&self) -> Duration {
-        cpu_time() + self.elsewhere
+        cpu_time() + self.reader_cpu
     }
 
     /// Places not resolved when the turn is over stay in the backlog.
@@ -170,7 +170,7 @@ impl Library {
                 self.worker.backlog.answered(&code);
             }
             rest = unanswered;
-            self.pace.keep(self.elsewhere, &self.worker.stopping);
+            self.pace.keep(self.reader_cpu, &self.worker.stopping);
             if self.spent().saturating_sub(began) > TURN {
                 return;
             }
@@ -198,24 +198,24 @@ impl Library {
         };
         let key = match self.open(module) {
             Ok(held) => held.key,
-            Err(Unread::Reason(reason)) => return all(reason),
-            Err(Unread::TryAgain) => return Vec::new(),
+            Err(ReadFailure::Reason(reason)) => return all(reason),
+            Err(ReadFailure::TryAgain) => return Vec::new(),
         };
-        let asked: Vec<Place> = places.iter().map(place).collect();
+        let asked: Vec<profcol_reader::CodeAddress> = places.iter().map(address_in_file).collect();
         let found = match self.reader.find(key, &asked, style, STRETCH) {
             Ok(found) => found,
             Err(failed) => {
                 return match self.unread(module, failed) {
-                    Unread::Reason(reason) => {
+                    ReadFailure::Reason(reason) => {
                         self.forget(&module.build_id);
                         self.remember_missing(module, reason, None);
                         all(reason)
                     }
-                    Unread::TryAgain => Vec::new(),
+                    ReadFailure::TryAgain => Vec::new(),
                 };
             }
         };
-        self.elsewhere += found.cpu;
+        self.reader_cpu += found.cpu;
         let answers = found.answers.into_iter();
         answers
             .map(|answer| match answer {
@@ -227,29 +227,29 @@ impl Library {
     }
 
     /// What it means that an executable was not read.
-    fn unread(&mut self, module: &Module, failed: Failed) -> Unread {
+    fn unread(&mut self, module: &Module, failed: ReadError) -> ReadFailure {
         let path = module.path.display();
         match failed {
-            Failed::NoNames => Unread::Reason(Reason::NoNames),
-            Failed::Stopped => Unread::Reason(Reason::Refused),
-            Failed::Refused(refused) => {
+            ReadError::NoNames => ReadFailure::Reason(Reason::NoNames),
+            ReadError::Stopped => ReadFailure::Reason(Reason::Refused),
+            ReadError::Refused(refused) => {
                 tracing::info!(%path, %refused, "Failed to read the symbols of an executable.");
-                Unread::Reason(Reason::Refused)
+                ReadFailure::Reason(Reason::Refused)
             }
-            Failed::Reader(failure) => match self.count_failure(module) {
+            ReadError::Reader(failure) => match self.count_failure(module) {
                 true => {
                     tracing::warn!(
                         %path, build_id = %module.build_id, %failure,
-                        "The process that reads executables failed twice at this one, which is not read for ten minutes."
+                        "The reader process failed twice at this executable, which is not read for ten minutes."
                     );
-                    Unread::Reason(Reason::ReaderFailed)
+                    ReadFailure::Reason(Reason::ReaderFailed)
                 }
                 false => {
                     tracing::warn!(
                         %path, build_id = %module.build_id, %failure,
-                        "The process that reads executables failed; another one tries again."
+                        "The reader process failed; retrying in another one."
                     );
-                    Unread::TryAgain
+                    ReadFailure::TryAgain
                 }
             },
         }
@@ -257,7 +257,8 @@ impl Library {
 
     /// Whether the reader fails too often at this executable.
     fn count_failure(&mut self, module: &Module) -> bool {
-        self.failures.retain(|_, it| it.last.elapsed() < FAILED);
+        self.failures
+            .retain(|_, it| it.last.elapsed() < READER_FAILED);
         if self.failures.len() >= MAX_MISSING {
             self.failures.clear();
         }
@@ -291,7 +292,7 @@ impl Library {
         self.missing.insert(Arc::clone(&module.build_id), missing);
     }
 
-    fn open(&mut self, module: &Module) -> Result<&mut Held, Unread> {
+    fn open(&mut self, module: &Module) -> Result<&mut Held, ReadFailure> {
         self.clock += 1;
         let build_id = &module.build_id;
         let held = self.held.get(build_id);
@@ -300,10 +301,10 @@ impl Library {
         }
         if !self.held.contains_key(build_id) {
             if let Some(missing) = self.missing.get(build_id)
-                && missing.since.elapsed() < missing.lasts()
+                && missing.since.elapsed() < missing.retry_after()
                 && self.is_awaited(missing.download.as_ref())
             {
-                return Err(Unread::Reason(missing.reason));
+                return Err(ReadFailure::Reason(missing.reason));
             }
             let key = self.clock;
             let (read, download) = self.read(key, module);
@@ -317,24 +318,28 @@ impl Library {
                     };
                     self.held.insert(Arc::clone(build_id), held);
                 }
-                Err(Unread::Reason(reason)) => {
+                Err(ReadFailure::Reason(reason)) => {
                     self.remember_missing(module, reason, download);
-                    return Err(Unread::Reason(reason));
+                    return Err(ReadFailure::Reason(reason));
                 }
-                Err(Unread::TryAgain) => return Err(Unread::TryAgain),
+                Err(ReadFailure::TryAgain) => return Err(ReadFailure::TryAgain),
             }
         }
         let held = self.held.get_mut(build_id);
-        let held = held.ok_or(Unread::Reason(Reason::NoFile))?;
+        let held = held.ok_or(ReadFailure::Reason(Reason::NoFile))?;
         held.last_use = self.clock;
         Ok(held)
     }
 
     /// Returns the weight of the tables, and the file being downloaded that may have more.
-    fn read(&mut self, key: u64, module: &Module) -> (Result<usize, Unread>, Option<FileRequest>) {
+    fn read(
+        &mut self,
+        key: u64,
+        module: &Module,
+    ) -> (Result<usize, ReadFailure>, Option<FileRequest>) {
         let executable = self.worker.files.open(module);
         let Some(file) = executable.found else {
-            let reason = Unread::Reason(Reason::NoFile);
+            let reason = ReadFailure::Reason(Reason::NoFile);
             return (Err(reason), executable.download);
         };
         let companions = Rc::new(ModuleFiles::new(Arc::clone(&self.worker.files), module));
@@ -384,25 +389,25 @@ impl Library {
 }
 
 /// Why there is no answer.
-enum Unread {
+enum ReadFailure {
     Reason(Reason),
     /// The reader failed, perhaps not because of this executable.
     TryAgain,
 }
 
 impl Missing {
-    fn lasts(&self) -> Duration {
+    fn retry_after(&self) -> Duration {
         match self.reason {
-            Reason::ReaderFailed => FAILED,
+            Reason::ReaderFailed => READER_FAILED,
             _ => MISSING,
         }
     }
 }
 
-fn place(place: &CodeAddress) -> Place {
-    match *place {
-        CodeAddress::Virtual(address) => Place::Virtual(address),
-        CodeAddress::FileOffset(offset) => Place::FileOffset(offset),
+fn address_in_file(address: &CodeAddress) -> profcol_reader::CodeAddress {
+    match *address {
+        CodeAddress::Virtual(address) => profcol_reader::CodeAddress::Virtual(address),
+        CodeAddress::FileOffset(offset) => profcol_reader::CodeAddress::FileOffset(offset),
     }
 }
 

@@ -40,17 +40,17 @@ pub struct Message {
 
 pub enum Received {
     Message(Message),
-    /// Nothing yet.
-    Nothing,
+    /// Nothing has arrived yet.
+    WouldBlock,
     /// The other end is closed.
     Closed,
 }
 
-/// Whether a send waits until the other end has read earlier messages.
+/// Whether a send waits until the other end has read earlier messages, or fails.
 #[derive(Clone, Copy)]
-pub enum Full {
-    Waits,
-    Fails,
+pub enum SendMode {
+    Blocking,
+    NonBlocking,
 }
 
 impl Channel {
@@ -75,13 +75,13 @@ impl Channel {
         self.socket
     }
 
-    pub fn send(&self, content: &[u8], files: &[BorrowedFd<'_>], full: Full) -> io::Result<()> {
+    pub fn send(&self, content: &[u8], files: &[BorrowedFd<'_>], mode: SendMode) -> io::Result<()> {
         if content.len() > MAX_MESSAGE || files.len() > MAX_FILES {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let flags = match full {
-            Full::Waits => SendFlags::NOSIGNAL,
-            Full::Fails => SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        let flags = match mode {
+            SendMode::Blocking => SendFlags::NOSIGNAL,
+            SendMode::NonBlocking => SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
         };
         let mut rest = content;
         let mut files = files;
@@ -113,7 +113,7 @@ impl Channel {
             let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
             let got = match retry(|| recvmsg(&self.socket, &mut pieces, &mut control, flags)) {
                 Ok(got) => got,
-                Err(Errno::AGAIN) => return Ok(Received::Nothing),
+                Err(Errno::AGAIN) => return Ok(Received::WouldBlock),
                 Err(Errno::CONNRESET) => return Ok(Received::Closed),
                 Err(error) => return Err(error.into()),
             };
@@ -193,11 +193,11 @@ mod tests {
     #[test]
     fn messages_arrive_whole_and_in_order() {
         let (one, mut other) = Channel::pair().unwrap();
-        assert!(matches!(other.receive().unwrap(), Received::Nothing));
+        assert!(matches!(other.receive().unwrap(), Received::WouldBlock));
         let large: Vec<u8> = (0..150_000_u32).map(|it| it as u8).collect();
-        one.send(&large, &[], Full::Fails).unwrap();
-        one.send(b"", &[], Full::Fails).unwrap();
-        one.send(b"last", &[], Full::Fails).unwrap();
+        one.send(&large, &[], SendMode::NonBlocking).unwrap();
+        one.send(b"", &[], SendMode::NonBlocking).unwrap();
+        one.send(b"last", &[], SendMode::NonBlocking).unwrap();
         drop(one);
         assert_eq!(received(&mut other).content, large);
         assert_eq!(received(&mut other).content, b"");
@@ -209,9 +209,13 @@ mod tests {
     fn files_arrive_with_their_message() {
         let (one, mut other) = Channel::pair().unwrap();
         let file = File::open("/proc/self/comm").unwrap();
-        one.send(b"none", &[], Full::Fails).unwrap();
-        one.send(b"some", &[file.as_fd(), file.as_fd()], Full::Fails)
-            .unwrap();
+        one.send(b"none", &[], SendMode::NonBlocking).unwrap();
+        one.send(
+            b"some",
+            &[file.as_fd(), file.as_fd()],
+            SendMode::NonBlocking,
+        )
+        .unwrap();
         assert_eq!(received(&mut other).files.len(), 0);
         let message = received(&mut other);
         assert_eq!(message.files.len(), 2);
@@ -243,7 +247,7 @@ mod tests {
         });
         let refused = loop {
             match other.receive() {
-                Ok(Received::Nothing) => other.wait(None).unwrap(),
+                Ok(Received::WouldBlock) => other.wait(None).unwrap(),
                 Ok(_) => panic!("no message is complete"),
                 Err(error) => break error,
             }
@@ -256,7 +260,7 @@ mod tests {
     #[test]
     fn a_send_to_an_end_that_does_not_read_fails() {
         let (one, _other) = Channel::pair().unwrap();
-        let sends = (0..1_000_000).map(|_| one.send(b"unread", &[], Full::Fails));
+        let sends = (0..1_000_000).map(|_| one.send(b"unread", &[], SendMode::NonBlocking));
         let refused = sends.filter_map(Result::err).next().unwrap();
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
     }

@@ -3,8 +3,8 @@
 //! ```text
 //! agent ──── Start, two sockets ───► supervisor ──── starts, kills ───► reader
 //!   │ ◄───── started, ended ──────────────┘                                │
-//!   └──── files, questions ──────────────────────────────────────────────► │
-//!         answers, wishes for companion files ◄────────────────────────────┘
+//!   └──── files, requests ──────────────────────────────────────────────► │
+//!         answers, requests for companion files ◄────────────────────────────┘
 //! ```
 //!
 //! * [`Reader`]: reads executables, in a process of its own or in this one.
@@ -14,9 +14,9 @@
 //! The reader opens no files: the agent does, by its rules, and passes descriptors. A file may exploit a bug in the reader, so
 //! the agent checks each answer, and a companion file is passed only if it is one.
 
-mod apart;
 mod channel;
 mod messages;
+mod process;
 mod readers;
 mod service;
 mod supervisor;
@@ -34,8 +34,8 @@ use std::time::Duration;
 
 use profcol_symbols::{CompanionFiles, Style, Unresolved};
 
-use self::apart::{Apart, NotReady};
-pub use self::apart::{End, Failure};
+pub use self::process::{Exit, ReaderFailure};
+use self::process::{NotReady, ReaderProcess};
 pub use self::readers::{Limits, Readers, StartError};
 pub use self::service::serve;
 pub use self::supervisor::{ReaderCommand, supervise};
@@ -43,12 +43,12 @@ use self::tables::{Tables, UntilStop};
 
 /// Where code is in an executable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum CodeAddress {
     Virtual(u64),
     FileOffset(u64),
 }
 
-/// A function at a place, possibly inlined.
+/// A function at an address, possibly inlined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// The demangled name.
@@ -60,9 +60,9 @@ pub struct Frame {
     pub start_line: u32,
 }
 
-/// The answers to the first places of a request: at least one.
+/// The answers to the first addresses of a request: at least one.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct Resolved {
     pub answers: Vec<Result<Vec<Frame>, Unresolved>>,
     /// CPU time that it took in another process.
     pub cpu: Duration,
@@ -79,11 +79,11 @@ pub struct Opened {
 
 /// Why an executable is not read.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Failed {
+pub enum ReadError {
     NoNames,
     Refused(String),
     /// The reader failed while it read this executable. The next call starts another.
-    Reader(Failure),
+    Reader(ReaderFailure),
     /// Nothing more is read.
     Stopped,
 }
@@ -98,48 +98,52 @@ pub struct Executable {
 }
 
 /// Whether to go on; asked often.
-pub type GoesOn = Rc<dyn Fn() -> bool>;
+pub type KeepGoing = Rc<dyn Fn() -> bool>;
 
 /// Reads executables, each under a key of the caller.
 pub struct Reader {
     executables: HashMap<u64, Executable>,
     /// Those whose tables are in the present process.
     open: HashSet<u64>,
-    room: Room,
-    goes_on: GoesOn,
+    backend: Backend,
+    keep_going: KeepGoing,
 }
 
 /// Where executables are read.
-enum Room {
-    Here(Tables),
-    Apart(Box<Apart>),
+enum Backend {
+    Local(Tables),
+    Process(Box<ReaderProcess>),
 }
 
 impl Reader {
-    /// `readers` start a process for it, or it reads in this thread. `report` is told of each process that failed.
+    /// `readers` start a process for it, or it reads in this thread. `report` is called for each process that failed.
     pub fn new(
         readers: &Readers,
         limits: Limits,
-        goes_on: GoesOn,
-        report: impl Fn(&Failure) + 'static,
+        keep_going: KeepGoing,
+        report: impl Fn(&ReaderFailure) + 'static,
     ) -> Self {
-        let room = match readers.is_available() {
-            true => Room::Apart(Box::new(Apart::new(readers.clone(), limits, report))),
-            false => Room::Here(Tables::default()),
+        let backend = match readers.is_available() {
+            true => Backend::Process(Box::new(ReaderProcess::new(
+                readers.clone(),
+                limits,
+                report,
+            ))),
+            false => Backend::Local(Tables::default()),
         };
         Self {
             executables: HashMap::new(),
             open: HashSet::new(),
-            room,
-            goes_on,
+            backend,
+            keep_going,
         }
     }
 
-    pub fn is_apart(&self) -> bool {
-        matches!(self.room, Room::Apart(_))
+    pub fn uses_process(&self) -> bool {
+        matches!(self.backend, Backend::Process(_))
     }
 
-    pub fn open(&mut self, key: u64, executable: Executable) -> Result<Opened, Failed> {
+    pub fn open(&mut self, key: u64, executable: Executable) -> Result<Opened, ReadError> {
         self.executables.insert(key, executable);
         let opened = self.reopen(key);
         if opened.is_err() {
@@ -148,39 +152,41 @@ impl Reader {
         opened
     }
 
-    /// Resolves places until the CPU time is used up; at least one.
+    /// Resolves addresses until the CPU time is used up; at least one.
     pub fn find(
         &mut self,
         key: u64,
-        places: &[Place],
+        addresses: &[CodeAddress],
         style: Option<Style>,
         budget: Duration,
-    ) -> Result<Found, Failed> {
-        self.ready()?;
+    ) -> Result<Resolved, ReadError> {
+        self.ensure_running()?;
         if !self.open.contains(&key) {
             self.reopen(key)?;
         }
-        let executable = self.executables.get(&key).ok_or(Failed::NoNames)?;
-        let found = match &mut self.room {
-            Room::Here(tables) => tables
-                .find(key, places, style, budget)
-                .ok_or(Failed::NoNames),
-            Room::Apart(apart) => apart.find(key, executable, places, style, budget, &self.goes_on),
+        let executable = self.executables.get(&key).ok_or(ReadError::NoNames)?;
+        let found = match &mut self.backend {
+            Backend::Local(tables) => tables
+                .find(key, addresses, style, budget)
+                .ok_or(ReadError::NoNames),
+            Backend::Process(process) => {
+                process.find(key, executable, addresses, style, budget, &self.keep_going)
+            }
         };
         self.checked(found)
     }
 
     /// Frees memory of an executable down to the limit, as far as that goes; returns what is left.
-    pub fn shrink(&mut self, key: u64, limit: usize) -> Result<usize, Failed> {
+    pub fn shrink(&mut self, key: u64, limit: usize) -> Result<usize, ReadError> {
         let Some(executable) = self.executables.get(&key) else {
             return Ok(0);
         };
         if !self.open.contains(&key) {
             return Ok(0);
         }
-        let left = match &mut self.room {
-            Room::Here(tables) => Ok(tables.shrink(key, limit)),
-            Room::Apart(apart) => apart.shrink(key, executable, limit, &self.goes_on),
+        let left = match &mut self.backend {
+            Backend::Local(tables) => Ok(tables.shrink(key, limit)),
+            Backend::Process(process) => process.shrink(key, executable, limit, &self.keep_going),
         };
         self.checked(left)
     }
@@ -190,26 +196,26 @@ impl Reader {
         if !self.open.remove(&key) {
             return;
         }
-        match &mut self.room {
-            Room::Here(tables) => tables.forget(key),
-            Room::Apart(apart) => apart.forget(key),
+        match &mut self.backend {
+            Backend::Local(tables) => tables.forget(key),
+            Backend::Process(process) => process.forget(key),
         }
     }
 
     /// Reads an executable in the present process.
-    fn reopen(&mut self, key: u64) -> Result<Opened, Failed> {
-        self.ready()?;
-        let executable = self.executables.get(&key).ok_or(Failed::NoNames)?;
-        let opened = match &mut self.room {
-            Room::Here(tables) => {
-                let goes_on = Rc::clone(&self.goes_on);
+    fn reopen(&mut self, key: u64) -> Result<Opened, ReadError> {
+        self.ensure_running()?;
+        let executable = self.executables.get(&key).ok_or(ReadError::NoNames)?;
+        let opened = match &mut self.backend {
+            Backend::Local(tables) => {
+                let keep_going = Rc::clone(&self.keep_going);
                 let companions = UntilStop {
                     source: Rc::clone(&executable.companions),
-                    goes_on: Rc::clone(&goes_on),
+                    keep_going: Rc::clone(&keep_going),
                 };
                 let source = UntilStop {
                     source: Arc::clone(&executable.file),
-                    goes_on,
+                    keep_going,
                 };
                 let opened = tables.open(
                     key,
@@ -218,12 +224,12 @@ impl Reader {
                     executable.max_unpacked,
                 );
                 // After the stop, reads of files fail.
-                match (self.goes_on)() {
+                match (self.keep_going)() {
                     true => opened,
-                    false => Err(Failed::Stopped),
+                    false => Err(ReadError::Stopped),
                 }
             }
-            Room::Apart(apart) => apart.open(key, executable, &self.goes_on),
+            Backend::Process(process) => process.open(key, executable, &self.keep_going),
         };
         let opened = self.checked(opened)?;
         self.open.insert(key);
@@ -231,32 +237,32 @@ impl Reader {
     }
 
     /// Starts a process if that is needed. If none can be started, this thread goes on.
-    fn ready(&mut self) -> Result<(), Failed> {
-        let Room::Apart(apart) = &mut self.room else {
+    fn ensure_running(&mut self) -> Result<(), ReadError> {
+        let Backend::Process(process) = &mut self.backend else {
             return Ok(());
         };
-        match apart.ready(&self.goes_on) {
+        match process.ensure_running(&self.keep_going) {
             Ok(false) => Ok(()),
             Ok(true) => {
                 self.open.clear();
                 Ok(())
             }
-            Err(NotReady::Stopped) => Err(Failed::Stopped),
+            Err(NotReady::Stopped) => Err(ReadError::Stopped),
             Err(NotReady::Unavailable(why)) => {
                 tracing::warn!(
                     %why,
-                    "No process can be started that reads executables. They are read in this one, where a bug would do more harm."
+                    "Failed to start a reader process; reading executables in this one, where a bug does more harm."
                 );
                 self.open.clear();
-                self.room = Room::Here(Tables::default());
+                self.backend = Backend::Local(Tables::default());
                 Ok(())
             }
         }
     }
 
     /// A process that failed takes all tables with it.
-    fn checked<T>(&mut self, answer: Result<T, Failed>) -> Result<T, Failed> {
-        if let Err(Failed::Reader(_)) = &answer {
+    fn checked<T>(&mut self, answer: Result<T, ReadError>) -> Result<T, ReadError> {
+        if let Err(ReadError::Reader(_)) = &answer {
             self.open.clear();
         }
         answer

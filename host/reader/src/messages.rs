@@ -1,6 +1,6 @@
-//! What the agent and a reader tell each other.
+//! Messages between the agent, the supervisor and the readers.
 //!
-//! The reader may be hostile once a file has exploited it: what it says is checked before it is used.
+//! A file may have exploited the reader, so its messages are validated before use.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -12,18 +12,18 @@ use profcol_debuginfo::CommonLink;
 use profcol_symbols::{Style, Unresolved};
 use prost::{Message, Oneof};
 
-use crate::{Found, Frame, Place};
+use crate::{CodeAddress, Frame, Resolved};
 
 /// Frames at one address; more than `profcol_symbols` returns.
 const MAX_FRAMES: usize = 1024;
 /// Length of a text about a file.
-const MAX_REMARK: usize = 1024;
+const MAX_TEXT: usize = 1024;
 /// Length of a path.
 const MAX_PATH: usize = 64 << 10;
 /// Length of the id of a companion file.
 const MAX_ID: usize = 256;
 
-/// An answer that no reader gives.
+/// A response that no intact reader sends.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct Invalid(pub &'static str);
@@ -32,28 +32,28 @@ pub struct Invalid(pub &'static str);
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Request {
-    #[prost(oneof = "Ask", tags = "1, 2, 3, 4, 5")]
-    pub ask: Option<Ask>,
+    #[prost(oneof = "RequestKind", tags = "1, 2, 3, 4, 5")]
+    pub kind: Option<RequestKind>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub enum Ask {
+pub enum RequestKind {
     /// With the file.
     #[prost(message, tag = "1")]
     Open(Open),
     #[prost(message, tag = "2")]
-    Find(Find),
+    Resolve(Resolve),
     #[prost(message, tag = "3")]
     Shrink(Shrink),
     #[prost(message, tag = "4")]
     Forget(Forget),
-    /// Answers [`Answer::Companion`], with the file if there is one.
+    /// Answers [`ResponseKind::Companion`], with the file if there is one.
     #[prost(message, tag = "5")]
-    Companion(Nothing),
+    Companion(Empty),
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Nothing {}
+pub struct Empty {}
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Open {
@@ -64,11 +64,11 @@ pub struct Open {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Find {
+pub struct Resolve {
     #[prost(uint64, tag = "1")]
     pub key: u64,
     #[prost(message, repeated, tag = "2")]
-    pub places: Vec<WirePlace>,
+    pub addresses: Vec<WireAddress>,
     #[prost(enumeration = "WireStyle", tag = "3")]
     pub style: i32,
     #[prost(uint64, tag = "4")]
@@ -76,7 +76,7 @@ pub struct Find {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct WirePlace {
+pub struct WireAddress {
     #[prost(uint64, tag = "1")]
     pub at: u64,
     #[prost(bool, tag = "2")]
@@ -108,13 +108,13 @@ pub struct Forget {
 // === From the reader ===
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Reply {
-    #[prost(oneof = "Answer", tags = "1, 2, 3, 4, 5, 6")]
-    pub answer: Option<Answer>,
+pub struct Response {
+    #[prost(oneof = "ResponseKind", tags = "1, 2, 3, 4, 5, 6")]
+    pub kind: Option<ResponseKind>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub enum Answer {
+pub enum ResponseKind {
     /// After its start.
     #[prost(message, tag = "1")]
     Ready(Ready),
@@ -123,12 +123,12 @@ pub enum Answer {
     #[prost(message, tag = "3")]
     Refused(WireRefused),
     #[prost(message, tag = "4")]
-    Found(WireFound),
+    Resolved(WireResolved),
     #[prost(message, tag = "5")]
     Shrunk(Shrunk),
-    /// Asks for a companion file of the executable that it reads.
+    /// Requests a companion file of the executable that it reads.
     #[prost(message, tag = "6")]
-    Companion(WireCompanion),
+    Companion(WireCompanionRequest),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -154,10 +154,10 @@ pub struct WireRefused {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct WireFound {
-    /// For the first places of the request.
+pub struct WireResolved {
+    /// For the first addresses of the request.
     #[prost(message, repeated, tag = "1")]
-    pub places: Vec<WireAnswer>,
+    pub addresses: Vec<WireAnswer>,
     #[prost(string, repeated, tag = "2")]
     pub texts: Vec<String>,
     #[prost(uint64, tag = "3")]
@@ -197,19 +197,19 @@ pub struct Shrunk {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct WireCompanion {
-    #[prost(oneof = "Sought", tags = "1, 2, 3, 4")]
-    pub sought: Option<Sought>,
+pub struct WireCompanionRequest {
+    #[prost(oneof = "CompanionKind", tags = "1, 2, 3, 4")]
+    pub kind: Option<CompanionKind>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub enum Sought {
+pub enum CompanionKind {
     #[prost(message, tag = "1")]
-    Separate(Nothing),
+    Separate(Empty),
     #[prost(message, tag = "2")]
     Common(WireLink),
     #[prost(message, tag = "3")]
-    Package(Nothing),
+    Package(Empty),
     #[prost(message, tag = "4")]
     Split(WireSplit),
 }
@@ -241,28 +241,28 @@ pub struct Start {
     #[prost(uint64, tag = "1")]
     pub max_memory: u64,
     #[prost(bool, tag = "2")]
-    pub is_low: bool,
+    pub low_priority: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Event {
-    #[prost(oneof = "Happened", tags = "1, 2, 3")]
-    pub happened: Option<Happened>,
+    #[prost(oneof = "EventKind", tags = "1, 2, 3")]
+    pub kind: Option<EventKind>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub enum Happened {
+pub enum EventKind {
     /// Its PID.
     #[prost(uint32, tag = "1")]
     Started(u32),
     #[prost(string, tag = "2")]
     NotStarted(String),
     #[prost(message, tag = "3")]
-    Ended(WireEnd),
+    Ended(WireExit),
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct WireEnd {
+pub struct WireExit {
     #[prost(int32, optional, tag = "1")]
     pub code: Option<i32>,
     #[prost(int32, optional, tag = "2")]
@@ -271,30 +271,31 @@ pub struct WireEnd {
 
 // === impl ===
 
-impl From<Ask> for Request {
-    fn from(ask: Ask) -> Self {
-        Self { ask: Some(ask) }
+impl From<RequestKind> for Request {
+    fn from(kind: RequestKind) -> Self {
+        Self { kind: Some(kind) }
     }
 }
 
-impl From<Answer> for Reply {
-    fn from(answer: Answer) -> Self {
-        Self {
-            answer: Some(answer),
-        }
+impl From<ResponseKind> for Response {
+    fn from(kind: ResponseKind) -> Self {
+        Self { kind: Some(kind) }
     }
 }
 
-impl From<Happened> for Event {
-    fn from(happened: Happened) -> Self {
-        Self {
-            happened: Some(happened),
-        }
+impl From<EventKind> for Event {
+    fn from(kind: EventKind) -> Self {
+        Self { kind: Some(kind) }
     }
 }
 
-impl Find {
-    pub fn new(key: u64, places: &[Place], style: Option<Style>, budget: Duration) -> Self {
+impl Resolve {
+    pub fn new(
+        key: u64,
+        addresses: &[CodeAddress],
+        style: Option<Style>,
+        budget: Duration,
+    ) -> Self {
         let style = match style {
             None => WireStyle::None,
             Some(Style::Short) => WireStyle::Short,
@@ -302,7 +303,7 @@ impl Find {
         };
         Self {
             key,
-            places: places.iter().map(WirePlace::from).collect(),
+            addresses: addresses.iter().map(WireAddress::from).collect(),
             style: style.into(),
             budget_nanos: nanos(budget),
         }
@@ -317,29 +318,29 @@ impl Find {
     }
 }
 
-impl From<&Place> for WirePlace {
-    fn from(place: &Place) -> Self {
-        let (at, is_offset) = match *place {
-            Place::Virtual(at) => (at, false),
-            Place::FileOffset(at) => (at, true),
+impl From<&CodeAddress> for WireAddress {
+    fn from(address: &CodeAddress) -> Self {
+        let (at, is_offset) = match *address {
+            CodeAddress::Virtual(at) => (at, false),
+            CodeAddress::FileOffset(at) => (at, true),
         };
         Self { at, is_offset }
     }
 }
 
-impl From<&WirePlace> for Place {
-    fn from(place: &WirePlace) -> Self {
-        match place.is_offset {
-            false => Self::Virtual(place.at),
-            true => Self::FileOffset(place.at),
+impl From<&WireAddress> for CodeAddress {
+    fn from(address: &WireAddress) -> Self {
+        match address.is_offset {
+            false => Self::Virtual(address.at),
+            true => Self::FileOffset(address.at),
         }
     }
 }
 
-impl WireFound {
-    pub fn of(found: &Found) -> Self {
+impl WireResolved {
+    pub fn of(found: &Resolved) -> Self {
         let mut texts = Texts::default();
-        let places = found.answers.iter().map(|answer| match answer {
+        let addresses = found.answers.iter().map(|answer| match answer {
             Ok(frames) => WireAnswer {
                 frames: frames.iter().map(|frame| texts.frame(frame)).collect(),
                 is_too_much_work: false,
@@ -350,21 +351,21 @@ impl WireFound {
             },
         });
         Self {
-            places: places.collect(),
+            addresses: addresses.collect(),
             texts: texts.list,
             cpu_nanos: nanos(found.cpu),
         }
     }
 
-    /// The checked answers to a request for this many places, which took this long.
-    pub fn checked(self, asked: usize, took: Duration) -> Result<Found, Invalid> {
-        if self.places.is_empty() || self.places.len() > asked {
-            return Err(Invalid("more answers than questions, or none"));
+    /// The checked answers to a request for this many addresses, which took this long.
+    pub fn checked(self, asked: usize, took: Duration) -> Result<Resolved, Invalid> {
+        if self.addresses.is_empty() || self.addresses.len() > asked {
+            return Err(Invalid("more answers than addresses, or none"));
         }
         let texts: Vec<Arc<str>> = self.texts.into_iter().map(Arc::from).collect();
         let text = |index: u32| {
             let text = texts.get(index as usize).cloned();
-            text.ok_or(Invalid("a text that it did not send"))
+            text.ok_or(Invalid("the index of a missing string"))
         };
         let frame = |frame: WireFrame| {
             Ok(Frame {
@@ -376,25 +377,27 @@ impl WireFound {
                 start_line: frame.start_line,
             })
         };
-        let mut answers = Vec::with_capacity(self.places.len());
-        for place in self.places {
-            if place.frames.len() > MAX_FRAMES {
+        let mut answers = Vec::with_capacity(self.addresses.len());
+        for address in self.addresses {
+            if address.frames.len() > MAX_FRAMES {
                 return Err(Invalid("too many frames at an address"));
             }
-            answers.push(match (place.frames.is_empty(), place.is_too_much_work) {
-                (false, false) => Ok(place
-                    .frames
-                    .into_iter()
-                    .map(frame)
-                    .collect::<Result<_, _>>()?),
-                (true, false) => Err(Unresolved::NotFound),
-                (true, true) => Err(Unresolved::TooMuchWork),
-                (false, true) => return Err(Invalid("both frames and none")),
-            });
+            answers.push(
+                match (address.frames.is_empty(), address.is_too_much_work) {
+                    (false, false) => Ok(address
+                        .frames
+                        .into_iter()
+                        .map(frame)
+                        .collect::<Result<_, _>>()?),
+                    (true, false) => Err(Unresolved::NotFound),
+                    (true, true) => Err(Unresolved::TooMuchWork),
+                    (false, true) => return Err(Invalid("frames beside an error")),
+                },
+            );
         }
         // More than one processor cannot be in use.
         let cpu = Duration::from_nanos(self.cpu_nanos).min(took);
-        Ok(Found { answers, cpu })
+        Ok(Resolved { answers, cpu })
     }
 }
 
@@ -425,18 +428,18 @@ impl Texts {
     }
 }
 
-impl WireCompanion {
-    pub fn common(link: &CommonLink) -> Sought {
+impl WireCompanionRequest {
+    pub fn common(link: &CommonLink) -> CompanionKind {
         let id = link.build_id().or(link.checksum());
-        Sought::Common(WireLink {
+        CompanionKind::Common(WireLink {
             path: link.path().as_os_str().as_bytes().to_vec(),
             id: id.unwrap_or_default().to_vec(),
             is_checksum: link.checksum().is_some(),
         })
     }
 
-    pub fn split(compiled_in: &Path, name: &Path) -> Sought {
-        Sought::Split(WireSplit {
+    pub fn split(compiled_in: &Path, name: &Path) -> CompanionKind {
+        CompanionKind::Split(WireSplit {
             compiled_in: compiled_in.as_os_str().as_bytes().to_vec(),
             name: name.as_os_str().as_bytes().to_vec(),
         })
@@ -446,7 +449,7 @@ impl WireCompanion {
 impl WireLink {
     pub fn checked(self) -> Result<CommonLink, Invalid> {
         if self.id.len() > MAX_ID {
-            return Err(Invalid("an id that is too long"));
+            return Err(Invalid("an ID that is too long"));
         }
         Ok(CommonLink::new(path(self.path)?, self.id, self.is_checksum))
     }
@@ -461,14 +464,14 @@ impl WireSplit {
 
 fn path(bytes: Vec<u8>) -> Result<PathBuf, Invalid> {
     if bytes.len() > MAX_PATH || bytes.contains(&0) {
-        return Err(Invalid("a path that no file has"));
+        return Err(Invalid("an invalid path"));
     }
     Ok(OsString::from_vec(bytes).into())
 }
 
 /// A text about a file, of bounded length.
-pub fn remark(mut text: String) -> String {
-    text.truncate(text.floor_char_boundary(MAX_REMARK));
+pub fn bounded(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(MAX_TEXT));
     text
 }
 
@@ -491,8 +494,8 @@ mod tests {
         }
     }
 
-    fn found() -> Found {
-        Found {
+    fn found() -> Resolved {
+        Resolved {
             answers: vec![
                 Ok(vec![frame("inner"), frame("outer")]),
                 Err(Unresolved::NotFound),
@@ -504,7 +507,7 @@ mod tests {
 
     #[test]
     fn answers_arrive_as_they_were_given() {
-        let wire = WireFound::of(&found());
+        let wire = WireResolved::of(&found());
         assert_eq!(wire.texts.len(), 4, "each text once");
         let second = Duration::from_secs(1);
         assert_eq!(wire.clone().checked(3, second), Ok(found()));
@@ -514,21 +517,25 @@ mod tests {
 
     #[test]
     fn what_a_hostile_reader_says_is_refused() {
-        let right = WireFound::of(&found());
-        type Edit = fn(&mut WireFound);
+        let right = WireResolved::of(&found());
+        type Edit = fn(&mut WireResolved);
         let edits: [(&str, Edit); 6] = [
-            ("no answer", |it| it.places.clear()),
+            ("no answer", |it| it.addresses.clear()),
             ("one answer too many", |it| {
-                it.places.push(WireAnswer::default())
+                it.addresses.push(WireAnswer::default())
             }),
             ("a text that is not there", |it| {
-                it.places[0].frames[1].name = 4
+                it.addresses[0].frames[1].name = 4
             }),
-            ("a huge index", |it| it.places[0].frames[0].file = u32::MAX),
-            ("endless frames", |it| {
-                it.places[0].frames = vec![WireFrame::default(); MAX_FRAMES + 1];
+            ("a huge index", |it| {
+                it.addresses[0].frames[0].file = u32::MAX
             }),
-            ("a contradiction", |it| it.places[0].is_too_much_work = true),
+            ("too many frames", |it| {
+                it.addresses[0].frames = vec![WireFrame::default(); MAX_FRAMES + 1];
+            }),
+            ("a contradiction", |it| {
+                it.addresses[0].is_too_much_work = true
+            }),
         ];
         for (what, edit) in edits {
             let mut wrong = right.clone();
@@ -544,12 +551,12 @@ mod tests {
         assert!(link(b"a/b", &[1; MAX_ID + 1]).checked().is_err());
         assert!(link(b"a\0b", &[1]).checked().is_err());
         assert!(link(&[b'a'; MAX_PATH + 1], &[1]).checked().is_err());
-        assert!(Reply::decode(&b"\xff\xff\xff"[..]).is_err());
+        assert!(Response::decode(&b"\xff\xff\xff"[..]).is_err());
     }
 
     #[test]
     fn remarks_are_short() {
-        assert_eq!(remark("ä".repeat(MAX_REMARK)).len(), MAX_REMARK);
-        assert_eq!(remark("short".to_owned()), "short");
+        assert_eq!(bounded("ä".repeat(MAX_TEXT)).len(), MAX_TEXT);
+        assert_eq!(bounded("short".to_owned()), "short");
     }
 }

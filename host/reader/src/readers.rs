@@ -12,20 +12,20 @@ use prost::Message;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{Shutdown, shutdown};
 
-use crate::channel::{Channel, Full, Received};
+use crate::channel::{Channel, Received, SendMode};
 use crate::messages::Start;
 
 /// How long the supervisor may take to start.
-const STARTED_WITHIN: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long it may take to end.
-const ENDED_WITHIN: Timespec = Timespec {
+const STOP_TIMEOUT: Timespec = Timespec {
     tv_sec: 2,
     tv_nsec: 0,
 };
 
 /// Starts readers. Without a supervisor, executables are read in this process. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Readers(Option<Arc<dyn Starts>>);
+pub struct Readers(Option<Arc<dyn StartReader>>);
 
 /// What a reader may use.
 #[derive(Clone, Debug)]
@@ -33,11 +33,11 @@ pub struct Limits {
     /// Bytes of memory for tables.
     pub max_memory: usize,
     /// Whether it yields to other programs.
-    pub is_low: bool,
+    pub low_priority: bool,
     /// CPU time for one request.
     pub max_cpu: Duration,
     /// Time without any use of the CPU: a read may hang.
-    pub max_still: Duration,
+    pub max_idle: Duration,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -47,11 +47,11 @@ pub enum StartError {
     #[error("it ended at once")]
     Ended,
     #[error("it did not start in time")]
-    Late,
+    Timeout,
 }
 
 /// Starts one reader, which uses these sockets.
-pub trait Starts: Send + Sync {
+pub trait StartReader: Send + Sync {
     fn start(&self, start: &Start, reader: OwnedFd, events: OwnedFd) -> io::Result<()>;
 
     /// Ends all readers.
@@ -63,12 +63,12 @@ struct Supervisor {
 }
 
 impl Limits {
-    pub fn new(max_memory: usize, is_low: bool) -> Self {
+    pub fn new(max_memory: usize, low_priority: bool) -> Self {
         Self {
             max_memory,
-            is_low,
+            low_priority,
             max_cpu: Duration::from_secs(60),
-            max_still: Duration::from_secs(30),
+            max_idle: Duration::from_secs(30),
         }
     }
 }
@@ -93,15 +93,15 @@ impl Readers {
         drop(command.spawn()?);
         // This has the other end of the socket.
         drop(command);
-        let until = Instant::now() + STARTED_WITHIN;
+        let until = Instant::now() + START_TIMEOUT;
         loop {
             match control.receive()? {
                 Received::Message(_) => break,
                 Received::Closed => return Err(StartError::Ended),
-                Received::Nothing => {
+                Received::WouldBlock => {
                     let left = until.saturating_duration_since(Instant::now());
                     if left.is_zero() {
-                        return Err(StartError::Late);
+                        return Err(StartError::Timeout);
                     }
                     control.wait(Some(left))?;
                 }
@@ -110,7 +110,7 @@ impl Readers {
         Ok(Self::of(Supervisor { control }))
     }
 
-    pub(crate) fn of(starts: impl Starts + 'static) -> Self {
+    pub(crate) fn of(starts: impl StartReader + 'static) -> Self {
         Self(Some(Arc::new(starts)))
     }
 
@@ -126,7 +126,12 @@ impl Readers {
         }
     }
 
-    pub(crate) fn ask(&self, start: &Start, reader: OwnedFd, events: OwnedFd) -> io::Result<()> {
+    pub(crate) fn start_reader(
+        &self,
+        start: &Start,
+        reader: OwnedFd,
+        events: OwnedFd,
+    ) -> io::Result<()> {
         match &self.0 {
             Some(starts) => starts.start(start, reader, events),
             None => Err(io::ErrorKind::NotFound.into()),
@@ -136,25 +141,25 @@ impl Readers {
 
 impl fmt::Debug for Readers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = match self.is_available() {
+        let location = match self.is_available() {
             true => "in other processes",
             false => "in this process",
         };
-        f.write_str(place)
+        f.write_str(location)
     }
 }
 
-impl Starts for Supervisor {
+impl StartReader for Supervisor {
     fn start(&self, start: &Start, reader: OwnedFd, events: OwnedFd) -> io::Result<()> {
         let files = [reader.as_fd(), events.as_fd()];
         self.control
-            .send(&start.encode_to_vec(), &files, Full::Fails)
+            .send(&start.encode_to_vec(), &files, SendMode::NonBlocking)
     }
 
     fn stop(&self) {
         let _ = shutdown(&self.control, Shutdown::Write);
         // The supervisor's end closes with it.
         let mut ends = [PollFd::new(&self.control, PollFlags::IN)];
-        let _ = poll(&mut ends, Some(&ENDED_WITHIN));
+        let _ = poll(&mut ends, Some(&STOP_TIMEOUT));
     }
 }

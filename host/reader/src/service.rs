@@ -13,13 +13,13 @@ use profcol_elf::Source;
 use profcol_symbols::{CompanionFiles, Unresolved};
 use prost::Message;
 
-use crate::channel::{Channel, Full, MAX_MESSAGE, Received};
+use crate::channel::{Channel, MAX_MESSAGE, Received, SendMode};
 use crate::messages::{
-    Answer, Ask, Find, Nothing, Open, Ready, Reply, Request, Shrunk, Sought, WireCompanion,
-    WireFound, WireOpened, WireRefused, remark,
+    CompanionKind, Empty, Open, Ready, Request, RequestKind, Resolve, Response, ResponseKind,
+    Shrunk, WireCompanionRequest, WireOpened, WireRefused, WireResolved, bounded,
 };
 use crate::tables::{Tables, cpu_time};
-use crate::{Failed, Found, Place};
+use crate::{CodeAddress, ReadError, Resolved};
 
 /// The socket to the agent.
 struct Agent(RefCell<Channel>);
@@ -28,59 +28,64 @@ struct Agent(RefCell<Channel>);
 pub fn serve(socket: OwnedFd, missing: String) -> io::Result<()> {
     let agent = Rc::new(Agent(RefCell::new(Channel::new(socket))));
     let mut tables = Tables::default();
-    agent.tell(Answer::Ready(Ready { missing }))?;
-    while let Some((ask, files)) = agent.next()? {
-        match ask {
-            Ask::Open(open) => agent.tell(opened(&mut tables, &agent, &open, files))?,
-            Ask::Find(find) => agent.tell(found(&mut tables, &find))?,
-            Ask::Shrink(shrink) => {
+    agent.respond(ResponseKind::Ready(Ready { missing }))?;
+    while let Some((request, files)) = agent.next()? {
+        match request {
+            RequestKind::Open(open) => agent.respond(opened(&mut tables, &agent, &open, files))?,
+            RequestKind::Resolve(find) => agent.respond(found(&mut tables, &find))?,
+            RequestKind::Shrink(shrink) => {
                 let limit = usize::try_from(shrink.limit).unwrap_or(usize::MAX);
                 let weight = tables.shrink(shrink.key, limit) as u64;
-                agent.tell(Answer::Shrunk(Shrunk { weight }))?;
+                agent.respond(ResponseKind::Shrunk(Shrunk { weight }))?;
             }
             // Not answered.
-            Ask::Forget(forget) => tables.forget(forget.key),
+            RequestKind::Forget(forget) => tables.forget(forget.key),
             // It was not asked for.
-            Ask::Companion(Nothing {}) => return Err(io::ErrorKind::InvalidData.into()),
+            RequestKind::Companion(Empty {}) => return Err(io::ErrorKind::InvalidData.into()),
         }
     }
     Ok(())
 }
 
-fn opened(tables: &mut Tables, agent: &Rc<Agent>, open: &Open, files: Vec<OwnedFd>) -> Answer {
+fn opened(
+    tables: &mut Tables,
+    agent: &Rc<Agent>,
+    open: &Open,
+    files: Vec<OwnedFd>,
+) -> ResponseKind {
     let Some(file) = files.into_iter().next() else {
         let why = "too many open files".to_owned();
-        return Answer::Refused(WireRefused { why: Some(why) });
+        return ResponseKind::Refused(WireRefused { why: Some(why) });
     };
     let file = Rc::new(File::from(file));
     match tables.open(open.key, file, Rc::<Agent>::clone(agent), open.max_unpacked) {
-        Ok(opened) => Answer::Opened(WireOpened {
+        Ok(opened) => ResponseKind::Opened(WireOpened {
             weight: opened.weight as u64,
-            damage: opened.damage.map(remark),
+            damage: opened.damage.map(bounded),
         }),
-        Err(Failed::Refused(why)) => Answer::Refused(WireRefused {
-            why: Some(remark(why)),
+        Err(ReadError::Refused(why)) => ResponseKind::Refused(WireRefused {
+            why: Some(bounded(why)),
         }),
-        Err(_) => Answer::Refused(WireRefused { why: None }),
+        Err(_) => ResponseKind::Refused(WireRefused { why: None }),
     }
 }
 
-fn found(tables: &mut Tables, find: &Find) -> Answer {
+fn found(tables: &mut Tables, find: &Resolve) -> ResponseKind {
     let began = cpu_time();
-    let places: Vec<Place> = find.places.iter().map(Place::from).collect();
+    let addresses: Vec<CodeAddress> = find.addresses.iter().map(CodeAddress::from).collect();
     let budget = Duration::from_nanos(find.budget_nanos);
-    let Some(mut found) = tables.find(find.key, &places, find.demangle(), budget) else {
+    let Some(mut found) = tables.find(find.key, &addresses, find.demangle(), budget) else {
         let why = "not open".to_owned();
-        return Answer::Refused(WireRefused { why: Some(why) });
+        return ResponseKind::Refused(WireRefused { why: Some(why) });
     };
     found.cpu = cpu_time().saturating_sub(began);
-    Answer::Found(fitting(&mut found))
+    ResponseKind::Resolved(fitting(&mut found))
 }
 
 /// As many answers as fit into a message; at least one.
-fn fitting(found: &mut Found) -> WireFound {
+fn fitting(found: &mut Resolved) -> WireResolved {
     loop {
-        let wire = WireFound::of(found);
+        let wire = WireResolved::of(found);
         // The envelope has a few bytes.
         if wire.encoded_len() < MAX_MESSAGE - 64 {
             return wire;
@@ -96,35 +101,33 @@ fn fitting(found: &mut Found) -> WireFound {
 }
 
 impl Agent {
-    fn tell(&self, answer: Answer) -> io::Result<()> {
-        let content = Reply::from(answer).encode_to_vec();
-        self.0.borrow().send(&content, &[], Full::Waits)
+    fn respond(&self, kind: ResponseKind) -> io::Result<()> {
+        let content = Response::from(kind).encode_to_vec();
+        self.0.borrow().send(&content, &[], SendMode::Blocking)
     }
 
     /// The next request; `None` once the agent has closed the socket.
-    fn next(&self) -> io::Result<Option<(Ask, Vec<OwnedFd>)>> {
+    fn next(&self) -> io::Result<Option<(RequestKind, Vec<OwnedFd>)>> {
         let mut channel = self.0.borrow_mut();
         loop {
             match channel.receive()? {
                 Received::Message(message) => {
                     let request = Request::decode(&*message.content)?;
-                    let ask = request.ask.ok_or(io::ErrorKind::InvalidData)?;
-                    return Ok(Some((ask, message.files)));
+                    let kind = request.kind.ok_or(io::ErrorKind::InvalidData)?;
+                    return Ok(Some((kind, message.files)));
                 }
-                Received::Nothing => channel.wait(None)?,
+                Received::WouldBlock => channel.wait(None)?,
                 Received::Closed => return Ok(None),
             }
         }
     }
 
     /// Asks for a companion file. If the socket fails, the next request ends the reader.
-    fn seek(&self, sought: Sought) -> Option<File> {
-        let wish = WireCompanion {
-            sought: Some(sought),
-        };
-        self.tell(Answer::Companion(wish)).ok()?;
+    fn request_companion(&self, kind: CompanionKind) -> Option<File> {
+        let request = WireCompanionRequest { kind: Some(kind) };
+        self.respond(ResponseKind::Companion(request)).ok()?;
         match self.next().ok()?? {
-            (Ask::Companion(Nothing {}), files) => Some(files.into_iter().next()?.into()),
+            (RequestKind::Companion(Empty {}), files) => Some(files.into_iter().next()?.into()),
             _ => None,
         }
     }
@@ -133,18 +136,18 @@ impl Agent {
 impl CompanionFiles for Agent {
     /// The agent knows the executable.
     fn separate(&self, _: &dyn Source) -> Option<File> {
-        self.seek(Sought::Separate(Nothing {}))
+        self.request_companion(CompanionKind::Separate(Empty {}))
     }
 
     fn common(&self, link: &CommonLink) -> Option<File> {
-        self.seek(WireCompanion::common(link))
+        self.request_companion(WireCompanionRequest::common(link))
     }
 
     fn package(&self) -> Option<File> {
-        self.seek(Sought::Package(Nothing {}))
+        self.request_companion(CompanionKind::Package(Empty {}))
     }
 
     fn split(&self, compiled_in: &Path, name: &Path) -> Option<File> {
-        self.seek(WireCompanion::split(compiled_in, name))
+        self.request_companion(WireCompanionRequest::split(compiled_in, name))
     }
 }

@@ -1,4 +1,4 @@
-//! The supervisor: starts readers and kills them. It reads no files, and what it is told comes from the agent alone.
+//! The supervisor: starts readers and kills them. It reads no files, and gets messages from the agent alone.
 
 use std::fmt::Display;
 use std::io::{self, PipeReader};
@@ -10,27 +10,27 @@ use prost::Message;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use crate::channel::{Channel, Full, Received};
-use crate::messages::{Event, Happened, Start, WireEnd, remark};
+use crate::channel::{Channel, Received, SendMode};
+use crate::messages::{Event, EventKind, Start, WireExit, bounded};
 
 /// Readers at once.
 const MAX_READERS: usize = 256;
 
 /// The arguments with which this program becomes a reader.
-pub type ReaderCommand = fn(max_memory: u64, is_low: bool) -> Vec<String>;
+pub type ReaderCommand = fn(max_memory: u64, low_priority: bool) -> Vec<String>;
 
 struct Running {
     child: Child,
     /// Closed by the agent to end the reader.
     events: Channel,
     /// Closed by the kernel when the reader ends.
-    life: PipeReader,
+    lifetime: PipeReader,
 }
 
 /// Starts readers until the agent closes the socket.
 pub fn supervise(socket: OwnedFd, command: ReaderCommand) -> io::Result<()> {
     let mut control = Channel::new(socket);
-    control.send(b"ready", &[], Full::Fails)?;
+    control.send(b"ready", &[], SendMode::NonBlocking)?;
     let mut readers: Vec<Running> = Vec::new();
     loop {
         loop {
@@ -40,14 +40,14 @@ pub fn supervise(socket: OwnedFd, command: ReaderCommand) -> io::Result<()> {
                     let [reader, events] = <[OwnedFd; 2]>::try_from(message.files)
                         .map_err(|_| io::ErrorKind::InvalidData)?;
                     let is_full = readers.len() >= MAX_READERS;
-                    readers.extend(begin(&start, reader, events, command, is_full));
+                    readers.extend(start_reader(&start, reader, events, command, is_full));
                 }
-                Received::Nothing => break,
+                Received::WouldBlock => break,
                 // The readers are killed as they are dropped.
                 Received::Closed => return Ok(()),
             }
         }
-        readers.retain_mut(|running| !running.is_over());
+        readers.retain_mut(|running| !running.has_ended());
         wait(&control, &readers)?;
     }
 }
@@ -57,7 +57,7 @@ fn wait(control: &Channel, readers: &[Running]) -> io::Result<()> {
     let mut ends = vec![PollFd::new(control, PollFlags::IN)];
     for running in readers {
         ends.push(PollFd::new(&running.events, PollFlags::IN));
-        ends.push(PollFd::new(&running.life, PollFlags::IN));
+        ends.push(PollFd::new(&running.lifetime, PollFlags::IN));
     }
     match poll(&mut ends, None) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -65,7 +65,7 @@ fn wait(control: &Channel, readers: &[Running]) -> io::Result<()> {
     }
 }
 
-fn begin(
+fn start_reader(
     start: &Start,
     reader: OwnedFd,
     events: OwnedFd,
@@ -74,27 +74,27 @@ fn begin(
 ) -> Option<Running> {
     let events = Channel::new(events);
     let started = match is_full {
-        false => spawn(reader, command(start.max_memory, start.is_low)),
+        false => spawn(reader, command(start.max_memory, start.low_priority)),
         true => Err(io::Error::other("too many readers")),
     };
     match started {
-        Ok((child, life)) => {
-            tell(&events, Happened::Started(child.id()));
+        Ok((child, lifetime)) => {
+            notify(&events, EventKind::Started(child.id()));
             Some(Running {
                 child,
                 events,
-                life,
+                lifetime,
             })
         }
         Err(error) => {
-            tell(&events, not_started(&error));
+            notify(&events, not_started(&error));
             None
         }
     }
 }
 
 fn spawn(reader: OwnedFd, arguments: Vec<String>) -> io::Result<(Child, PipeReader)> {
-    let (life, end) = io::pipe()?;
+    let (lifetime, end) = io::pipe()?;
     let mut command = Command::new("/proc/self/exe");
     command
         .arg0("profcol")
@@ -104,24 +104,28 @@ fn spawn(reader: OwnedFd, arguments: Vec<String>) -> io::Result<(Child, PipeRead
         .stdout(Stdio::from(end))
         .stderr(Stdio::null());
     // With the command, this end of the pipe is closed.
-    Ok((command.spawn()?, life))
+    Ok((command.spawn()?, lifetime))
 }
 
-fn not_started(error: &impl Display) -> Happened {
-    Happened::NotStarted(remark(error.to_string()))
+fn not_started(error: &impl Display) -> EventKind {
+    EventKind::NotStarted(bounded(error.to_string()))
 }
 
 /// The agent may be gone.
-fn tell(events: &Channel, happened: Happened) {
-    let _ = events.send(&Event::from(happened).encode_to_vec(), &[], Full::Fails);
+fn notify(events: &Channel, kind: EventKind) {
+    let _ = events.send(
+        &Event::from(kind).encode_to_vec(),
+        &[],
+        SendMode::NonBlocking,
+    );
 }
 
 impl Running {
     /// Whether the reader has ended, or ends now as the agent does not want it any more.
-    fn is_over(&mut self) -> bool {
+    fn has_ended(&mut self) -> bool {
         let mut ends = [
             PollFd::new(&self.events, PollFlags::IN),
-            PollFd::new(&self.life, PollFlags::IN),
+            PollFd::new(&self.lifetime, PollFlags::IN),
         ];
         let now = rustix::event::Timespec {
             tv_sec: 0,
@@ -132,17 +136,17 @@ impl Running {
             Ok(_) => {}
         }
         if let Some(end) = self.end() {
-            tell(&self.events, Happened::Ended(end));
+            notify(&self.events, EventKind::Ended(end));
         }
         true
     }
 
     /// Kills it, if it runs.
-    fn end(&mut self) -> Option<WireEnd> {
+    fn end(&mut self) -> Option<WireExit> {
         // One that has ended keeps its status.
         let _ = self.child.kill();
         let status = self.child.wait().ok()?;
-        Some(WireEnd {
+        Some(WireExit {
             code: status.code(),
             signal: status.signal(),
         })

@@ -1,4 +1,4 @@
-//! The tables of open executables, and questions to them.
+//! The tables of open executables, and requests to them.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,7 +13,7 @@ use profcol_elf::Source;
 use profcol_symbols::{CompanionFiles, Companions, Style, Symbols, Unresolved, demangle};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::{Failed, Found, Frame, GoesOn, Opened, Place};
+use crate::{CodeAddress, Frame, KeepGoing, Opened, ReadError, Resolved};
 
 #[derive(Default)]
 pub struct Tables {
@@ -27,11 +27,11 @@ impl Tables {
         file: Rc<dyn Source>,
         companions: Rc<dyn Companions>,
         max_unpacked: u64,
-    ) -> Result<Opened, Failed> {
+    ) -> Result<Opened, ReadError> {
         let symbols =
             Symbols::read(file, companions, max_unpacked).map_err(|refused| match refused {
-                ExtractError::NoNames => Failed::NoNames,
-                other => Failed::Refused(other.to_string()),
+                ExtractError::NoNames => ReadError::NoNames,
+                other => ReadError::Refused(other.to_string()),
             })?;
         let opened = Opened {
             weight: symbols.weight(),
@@ -41,24 +41,24 @@ impl Tables {
         Ok(opened)
     }
 
-    /// Resolves places until the CPU time is used up; `None` if the executable is not open.
+    /// Resolves addresses until the CPU time is used up; `None` if the executable is not open.
     pub fn find(
         &mut self,
         key: u64,
-        places: &[Place],
+        addresses: &[CodeAddress],
         style: Option<Style>,
         budget: Duration,
-    ) -> Option<Found> {
+    ) -> Option<Resolved> {
         let symbols = self.held.get_mut(&key)?;
         let began = cpu_time();
-        let mut answers = Vec::with_capacity(places.len());
-        for &place in places {
-            answers.push(find(symbols, place, style));
+        let mut answers = Vec::with_capacity(addresses.len());
+        for &address in addresses {
+            answers.push(find(symbols, address, style));
             if cpu_time().saturating_sub(began) > budget {
                 break;
             }
         }
-        Some(Found {
+        Some(Resolved {
             answers,
             cpu: Duration::ZERO,
         })
@@ -79,12 +79,14 @@ impl Tables {
 
 fn find(
     symbols: &mut Symbols,
-    place: Place,
+    address: CodeAddress,
     style: Option<Style>,
 ) -> Result<Vec<Frame>, Unresolved> {
-    let address = match place {
-        Place::Virtual(address) => address,
-        Place::FileOffset(offset) => symbols.address_of(offset).ok_or(Unresolved::NotFound)?,
+    let address = match address {
+        CodeAddress::Virtual(address) => address,
+        CodeAddress::FileOffset(offset) => {
+            symbols.address_of(offset).ok_or(Unresolved::NotFound)?
+        }
     };
     let frame = |found: profcol_symbols::Frame| {
         let system_name = found.name;
@@ -104,7 +106,7 @@ fn find(
 /// A file whose reads fail after the stop, so that its reader gives up soon; or where to find such files.
 pub struct UntilStop<S> {
     pub source: S,
-    pub goes_on: GoesOn,
+    pub keep_going: KeepGoing,
 }
 
 impl<S: Source> Source for UntilStop<S> {
@@ -113,7 +115,7 @@ impl<S: Source> Source for UntilStop<S> {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        if !(self.goes_on)() {
+        if !(self.keep_going)() {
             return Err(io::Error::other("profcol is stopping"));
         }
         self.source.read_at(buffer, offset)
@@ -124,7 +126,7 @@ impl UntilStop<Rc<dyn CompanionFiles>> {
     fn opened(&self, file: Option<File>) -> Option<Rc<dyn Source>> {
         Some(Rc::new(UntilStop {
             source: file?,
-            goes_on: Rc::clone(&self.goes_on),
+            keep_going: Rc::clone(&self.keep_going),
         }))
     }
 }

@@ -6,9 +6,9 @@ use std::thread;
 
 use prost::Message;
 
-use crate::channel::{Channel, Full};
-use crate::messages::{Event, Happened, Start, WireEnd};
-use crate::readers::{Readers, Starts};
+use crate::channel::{Channel, SendMode};
+use crate::messages::{Event, EventKind, Start, WireExit};
+use crate::readers::{Readers, StartReader};
 
 /// A reader of a test.
 pub type Serve = fn(OwnedFd) -> io::Result<()>;
@@ -34,23 +34,23 @@ struct Turns {
 }
 
 impl Threads {
-    fn begin(&self, number: usize, reader: OwnedFd, events: OwnedFd) -> io::Result<()> {
+    fn spawn(&self, number: usize, reader: OwnedFd, events: OwnedFd) -> io::Result<()> {
         let last = self.0.last().ok_or(io::ErrorKind::NotFound)?;
         let serve = *self.0.get(number).unwrap_or(last);
         thread::spawn(move || {
             let events = Channel::new(events);
-            let tell = |happened: Happened| {
+            let notify = |kind: EventKind| {
                 // Nobody may be interested any more.
-                let content = Event::from(happened).encode_to_vec();
-                let _ = events.send(&content, &[], Full::Fails);
+                let content = Event::from(kind).encode_to_vec();
+                let _ = events.send(&content, &[], SendMode::NonBlocking);
             };
             // No process has this PID.
-            tell(Happened::Started(0));
+            notify(EventKind::Started(0));
             let code = match serve(reader) {
                 Ok(()) => 0,
                 Err(_) => 1,
             };
-            tell(Happened::Ended(WireEnd {
+            notify(EventKind::Ended(WireExit {
                 code: Some(code),
                 signal: None,
             }));
@@ -59,15 +59,15 @@ impl Threads {
     }
 }
 
-impl Starts for Threads {
+impl StartReader for Threads {
     fn start(&self, _: &Start, reader: OwnedFd, events: OwnedFd) -> io::Result<()> {
-        self.begin(0, reader, events)
+        self.spawn(0, reader, events)
     }
 }
 
-impl Starts for Turns {
+impl StartReader for Turns {
     fn start(&self, _: &Start, reader: OwnedFd, events: OwnedFd) -> io::Result<()> {
         let number = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        self.threads.begin(number, reader, events)
+        self.threads.spawn(number, reader, events)
     }
 }

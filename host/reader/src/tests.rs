@@ -11,10 +11,10 @@ use profcol_symbols::OnHost;
 use prost::Message;
 
 use super::*;
-use crate::channel::{Channel, Full, MAX_MESSAGE, Received};
+use crate::channel::{Channel, MAX_MESSAGE, Received, SendMode};
 use crate::messages::{
-    Answer, Ask, Nothing, Ready, Reply, Request, Shrunk, Sought, WireAnswer, WireCompanion,
-    WireFound, WireFrame, WireOpened,
+    CompanionKind, Empty, Ready, Request, RequestKind, Response, ResponseKind, Shrunk, WireAnswer,
+    WireCompanionRequest, WireFrame, WireOpened, WireResolved,
 };
 use crate::testkit::{Serve, in_threads, one_after_the_other};
 
@@ -26,13 +26,13 @@ fn landmark() -> u32 {
     std::process::id()
 }
 
-/// The places of some functions of this program.
-fn places() -> Vec<Place> {
+/// The addresses of some functions of this program.
+fn addresses() -> Vec<CodeAddress> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
     [
         landmark as fn() -> u32 as usize as u64,
-        places as *const () as u64,
+        addresses as *const () as u64,
     ]
     .map(|at| {
         let offset = maps.lines().find_map(|line| {
@@ -42,7 +42,7 @@ fn places() -> Vec<Place> {
             let is_in = (number(start)..number(end)).contains(&at);
             is_in.then(|| at - number(start) + offset)
         });
-        Place::FileOffset(offset.unwrap() + 1)
+        CodeAddress::FileOffset(offset.unwrap() + 1)
     })
     .into()
 }
@@ -85,17 +85,17 @@ fn reader(readers: &Readers) -> (Reader, Rc<RefCell<Vec<&'static str>>>) {
     let reports: Rc<RefCell<Vec<&'static str>>> = Rc::default();
     let noted = Rc::clone(&reports);
     let limits = Limits {
-        max_still: Duration::from_millis(100),
+        max_idle: Duration::from_millis(100),
         ..Limits::new(64 << 20, false)
     };
-    let report = move |failure: &Failure| noted.borrow_mut().push(failure.reason());
+    let report = move |failure: &ReaderFailure| noted.borrow_mut().push(failure.reason());
     let reader = Reader::new(readers, limits, Rc::new(|| true), report);
     (reader, reports)
 }
 
 fn names(reader: &mut Reader, key: u64) -> Vec<String> {
     let found = reader
-        .find(key, &places(), Some(Style::Short), TURN)
+        .find(key, &addresses(), Some(Style::Short), TURN)
         .unwrap();
     let names = found.answers.into_iter().map(|answer| {
         let frames = answer.unwrap();
@@ -107,7 +107,7 @@ fn names(reader: &mut Reader, key: u64) -> Vec<String> {
 
 const NAMES: [&str; 2] = [
     "profcol_reader::tests::landmark",
-    "profcol_reader::tests::places",
+    "profcol_reader::tests::addresses",
 ];
 
 #[test]
@@ -115,27 +115,30 @@ fn another_process_finds_the_same_as_this_one() {
     let mut found = Vec::new();
     for readers in [Readers::default(), in_threads()] {
         let (mut reader, reports) = reader(&readers);
-        assert_eq!(reader.is_apart(), readers.is_available());
+        assert_eq!(reader.uses_process(), readers.is_available());
         let opened = reader.open(7, this_program()).unwrap();
         assert!(opened.weight > 0 && opened.damage.is_none());
         assert_eq!(names(&mut reader, 7), NAMES);
-        let nowhere = [Place::Virtual(1), Place::FileOffset(u64::MAX)];
+        let nowhere = [CodeAddress::Virtual(1), CodeAddress::FileOffset(u64::MAX)];
         let unresolved = reader.find(7, &nowhere, None, TURN).unwrap().answers;
         assert_eq!(unresolved, [const { Err(Unresolved::NotFound) }; 2]);
-        let mangled = reader.find(7, &places(), None, TURN).unwrap();
+        let mangled = reader.find(7, &addresses(), None, TURN).unwrap();
         assert!(reader.shrink(7, 0).unwrap() <= opened.weight);
         // At least one at a time, whatever it costs.
-        let first = reader.find(7, &places(), None, Duration::ZERO).unwrap();
+        let first = reader.find(7, &addresses(), None, Duration::ZERO).unwrap();
         assert_eq!(first.answers.len(), 1);
         assert_eq!(mangled.answers[0], first.answers[0]);
         reader.forget(7);
-        assert_eq!(reader.find(7, &places(), None, TURN), Err(Failed::NoNames));
+        assert_eq!(
+            reader.find(7, &addresses(), None, TURN),
+            Err(ReadError::NoNames)
+        );
         let no_program = Executable {
             file: Arc::new(File::open("/proc/self/maps").unwrap()),
             ..this_program()
         };
         let refused = reader.open(8, no_program).map(|_| ()).unwrap_err();
-        assert!(matches!(refused, Failed::Refused(_)), "{refused:?}");
+        assert!(matches!(refused, ReadError::Refused(_)), "{refused:?}");
         assert!(reports.borrow().is_empty());
         found.push(mangled.answers);
     }
@@ -143,36 +146,36 @@ fn another_process_finds_the_same_as_this_one() {
 }
 
 /// Serves one request with `answer`, and ends.
-fn answering(socket: OwnedFd, answer: fn(Ask) -> Option<Answer>) -> io::Result<()> {
+fn answering(socket: OwnedFd, answer: fn(RequestKind) -> Option<ResponseKind>) -> io::Result<()> {
     let mut channel = Channel::new(socket);
-    let tell = |channel: &Channel, answer: Answer| {
-        let content = Reply::from(answer).encode_to_vec();
-        channel.send(&content, &[], Full::Waits)
+    let respond = |channel: &Channel, kind: ResponseKind| {
+        let content = Response::from(kind).encode_to_vec();
+        channel.send(&content, &[], SendMode::Blocking)
     };
-    tell(&channel, Answer::Ready(Ready::default()))?;
+    respond(&channel, ResponseKind::Ready(Ready::default()))?;
     loop {
         match channel.receive()? {
             Received::Message(message) => {
-                let ask = Request::decode(&*message.content)?.ask.unwrap();
-                let Some(answer) = answer(ask) else {
+                let request = Request::decode(&*message.content)?.kind.unwrap();
+                let Some(answer) = answer(request) else {
                     return Ok(());
                 };
-                tell(&channel, answer)?;
+                respond(&channel, answer)?;
             }
-            Received::Nothing => channel.wait(None)?,
+            Received::WouldBlock => channel.wait(None)?,
             Received::Closed => return Ok(()),
         }
     }
 }
 
-/// Opens everything, and answers questions with this.
-fn hostile(ask: Ask, answer: WireFound) -> Option<Answer> {
-    Some(match ask {
-        Ask::Open(_) => Answer::Opened(WireOpened {
+/// Opens everything, and answers requests with this.
+fn hostile(request: RequestKind, answer: WireResolved) -> Option<ResponseKind> {
+    Some(match request {
+        RequestKind::Open(_) => ResponseKind::Opened(WireOpened {
             weight: u64::MAX,
             damage: Some("x".repeat(MAX_MESSAGE / 2)),
         }),
-        _ => Answer::Found(answer),
+        _ => ResponseKind::Resolved(answer),
     })
 }
 
@@ -181,45 +184,45 @@ fn a_hostile_reader_is_replaced() {
     let hostile_ones: Vec<Serve> = vec![
         // A text that it did not send.
         |socket| {
-            answering(socket, |ask| {
+            answering(socket, |request| {
                 let frames = vec![WireFrame::default()];
                 let is_too_much_work = false;
                 let answer = WireAnswer {
                     frames,
                     is_too_much_work,
                 };
-                let places = vec![answer];
+                let addresses = vec![answer];
                 hostile(
-                    ask,
-                    WireFound {
-                        places,
-                        ..WireFound::default()
+                    request,
+                    WireResolved {
+                        addresses,
+                        ..WireResolved::default()
                     },
                 )
             })
         },
         // No answer.
-        |socket| answering(socket, |ask| hostile(ask, WireFound::default())),
+        |socket| answering(socket, |request| hostile(request, WireResolved::default())),
         // An answer to another question.
-        |socket| answering(socket, |_| Some(Answer::Shrunk(Shrunk { weight: 1 }))),
-        // Endless wishes.
+        |socket| answering(socket, |_| Some(ResponseKind::Shrunk(Shrunk { weight: 1 }))),
+        // Too many requests for companion files.
         |socket| {
             answering(socket, |_| {
-                let sought = Some(Sought::Package(Nothing {}));
-                Some(Answer::Companion(WireCompanion { sought }))
+                let kind = Some(CompanionKind::Package(Empty {}));
+                Some(ResponseKind::Companion(WireCompanionRequest { kind }))
             })
         },
         |socket| {
             answering(socket, |_| {
-                Some(Answer::Companion(WireCompanion::default()))
+                Some(ResponseKind::Companion(WireCompanionRequest::default()))
             })
         },
         // Nonsense.
         |socket| {
             let channel = Channel::new(socket);
-            let content = Reply::from(Answer::Ready(Ready::default())).encode_to_vec();
-            channel.send(&content, &[], Full::Waits)?;
-            channel.send(b"\xff\xff", &[], Full::Waits)?;
+            let content = Response::from(ResponseKind::Ready(Ready::default())).encode_to_vec();
+            channel.send(&content, &[], SendMode::Blocking)?;
+            channel.send(b"\xff\xff", &[], SendMode::Blocking)?;
             // One that ends with a request unread has ended, and nothing else.
             answering(channel.into_socket(), |_| None)
         },
@@ -231,13 +234,13 @@ fn a_hostile_reader_is_replaced() {
             Ok(opened) => {
                 assert!(opened.weight <= 128 << 20);
                 assert!(opened.damage.is_none_or(|damage| damage.len() < 2000));
-                reader.find(1, &places(), None, TURN).map(|_| ())
+                reader.find(1, &addresses(), None, TURN).map(|_| ())
             }
             Err(failed) => Err(failed),
         };
         let failed = failed.unwrap_err();
         assert!(
-            matches!(failed, Failed::Reader(Failure::Invalid(_))),
+            matches!(failed, ReadError::Reader(ReaderFailure::Invalid(_))),
             "{failed:?}"
         );
         assert_eq!(*reports.borrow(), ["invalid_answer"]);
@@ -250,8 +253,8 @@ fn a_hostile_reader_is_replaced() {
 fn all_executables_are_open_again_after_a_reader_ended() {
     // It opens, and ends with the first question.
     let weak: Serve = |socket| {
-        answering(socket, |ask| match ask {
-            Ask::Open(_) => Some(Answer::Opened(WireOpened::default())),
+        answering(socket, |request| match request {
+            RequestKind::Open(_) => Some(ResponseKind::Opened(WireOpened::default())),
             _ => None,
         })
     };
@@ -260,9 +263,9 @@ fn all_executables_are_open_again_after_a_reader_ended() {
     for key in [1, 2] {
         reader.open(key, this_program()).unwrap();
     }
-    let failed = reader.find(1, &places(), None, TURN).unwrap_err();
-    let ended = Failure::Ended(Some(End::Code(0)));
-    assert_eq!(failed, Failed::Reader(ended));
+    let failed = reader.find(1, &addresses(), None, TURN).unwrap_err();
+    let ended = ReaderFailure::Ended(Some(Exit::Code(0)));
+    assert_eq!(failed, ReadError::Reader(ended));
     assert_eq!(*reports.borrow(), ["exited"]);
     for key in [2, 1] {
         assert_eq!(names(&mut reader, key), NAMES);
@@ -275,10 +278,14 @@ fn a_reader_that_ended_while_idle_costs_nothing() {
     let brief: Serve = |socket| {
         let mut channel = Channel::new(socket);
         for answer in [
-            Answer::Ready(Ready::default()),
-            Answer::Opened(WireOpened::default()),
+            ResponseKind::Ready(Ready::default()),
+            ResponseKind::Opened(WireOpened::default()),
         ] {
-            channel.send(&Reply::from(answer).encode_to_vec(), &[], Full::Waits)?;
+            channel.send(
+                &Response::from(answer).encode_to_vec(),
+                &[],
+                SendMode::Blocking,
+            )?;
         }
         channel.wait(None)?;
         channel.receive().map(drop)
@@ -295,8 +302,8 @@ fn a_reader_that_ended_while_idle_costs_nothing() {
 fn a_reader_that_hangs_is_given_up() {
     let hanging: Serve = |socket| {
         let mut channel = Channel::new(socket);
-        let content = Reply::from(Answer::Ready(Ready::default())).encode_to_vec();
-        channel.send(&content, &[], Full::Waits)?;
+        let content = Response::from(ResponseKind::Ready(Ready::default())).encode_to_vec();
+        channel.send(&content, &[], SendMode::Blocking)?;
         while !matches!(channel.receive()?, Received::Closed) {
             channel.wait(None)?;
         }
@@ -306,7 +313,7 @@ fn a_reader_that_hangs_is_given_up() {
     let (mut reader, reports) = reader(&one_after_the_other(vec![hanging, honest]));
     let failed = reader.open(1, this_program()).map(|_| ()).unwrap_err();
     assert!(
-        matches!(failed, Failed::Reader(Failure::Deadline(_))),
+        matches!(failed, ReadError::Reader(ReaderFailure::Deadline(_))),
         "{failed:?}"
     );
     assert_eq!(*reports.borrow(), ["deadline"]);
@@ -319,7 +326,7 @@ fn without_a_process_this_one_reads() {
     let none: Serve = |_| Ok(());
     let (mut reader, _) = reader(&one_after_the_other(vec![none]));
     reader.open(1, this_program()).unwrap();
-    assert!(!reader.is_apart());
+    assert!(!reader.uses_process());
     assert_eq!(names(&mut reader, 1), NAMES);
 }
 
@@ -329,22 +336,22 @@ fn after_the_stop_nothing_is_read() {
         let limits = Limits::new(64 << 20, false);
         let mut reader = Reader::new(&readers, limits, Rc::new(|| false), |_| {});
         let stopped = reader.open(1, this_program()).map(|_| ());
-        assert_eq!(stopped, Err(Failed::Stopped));
+        assert_eq!(stopped, Err(ReadError::Stopped));
     }
 }
 
 #[test]
 fn reads_fail_after_the_stop() {
-    let goes_on = Rc::new(std::cell::Cell::new(true));
-    let asked = Rc::clone(&goes_on);
+    let keep_going = Rc::new(std::cell::Cell::new(true));
+    let asked = Rc::clone(&keep_going);
     let file = UntilStop {
         source: b"code".to_vec(),
-        goes_on: Rc::new(move || asked.get()),
+        keep_going: Rc::new(move || asked.get()),
     };
     let mut read = [0; 2];
     file.read_at(&mut read, 1).unwrap();
     assert_eq!(&read, b"od");
-    goes_on.set(false);
+    keep_going.set(false);
     assert!(file.read_at(&mut read, 1).is_err());
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use profcol_elf::Elf;
-use profcol_reader::{Executable, Limits, Place, Reader, Readers, serve, supervise};
+use profcol_reader::{CodeAddress, Executable, Limits, Reader, Readers, serve, supervise};
 use profcol_symbols::{OnHost, Style};
 
 /// Places of one request, as in `symbolize`.
@@ -25,19 +25,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     match words[..] {
         ["supervisor"] => Ok(supervise(socket()?, |_, _| vec!["reader".to_owned()])?),
         ["reader"] => Ok(serve(socket()?, String::new())?),
-        [file, places, rounds] => compare(file, places.parse()?, rounds.parse()?),
+        [file, addresses, rounds] => compare(file, addresses.parse()?, rounds.parse()?),
         _ => Err("usage: compare FILE PLACES ROUNDS".into()),
     }
 }
 
-fn compare(path: &str, places: u64, rounds: u32) -> Result<(), Box<dyn std::error::Error>> {
+fn compare(path: &str, addresses: u64, rounds: u32) -> Result<(), Box<dyn std::error::Error>> {
     let file = Arc::new(File::open(path)?);
     let elf = Elf::read(&*file)?;
     let code = elf.loaded(0).max_by_key(|segment| segment.file_size);
     let code = code.ok_or("no code")?;
     // Sorted, as the backlog hands them out.
-    let at = |number| Place::Virtual(code.address + code.file_size / places * number);
-    let places: Vec<Place> = (0..places).map(at).collect();
+    let at = |number| CodeAddress::Virtual(code.address + code.file_size / addresses * number);
+    let addresses: Vec<CodeAddress> = (0..addresses).map(at).collect();
     for readers in [Readers::default(), Readers::start(&["supervisor"])?] {
         let limits = Limits::new(256 << 20, false);
         let mut reader = Reader::new(&readers, limits, Rc::new(|| true), |_| {});
@@ -54,7 +54,7 @@ fn compare(path: &str, places: u64, rounds: u32) -> Result<(), Box<dyn std::erro
         let mut cold = Duration::ZERO;
         let mut named = 0;
         for round in 0..=rounds {
-            for chunk in places.chunks(CHUNK) {
+            for chunk in addresses.chunks(CHUNK) {
                 let mut rest = chunk;
                 while !rest.is_empty() {
                     let found = reader.find(1, rest, Some(Style::Short), STRETCH);
@@ -69,7 +69,7 @@ fn compare(path: &str, places: u64, rounds: u32) -> Result<(), Box<dyn std::erro
         }
         let warm = began.elapsed() - cold;
         let per_second = |rounds: u32, time: Duration| {
-            places.len() as f64 * f64::from(rounds) / time.as_secs_f64()
+            addresses.len() as f64 * f64::from(rounds) / time.as_secs_f64()
         };
         writeln!(
             stdout(),
