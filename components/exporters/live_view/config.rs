@@ -57,7 +57,7 @@ impl Default for LiveViewConfig {
             auth: None,
             allowed_hosts: Vec::new(),
             max_age: Duration::from_secs(3600),
-            max_memory_mib: 36,
+            max_memory_mib: 30,
             directory: String::new(),
             max_disk_mib: 1024,
             flush_interval: Duration::from_secs(30),

@@ -1,4 +1,5 @@
-//! Metrics of a running process from procfs.
+//! Metrics of a running process from procfs. Times and memory include its descendants: profcol reads executables in processes of
+//! their own.
 
 use std::fs;
 use std::ops::Sub;
@@ -10,8 +11,8 @@ use anyhow::{Context, Result};
 /// The unit of times in `/proc/PID/stat`: 1/100 s on every architecture that profcol supports.
 const TICK: Duration = Duration::from_millis(10);
 
-/// CPU time of a process since its start, over all threads.
-#[derive(Clone, Copy, Debug)]
+/// CPU time of a process since its start, over all threads, and of its descendants.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct CpuTime {
     pub user: Duration,
     pub system: Duration,
@@ -19,6 +20,17 @@ pub struct CpuTime {
 
 impl CpuTime {
     pub fn of(pid: u32) -> Result<Self> {
+        let mut sum = Self::of_one(pid)?;
+        for descendant in descendants(pid) {
+            // One may have ended since.
+            let time = Self::of_one(descendant).unwrap_or_default();
+            sum.user += time.user;
+            sum.system += time.system;
+        }
+        Ok(sum)
+    }
+
+    fn of_one(pid: u32) -> Result<Self> {
         let path = format!("/proc/{pid}/stat");
         let stat = fs::read_to_string(&path).with_context(|| format!("failed to read {path}"))?;
         // The command name comes second, in brackets, and may contain anything: count the fields after it.
@@ -52,8 +64,31 @@ impl Sub for CpuTime {
     }
 }
 
-/// CPU time of the current threads, in nanoseconds.
+/// The processes that it started, and those that they started.
+fn descendants(pid: u32) -> Vec<u32> {
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(parent) = found.get(next) {
+        next += 1;
+        let threads = fs::read_dir(format!("/proc/{parent}/task"));
+        for thread in threads.into_iter().flatten().flatten() {
+            let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            let children = children.split_whitespace().map(u32::from_str);
+            found.extend(children.filter_map(Result::ok));
+        }
+    }
+    found.split_off(1)
+}
+
+/// CPU time of the current threads, and of those of its descendants.
 pub fn running_time(pid: u32) -> Result<Duration> {
+    let descendants = descendants(pid).into_iter();
+    // One may have ended since.
+    let of_descendants = descendants.filter_map(|it| running_time_of_one(it).ok());
+    Ok(running_time_of_one(pid)? + of_descendants.sum::<Duration>())
+}
+
+fn running_time_of_one(pid: u32) -> Result<Duration> {
     let folder = format!("/proc/{pid}/task");
     let mut sum = 0;
     for thread in fs::read_dir(&folder).with_context(|| format!("failed to list {folder}"))? {
@@ -70,12 +105,26 @@ pub fn running_time(pid: u32) -> Result<Duration> {
 
 /// Current resident bytes.
 pub fn resident(pid: u32) -> Result<u64> {
-    Ok(1024 * status_number(&format!("/proc/{pid}/status"), "VmRSS")?)
+    resident_with_descendants(pid, "VmRSS")
 }
 
 /// Peak resident bytes.
 pub fn peak_resident(pid: u32) -> Result<u64> {
-    Ok(1024 * status_number(&format!("/proc/{pid}/status"), "VmHWM")?)
+    resident_with_descendants(pid, "VmHWM")
+}
+
+/// Without the pages of files of its descendants: they run the same program, and share these pages.
+fn resident_with_descendants(pid: u32, key: &str) -> Result<u64> {
+    let own = |pid| -> Result<u64> {
+        let status = format!("/proc/{pid}/status");
+        let shared = status_number(&status, "RssFile")?;
+        Ok(status_number(&status, key)?.saturating_sub(shared))
+    };
+    let descendants = descendants(pid).into_iter();
+    // One may have ended since.
+    let of_descendants = descendants.filter_map(|it| own(it).ok());
+    let kib = status_number(&format!("/proc/{pid}/status"), key)? + of_descendants.sum::<u64>();
+    Ok(1024 * kib)
 }
 
 /// Bytes that it caused to be written to disk: counted when a page of a file becomes dirty.
@@ -147,5 +196,30 @@ mod tests {
             sleeps(pid).unwrap() > slept
         };
         assert!((0..100).any(|_| grows()));
+    }
+
+    #[test]
+    fn descendants_count() {
+        let mut parent = std::process::Command::new("sh")
+            .args(["-c", "sh -c 'echo; while :; do :; done' & wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Read::read_exact(parent.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        let pid = parent.id();
+        let [child] = descendants(pid)[..] else {
+            panic!("{:?}", descendants(pid));
+        };
+        let alone = running_time_of_one(pid).unwrap();
+        while running_time(pid).unwrap() < alone + 2 * TICK {}
+        while CpuTime::of(pid).unwrap().total() < CpuTime::of_one(pid).unwrap().total() + TICK {}
+        let alone = status_number(&format!("/proc/{pid}/status"), "VmRSS").unwrap();
+        assert!(resident(pid).unwrap() > 1024 * alone);
+        let child = child.to_string();
+        std::process::Command::new("kill")
+            .arg(child)
+            .status()
+            .unwrap();
+        parent.wait().unwrap();
     }
 }
