@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anyhow::Result;
 
 use crate::load::{Client, Protocol};
-use crate::options::{Case, Delivery};
+use crate::options::Case;
 use crate::program::{self, Program};
 use crate::wire::Compression;
 
@@ -17,17 +17,10 @@ pub struct Forwarder {
 impl Forwarder {
     /// Starts `command` as a forwarder to `sink` and waits until it listens.
     pub fn start(command: &str, case: &Case, queue_size: usize, sink: SocketAddr) -> Result<Self> {
-        let queue = match case.delivery {
-            Delivery::Direct => "{enabled: false}".to_owned(),
-            Delivery::Queued => format!("{{queue_size: {queue_size}, block_on_overflow: true}}"),
-            Delivery::Batched => format!(
-                "{{queue_size: {queue_size}, block_on_overflow: true, batch: {{min_size: 8192, flush_timeout: 200ms}}}}"
-            ),
-        };
         let setup = Setup {
             load: case.load,
             compression: case.compression,
-            queue,
+            queue: case.delivery.queue(queue_size),
             extensions: "{}".to_owned(),
             enabled: "[]",
         };

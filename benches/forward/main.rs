@@ -6,7 +6,8 @@
 //! and sink may run on the same machine. After each run the sink must have received exactly the samples that were
 //! acknowledged to the client.
 //!
-//! With `--stored-in` it compares sending queues on disk and in memory the same way (the module `stored`).
+//! With `--stored-in` it compares sending queues on disk and in memory the same way (the module `stored`), with `--kafka` the exporters
+//! and receivers of Kafka.
 //!
 //! `cargo run --release -p profcol-benches --bin forward -- --help`
 
@@ -17,6 +18,7 @@
 )]
 
 mod forwarder;
+mod kafka;
 mod load;
 mod options;
 mod processes;
@@ -37,6 +39,9 @@ fn main() -> Result<()> {
     let options = Options::parse();
     if let Some(folder) = &options.stored_in {
         return stored::run(folder, &options);
+    }
+    if options.kafka {
+        return kafka::run(&options);
     }
     println!("{}", report::HEADER);
     for case in options.cases() {

@@ -75,6 +75,16 @@ pub struct Options {
     /// With `--stored-in`: fill each stored queue with this many MiB, kill its process, and start it again
     #[arg(long, value_name = "MIB")]
     pub backlog: Option<u64>,
+    /// Compare the exporters and receivers of Kafka instead, on a broker (`cargo xtask peers` fetches it)
+    #[arg(long)]
+    pub kafka: bool,
+    /// The peer with `--kafka` (`cargo xtask peers` builds it)
+    #[arg(
+        long,
+        value_name = "COMMAND",
+        default_value = "target/peers/otelcol-kafka"
+    )]
+    pub collector_with_kafka: String,
 }
 
 /// The delivery mode between receiver and exporter.
@@ -118,6 +128,19 @@ impl Options {
             }
         }
         cases
+    }
+}
+
+impl Delivery {
+    /// The exporter's `sending_queue`.
+    pub fn queue(self, queue_size: usize) -> String {
+        match self {
+            Self::Direct => "{enabled: false}".to_owned(),
+            Self::Queued => format!("{{queue_size: {queue_size}, block_on_overflow: true}}"),
+            Self::Batched => format!(
+                "{{queue_size: {queue_size}, block_on_overflow: true, batch: {{min_size: 8192, flush_timeout: 200ms}}}}"
+            ),
+        }
     }
 }
 

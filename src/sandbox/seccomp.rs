@@ -92,8 +92,9 @@ pub fn restrict_reader() -> Result<(), SeccompError> {
     ])?;
     rules.insert(libc::SYS_mmap, vec![in_memory]);
     rules.insert(libc::SYS_mprotect, vec![one(2, MaskedEq(executable), 0)?]);
-    // How it aborts.
+    // How it aborts: by glibc, and by musl.
     rules.insert(libc::SYS_tgkill, vec![one(0, Eq, this)?]);
+    rules.insert(libc::SYS_tkill, vec![one(0, Eq, this)?]);
     // Names of memory, by the C library.
     let names = u64::from(libc::PR_SET_VMA.unsigned_abs());
     rules.insert(libc::SYS_prctl, vec![one(0, Eq, names)?]);

@@ -4,7 +4,8 @@
 //! * `pprof`: the one shipped with Go;
 //! * `grpc` and `h2spec`: an OTLP peer on grpc-go, and the HTTP/2 conformance suite, from the Go module `tests/peers`.
 //! * `kafka`: the jars of Apache Kafka's broker, fetched by Maven as `tests/peers/kafka/pom.xml` says;
-//! * `forward-client`: the load generator of `benches/forward`, on grpc-go, not needed by tests.
+//! * `forward-client`: the load generator of `benches/forward`, on grpc-go, not needed by tests;
+//! * `otelcol-kafka`: a Collector with Kafka, from `benches/forward/otelcol-kafka.yaml`, not needed by tests.
 //!
 //! Each is made once and kept while its stamp matches the recipe.
 
@@ -24,6 +25,9 @@ const MANIFEST: &str = "tests/peers/otelcol.yaml";
 const MODULE: &str = "tests/peers";
 const BUILDER: &str = "go.opentelemetry.io/collector/cmd/builder@v0.162.0";
 const CLIENT: &str = "benches/forward/client";
+/// All modules of this version can be had, with those for Kafka.
+const KAFKA_BUILDER: &str = "go.opentelemetry.io/collector/cmd/builder@v0.158.0";
+const KAFKA_MANIFEST: &str = "benches/forward/otelcol-kafka.yaml";
 const KAFKA: &str = "tests/peers/kafka/pom.xml";
 
 /// The programs to build; empty without Go and Maven.
@@ -51,6 +55,9 @@ pub fn build(workspace: &Workspace, report: &mut Report) -> Result<()> {
         let module = workspace.root.join(CLIENT);
         let client = Peer::of_module("forward-client", &module, "", &plan.folder);
         plan.peers.push(client);
+        let manifest = workspace.root.join(KAFKA_MANIFEST);
+        plan.peers
+            .push(Peer::collector("otelcol-kafka", KAFKA_BUILDER, &manifest));
     }
     plan.build()?;
     for peer in &plan.peers {
@@ -94,31 +101,18 @@ impl Plan {
         self.has_go = true;
         let folder = &self.folder;
         let manifest = workspace.root.join(MANIFEST);
-        let manifest_text = fs::read_to_string(&manifest).unwrap_or_default();
-        let words = |words: &[&str]| {
-            words
-                .iter()
-                .map(|word| (*word).to_owned())
-                .collect::<Vec<_>>()
-        };
-        let mut run_builder = words(&["run", BUILDER, "--config"]);
-        run_builder.push(manifest.to_string_lossy().into_owned());
         let module = workspace.root.join(MODULE);
         let peers = [
             Peer::of_module("grpc", &module, "grpc", folder),
             Peer::of_module("h2spec", &module, "h2spec", folder),
-            Peer {
-                name: "otelcol",
-                tool: "go",
-                recipe: format!("{BUILDER}\n{manifest_text}"),
-                build: run_builder,
-                result: "otelcol-build/otelcol".to_owned(),
-            },
+            Peer::collector("otelcol", BUILDER, &manifest),
             Peer {
                 name: "pprof",
                 tool: "go",
                 recipe: go,
-                build: words(&["build", "-o", "pprof-build/pprof", "cmd/pprof"]),
+                build: ["build", "-o", "pprof-build/pprof", "cmd/pprof"]
+                    .map(str::to_owned)
+                    .to_vec(),
                 result: "pprof-build/pprof".to_owned(),
             },
         ];
@@ -167,6 +161,20 @@ impl Peer {
             recipe: sources(module, package),
             build: build.map(str::to_owned).to_vec(),
             result,
+        }
+    }
+
+    /// A Collector, by its builder.
+    fn collector(name: &'static str, builder: &str, manifest: &Path) -> Self {
+        let text = fs::read_to_string(manifest).unwrap_or_default();
+        let manifest = manifest.to_string_lossy();
+        let build = ["run", builder, "--config", &*manifest];
+        Self {
+            name,
+            tool: "go",
+            recipe: format!("{builder}\n{text}"),
+            build: build.map(str::to_owned).to_vec(),
+            result: format!("{name}-build/{name}"),
         }
     }
 

@@ -15,9 +15,12 @@ fn built() -> PathBuf {
     program.expect("`cargo test` runs this").into()
 }
 
-/// Cargo's target folder, wherever it is.
+/// Cargo's target folder, wherever it is; also for a bench, which `cargo run` built.
 pub fn target() -> PathBuf {
-    let program = built();
+    let program = match std::env::var_os("CARGO_BIN_EXE_profcol") {
+        Some(program) => program.into(),
+        None => std::env::current_exe().expect("/proc is mounted"),
+    };
     let folder = program.ancestors().nth(2);
     folder.expect("programs are in a folder of it").to_owned()
 }
