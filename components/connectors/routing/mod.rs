@@ -8,7 +8,7 @@ mod lexer;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
@@ -170,15 +170,12 @@ fn parts_of(
         }
     }
     // Pipelines with the same resources share them.
-    let mut made: BTreeMap<Vec<usize>, Profiles> = BTreeMap::new();
-    let parts = rows.into_iter().map(|(pipeline, rows)| {
-        let part = made.get(&rows).cloned();
-        let part = part.unwrap_or_else(|| {
-            made.entry(rows.clone())
-                .or_insert_with(|| profiles.part(&rows))
-                .clone()
-        });
-        (pipeline.clone(), part)
+    let groups: BTreeSet<&[usize]> = rows.values().map(Vec::as_slice).collect();
+    let parts = profiles.parts(groups.iter().copied());
+    let parts: BTreeMap<&[usize], Profiles> = groups.into_iter().zip(parts).collect();
+    let parts = rows.iter().filter_map(|(pipeline, rows)| {
+        let part = parts.get(rows.as_slice())?;
+        Some(((*pipeline).clone(), part.clone()))
     });
     let parts = parts.collect();
     let dropped = (!dropped.is_empty()).then(|| profiles.part(&dropped));

@@ -85,10 +85,9 @@ impl Groups {
         if !ungrouped.is_empty() {
             dropped.add(&profiles.part(&ungrouped));
         }
-        let parts = by_path.into_iter();
-        let parts = parts.map(|(path, positions)| (path, profiles.part(&positions)));
+        let parts = profiles.parts(by_path.values().map(Vec::as_slice));
         Parts {
-            parts: parts.collect(),
+            parts: by_path.into_keys().zip(parts).collect(),
             dropped,
         }
     }

@@ -1,8 +1,11 @@
-//! Makes messages of a batch: each has the profiles of one resource, and is complete in itself.
+//! Makes messages of a batch: each has the profiles of the resources that belong to one partition, and is complete in itself.
+//!
+//! Resources share most of their functions and strings, so a message for each would repeat these.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use krafka::producer::murmur2;
 use profcol_component::{Batch, Refusal, Undelivered};
 use profcol_kafka::Encoding;
 use profcol_profile::{Attributes, Bound, Profiles, Resource};
@@ -15,11 +18,14 @@ use crate::shared::attribute_bytes;
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) topic: String,
-    /// Equal for messages of the same resource, which therefore stay in order in one partition.
+    /// Of its first resource. Those of the others belong to the same partition, so what comes from one resource stays in order.
     pub(super) key: String,
     pub(super) value: Bytes,
     pub(super) profiles: Profiles,
 }
+
+/// The number of partitions of each topic.
+pub(super) type Partitions = BTreeMap<String, usize>;
 
 /// The messages of a batch, and the samples that do not fit into one.
 #[derive(Debug, Default)]
@@ -29,12 +35,18 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// `limit` is the maximum length of a value.
-    pub(super) fn of(batch: &Batch, config: &KafkaConfig, limit: usize) -> Self {
+    /// `limit` is the maximum length of a value. In a topic of unknown size, each resource has a message of its own.
+    pub(super) fn of(
+        batch: &Batch,
+        config: &KafkaConfig,
+        partitions: &Partitions,
+        limit: usize,
+    ) -> Self {
         let mut messages = Self::default();
-        for ((topic, key), rows) in resources_of(batch, config) {
-            let profiles = batch.profiles.part(&rows);
-            messages.add(&topic, &key, profiles, config.profiles.encoding, limit);
+        let resources = resources_of(batch, config, partitions);
+        let parts = batch.profiles.parts(resources.values().map(Vec::as_slice));
+        for ((topic, key), profiles) in resources.keys().zip(parts) {
+            messages.add(topic, key, profiles, config.profiles.encoding, limit);
         }
         messages
     }
@@ -95,24 +107,48 @@ fn oversize(profiles: Profiles, limit_bytes: usize) -> Undelivered {
     }
 }
 
+/// The topics of the batch's resources.
+pub(super) fn topics_of(batch: &Batch, config: &KafkaConfig) -> BTreeSet<String> {
+    let resources = batch.profiles.resources().into_iter();
+    resources
+        .map(|resource| topic_of(&resource, batch, config))
+        .collect()
+}
+
 /// The rows of the batch for each topic and key.
-fn resources_of(batch: &Batch, config: &KafkaConfig) -> BTreeMap<(String, String), Vec<usize>> {
-    let from_metadata = batch
-        .metadata
-        .get(&config.profiles.topic_from_metadata_key)
-        .first();
+fn resources_of(
+    batch: &Batch,
+    config: &KafkaConfig,
+    partitions: &Partitions,
+) -> BTreeMap<(String, String), Vec<usize>> {
+    let mut first_keys: BTreeMap<(String, usize), String> = BTreeMap::new();
     let mut rows: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     for (row, resource) in batch.profiles.resources().iter().enumerate() {
-        let from_attribute = || topic_of(resource, &config.topic_from_attribute);
-        let topic = from_metadata.cloned().or_else(from_attribute);
-        let topic = topic.unwrap_or_else(|| config.profiles.topic.clone());
-        let key = key_of(&resource.attributes);
+        let topic = topic_of(resource, batch, config);
+        let mut key = key_of(&resource.attributes);
+        if let Some(partitions) = partitions.get(&topic) {
+            let place = (topic.clone(), partition_of(&key, *partitions));
+            key = first_keys.entry(place).or_insert(key).clone();
+        }
         rows.entry((topic, key)).or_default().push(row);
     }
     rows
 }
 
-fn topic_of(resource: &Resource, attribute: &str) -> Option<String> {
+/// The partition to which Kafka's clients send messages with this key.
+fn partition_of(key: &str, partitions: usize) -> usize {
+    (murmur2(key.as_bytes()) & 0x7fff_ffff) as usize % partitions.max(1)
+}
+
+fn topic_of(resource: &Resource, batch: &Batch, config: &KafkaConfig) -> String {
+    let profiles = &config.profiles;
+    let from_metadata = batch.metadata.get(&profiles.topic_from_metadata_key);
+    let topic = from_metadata.first().cloned();
+    let topic = topic.or_else(|| topic_from(resource, &config.topic_from_attribute));
+    topic.unwrap_or_else(|| profiles.topic.clone())
+}
+
+fn topic_from(resource: &Resource, attribute: &str) -> Option<String> {
     let mut attributes = resource.attributes.iter();
     let named = attributes.find(|it| &*it.key == attribute)?;
     let topic = named.value.as_str()?;

@@ -1,8 +1,8 @@
 //! Sends profiles to Kafka.
 //!
 //! ```text
-//! batch ──► a message per resource, or more ──► producer ──► leaders of the partitions
-//!       ◄── the unacknowledged part ◄──────────────────────── acknowledgements
+//! batch ──► a message per partition, or more ──► producer ──► leaders of the partitions
+//!       ◄── the unacknowledged part ◄───────────────────────── acknowledgements
 //! ```
 //!
 //! The client connects with the first batch, so that profcol starts without a broker.
@@ -29,7 +29,7 @@ use tokio::sync::Mutex;
 
 pub use self::config::KafkaConfig;
 use self::config::{MessageCompression, ProducerConfig, RequiredAcks};
-use self::messages::{Message, Messages};
+use self::messages::{Message, Messages, Partitions, topics_of};
 
 /// How long messages may take after a stop.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
@@ -93,12 +93,24 @@ impl Exporter for Kafka {
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
         let producer = self.producer().await.map_err(Refusal::retry)?;
-        let Messages { messages, oversize } =
-            Messages::of(batch, &self.config, self.value_limit(&batch.metadata));
-        let mut undelivered = oversize;
-        let mut waiting = Vec::new();
         // Waiting for an unavailable topic once is enough.
         let mut unavailable: BTreeMap<String, Refusal> = BTreeMap::new();
+        let mut partitions = Partitions::new();
+        for topic in topics_of(batch, &self.config) {
+            match producer.partitions_for(&topic).await {
+                Ok(found) => {
+                    partitions.insert(topic, found.len());
+                }
+                Err(error) => {
+                    let refusal = self.failed(&producer, error, 0).await;
+                    unavailable.insert(topic, refusal);
+                }
+            }
+        }
+        let limit = self.value_limit(&batch.metadata);
+        let Messages { messages, oversize } = Messages::of(batch, &self.config, &partitions, limit);
+        let mut undelivered = oversize;
+        let mut waiting = Vec::new();
         for message in messages {
             if let Some(refusal) = unavailable.get(&message.topic) {
                 undelivered.push(Undelivered {
@@ -111,7 +123,8 @@ impl Exporter for Kafka {
             match producer.enqueue(record).await {
                 Ok(acknowledged) => waiting.push((message, acknowledged)),
                 Err(error) => {
-                    let refusal = self.failed(&producer, error, &message).await;
+                    let bytes = message.profiles.encoded_len();
+                    let refusal = self.failed(&producer, error, bytes).await;
                     if refusal.is_retryable() {
                         unavailable.insert(message.topic, refusal.clone());
                     }
@@ -129,7 +142,8 @@ impl Exporter for Kafka {
                     self.bytes.inc_by(message.value.len() as u64);
                 }
                 Err(error) => {
-                    let refusal = self.failed(&producer, error, &message).await;
+                    let bytes = message.profiles.encoded_len();
+                    let refusal = self.failed(&producer, error, bytes).await;
                     undelivered.push(Undelivered {
                         profiles: message.profiles,
                         refusal,
@@ -214,19 +228,14 @@ impl Kafka {
         Ok(builder.build().await?)
     }
 
-    /// The refusal of a message. After an error that ends the producer, the next batch gets a new one.
-    async fn failed(
-        &self,
-        producer: &Arc<Producer>,
-        error: KrafkaError,
-        message: &Message,
-    ) -> Refusal {
+    /// The refusal of a message of `bytes`. After an error that ends the producer, the next batch gets a new one.
+    async fn failed(&self, producer: &Arc<Producer>, error: KrafkaError, bytes: usize) -> Refusal {
         let error = Error::from(error);
         if error.ends_the_client() {
             let mut current = self.producer.lock().await;
             current.take_if(|current| Arc::ptr_eq(current, producer));
         }
-        error.refusal(message.profiles.encoded_len())
+        error.refusal(bytes)
     }
 
     fn record(&self, message: &Message, metadata: &Metadata) -> Record {

@@ -8,7 +8,7 @@ use profcol_kafka::Encoding;
 use profcol_profile::testkit::observations;
 use profcol_profile::{KeyValue, Profiles, Value};
 
-use super::messages::Messages;
+use super::messages::{Messages, Partitions};
 use super::*;
 
 /// The profiles of each service, in one batch.
@@ -36,7 +36,7 @@ fn config(text: &str) -> KafkaConfig {
 }
 
 fn messages(batch: &Batch, options: &str, limit: usize) -> Messages {
-    Messages::of(batch, &config(options), limit)
+    Messages::of(batch, &config(options), &Partitions::new(), limit)
 }
 
 /// What consumers get, each message decoded alone.
@@ -68,6 +68,42 @@ fn a_message_has_one_resource_and_is_complete() {
         }
         sent.sort();
         assert_eq!(sent, observations(batch.profiles.model()));
+    }
+}
+
+#[test]
+fn resources_of_a_partition_share_a_message() {
+    let services: Vec<(String, usize)> = (0..20).map(|it| (format!("service-{it}"), 2)).collect();
+    let services: Vec<(&str, usize)> = services
+        .iter()
+        .map(|(it, samples)| (&**it, *samples))
+        .collect();
+    let batch = batch(&services);
+    let of = |partitions: usize| {
+        let partitions = [("otlp_profiles".to_owned(), partitions)].into();
+        Messages::of(&batch, &config("{}"), &partitions, usize::MAX).messages
+    };
+    let whole = of(1);
+    assert_eq!(whole.len(), 1);
+    assert_eq!(whole[0].value, batch.profiles.to_wire());
+    // Where the partitions of a key are known: as Kafka's own clients place it.
+    let alone = messages(&batch, "{}", usize::MAX).messages;
+    let partition = |key: &str| (krafka::producer::murmur2(key.as_bytes()) & i32::MAX as u32) % 3;
+    let mut expected: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+    for message in &alone {
+        let observed = observations(message.profiles.model());
+        expected
+            .entry(partition(&message.key))
+            .or_default()
+            .extend(observed);
+    }
+    let together = of(3);
+    assert_eq!(together.len(), expected.len());
+    for message in together {
+        let mut observed = expected.remove(&partition(&message.key)).unwrap();
+        observed.sort();
+        assert_eq!(observations(message.profiles.model()), observed);
+        assert!(alone.iter().any(|it| it.key == message.key));
     }
 }
 

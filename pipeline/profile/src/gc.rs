@@ -5,12 +5,44 @@ use std::sync::Arc;
 use crate::select::Selection;
 use crate::{Dictionary, Interner, Model};
 
+/// Takes parts of a batch, each with only the rows that it uses, each once.
+pub(crate) struct Parts {
+    /// Without unreferenced and duplicate rows.
+    model: Model,
+    selection: Selection,
+}
+
+impl Parts {
+    pub fn of(model: &Model) -> Self {
+        let model = gc(model);
+        Self {
+            selection: Selection::of(&model.dictionary),
+            model,
+        }
+    }
+
+    /// The resources at these positions; cost is proportional to the part.
+    pub fn part(&mut self, positions: &[usize]) -> Model {
+        let Self { model, selection } = self;
+        let resources = positions.iter().filter_map(|at| model.resources.get(*at));
+        let part = model.with_resources(resources.cloned().collect());
+        selection.clear();
+        for profile in part.profiles() {
+            selection.profile(&part.dictionary, profile);
+        }
+        let mut used = Dictionary::default();
+        selection.reserve_in(&mut used, &part.dictionary);
+        selection.copy(&part.dictionary, &mut used);
+        moved(&part, selection, used)
+    }
+}
+
 /// The same content with only referenced rows, each once. A clean model is shared with the result.
 pub fn gc(model: &Model) -> Model {
     let dictionary = &*model.dictionary;
     let mut selection = selection_of(model);
     let mut interner = Interner::new();
-    interner.reserve_for(dictionary);
+    interner.reserve_for_selection(dictionary, &selection);
     selection.copy(dictionary, &mut interner);
     if interner.dictionary() == dictionary {
         return model.clone();

@@ -15,6 +15,7 @@ use hashbrown::hash_table::{Entry, VacantEntry};
 
 use crate::dictionary::{Attribute, AttributeRef, Dictionary, Function, Link};
 use crate::proto::WireError;
+use crate::select::Selection;
 use crate::wire::RowQuality;
 use crate::{
     AttributeIdx, FunctionIdx, Idx, LinkIdx, LocationIdx, LocationRef, MappingIdx, MappingRef,
@@ -74,6 +75,18 @@ impl Interner {
         self.attributes.reserve(rows);
         self.mappings.reserve(dictionary.mappings.rows().len());
         self.links.reserve(dictionary.links.rows().len());
+    }
+
+    /// Reserves capacity for the selected rows of `dictionary`.
+    pub(crate) fn reserve_for_selection(&mut self, dictionary: &Dictionary, selection: &Selection) {
+        selection.reserve_in(&mut self.dictionary, dictionary);
+        self.strings.reserve(selection.strings.used().len());
+        self.functions.reserve(selection.functions.used().len());
+        self.locations.reserve(selection.locations.used().len());
+        self.stacks.reserve(selection.stacks.used().len());
+        self.attributes.reserve(selection.attributes.used().len());
+        self.mappings.reserve(selection.mappings.used().len());
+        self.links.reserve(selection.links.used().len());
     }
 
     /// The dictionary so far.

@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
+use crate::gc::Parts;
 use crate::opened::Opened;
 use crate::proto::WireError;
 use crate::read_failures::Decoded;
@@ -368,20 +369,45 @@ impl Profiles {
     /// The resources at these positions, in ascending order, with the table rows that they use; all of them are the
     /// unchanged batch. If the batch fails to decode, its samples belong to the first resource.
     pub fn part(&self, positions: &[usize]) -> Self {
-        let is_whole = positions.len() == self.counts().resources;
-        if is_whole && positions.iter().copied().eq(0..positions.len()) {
+        if self.is_all(positions) {
             return self.clone();
         }
         let batch = self.clone().tracked();
-        batch.model();
-        let model = self.model();
+        let model = batch.model();
         let rows = positions.iter().filter_map(|at| model.resources.get(*at));
         let part = gc(&model.with_resources(rows.cloned().collect()));
+        batch.with_losses_of(positions, part)
+    }
+
+    /// The [part](Self::part) for each of these groups, which takes less than one after the other.
+    pub fn parts<'a>(&self, groups: impl IntoIterator<Item = &'a [usize]>) -> Vec<Self> {
+        let batch = self.clone().tracked();
+        let mut parts = None;
+        let groups = groups.into_iter();
+        groups
+            .map(|positions| {
+                if self.is_all(positions) {
+                    return self.clone();
+                }
+                let parts = parts.get_or_insert_with(|| Parts::of(batch.model()));
+                batch.with_losses_of(positions, parts.part(positions))
+            })
+            .collect()
+    }
+
+    /// Whether these are all of its resources.
+    fn is_all(&self, positions: &[usize]) -> bool {
+        let resources = 0..self.counts().resources;
+        positions.len() == resources.len() && positions.iter().copied().eq(resources)
+    }
+
+    /// The model of its resources at these positions.
+    fn with_losses_of(&self, positions: &[usize], model: Model) -> Self {
         let lost_samples = match positions.first() {
-            Some(0) => batch.lost_samples(),
+            Some(0) => self.lost_samples(),
             _ => 0,
         };
-        Self::with_lost(part, lost_samples)
+        Self::with_lost(model, lost_samples)
     }
 
     /// The wire bytes as received, or of the changed content, encoded once.

@@ -166,6 +166,21 @@ impl Selection {
         }
     }
 
+    /// Reserves capacity for the selected rows.
+    pub fn reserve_in(&self, to: &mut Dictionary, from: &Dictionary) {
+        // Texts and stacks are taken to have the average length.
+        let share = |total: usize, rows: usize, of: usize| total.saturating_mul(rows) / of.max(1);
+        let (strings, all) = (self.strings.used.len(), &from.strings);
+        to.strings
+            .reserve(strings, share(all.text_len(), strings, all.len()));
+        let (stacks, all) = (self.stacks.used.len(), &from.stacks);
+        to.stacks
+            .reserve(stacks, share(all.location_count(), stacks, all.len()));
+        to.functions.reserve(self.functions.used.len());
+        to.locations.reserve(self.locations.used.len());
+        to.attributes.reserve(self.attributes.used.len());
+    }
+
     /// Copies the selected rows, referenced tables first.
     pub fn copy(&mut self, from: &Dictionary, to: &mut impl Sink) {
         let mut attributes: Vec<AttributeIdx> = Vec::new();

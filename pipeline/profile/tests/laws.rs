@@ -122,7 +122,11 @@ proptest! {
         let resources = 0..model.resources.len();
         let (first, second): (Vec<_>, Vec<_>) = resources.partition(|at| (at % 2 == 1) == odd);
         let parts = [whole.part(&first), whole.part(&second)];
-        for part in parts.iter().filter(|part| part.counts().resources < model.resources.len()) {
+        let at_once = whole.parts([first.as_slice(), &second]);
+        for (part, same) in parts.iter().zip(&at_once) {
+            prop_assert_eq!(observations(part.model()), observations(same.model()));
+        }
+        for part in parts.iter().chain(&at_once).filter(|part| part.counts().resources < model.resources.len()) {
             assert_clean(part.model());
         }
         let all = all_observations(parts.iter().map(Profiles::model));
