@@ -1,6 +1,6 @@
 //! Kafka between two forwarders: the exporter and the receiver of each contestant, on one broker.
 //!
-//! The load sends OTLP to a contestant, which exports it to a new topic. Then both contestants, one after the other, read the whole
+//! The load sends OTLP to a contestant, which exports it to a new topic. Then both programs, one after the other, read the whole
 //! topic and send it to the sink, which must get each accepted sample once.
 
 use std::fmt;
@@ -27,6 +27,8 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 enum Contestant {
     Collector,
     Profcol,
+    /// With its default: keyed by resource, which the Collector does not do with profiles.
+    ProfcolKeyed,
 }
 
 /// What one contestant did with all samples of a topic.
@@ -40,7 +42,7 @@ struct Measured {
 /// The runs of a case.
 #[derive(Default)]
 struct Runs {
-    exporters: [Vec<Measured>; 2],
+    exporters: [Vec<Measured>; 3],
     receivers: [Vec<Measured>; 2],
 }
 
@@ -54,7 +56,7 @@ pub fn run(options: &Options) -> Result<()> {
     for case in options.cases() {
         let mut runs = Runs::default();
         for round in 1..=options.rounds {
-            for (exporter, topic) in Contestant::ALL.into_iter().zip(&mut topics) {
+            for (exporter, topic) in Contestant::EXPORTERS.into_iter().zip(&mut topics) {
                 let trial = Trial {
                     options,
                     broker: &broker,
@@ -65,8 +67,11 @@ pub fn run(options: &Options) -> Result<()> {
                     .with_context(|| format!("{case}, round {round}, {exporter}"))?;
             }
         }
-        println!("| exporter | {case} | {} |", row(&runs.exporters));
-        println!("| receiver | {case} | {} |", row(&runs.receivers));
+        let [collector, profcol, keyed] = &runs.exporters;
+        println!("| exporter | {case} | {} |", row(collector, profcol));
+        println!("| exporter, keyed | {case} | {} |", row(collector, keyed));
+        let [collector, profcol] = &runs.receivers;
+        println!("| receiver | {case} | {} |", row(collector, profcol));
     }
     Ok(())
 }
@@ -84,7 +89,7 @@ impl Trial<'_> {
         let samples = exported.samples;
         eprintln!("{} | exporter | {exporter} | {exported}", self.case);
         runs.exporters[exporter as usize].push(exported);
-        for receiver in Contestant::ALL {
+        for receiver in Contestant::RECEIVERS {
             let received = self.receive(receiver, topic, samples)?;
             eprintln!("{} | receiver | {receiver} | {received}", self.case);
             runs.receivers[receiver as usize].push(received);
@@ -104,7 +109,7 @@ impl Trial<'_> {
             in_flight: options.in_flight,
         };
         let address = program::free_address()?;
-        let configuration = self.exporter(topic, address);
+        let configuration = self.exporter(contestant, topic, address);
         let program = Program::start(self.command(contestant), &configuration, address)?;
         let measure = || {
             let mut sent = load.run(address, shape, Duration::from_secs(options.warm_up))?;
@@ -173,19 +178,24 @@ impl Trial<'_> {
     fn command(&self, contestant: Contestant) -> &str {
         match contestant {
             Contestant::Collector => &self.options.collector_with_kafka,
-            Contestant::Profcol => &self.options.profcol,
+            Contestant::Profcol | Contestant::ProfcolKeyed => &self.options.profcol,
         }
     }
 
-    /// The same text for both, with what profcol has by default: acknowledged by all replicas.
-    fn exporter(&self, topic: &str, listen: SocketAddr) -> String {
+    /// With what profcol has by default: acknowledged by all replicas.
+    fn exporter(&self, contestant: Contestant, topic: &str, listen: SocketAddr) -> String {
         let broker = self.broker.address;
         let compression = self.case.compression.name();
         let queue = self.case.delivery.queue(self.options.queue_size);
+        let keyed = match contestant {
+            Contestant::Collector => "",
+            Contestant::Profcol => "    partition_profiles_by_resource_attributes: false\n",
+            Contestant::ProfcolKeyed => "    partition_profiles_by_resource_attributes: true\n",
+        };
         let exporter = format!(
             "  kafka:
     brokers: ['{broker}']
-    profiles: {{topic: {topic}, encoding: otlp_proto}}
+{keyed}    profiles: {{topic: {topic}, encoding: otlp_proto}}
     timeout: 60s
     producer: {{required_acks: -1, compression: {compression}}}
     retry_on_failure: {{max_elapsed_time: 0s}}
@@ -246,7 +256,7 @@ service:
 }
 
 /// The medians of both contestants, and of the ratios of runs.
-fn row([collector, profcol]: &[Vec<Measured>; 2]) -> String {
+fn row(collector: &[Measured], profcol: &[Measured]) -> String {
     let of =
         |runs: &[Measured], figure: fn(&Measured) -> f64| median(runs.iter().map(figure).collect());
     let pairs = collector.iter().zip(profcol);
@@ -266,7 +276,8 @@ fn row([collector, profcol]: &[Vec<Measured>; 2]) -> String {
 }
 
 impl Contestant {
-    const ALL: [Self; 2] = [Self::Collector, Self::Profcol];
+    const EXPORTERS: [Self; 3] = [Self::Collector, Self::Profcol, Self::ProfcolKeyed];
+    const RECEIVERS: [Self; 2] = [Self::Collector, Self::Profcol];
 }
 
 impl fmt::Display for Contestant {
@@ -274,6 +285,7 @@ impl fmt::Display for Contestant {
         f.write_str(match self {
             Self::Collector => "collector",
             Self::Profcol => "profcol",
+            Self::ProfcolKeyed => "profcol, keyed",
         })
     }
 }

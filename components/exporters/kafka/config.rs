@@ -19,10 +19,10 @@ const MIN_MESSAGE_BYTES: u32 = 1024;
     "encoding": "set `encoding` in `profiles`",
     "logs": "profcol supports only profiles; remove it",
     "metrics": "profcol supports only profiles; remove it",
-    "partition_logs_by_resource_attributes": "messages of profiles always have the resource as key; remove it",
-    "partition_logs_by_trace_id": "messages of profiles always have the resource as key; remove it",
-    "partition_metrics_by_resource_attributes": "messages of profiles always have the resource as key; remove it",
-    "partition_traces_by_id": "messages of profiles always have the resource as key; remove it",
+    "partition_logs_by_resource_attributes": "for profiles it is `partition_profiles_by_resource_attributes`; remove it",
+    "partition_logs_by_trace_id": "for profiles it is `partition_profiles_by_resource_attributes`; remove it",
+    "partition_metrics_by_resource_attributes": "for profiles it is `partition_profiles_by_resource_attributes`; remove it",
+    "partition_traces_by_id": "for profiles it is `partition_profiles_by_resource_attributes`; remove it",
     "protocol_version": "versions are negotiated with the brokers; remove it",
     "rack_id": "messages go to the leader of their partition, wherever that is; remove it",
     "record_partitioner": "the partition is chosen by the key, as Kafka's own clients do; remove it",
@@ -38,6 +38,9 @@ pub struct KafkaConfig {
     pub profiles: ProfilesConfig,
     /// Resource attribute that names the topic. Resources without it go to `profiles::topic`.
     pub topic_from_attribute: String,
+    /// Use a hash of the resource's attributes as key, so that what comes from one resource stays in one partition, in order. If false,
+    /// a batch is one message without a key, as from the Collector: less work, and no order.
+    pub partition_profiles_by_resource_attributes: bool,
     /// Request metadata of the sender to add to messages as headers (receivers need `include_metadata: true`).
     pub include_metadata_keys: Vec<String>,
     /// Headers of every message.
@@ -56,7 +59,7 @@ pub struct KafkaConfig {
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 #[schemars(extend("x-refused" = {
-    "message_key_from_metadata_key": "messages always have the resource as key; remove it",
+    "message_key_from_metadata_key": "messages have the resource as key, or none; remove it",
 }))]
 pub struct ProfilesConfig {
     /// The topic.
@@ -236,6 +239,7 @@ impl Default for KafkaConfig {
             client: ClientSettings::default(),
             profiles: ProfilesConfig::default(),
             topic_from_attribute: String::new(),
+            partition_profiles_by_resource_attributes: true,
             include_metadata_keys: Vec::new(),
             record_headers: Headers::default(),
             producer: ProducerConfig::default(),

@@ -19,7 +19,7 @@ use crate::shared::attribute_bytes;
 pub(super) struct Message {
     pub(super) topic: String,
     /// Of its first resource. Those of the others belong to the same partition, so what comes from one resource stays in order.
-    pub(super) key: String,
+    pub(super) key: Option<String>,
     pub(super) value: Bytes,
     pub(super) profiles: Profiles,
 }
@@ -46,7 +46,13 @@ impl Messages {
         let resources = resources_of(batch, config, partitions);
         let parts = batch.profiles.parts(resources.values().map(Vec::as_slice));
         for ((topic, key), profiles) in resources.keys().zip(parts) {
-            messages.add(topic, key, profiles, config.profiles.encoding, limit);
+            messages.add(
+                topic,
+                key.as_deref(),
+                profiles,
+                config.profiles.encoding,
+                limit,
+            );
         }
         messages
     }
@@ -54,7 +60,7 @@ impl Messages {
     fn add(
         &mut self,
         topic: &str,
-        key: &str,
+        key: Option<&str>,
         profiles: Profiles,
         encoding: Encoding,
         limit: usize,
@@ -65,7 +71,7 @@ impl Messages {
             if value.len() <= limit {
                 self.messages.push(Message {
                     topic: topic.to_owned(),
-                    key: key.to_owned(),
+                    key: key.map(str::to_owned),
                     value,
                     profiles,
                 });
@@ -120,16 +126,19 @@ fn resources_of(
     batch: &Batch,
     config: &KafkaConfig,
     partitions: &Partitions,
-) -> BTreeMap<(String, String), Vec<usize>> {
+) -> BTreeMap<(String, Option<String>), Vec<usize>> {
     let mut first_keys: BTreeMap<(String, usize), String> = BTreeMap::new();
     let mut rows: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     for (row, resource) in batch.profiles.resources().iter().enumerate() {
         let topic = topic_of(resource, batch, config);
-        let mut key = key_of(&resource.attributes);
-        if let Some(partitions) = partitions.get(&topic) {
+        let key = config.partition_profiles_by_resource_attributes.then(|| {
+            let key = key_of(&resource.attributes);
+            let Some(partitions) = partitions.get(&topic) else {
+                return key;
+            };
             let place = (topic.clone(), partition_of(&key, *partitions));
-            key = first_keys.entry(place).or_insert(key).clone();
-        }
+            first_keys.entry(place).or_insert(key).clone()
+        });
         rows.entry((topic, key)).or_default().push(row);
     }
     rows

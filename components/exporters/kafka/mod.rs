@@ -239,8 +239,10 @@ impl Kafka {
     }
 
     fn record(&self, message: &Message, metadata: &Metadata) -> Record {
-        let record =
-            Record::new(message.topic.as_str(), message.value.clone()).key(message.key.clone());
+        let mut record = Record::new(message.topic.as_str(), message.value.clone());
+        if let Some(key) = &message.key {
+            record = record.key(key.clone());
+        }
         self.with_headers(record, metadata)
     }
 

@@ -93,14 +93,16 @@ fn resources_of_a_partition_share_a_message() {
     for message in &alone {
         let observed = observations(message.profiles.model());
         expected
-            .entry(partition(&message.key))
+            .entry(partition(message.key.as_ref().unwrap()))
             .or_default()
             .extend(observed);
     }
     let together = of(3);
     assert_eq!(together.len(), expected.len());
     for message in together {
-        let mut observed = expected.remove(&partition(&message.key)).unwrap();
+        let mut observed = expected
+            .remove(&partition(message.key.as_ref().unwrap()))
+            .unwrap();
         observed.sort();
         assert_eq!(observations(message.profiles.model()), observed);
         assert!(alone.iter().any(|it| it.key == message.key));
@@ -108,8 +110,28 @@ fn resources_of_a_partition_share_a_message() {
 }
 
 #[test]
+fn a_batch_is_one_message_without_a_key_if_order_does_not_matter() {
+    let batch = batch(&[("a", 3), ("b", 4)]);
+    let options = "partition_profiles_by_resource_attributes: false";
+    let made = messages(&batch, options, usize::MAX).messages;
+    assert_eq!((made.len(), &made[0].key), (1, &None));
+    assert_eq!(made[0].value, batch.profiles.to_wire());
+    let made = messages(
+        &batch,
+        &format!("{options}\ntopic_from_attribute: topic"),
+        usize::MAX,
+    );
+    assert_eq!(made.messages.len(), 2, "each in its topic");
+}
+
+#[test]
 fn the_key_is_that_of_the_resource() {
-    let key = |batch: &Batch| messages(batch, "{}", usize::MAX).messages[0].key.clone();
+    let key = |batch: &Batch| {
+        messages(batch, "{}", usize::MAX).messages[0]
+            .key
+            .clone()
+            .unwrap()
+    };
     let original = batch(&[("a", 3)]);
     let mut turned = batch(&[("a", 8)]);
     turned.profiles.update_resources(|resource| {

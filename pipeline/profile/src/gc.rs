@@ -5,16 +5,14 @@ use std::sync::Arc;
 use crate::select::Selection;
 use crate::{Dictionary, Interner, Model};
 
-/// Takes parts of a batch, each with only the rows that it uses, each once.
-pub(crate) struct Parts {
-    /// Without unreferenced and duplicate rows.
-    model: Model,
+/// Takes parts of a batch, each with only the rows that it uses. Rows that the batch has twice stay.
+pub(crate) struct Parts<'a> {
+    model: &'a Model,
     selection: Selection,
 }
 
-impl Parts {
-    pub fn of(model: &Model) -> Self {
-        let model = gc(model);
+impl<'a> Parts<'a> {
+    pub fn of(model: &'a Model) -> Self {
         Self {
             selection: Selection::of(&model.dictionary),
             model,

@@ -379,7 +379,7 @@ impl Profiles {
         batch.with_losses_of(positions, part)
     }
 
-    /// The [part](Self::part) for each of these groups, which takes less than one after the other.
+    /// The [part](Self::part) for each of these groups, which takes less than one after the other: rows that this batch has twice stay.
     pub fn parts<'a>(&self, groups: impl IntoIterator<Item = &'a [usize]>) -> Vec<Self> {
         let batch = self.clone().tracked();
         let mut parts = None;
