@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::thread::sleep;
@@ -16,7 +16,7 @@ use profcol_profile::{
 };
 use profcol_test_harness::backend::{Client, Destination, Mode, wait_until};
 use profcol_test_harness::peers::{free_address, get};
-use profcol_test_harness::procfs::resident;
+use profcol_test_harness::procfs::{resident, running_time};
 use profcol_test_harness::rig::{REFUSED, Rig};
 use rustix::process::{Pid, Resource as Limited, Rlimit, Signal, kill_process, prlimit};
 use tempfile::TempDir;
@@ -232,6 +232,12 @@ fn is_alive(pid: u32) -> bool {
     status.is_ok_and(|it| field(&it, "State").is_some_and(|state| !state.starts_with('Z')))
 }
 
+fn has_open(pid: u32, path: &Path) -> bool {
+    let open = fs::read_dir(format!("/proc/{pid}/fd"));
+    let mut open = open.into_iter().flatten().flatten();
+    open.any(|it| fs::read_link(it.path()).is_ok_and(|it| it == path))
+}
+
 fn send(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
 }
@@ -250,6 +256,12 @@ fn a_killed_reader_costs_no_names() {
     let mut symbolizer = Symbolizer::start("");
     assert_eq!(symbolizer.symbolize(&one.profile("first")), first());
     let reader = symbolizer.reader();
+    // After its answer it frees memory.
+    wait_until("an idle reader", || {
+        let before = running_time(reader).unwrap();
+        sleep(Duration::from_millis(500));
+        running_time(reader).unwrap() == before
+    });
 
     // In the middle of its work.
     send(reader, Signal::STOP);
@@ -257,6 +269,11 @@ fn a_killed_reader_costs_no_names() {
         let client = symbolizer.rig.client();
         let profile = other.profile("first");
         let waiting = scope.spawn(move || client.send(&profile));
+        let agent = symbolizer.rig.pid();
+        wait_until("the executable to be opened", || {
+            has_open(agent, &other.path)
+        });
+        // Then it is sent to the reader at once.
         sleep(Duration::from_millis(500));
         send(reader, Signal::KILL);
         waiting.join().unwrap().unwrap();

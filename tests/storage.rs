@@ -70,7 +70,7 @@ exporters:
     sending_queue: {{storage: file_storage{queue}}}
     retry_on_failure: {{initial_interval: 50ms, max_interval: 100ms, max_elapsed_time: 0s}}
 service:
-  shutdown_timeout: 10s
+  shutdown_timeout: 60s
   extensions: [file_storage]
   telemetry: {{metrics: {{level: none}}, logs: {{sampling: {{enabled: false}}}}}}
   pipelines:
