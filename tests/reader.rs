@@ -5,14 +5,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
 use profcol_profile::{
     AttributeRef, Interner, KeyValue, Location, LocationIdx, LocationRef, Mapping, MappingRef,
-    Model, Profile, Profiles, Resource, ResourceProfiles, SampleRef, Samples, ScopeProfiles,
-    StringIdx,
+    Model, Profile, Profiles, Resource, SampleRef, Samples, StringIdx,
 };
 use profcol_test_harness::backend::{Client, Destination, Mode, wait_until};
 use profcol_test_harness::peers::{free_address, get};
@@ -111,20 +109,11 @@ impl Built {
             attributes: vec![KeyValue::new("process.pid", pid)],
             ..Resource::default()
         };
-        Profiles::from_model(Model {
-            dictionary: Arc::new(rows.finish()),
-            resources: vec![ResourceProfiles {
-                resource: Some(Arc::new(resource)),
-                scopes: vec![ScopeProfiles {
-                    profiles: vec![Arc::new(Profile {
-                        samples,
-                        ..Profile::default()
-                    })],
-                    ..ScopeProfiles::default()
-                }],
-                ..ResourceProfiles::default()
-            }],
-        })
+        let profile = Profile {
+            samples,
+            ..Profile::default()
+        };
+        Profiles::from_model(Model::of_profile(rows.finish(), Some(resource), profile))
     }
 }
 

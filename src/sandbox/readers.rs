@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use nix::sys::signal::{SigSet, Signal as BlockedSignal};
 use profcol_component::Capabilities;
 use profcol_engine::Document;
-use profcol_reader::{Readers, StartError, serve, supervise};
+use profcol_reader::{LOW_NICE, Readers, StartError, serve, supervise};
 use rustix::process::{
     Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit,
 };
@@ -25,10 +25,9 @@ use crate::privileges;
 const COMMAND: &str = "read-files";
 const SUPERVISOR: &str = "supervisor";
 const READER: &str = "reader";
-/// The priority of a reader that yields to other programs, as that of threads in this process.
+/// The priority of a reader.
 const LOW: &str = "low";
 const NORMAL: &str = "normal";
-const LOW_NICE: i32 = 10;
 /// Of 1000.
 const OOM_SCORE_ADJ: &str = "500";
 /// Address space beside the tables: the program, and what is built before it is dropped as too large (200 MiB for a hostile

@@ -1,11 +1,10 @@
 //! A server that crashes on one record, and otherwise works.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use profcol_profile::{
     Function, Interner, KeyValue, Line, Location, LocationRef, Mapping, MappingRef, Model,
-    Profiles, Resource, ResourceProfiles, SampleRef, Samples, ScopeProfiles,
+    Profiles, Resource, SampleRef, Samples,
 };
 use profcol_test_harness::backend::wait_until;
 
@@ -53,20 +52,11 @@ fn batch(name: &str) -> Profiles {
         ..SampleRef::default()
     });
     let profile = counted(&mut rows, samples);
-    Profiles::from_model(Model {
-        dictionary: Arc::new(rows.finish()),
-        resources: vec![ResourceProfiles {
-            resource: Some(Arc::new(Resource {
-                attributes: vec![KeyValue::new("batch", name)],
-                ..Resource::default()
-            })),
-            scopes: vec![ScopeProfiles {
-                profiles: vec![Arc::new(profile)],
-                ..ScopeProfiles::default()
-            }],
-            ..ResourceProfiles::default()
-        }],
-    })
+    let resource = Resource {
+        attributes: vec![KeyValue::new("batch", name)],
+        ..Resource::default()
+    };
+    Profiles::from_model(Model::of_profile(rows.finish(), Some(resource), profile))
 }
 
 /// The names of all arrived samples.

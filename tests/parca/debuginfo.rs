@@ -20,8 +20,8 @@ use profcol_config::{Config, Input, SystemProviders, resolve};
 use profcol_debuginfo::{Dwarf, Plan};
 use profcol_engine::{Document, Graph, Service};
 use profcol_profile::{
-    AttributeRef, Interner, Location, LocationRef, Mapping, MappingRef, Model, Profiles,
-    ResourceProfiles, SampleRef, Samples, ScopeProfiles, StringIdx, Value,
+    AttributeRef, Interner, Location, LocationRef, Mapping, MappingRef, Model, Profiles, SampleRef,
+    Samples, StringIdx, Value,
 };
 use profcol_test_harness::backend::wait_until;
 use profcol_test_harness::peers::profcol;
@@ -148,16 +148,7 @@ fn profiles(files: &[OfferedFile]) -> Profiles {
         });
     }
     let profile = counted(&mut rows, samples);
-    Profiles::from_model(Model {
-        dictionary: Arc::new(rows.finish()),
-        resources: vec![ResourceProfiles {
-            scopes: vec![ScopeProfiles {
-                profiles: vec![Arc::new(profile)],
-                ..ScopeProfiles::default()
-            }],
-            ..ResourceProfiles::default()
-        }],
-    })
+    Profiles::from_model(Model::of_profile(rows.finish(), None, profile))
 }
 
 /// A service that uploads files.

@@ -96,7 +96,10 @@ impl Exporter for Kafka {
         // Waiting for an unavailable topic once is enough.
         let mut unavailable: BTreeMap<String, Refusal> = BTreeMap::new();
         let mut partitions = Partitions::new();
-        for topic in topics_of(batch, &self.config) {
+        // Only keys need their number.
+        let is_keyed = self.config.partition_profiles_by_resource_attributes;
+        let topics = is_keyed.then(|| topics_of(batch, &self.config));
+        for topic in topics.into_iter().flatten() {
             match producer.partitions_for(&topic).await {
                 Ok(found) => {
                     partitions.insert(topic, found.len());

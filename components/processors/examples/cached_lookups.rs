@@ -22,7 +22,7 @@ use profcol_config::{Problems, Sources, yaml};
 use profcol_elf::{Elf, LE};
 use profcol_profile::{
     AttributeRef, Interner, Location, LocationIdx, LocationRef, Mapping, MappingRef, Model,
-    Profile, Profiles, ResourceProfiles, SampleRef, Samples, ScopeProfiles, StringIdx,
+    Profile, Profiles, SampleRef, Samples, StringIdx,
 };
 use tokio::task::JoinSet;
 
@@ -152,19 +152,11 @@ fn batch(addresses: &[u64]) -> Profiles {
             ..SampleRef::default()
         });
     }
-    Profiles::from_model(Model {
-        dictionary: Arc::new(rows.finish()),
-        resources: vec![ResourceProfiles {
-            scopes: vec![ScopeProfiles {
-                profiles: vec![Arc::new(Profile {
-                    samples,
-                    ..Profile::default()
-                })],
-                ..ScopeProfiles::default()
-            }],
-            ..ResourceProfiles::default()
-        }],
-    })
+    let profile = Profile {
+        samples,
+        ..Profile::default()
+    };
+    Profiles::from_model(Model::of_profile(rows.finish(), None, profile))
 }
 
 fn symbolized_locations(profiles: &Profiles) -> usize {

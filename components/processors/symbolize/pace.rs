@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use rustix::time::{ClockId, clock_gettime};
+use profcol_reader::cpu_time;
 
 /// Work between two pauses.
 pub(super) const STRETCH: Duration = Duration::from_millis(10);
@@ -64,11 +64,4 @@ impl Pace {
         }
         self.worked = cpu_time() + reader_cpu;
     }
-}
-
-/// CPU time of this thread.
-pub(super) fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use profcol_component::{CodeAddress, ExecutableAddress, SymbolFrame};
-use profcol_reader::{Executable, Limits, ReadError, Reader, Readers};
+use profcol_reader::{Executable, LOW_NICE, Limits, ReadError, Reader, Readers, cpu_time};
 use profcol_symbols::{Style, Unresolved};
 
 use super::backlog::{Backlog, Job};
@@ -18,12 +18,10 @@ use super::config::{Demangle, Priority};
 use super::debuginfod::FileRequest;
 use super::files::Files;
 use super::names::{Names, SymbolResult};
-use super::pace::{Pace, STRETCH, Stopping, cpu_time};
+use super::pace::{Pace, STRETCH, Stopping};
 use super::telemetry::{Reason, Telemetry};
 use super::unresolved::Module;
 
-/// Lower than other programs, but high enough to make progress on a busy host.
-const LOW_NICE: i32 = 10;
 /// How long a missing file, or one without symbols, is not tried again.
 const MISSING: Duration = Duration::from_secs(60);
 /// Maximum number of such files remembered.

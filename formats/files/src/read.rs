@@ -1,13 +1,11 @@
 //! Decodes a file of any known format into the model.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use profcol_otlp::json;
 use profcol_pprof::{Limits, PprofError};
 use profcol_profile::{
-    Function, Interner, Invalid, Line, Location, LocationRef, Model, Profile, Profiles,
-    ResourceProfiles, SampleRef, Samples, ScopeProfiles, Validation, ValueType,
+    Function, Interner, Invalid, Line, Location, LocationRef, Model, Profile, Profiles, SampleRef,
+    Samples, Validation, ValueType,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -132,14 +130,5 @@ fn folded(text: &str) -> Result<Model, ReadError> {
         samples,
         ..Profile::default()
     };
-    Ok(Model {
-        dictionary: Arc::new(rows.finish()),
-        resources: vec![ResourceProfiles {
-            scopes: vec![ScopeProfiles {
-                profiles: vec![Arc::new(profile)],
-                ..ScopeProfiles::default()
-            }],
-            ..ResourceProfiles::default()
-        }],
-    })
+    Ok(Model::of_profile(rows.finish(), None, profile))
 }

@@ -1,12 +1,11 @@
 //! Builds frames from the tables of a batch.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use profcol_profile::{
     AttributeIdx, AttributeRef, Dictionary, Function, Interner, Line, Location, LocationIdx,
-    LocationRef, Mapping, MappingIdx, MappingRef, Model, NamedLine, Profile, ResourceProfiles,
-    SampleRef, Samples, ScopeProfiles, StackIdx, StringIdx, Value, ValueType,
+    LocationRef, Mapping, MappingIdx, MappingRef, Model, NamedLine, Profile, SampleRef, Samples,
+    StackIdx, StringIdx, Value, ValueType,
 };
 
 use crate::FrameId;
@@ -101,16 +100,7 @@ pub fn to_model(tree: &CallTree, source: &Source) -> Model {
             .saturating_mul(1_000_000),
         ..Profile::default()
     };
-    Model {
-        dictionary: Arc::new(rows.finish()),
-        resources: vec![ResourceProfiles {
-            scopes: vec![ScopeProfiles {
-                profiles: vec![Arc::new(profile)],
-                ..ScopeProfiles::default()
-            }],
-            ..ResourceProfiles::default()
-        }],
-    }
+    Model::of_profile(rows.finish(), None, profile)
 }
 
 /// Adds a location with these functions, outermost first, so that [`ModelFrames::add_to`] finds them again.

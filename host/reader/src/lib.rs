@@ -36,9 +36,10 @@ use profcol_symbols::{CompanionFiles, Style, Unresolved};
 
 pub use self::process::{Exit, ReaderFailure};
 use self::process::{NotReady, ReaderProcess};
-pub use self::readers::{Limits, Readers, StartError};
+pub use self::readers::{LOW_NICE, Limits, Readers, StartError};
 pub use self::service::serve;
 pub use self::supervisor::{ReaderCommand, supervise};
+pub use self::tables::cpu_time;
 use self::tables::{Tables, UntilStop};
 
 /// Where code is in an executable.

@@ -33,6 +33,9 @@ const BACKOFF_RESET: Duration = Duration::from_secs(60);
 /// ReadError starts in a row before this process reads by itself.
 const MAX_START_ATTEMPTS: u32 = 3;
 
+const KILL: i32 = 9;
+const ABORT: i32 = 6;
+
 /// How a reader failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReaderFailure {
@@ -497,8 +500,6 @@ fn cpu_time_of(pid: u32) -> Option<Duration> {
 impl ReaderFailure {
     /// A short name for metrics.
     pub fn reason(&self) -> &'static str {
-        const KILL: i32 = 9;
-        const ABORT: i32 = 6;
         match self {
             Self::Ended(Some(Exit::Signal(KILL))) => "killed",
             Self::Ended(Some(Exit::Signal(ABORT))) => "aborted",
@@ -525,7 +526,7 @@ impl fmt::Display for ReaderFailure {
         match self {
             Self::Ended(None) => write!(f, "it exited"),
             Self::Ended(Some(Exit::Code(code))) => write!(f, "it exited with code {code}"),
-            Self::Ended(Some(Exit::Signal(6))) => write!(
+            Self::Ended(Some(Exit::Signal(ABORT))) => write!(
                 f,
                 "it aborted (signal 6), probably because it reached its memory limit"
             ),

@@ -23,6 +23,9 @@ const STOP_TIMEOUT: Timespec = Timespec {
     tv_nsec: 0,
 };
 
+/// The priority of threads and readers that yield to other programs, but still make progress on a busy host.
+pub const LOW_NICE: i32 = 10;
+
 /// Starts readers. Without a supervisor, executables are read in this process. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Readers(Option<Arc<dyn StartReader>>);

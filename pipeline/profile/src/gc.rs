@@ -25,13 +25,8 @@ impl<'a> Parts<'a> {
         let resources = positions.iter().filter_map(|at| model.resources.get(*at));
         let part = model.with_resources(resources.cloned().collect());
         selection.clear();
-        for profile in part.profiles() {
-            selection.profile(&part.dictionary, profile);
-        }
-        let mut used = Dictionary::default();
-        selection.reserve_in(&mut used, &part.dictionary);
-        selection.copy(&part.dictionary, &mut used);
-        moved(&part, selection, used)
+        select(selection, &part);
+        only_selected(&part, selection)
     }
 }
 
@@ -51,20 +46,31 @@ pub fn gc(model: &Model) -> Model {
 /// The same content with only referenced rows; assumes there are no duplicates.
 pub(crate) fn without_unused(model: Model) -> Model {
     let mut selection = selection_of(&model);
-    if selection.is_everything() {
-        return model;
+    match selection.is_everything() {
+        true => model,
+        false => only_selected(&model, &mut selection),
     }
-    let mut used = Dictionary::default();
-    selection.copy(&model.dictionary, &mut used);
-    moved(&model, &selection, used)
 }
 
 fn selection_of(model: &Model) -> Selection {
     let mut selection = Selection::of(&model.dictionary);
+    select(&mut selection, model);
+    selection
+}
+
+/// Selects the rows that a model uses.
+fn select(selection: &mut Selection, model: &Model) {
     for profile in model.profiles() {
         selection.profile(&model.dictionary, profile);
     }
-    selection
+}
+
+/// The model with the selected rows alone.
+fn only_selected(model: &Model, selection: &mut Selection) -> Model {
+    let mut used = Dictionary::default();
+    selection.reserve_in(&mut used, &model.dictionary);
+    selection.copy(&model.dictionary, &mut used);
+    moved(model, selection, used)
 }
 
 /// The model translated to the dictionary its rows were copied to.

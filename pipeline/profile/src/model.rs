@@ -96,6 +96,25 @@ impl Model {
             .map(Arc::as_ref)
     }
 
+    /// A single profile, and its resource.
+    pub fn of_profile(
+        dictionary: Dictionary,
+        resource: Option<Resource>,
+        profile: Profile,
+    ) -> Self {
+        Self {
+            dictionary: Arc::new(dictionary),
+            resources: vec![ResourceProfiles {
+                resource: resource.map(Arc::new),
+                scopes: vec![ScopeProfiles {
+                    profiles: vec![Arc::new(profile)],
+                    ..ScopeProfiles::default()
+                }],
+                ..ResourceProfiles::default()
+            }],
+        }
+    }
+
     /// Other resources with the same tables.
     pub fn with_resources(&self, resources: Vec<ResourceProfiles>) -> Self {
         Self {

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use profcol_processes::Host;
-use profcol_profile::{Attributes, Idx};
+use profcol_profile::{Attributes, Idx, ResourceProfiles, ScopeProfiles};
 use profcol_symbols::KernelSymbolizer;
 use profcol_test_skip::skip;
 

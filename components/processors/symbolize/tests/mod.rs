@@ -10,7 +10,7 @@ use profcol_component::testkit::{context, load, wait_for};
 use profcol_component::{BuildId, DeferredSymbols, Executable, Executables, SymbolLookup};
 use profcol_profile::{
     AttributeRef, Interner, KeyValue, Line, Location, LocationRef, Mapping, MappingRef, Model,
-    Profile, Resource, ResourceProfiles, SampleRef, Samples, ScopeProfiles, StringIdx,
+    Profile, Resource, SampleRef, Samples, StringIdx,
 };
 use profcol_reader::testkit::in_threads;
 use tokio::task::JoinSet;
@@ -214,20 +214,11 @@ impl Own {
             attributes: vec![KeyValue::new("process.pid", i64::from(landmark()))],
             ..Resource::default()
         };
-        Profiles::from_model(Model {
-            dictionary: Arc::new(rows.finish()),
-            resources: vec![ResourceProfiles {
-                resource: Some(Arc::new(resource)),
-                scopes: vec![ScopeProfiles {
-                    profiles: vec![Arc::new(Profile {
-                        samples,
-                        ..Profile::default()
-                    })],
-                    ..ScopeProfiles::default()
-                }],
-                ..ResourceProfiles::default()
-            }],
-        })
+        let profile = Profile {
+            samples,
+            ..Profile::default()
+        };
+        Profiles::from_model(Model::of_profile(rows.finish(), Some(resource), profile))
     }
 
     fn native(&self) -> Profiles {

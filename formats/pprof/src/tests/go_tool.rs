@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 use crate::{LabelSelection, gzip, sets, write};
 use profcol_profile::{
     Function, Interner, Line, Location, LocationRef, Mapping, MappingRef, Model, Profile, Profiles,
-    ResourceProfiles, SampleRef, Samples, ScopeProfiles, Validation, ValueType,
+    SampleRef, Samples, Validation, ValueType,
 };
 use profcol_test_skip::skip;
 
@@ -85,16 +84,7 @@ fn go_tool_keeps_the_names_of_a_partially_symbolized_mapping() {
         samples,
         ..Profile::default()
     };
-    let model = Model {
-        dictionary: Arc::new(rows.finish()),
-        resources: vec![ResourceProfiles {
-            scopes: vec![ScopeProfiles {
-                profiles: vec![Arc::new(profile)],
-                ..ScopeProfiles::default()
-            }],
-            ..ResourceProfiles::default()
-        }],
-    };
+    let model = Model::of_profile(rows.finish(), None, profile);
     let file = write(sets(&model), LabelSelection::default()).expect("a single set");
     if let Some(text) = pprof(&gzip(&file), &["-top"]) {
         assert!(
