@@ -220,9 +220,12 @@ impl Rig {
         }
     }
 
-    /// A file of some megabytes.
+    /// A file of 64 MiB, of which the sections are a small part.
     fn large(&self) -> PathBuf {
-        self.copy(Path::new(env!("CARGO_BIN_EXE_profcol")), "large")
+        let path = self.small("large");
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_len(64 << 20).unwrap();
+        path
     }
 
     fn copy(&self, from: &Path, name: &str) -> PathBuf {
@@ -419,7 +422,7 @@ fn counts_failed_uploads_by_reason() {
     rig.observe(&id("original"), &replaced, 1);
     let short = rig.small("short");
     rig.observe("ab", &short, 1);
-    rig.start(&server, "max_file_size: 100000");
+    rig.start(&server, "max_file_size: 100000, strip: false");
     rig.wait_for("skipped", "unsupported");
     rig.wait_for("skipped", "too_large");
     rig.wait_for("skipped", "no_file");
