@@ -86,7 +86,7 @@ fn the_example_sidecar_answers_after_its_gateway() {
     let gateway = Destination::new(Mode::Hang);
     let mut command = Command::new(env!("CARGO_BIN_EXE_profcol"));
     command
-        .env("GATEWAY", gateway.address.to_string())
+        .env("BACKEND", gateway.address.to_string())
         .env("POD_NAME", "shop-1")
         .args(["--config", "config-examples/sidecar.yaml"])
         .args([

@@ -108,6 +108,7 @@ fn generated_chart_files() {
         ("daemonset", "kubernetes-daemonset"),
         ("deployment", "gateway"),
         ("statefulset", "gateway-stored"),
+        ("sidecar", "sidecar"),
     ] {
         let example = root().join(format!("config-examples/{example}.yaml"));
         let text = std::fs::read_to_string(example).expect("the example exists");

@@ -9,16 +9,15 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use profcol_config::{Sources, yaml};
 use profcol_test_harness::backend::wait_until;
 use profcol_test_harness::peers::free_address;
-use profcol_test_harness::support::{file, path, profcol, root};
+use profcol_test_harness::support::{file, path, profcol, root, yaml};
 use serde_json::Value;
 
 #[test]
 fn alerts_use_existing_metrics() {
     let text = fs::read_to_string(root().join("deploy/monitoring/rules.yaml")).unwrap();
-    let rules = yaml_value(&text);
+    let rules = yaml(&text);
     let rules = rules["groups"][0]["rules"].as_array().unwrap();
     let mut names = BTreeSet::new();
     for rule in rules {
@@ -121,7 +120,7 @@ fn pods_serve_their_metrics() {
             .env(variable, "fd00::7")
             .output()
             .unwrap();
-        let printed = yaml_value(&String::from_utf8(printed.stdout).unwrap());
+        let printed = yaml(&String::from_utf8(printed.stdout).unwrap());
         let reader = &printed["service"]["telemetry"]["metrics"]["readers"][0]["pull"];
         let prometheus = &reader["exporter"]["prometheus"];
         assert_eq!(prometheus["host"], "fd00::7", "{config}");
@@ -143,13 +142,6 @@ fn scraped(address: SocketAddr) -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
-}
-
-/// Parses with profcol's own configuration reader.
-fn yaml_value(text: &str) -> Value {
-    let mut sources = Sources::default();
-    let id = sources.add("rules.yaml", text, None).unwrap();
-    yaml::parse(&sources, id).unwrap().to_json()
 }
 
 fn check(name: &str, expr: &str) {

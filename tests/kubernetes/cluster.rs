@@ -81,6 +81,15 @@ impl Cluster {
         self.ask("POST", path, "application/json", object)
     }
 
+    /// What the server says about an object that it does not admit.
+    pub fn refuses(&self, path: &str, object: &Value) -> String {
+        let body = self.folder.path().join("body");
+        fs::write(&body, object.to_string()).unwrap();
+        let (is_accepted, said) = self.exchange("POST", path, "application/json", &body, "admin");
+        assert!(!is_accepted, "POST {path}: {said}");
+        said
+    }
+
     pub fn patch(&self, path: &str, change: &Value) {
         self.ask(
             "PATCH",
@@ -147,6 +156,20 @@ impl Cluster {
     }
 
     fn send(&self, method: &str, path: &str, kind: &str, body: &Path, token: &str) -> String {
+        let (is_accepted, said) = self.exchange(method, path, kind, body, token);
+        assert!(is_accepted, "{method} {path}: {said}");
+        said
+    }
+
+    /// Whether the server accepted the request, and its response.
+    fn exchange(
+        &self,
+        method: &str,
+        path: &str,
+        kind: &str,
+        body: &Path,
+        token: &str,
+    ) -> (bool, String) {
         let output = self
             .curl(token)
             .args(["--fail-with-body", "--request", method])
@@ -160,8 +183,7 @@ impl Cluster {
             .output()
             .expect("curl is installed");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{method} {path}: {said}");
-        said
+        (output.status.success(), said)
     }
 
     fn curl(&self, token: &str) -> Command {

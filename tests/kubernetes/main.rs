@@ -10,6 +10,7 @@ mod cluster;
 mod endpoints;
 mod recordings;
 mod seed;
+mod sidecar;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use profcol_config::{Sources, yaml};
-use profcol_test_harness::support::{root, run};
+use profcol_test_harness::support::{root, run, yaml};
 use serde_json::Value;
 
 use crate::page::{Page, deployments, guides};
@@ -36,12 +35,6 @@ fn all() -> Vec<(String, String)> {
 fn text(path: &str) -> String {
     let path = root().join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-fn yaml(text: &str) -> Value {
-    let mut sources = Sources::default();
-    let id = sources.add("values.yaml", text, None).unwrap();
-    yaml::parse(&sources, id).unwrap().to_json()
 }
 
 #[test]

@@ -91,7 +91,19 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
             "mode=daemonset",
             "set `backend` to the destination of the profiles",
         ),
-        ("mode=sidecar", "values don't meet the specifications"),
+        ("mode=sidecars", "values don't meet the specifications"),
+        (
+            "mode=sidecar,backend=b:4317,nodeSelector.disk=ssd",
+            "set `nodeSelector` in the application's pods",
+        ),
+        (
+            "mode=sidecar,backend=b:4317,networkPolicy.enabled=true",
+            "a network policy selects pods, which are the application's",
+        ),
+        (
+            "mode=sidecar,backend=b:4317,presets.kubernetesAttributes.enabled=true",
+            "a sidecar gets no rights in the cluster",
+        ),
         (
             "backend=b:4317,podMonitor.enabled=true,ports.metrics.enabled=false",
             "podMonitor.enabled needs the port `metrics`",
@@ -103,6 +115,21 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     ] {
         refuses(template(&helm, &chart).args(["--set", settings]), reason)?;
     }
+    refuses(
+        template(&helm, &chart)
+            .args(["--set", "mode=sidecar,backend=b:4317"])
+            .args(["--kube-version", "1.28"]),
+        "mode: sidecar needs Kubernetes 1.29",
+    )?;
+    let shop = application(&chart, &rendered)?;
+    let objects = process::output(template(&helm, &shop).args(["--set", "profcol.backend=b:4317"]))?;
+    ensure!(
+        objects.contains("profcol-sidecar: profcol") && objects.contains("restartPolicy: Always"),
+        "the application's chart has no sidecar: {objects}"
+    );
+    let file = rendered.join("application.yaml");
+    fs::write(&file, &objects).context("failed to write the rendered objects")?;
+    validate.check(&file)?;
     for manifest in yaml_in(&workspace.root.join("deploy/kubernetes"))? {
         let text = fs::read_to_string(&manifest).context("failed to read a manifest")?;
         ensure!(
@@ -120,6 +147,32 @@ fn template(helm: &Path, chart: &Path) -> Command {
     template.args(["template", "profcol"]).arg(chart);
     template.args(["--namespace", "profcol", "--kube-version", KUBERNETES]);
     template
+}
+
+/// A chart with the Deployment of the chart's page, which includes the sidecar.
+fn application(profcol: &Path, rendered: &Path) -> Result<PathBuf> {
+    let page = fs::read_to_string(profcol.join("README.md")).context("failed to read the page")?;
+    let block = page.split_once("```gotmpl\n").map(|(_, rest)| rest);
+    let block = block.and_then(|rest| rest.split_once("```"));
+    let (deployment, _) = block.context("the chart's page has no template of an application")?;
+    let chart = rendered.join("shop");
+    for (name, text) in [
+        (
+            "Chart.yaml",
+            "apiVersion: v2\nname: shop\nversion: 1.0.0\ndependencies: [{name: profcol, version: 0.1.0}]\n",
+        ),
+        ("values.yaml", "profcol: {mode: sidecar}\n"),
+        ("templates/deployment.yaml", deployment),
+    ] {
+        let file = chart.join(name);
+        fs::create_dir_all(file.parent().context("a file has a folder")?)
+            .and_then(|()| fs::write(&file, text))
+            .with_context(|| format!("failed to write {}", file.display()))?;
+    }
+    let charts = chart.join("charts");
+    fs::create_dir_all(&charts).context("failed to create a directory")?;
+    process::run(Command::new("cp").arg("-rT").arg(profcol).arg(charts.join("profcol")))?;
+    Ok(chart)
 }
 
 struct Validator {
@@ -149,6 +202,11 @@ fn configuration(objects: &str) -> Option<String> {
     let (_, rest) = objects.split_once("\n  config.yaml: |\n")?;
     let lines = rest.lines().map_while(|line| line.strip_prefix("    "));
     Some(lines.map(|line| format!("{line}\n")).collect())
+}
+
+/// Helm, built unless it exists.
+pub fn program(workspace: &Workspace) -> Result<PathBuf> {
+    install(&workspace.target.join("peers"), HELM)
 }
 
 /// Builds a program, unless this version exists.

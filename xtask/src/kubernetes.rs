@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 use crate::report::Report;
 use crate::workspace::Workspace;
-use crate::{process, test};
+use crate::{helm, process, test};
 
 const VERSION: &str = "34.4";
 
@@ -53,7 +53,8 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     process::run(
         test::ignored(workspace, "kubernetes")
             .arg("--nocapture")
-            .env("PROFCOL_KUBE_APISERVER", server),
+            .env("PROFCOL_KUBE_APISERVER", server)
+            .env("PROFCOL_HELM", helm::program(workspace)?),
     )
 }
 

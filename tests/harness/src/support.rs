@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use profcol_config::{Sources, yaml as reader};
 pub use profcol_test_skip::SmallDisk;
+use serde_json::Value;
 
 /// The `profcol` under test: that of `PROFCOL_TEST_PROGRAM`, by default the one that cargo built for the integration tests.
 pub fn program() -> PathBuf {
@@ -54,6 +56,15 @@ pub fn ended(command: &mut Command) -> Ended {
 
 pub fn run(arguments: &[&str]) -> Ended {
     ended(&mut profcol(arguments))
+}
+
+/// What profcol's own reader of configurations reads.
+pub fn yaml(text: &str) -> Value {
+    let mut sources = Sources::default();
+    let id = sources.add("test.yaml", text, None);
+    let id = id.expect("it is short");
+    let parsed = reader::parse(&sources, id);
+    parsed.unwrap_or_else(|problem| panic!("{problem:?}: {text}")).to_json()
 }
 
 /// A configuration file in a temporary folder, deleted on drop.

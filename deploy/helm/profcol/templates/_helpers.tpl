@@ -63,6 +63,14 @@ labels:
 {{- if eq .Values.mode "daemonset" }}true{{ end }}
 {{- end }}
 
+{{- define "profcol.isSidecar" -}}
+{{- if eq .Values.mode "sidecar" }}true{{ end }}
+{{- end }}
+
+{{- define "profcol.isGateway" -}}
+{{- if not (or (include "profcol.isAgent" .) (include "profcol.isSidecar" .)) }}true{{ end }}
+{{- end }}
+
 {{/* Whether k8s_attributes is in the pipeline. */}}
 {{- define "profcol.namesPods" -}}
 {{- $enabled := .Values.presets.kubernetesAttributes.enabled }}
@@ -130,19 +138,28 @@ labels:
 {{- end }}
 
 {{- define "profcol.probe" -}}
-httpGet: {path: /, port: health}
-{{- with . }}
+httpGet: {path: /, port: {{ .port }}}
+{{- with .settings }}
 {{ toYaml . }}
 {{- end }}
 {{- end }}
 
-{{/* The ports in use, by name. An agent has those of OTLP only on request. */}}
+{{/* The ports in use, by name. Only a gateway has those of OTLP without being asked. */}}
 {{- define "profcol.ports" -}}
 {{- $ports := dict }}
+{{- $sidecar := include "profcol.isSidecar" . }}
 {{- range $name, $port := .Values.ports }}
-{{- $default := or (not (hasPrefix "otlp-" $name)) (not (include "profcol.isAgent" $)) }}
+{{- $default := or (not (hasPrefix "otlp-" $name)) (ne (include "profcol.isGateway" $) "") }}
 {{- if kindIs "bool" $port.enabled | ternary $port.enabled $default }}
-{{- $_ := set $ports $name $port }}
+{{- if not $port.containerPort }}
+{{- if ne $name "metrics" }}
+{{- fail (printf "set ports.%s.containerPort" $name) }}
+{{- end }}
+{{- /* 8888 may be the port of a sidecar's application. */}}
+{{- $port = merge (dict "containerPort" (ternary 18888 8888 (ne $sidecar ""))) $port }}
+{{- end }}
+{{- /* The ports of all containers of a pod share their names. */}}
+{{- $_ := set $ports (ternary (printf "profcol-%s" $name) $name (ne $sidecar "")) $port }}
 {{- end }}
 {{- end }}
 {{- toYaml $ports }}
@@ -151,6 +168,9 @@ httpGet: {path: /, port: health}
 {{- define "profcol.resources" -}}
 {{- $memory := ternary "256Mi" "128Mi" (eq .Values.mode "daemonset") }}
 {{- $default := dict "requests" (dict "cpu" "50m" "memory" $memory) "limits" (dict "memory" "512Mi") }}
+{{- if include "profcol.isSidecar" . }}
+{{- $default = dict "requests" (dict "cpu" "10m" "memory" "32Mi") "limits" (dict "memory" "96Mi") }}
+{{- end }}
 {{- toYaml (mergeOverwrite $default (deepCopy .Values.resources)) }}
 {{- end }}
 
@@ -177,6 +197,9 @@ spec:
   {{- if kindIs "bool" .Values.hostPID | ternary .Values.hostPID (ne $agent "") }}
   # See all processes of the node.
   hostPID: true
+  {{- end }}
+  {{- if .Values.shareProcessNamespace }}
+  shareProcessNamespace: true
   {{- end }}
   {{- if .Values.hostNetwork }}
   hostNetwork: true
@@ -219,85 +242,7 @@ spec:
   {{- end }}
   terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
   containers:
-    - name: profcol
-      image: {{ include "profcol.image" . }}
-      imagePullPolicy: {{ .Values.image.pullPolicy }}
-      {{- with .Values.command.name }}
-      command: [{{ . | quote }}]
-      {{- end }}
-      args:
-        - --config=/etc/profcol/config.yaml
-        {{- with .Values.command.extraArgs }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
-      env:
-        - name: K8S_NODE_NAME
-          valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
-        - name: POD_IP
-          valueFrom: {fieldRef: {fieldPath: status.podIP}}
-        {{- if not $agent }}
-        - name: LISTEN
-          valueFrom: {fieldRef: {fieldPath: status.podIP}}
-        {{- end }}
-        {{- with .Values.backend }}
-        - name: BACKEND
-          value: {{ . | quote }}
-        {{- end }}
-        {{- with .Values.extraEnvs }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
-      {{- with .Values.extraEnvsFrom }}
-      envFrom:
-        {{- toYaml . | nindent 8 }}
-      {{- end }}
-      ports:
-        {{- range $name, $port := fromYaml (include "profcol.ports" .) }}
-        - name: {{ $name }}
-          containerPort: {{ $port.containerPort }}
-          protocol: {{ default "TCP" $port.protocol }}
-          {{- with $port.hostPort }}
-          hostPort: {{ . }}
-          {{- end }}
-        {{- end }}
-      securityContext:
-        {{- if .Values.securityContext }}
-        {{- toYaml .Values.securityContext | nindent 8 }}
-        {{- else }}
-        allowPrivilegeEscalation: false
-        readOnlyRootFilesystem: true
-        capabilities:
-          drop: [ALL]
-          {{- if $agent }}
-          add: [BPF, PERFMON, SYS_PTRACE, CHECKPOINT_RESTORE, DAC_READ_SEARCH, SYSLOG]
-          {{- end }}
-        {{- end }}
-      {{- with .Values.startupProbe }}
-      startupProbe:
-        {{- include "profcol.probe" . | nindent 8 }}
-      {{- end }}
-      readinessProbe:
-        {{- include "profcol.probe" .Values.readinessProbe | nindent 8 }}
-      livenessProbe:
-        {{- include "profcol.probe" .Values.livenessProbe | nindent 8 }}
-      {{- with .Values.lifecycleHooks }}
-      lifecycle:
-        {{- toYaml . | nindent 8 }}
-      {{- end }}
-      resources:
-        {{- include "profcol.resources" . | nindent 8 }}
-      volumeMounts:
-        - {name: config, mountPath: /etc/profcol, readOnly: true}
-        {{- if $agent }}
-        # Identifies the host, to tell whether a process is local.
-        - {name: machine-id, mountPath: /etc/machine-id, readOnly: true}
-        {{- end }}
-        {{- if eq .Values.mode "statefulset" }}
-        - name: {{ (first .Values.statefulset.volumeClaimTemplates).metadata.name }}
-          mountPath: /var/lib/profcol
-        {{- end }}
-        {{- with .Values.extraVolumeMounts }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
+    - {{ include "profcol.container" . | indent 6 | trim }}
     {{- with .Values.extraContainers }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
