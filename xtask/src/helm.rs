@@ -122,7 +122,8 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
         "mode: sidecar needs Kubernetes 1.29",
     )?;
     let shop = application(&chart, &rendered)?;
-    let objects = process::output(template(&helm, &shop).args(["--set", "profcol.backend=b:4317"]))?;
+    let objects =
+        process::output(template(&helm, &shop).args(["--set", "profcol.backend=b:4317"]))?;
     ensure!(
         objects.contains("profcol-sidecar: profcol") && objects.contains("restartPolicy: Always"),
         "the application's chart has no sidecar: {objects}"
@@ -171,7 +172,12 @@ fn application(profcol: &Path, rendered: &Path) -> Result<PathBuf> {
     }
     let charts = chart.join("charts");
     fs::create_dir_all(&charts).context("failed to create a directory")?;
-    process::run(Command::new("cp").arg("-rT").arg(profcol).arg(charts.join("profcol")))?;
+    process::run(
+        Command::new("cp")
+            .arg("-rT")
+            .arg(profcol)
+            .arg(charts.join("profcol")),
+    )?;
     Ok(chart)
 }
 

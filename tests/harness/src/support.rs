@@ -64,7 +64,9 @@ pub fn yaml(text: &str) -> Value {
     let id = sources.add("test.yaml", text, None);
     let id = id.expect("it is short");
     let parsed = reader::parse(&sources, id);
-    parsed.unwrap_or_else(|problem| panic!("{problem:?}: {text}")).to_json()
+    parsed
+        .unwrap_or_else(|problem| panic!("{problem:?}: {text}"))
+        .to_json()
 }
 
 /// A configuration file in a temporary folder, deleted on drop.
