@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 use profcol_profile::NamedLine;
 
@@ -28,8 +29,8 @@ pub struct FrameId(pub(crate) u32);
 /// All frames of a tree and their strings.
 #[derive(Clone, Debug)]
 pub struct FrameTable {
-    strings: IndexSet<Arc<str>>,
-    frames: IndexSet<Frame>,
+    strings: IndexSet<Arc<str>, RandomState>,
+    frames: IndexSet<Frame, RandomState>,
     string_bytes: usize,
 }
 
@@ -40,8 +41,8 @@ impl Default for FrameTable {
     fn default() -> Self {
         Self {
             // Index 0 means unknown.
-            strings: IndexSet::from([Arc::from("")]),
-            frames: IndexSet::new(),
+            strings: [Arc::from("")].into_iter().collect(),
+            frames: IndexSet::default(),
             string_bytes: 0,
         }
     }

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 use profcol_component::{DeferredSymbol, DeferredSymbols, SymbolFrame, SymbolLookup};
 use profcol_flamegraph::{Code, FrameId, FrameTable, ModelFrames, SampleType, Weight, measured};
@@ -24,24 +25,24 @@ pub(super) struct Chunk {
     pub frames: FrameTable,
     locations: Vec<Location>,
     /// Empty once the chunk is finished.
-    location_ids: HashMap<LocationKey, u32>,
+    location_ids: HashMap<LocationKey, u32, RandomState>,
     /// Locations whose symbols are deferred.
     unresolved: Vec<u32>,
     /// Parents come before their children.
     pub nodes: Vec<Node>,
     /// Empty once the chunk is finished.
-    node_ids: HashMap<Node, u32>,
-    pub texts: IndexSet<Arc<str>>,
-    pub series: IndexSet<Labels>,
+    node_ids: HashMap<Node, u32, RandomState>,
+    pub texts: IndexSet<Arc<str>, RandomState>,
+    pub series: IndexSet<Labels, RandomState>,
     label_bytes: usize,
     /// The attribute of each label, by string number.
-    attributes: HashMap<u32, LabelAttribute>,
+    attributes: HashMap<u32, LabelAttribute, RandomState>,
     types: IndexSet<SampleType>,
     /// Types whose samples are counted.
     counted_types: HashSet<u32>,
     pub slices: Vec<Slice>,
     /// The slice being filled, and its start in units of `resolution`.
-    open: HashMap<RowKey, Weight>,
+    open: HashMap<RowKey, Weight, RandomState>,
     open_start: u64,
     /// Unix time in milliseconds.
     range: Option<(u64, u64)>,
@@ -125,18 +126,18 @@ impl Chunk {
             resolution,
             frames: FrameTable::default(),
             locations: Vec::new(),
-            location_ids: HashMap::new(),
+            location_ids: HashMap::default(),
             unresolved: Vec::new(),
             nodes: Vec::new(),
-            node_ids: HashMap::new(),
-            texts: IndexSet::new(),
-            series: IndexSet::new(),
+            node_ids: HashMap::default(),
+            texts: IndexSet::default(),
+            series: IndexSet::default(),
             label_bytes: 0,
-            attributes: HashMap::new(),
-            counted_types: HashSet::new(),
-            types: IndexSet::new(),
+            attributes: HashMap::default(),
+            counted_types: HashSet::default(),
+            types: IndexSet::default(),
             slices: Vec::new(),
-            open: HashMap::new(),
+            open: HashMap::default(),
             open_start: 0,
             range: None,
             samples: 0,
@@ -152,8 +153,8 @@ impl Chunk {
             model,
             symbols,
             frames: ModelFrames::new(&model.dictionary),
-            locations: HashMap::new(),
-            stacks: HashMap::new(),
+            locations: HashMap::default(),
+            stacks: HashMap::default(),
         };
         let mut resources = Vec::with_capacity(model.resources.len());
         let mut profiles = Vec::new();
@@ -165,7 +166,7 @@ impl Chunk {
             profiles.extend(measured.map(|it| (resources.len(), it)));
             resources.push(ResourceSeries {
                 labels: self.labels(attributes),
-                series: HashMap::new(),
+                series: HashMap::default(),
             });
         }
         // A batch may have several intervals of each resource.
@@ -203,9 +204,9 @@ impl Chunk {
     /// Closes the open slice, and frees what only `add` needs.
     pub fn finish(&mut self) {
         self.seal();
-        self.location_ids = HashMap::new();
-        self.node_ids = HashMap::new();
-        self.open = HashMap::new();
+        self.location_ids = HashMap::default();
+        self.node_ids = HashMap::default();
+        self.open = HashMap::default();
         self.locations.shrink_to_fit();
         self.nodes.shrink_to_fit();
         self.slices.shrink_to_fit();
@@ -534,7 +535,7 @@ impl Chunk {
 /// The series of a resource, by the sample attributes that are labels.
 struct ResourceSeries {
     labels: Vec<(u32, u32)>,
-    series: HashMap<Vec<AttributeIdx>, u32>,
+    series: HashMap<Vec<AttributeIdx>, u32, RandomState>,
 }
 
 /// Lookup tables for the batch being added.
@@ -542,8 +543,8 @@ struct Batch<'a> {
     model: &'a Model,
     symbols: &'a DeferredSymbols,
     frames: ModelFrames<'a>,
-    locations: HashMap<LocationIdx, u32>,
-    stacks: HashMap<StackIdx, u32>,
+    locations: HashMap<LocationIdx, u32, RandomState>,
+    stacks: HashMap<StackIdx, u32, RandomState>,
 }
 
 /// Unix time in nanoseconds.

@@ -161,11 +161,12 @@ impl History {
     }
 
     pub fn extent(&self) -> Extent {
-        let (mut extent, unarchived) = {
-            let memory = self.memory.read();
-            (memory.extent(), memory.unarchived_samples())
-        };
-        if let Some(disk) = self.archive.get().map(Archive::extent) {
+        let memory = self.memory.read();
+        let mut extent = memory.extent();
+        if let Some(archive) = self.archive.get() {
+            let unarchived = memory.unarchived_samples();
+            drop(memory);
+            let disk = archive.extent();
             extent.oldest = [disk.oldest, extent.oldest].into_iter().flatten().min();
             extent.newest = [disk.newest, extent.newest].into_iter().flatten().max();
             add_types(&mut extent.types, &disk.types);
