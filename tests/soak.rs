@@ -51,7 +51,12 @@ fn config(version: usize, memory: &Destination, stored: &Destination, storage: &
     } else {
         "profiles/host: {receivers: [otlp], exporters: [live_view]}"
     };
-    let receiver = if is_root() { "  ebpf_cpu:\n" } else { "" };
+    // A host that builds programs always has new ones: the limit of their tables must be reached early.
+    let receiver = if is_root() {
+        "  ebpf_cpu: {max_table_memory_mib: 16}\n"
+    } else {
+        ""
+    };
     // Each reload replaces the processor, every third also an exporter.
     let timeout = 100 + version % 2 * 100;
     let consumers = 2 + version / 3 % 2;
