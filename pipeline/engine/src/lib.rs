@@ -8,6 +8,8 @@ mod graph;
 mod resends;
 mod sender;
 mod service;
+#[cfg(test)]
+mod simulation;
 mod tasks;
 pub mod telemetry;
 

@@ -20,13 +20,14 @@ use tokio::time::{sleep, timeout, timeout_at};
 
 use super::tests::unread_status;
 use super::*;
+use crate::simulation::{Seeds, named, samples_of, up_to};
 
+const SEEDS: Seeds = Seeds {
+    one: "PROFCOL_QUEUE_SEED",
+    count: "PROFCOL_QUEUE_SCHEDULES",
+};
 const SCHEDULES: u64 = 3_000;
 const STORED_SCHEDULES: u64 = 200;
-/// Repeats one schedule.
-const SEED: &str = "PROFCOL_QUEUE_SEED";
-/// Runs another number of them.
-const COUNT: &str = "PROFCOL_QUEUE_SCHEDULES";
 
 /// Time that the tasks of a sender may take beyond its deadline: they end at it.
 const SLACK: Duration = Duration::from_millis(1);
@@ -62,7 +63,7 @@ struct Sent {
 #[test]
 fn each_sample_has_one_outcome_in_any_schedule() {
     let mut totals = BTreeMap::new();
-    for_each_seed(SCHEDULES, async |seed| {
+    SEEDS.each(SCHEDULES, async |seed| {
         let mut random = Rng::with_seed(seed);
         let destination = Arc::new(Destination::any(&mut random));
         let run = Run::of(&mut random, &destination, None, 0).await;
@@ -82,14 +83,14 @@ fn each_sample_has_one_outcome_in_any_schedule() {
         "too_large",
     ];
     let reached: Vec<&str> = totals.keys().copied().collect();
-    assert!(is_chosen() || reached == expected, "{totals:?}");
+    assert!(SEEDS.are_chosen() || reached == expected, "{totals:?}");
 }
 
 /// The destination changes its ways with each start, and in the end takes everything.
 #[test]
 fn a_stored_queue_keeps_each_sample_over_any_restarts() {
     let mut recovered = 0;
-    for_each_seed(STORED_SCHEDULES, async |seed| {
+    SEEDS.each(STORED_SCHEDULES, async |seed| {
         let mut random = Rng::with_seed(seed);
         let folder = tempfile::tempdir().unwrap();
         let mut runs: Vec<Run> = Vec::new();
@@ -109,33 +110,7 @@ fn a_stored_queue_keeps_each_sample_over_any_restarts() {
         recovered += runs.iter().map(|run| run.balance.recovered).sum::<u64>();
         check(seed, &runs, &taken);
     });
-    assert!(is_chosen() || recovered > 0);
-}
-
-/// On a paused clock.
-fn for_each_seed(count: u64, mut run: impl AsyncFnMut(u64)) {
-    let seeds = match (number(SEED), number(COUNT)) {
-        (Some(seed), _) => seed..seed + 1,
-        (None, given) => 0..given.unwrap_or(count),
-    };
-    for seed in seeds {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
-        runtime.block_on(run(seed));
-    }
-}
-
-/// Whether not all schedules run, so that not all outcomes are reached.
-fn is_chosen() -> bool {
-    number(SEED).or(number(COUNT)).is_some()
-}
-
-fn number(variable: &str) -> Option<u64> {
-    let value = std::env::var(variable).ok()?;
-    Some(value.parse().expect("a number"))
+    assert!(SEEDS.are_chosen() || recovered > 0);
 }
 
 fn storage(folder: &Path) -> Arc<Storage> {
@@ -290,34 +265,6 @@ fn check(seed: u64, runs: &[Run], taken: &BTreeMap<u64, usize>) {
         possible.contains(&found),
         "seed {seed}: {found} of {possible:?} samples, {balances:#?}"
     );
-}
-
-/// Profiles that name their batch, also after they were merged and split.
-fn named(mut profiles: Profiles, id: u64) -> Profiles {
-    profiles.edit(|model| {
-        for resource in &mut model.resources {
-            for profile in resource
-                .scopes
-                .iter_mut()
-                .flat_map(|scope| &mut scope.profiles)
-            {
-                Arc::make_mut(profile).time_unix_nano = id;
-            }
-        }
-    });
-    profiles
-}
-
-fn samples_of(profiles: &Profiles) -> Vec<(u64, usize)> {
-    let resources = profiles.model().resources.iter();
-    let profiles = resources.flat_map(|it| it.scopes.iter().flat_map(|scope| &scope.profiles));
-    profiles
-        .map(|profile| (profile.time_unix_nano, profile.samples.len()))
-        .collect()
-}
-
-fn up_to(random: &mut Rng, milliseconds: u64) -> Duration {
-    Duration::from_millis(random.u64(..milliseconds))
 }
 
 impl Destination {

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use profcol_component::{Extension, InstanceId};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::ComponentTasks;
 use super::ledger::Ledger;
 use crate::graph::link::Calls;
-use crate::graph::{ConnectorNode, Graph, Named, Stage};
+use crate::graph::{ConnectorNode, FanOut, Graph, Named, Stage};
 use crate::sender::{Closing, DropReason, Sender};
 use crate::tasks::TaskFailure;
 
@@ -30,7 +31,27 @@ pub(super) struct Schedule {
     reason: DropReason,
 }
 
-/// Components to stop, and their tasks. No component that keeps running sends to them.
+/// The drains in the background, which may still send to what later reloads replace.
+#[derive(Default)]
+pub(super) struct Drains(Vec<Draining>);
+
+struct Draining {
+    senders: Senders,
+    /// The ends of the pipelines through which they send.
+    exits: Vec<Arc<FanOut>>,
+}
+
+/// Closed once the receivers, processors and connectors of a drain have ended.
+type Senders = watch::Receiver<()>;
+
+/// The place of a drain among the others.
+pub(super) struct Turn {
+    earlier: Vec<Senders>,
+    /// Dropped when its own senders have ended.
+    own: Option<watch::Sender<()>>,
+}
+
+/// Components to stop, and their tasks. No component that keeps running sends to them, but those of earlier drains may.
 #[derive(Default)]
 pub(super) struct Leaving {
     receivers: Vec<(InstanceId, ComponentTasks)>,
@@ -70,6 +91,58 @@ impl Schedule {
 
     fn after(&self, share: f64) -> Instant {
         self.began + self.timeout.mul_f64(share)
+    }
+}
+
+// === impl Drains ===
+
+impl Drains {
+    /// A drain that waits for those so far, of components that send through `exits`.
+    pub(super) fn next(&mut self, exits: Vec<Arc<FanOut>>) -> Turn {
+        self.0.retain(Draining::is_sending);
+        let earlier = self.0.iter().map(|it| it.senders.clone()).collect();
+        let (own, senders) = watch::channel(());
+        self.0.push(Draining { senders, exits });
+        Turn {
+            earlier,
+            own: Some(own),
+        }
+    }
+
+    /// The exits through which drains may still send.
+    pub(super) fn exits(&self) -> impl Iterator<Item = &Arc<FanOut>> {
+        let sending = self.0.iter().filter(|it| it.is_sending());
+        sending.flat_map(|it| &it.exits)
+    }
+}
+
+impl Draining {
+    fn is_sending(&self) -> bool {
+        self.senders.has_changed().is_ok()
+    }
+}
+
+// === impl Turn ===
+
+impl Turn {
+    /// That of components to which no drain sends.
+    pub(super) fn now() -> Self {
+        Self {
+            earlier: Vec::new(),
+            own: None,
+        }
+    }
+
+    /// Waits until the components of earlier drains send no more.
+    async fn earlier_ended(&mut self) {
+        for senders in &mut self.earlier {
+            // There are no changes but the end.
+            let _ = senders.changed().await;
+        }
+    }
+
+    fn own_ended(&mut self) {
+        self.own = None;
     }
 }
 
@@ -134,16 +207,23 @@ impl Leaving {
     }
 
     /// Stops all of them, and adds their counts to the ledger.
-    pub(super) async fn drain(mut self, schedule: Schedule, ledger: &Ledger) -> Vec<TaskFailure> {
+    pub(super) async fn drain(
+        mut self,
+        schedule: Schedule,
+        mut turn: Turn,
+        ledger: &Ledger,
+    ) -> Vec<TaskFailure> {
         let mut failures = Vec::new();
         let receivers_done = schedule.after(RECEIVERS_DONE);
         let receivers =
             (self.receivers.iter_mut()).map(|(_, tasks)| tasks.running.end(receivers_done));
         failures.extend(join_all(receivers).await.into_iter().flatten());
         let processors_done = schedule.after(PROCESSORS_DONE);
+        let _ = timeout_at(processors_done, turn.earlier_ended()).await;
         for layer in self.layers.values_mut() {
             failures.extend(layer.drain(processors_done).await);
         }
+        turn.own_ended();
         let queues_done = schedule.after(QUEUES_DONE);
         let end = schedule.end();
         let handed_over = &self.handed_over;
@@ -164,6 +244,8 @@ impl Leaving {
         failures.extend(join_all(exporters).await.into_iter().flatten());
         let extensions = (self.extensions.iter_mut()).map(|(_, tasks)| tasks.running.end(end));
         failures.extend(join_all(extensions).await.into_iter().flatten());
+        // What they still send would not be counted.
+        turn.earlier_ended().await;
         let receivers = self.receivers.iter().map(|(instance, _)| *instance);
         let between = self.layers.values().flat_map(Layer::instances);
         let exporters = self.exporters.iter().map(|(named, _)| named.instance);

@@ -11,6 +11,8 @@ mod progress;
 mod reload;
 mod running;
 #[cfg(test)]
+mod schedules;
+#[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
@@ -27,7 +29,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
 pub use self::balance::{Balance, ReceiverBalance};
-use self::drain::{Leaving, Schedule};
+use self::drain::{Drains, Leaving, Schedule};
 use self::ledger::Ledger;
 pub use self::progress::{Progress, ProgressReader};
 pub use self::reload::{ReloadFailure, Reloaded};
@@ -42,6 +44,7 @@ pub struct Service {
     tasks: HashMap<InstanceId, ComponentTasks>,
     /// Components that a reload has replaced or removed, until they have delivered what they hold.
     draining: JoinSet<Vec<TaskFailure>>,
+    drains: Drains,
     ledger: Ledger,
 }
 
@@ -78,6 +81,7 @@ impl Service {
             graph,
             tasks: HashMap::new(),
             draining: JoinSet::new(),
+            drains: Drains::default(),
             ledger: Ledger::default(),
         };
         match service.start_all(meter).await {
@@ -138,18 +142,19 @@ impl Service {
     pub async fn stop(mut self, timeout: Duration) -> StopReport {
         let schedule = Schedule::of(timeout, DropReason::Shutdown);
         let leaving = Leaving::all(&self.graph, &mut self.tasks);
+        let turn = self.drains.next(Vec::new());
         let draining = async {
             let mut failures = Vec::new();
-            while let Some(ended) = self.draining.join_next().await {
+            while let Ok(Some(ended)) = timeout_at(schedule.end(), self.draining.join_next()).await
+            {
                 failures.extend(ended.unwrap_or_default());
             }
+            self.draining.shutdown().await;
             failures
         };
-        let (mut failures, drained) = tokio::join!(
-            leaving.drain(schedule, &self.ledger),
-            timeout_at(schedule.end(), draining)
-        );
-        failures.extend(drained.unwrap_or_default());
+        let (mut failures, drained) =
+            tokio::join!(leaving.drain(schedule, turn, &self.ledger), draining);
+        failures.extend(drained);
         StopReport {
             failures,
             balance: self.ledger.balance(),

@@ -14,7 +14,7 @@ use std::time::Duration;
 use profcol_component::{CurrentService, DropFeedback, InstanceId, Receiver, Stop};
 use profcol_net::ListeningSockets;
 
-use super::drain::{Leaving, Schedule};
+use super::drain::{Leaving, Schedule, Turn};
 use super::{Service, StartFailure, between, run_receiver, start_receiver};
 use crate::document::Document;
 use crate::graph::link::{Calls, Gate, RemovedExporter, Target};
@@ -174,7 +174,7 @@ impl Service {
         }
         let leaving = Leaving::select(graph, &mut self.tasks, is_new, |_| false);
         let schedule = Schedule::of(ROLLBACK_DRAIN_TIMEOUT, DropReason::Reload);
-        for failure in leaving.drain(schedule, &self.ledger).await {
+        for failure in leaving.drain(schedule, Turn::now(), &self.ledger).await {
             tracing::warn!(error = %failure, "A component of the refused configuration failed to stop.");
         }
     }
@@ -199,8 +199,9 @@ impl Service {
         {
             let gate = Gate::closed();
             let target = Target::new(gate.clone(), &Calls::default());
-            for route in &self.graph.pipelines {
-                route.exit.redirect(&named.id, &target);
+            let exits = self.graph.pipelines.iter().map(|route| &route.exit);
+            for exit in exits.chain(self.drains.exits()) {
+                exit.redirect(&named.id, &target);
             }
             gates.push((named.id.clone(), gate));
         }
@@ -220,7 +221,7 @@ impl Service {
             tokio::time::sleep(SHUTDOWN_DRAIN_TIMEOUT).await;
         };
         tokio::select! {
-            failures = leaving.drain(schedule, &self.ledger) => {
+            failures = leaving.drain(schedule, Turn::now(), &self.ledger) => {
                 for failure in failures {
                     tracing::error!(error = %failure, "A replaced component failed to stop.");
                 }
@@ -280,12 +281,15 @@ impl Service {
             |instance| !wanted.contains(instance),
             |pipeline| !(next.pipelines.iter()).any(|route| route.id.to_string() == pipeline),
         );
+        let exits = self.graph.pipelines.iter().map(|it| Arc::clone(&it.exit));
+        let exits = exits.collect();
         self.graph = next;
+        let turn = self.drains.next(exits);
         let ledger = self.ledger.clone();
         // Those of earlier reloads that have ended.
         while self.draining.try_join_next().is_some() {}
         self.draining.spawn(async move {
-            let failures = leaving.drain(schedule, &ledger).await;
+            let failures = leaving.drain(schedule, turn, &ledger).await;
             for failure in &failures {
                 tracing::error!(error = %failure, "A replaced component failed to stop.");
             }

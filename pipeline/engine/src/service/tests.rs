@@ -245,12 +245,16 @@ impl ConfigProviders for NoProviders {
 }
 
 fn document(yaml: &str) -> Document {
+    read(yaml, &REGISTRY)
+}
+
+pub(super) fn read(yaml: &str, registry: &Registry) -> Document {
     let input = Input {
         configs: vec![format!("yaml:{yaml}")],
         sets: Vec::new(),
     };
     let resolved = resolve(&input, &NoProviders).unwrap_or_else(|error| panic!("{error}"));
-    Document::read(&resolved.root, &REGISTRY)
+    Document::read(&resolved.root, registry)
         .unwrap_or_else(|problems| panic!("{}", problems.report(&resolved.sources)))
 }
 
