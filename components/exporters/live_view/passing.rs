@@ -3,7 +3,7 @@
 use std::time::UNIX_EPOCH;
 
 use profcol_component::{DeferredSymbols, Passed, Side, SymbolLookup};
-use profcol_flamegraph::{FrameTable, ModelFrames};
+use profcol_flamegraph::{FrameAdder, FrameTable, ModelFrames};
 use profcol_profile::{
     AttributeIdx, Attributes, Dictionary, LocationIdx, Profile, ResourceProfiles, SampleRef,
     StackIdx,
@@ -233,8 +233,9 @@ impl Renderer<'_> {
             return names.iter().map(|frame| frame.name.to_string()).collect();
         }
         let mut table = FrameTable::default();
-        let added = frames.add_to(&mut table, location);
-        added.into_iter().rev().map(|id| table.label(id)).collect()
+        let mut adder = FrameAdder::new(self.dictionary);
+        let added = adder.add_to(&mut table, location).iter();
+        added.rev().map(|&id| table.label(id)).collect()
     }
 }
 

@@ -98,38 +98,49 @@ impl FrameTable {
         code: Code<'_>,
         lines: impl ExactSizeIterator<Item = NamedLine<'a>>,
     ) -> Vec<FrameId> {
-        let binary = self.string(code.binary);
-        let last = lines.len().saturating_sub(1);
-        let mut frames: Vec<FrameId> = lines
-            .enumerate()
-            .map(|(depth, line)| {
-                let frame = Frame {
-                    name: self.string(line.name),
-                    file: self.string(line.filename),
-                    line: u32::try_from(line.start_line).unwrap_or(0),
-                    binary,
-                    kind: match depth < last {
-                        true => FrameKind::Inlined,
-                        false => code.kind,
-                    },
-                    language: code.language,
-                };
-                self.add(frame)
-            })
-            .collect();
-        frames.reverse();
+        let unnamed = self.unnamed_frame(code);
+        let named = lines.map(|line| Frame {
+            name: self.string(line.name),
+            file: self.string(line.filename),
+            line: start_line(line.start_line),
+            ..unnamed
+        });
+        let named: Vec<Frame> = named.collect();
+        let mut frames = Vec::with_capacity(named.len());
+        self.add_inlined(named.into_iter(), &mut frames);
         frames
+    }
+
+    /// Adds the functions at a location, all but the last inlined, to `into`, outermost first.
+    pub(crate) fn add_inlined(
+        &mut self,
+        functions: impl ExactSizeIterator<Item = Frame>,
+        into: &mut Vec<FrameId>,
+    ) {
+        let outermost = functions.len().saturating_sub(1);
+        into.extend(functions.enumerate().map(|(depth, function)| {
+            let kind = match depth < outermost {
+                true => FrameKind::Inlined,
+                false => function.kind,
+            };
+            self.add(Frame { kind, ..function })
+        }));
+        into.reverse();
     }
 
     /// A frame for code without a symbol.
     pub fn unnamed(&mut self, code: Code<'_>) -> FrameId {
-        let frame = Frame {
+        let frame = self.unnamed_frame(code);
+        self.add(frame)
+    }
+
+    pub(crate) fn unnamed_frame(&mut self, code: Code<'_>) -> Frame {
+        Frame {
             binary: self.string(code.binary),
             kind: code.kind,
             language: code.language,
             ..Frame::default()
-        };
-        self.add(frame)
+        }
     }
 
     /// The code of a frame.
@@ -160,6 +171,11 @@ impl FrameTable {
         const HASH_ENTRY: usize = 24;
         self.string_bytes + self.strings.len() * PER_STRING + self.frames.len() * PER_FRAME
     }
+}
+
+/// The line of a frame; 0 if it is unknown.
+pub(crate) fn start_line(line: i64) -> u32 {
+    u32::try_from(line).unwrap_or(0)
 }
 
 /// The display name of code of `binary` without a symbol.

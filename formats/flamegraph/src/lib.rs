@@ -36,7 +36,7 @@ pub use folded::folded;
 pub use frames::{Frame, FrameId, FrameTable};
 pub use html::html;
 pub use layout::{Cut, Layout};
-pub use model::{ModelFrames, add_location, add_model, to_model};
+pub use model::{FrameAdder, ModelFrames, add_location, add_model, to_model};
 pub use sample_type::{Measured, SampleType, Weight, measured, sample_types};
 pub use speedscope::speedscope;
 pub use svg::{Relation, difference_svg, svg};

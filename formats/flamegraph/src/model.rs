@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
 use profcol_profile::{
     AttributeIdx, AttributeRef, Dictionary, Function, Interner, Line, Location, LocationIdx,
     LocationRef, Mapping, MappingIdx, MappingRef, Model, NamedLine, Profile, SampleRef, Samples,
@@ -11,7 +12,7 @@ use profcol_profile::{
 use crate::FrameId;
 use crate::code::{Code, Execution, FrameKind, Language};
 use crate::document::Source;
-use crate::frames::{Frame, FrameTable};
+use crate::frames::{Frame, FrameTable, start_line};
 use crate::sample_type::{SampleType, measured};
 use crate::tree::{CallTree, NodeId, Side};
 
@@ -23,12 +24,23 @@ pub struct ModelFrames<'a> {
     dictionary: &'a Dictionary,
 }
 
+/// Adds the locations of one batch to a table, and looks up each of its strings once.
+pub struct FrameAdder<'a> {
+    frames: ModelFrames<'a>,
+    /// The number in the table by string of the batch, or [`NOT_YET`](Self::NOT_YET).
+    strings: Vec<u32>,
+    /// By mapping of a file, the attributes of its last location, and the frame of such code without a symbol.
+    codes: HashMap<MappingIdx, (Vec<AttributeIdx>, Frame), RandomState>,
+    /// Those of the last location.
+    added: Vec<FrameId>,
+}
+
 /// Adds the samples of one type; returns their number.
 pub fn add_model(tree: &mut CallTree, model: &Model, kind: &SampleType, side: Side) -> u64 {
     let dictionary = &*model.dictionary;
-    let frames = ModelFrames::new(dictionary);
-    let mut locations: HashMap<LocationIdx, Vec<FrameId>> = HashMap::new();
-    let mut stacks: HashMap<StackIdx, NodeId> = HashMap::new();
+    let mut frames = FrameAdder::new(dictionary);
+    let mut locations: HashMap<LocationIdx, Vec<FrameId>, RandomState> = HashMap::default();
+    let mut stacks: HashMap<StackIdx, NodeId, RandomState> = HashMap::default();
     let mut samples = 0;
     for scope in model.resources.iter().flat_map(|it| &it.scopes) {
         let mut of_scope = 0;
@@ -47,7 +59,7 @@ pub fn add_model(tree: &mut CallTree, model: &Model, kind: &SampleType, side: Si
                     for &location in dictionary.stacks.get(sample.stack).iter().rev() {
                         let location_frames = locations
                             .entry(location)
-                            .or_insert_with(|| frames.add_to(&mut tree.frames, location));
+                            .or_insert_with(|| frames.add_to(&mut tree.frames, location).to_vec());
                         for &frame in &*location_frames {
                             node = tree.child(node, frame);
                         }
@@ -103,7 +115,7 @@ pub fn to_model(tree: &CallTree, source: &Source) -> Model {
     Model::of_profile(rows.finish(), None, profile)
 }
 
-/// Adds a location with these functions, outermost first, so that [`ModelFrames::add_to`] finds them again.
+/// Adds a location with these functions, outermost first, so that [`FrameAdder::add_to`] finds them again.
 pub fn add_location(rows: &mut Interner, table: &FrameTable, functions: &[FrameId]) -> LocationIdx {
     let frames = functions.iter().filter_map(|&id| table.get(id));
     let Some(outermost) = frames.clone().next() else {
@@ -173,19 +185,81 @@ fn line(rows: &mut Interner, frames: &FrameTable, frame: &Frame) -> Line {
     }
 }
 
+impl<'a> FrameAdder<'a> {
+    const NOT_YET: u32 = u32::MAX;
+
+    pub fn new(dictionary: &'a Dictionary) -> Self {
+        Self {
+            frames: ModelFrames::new(dictionary),
+            strings: vec![Self::NOT_YET; dictionary.strings.len()],
+            codes: HashMap::default(),
+            added: Vec::new(),
+        }
+    }
+
+    /// The functions at a location, outermost first. `table` is always the same.
+    pub fn add_to(&mut self, table: &mut FrameTable, location: LocationIdx) -> &[FrameId] {
+        let dictionary = self.frames.dictionary;
+        let row = dictionary.locations.get(location);
+        let unnamed = self.unnamed(table, row);
+        self.added.clear();
+        if row.lines.is_empty() {
+            self.added.push(table.add(unnamed));
+            return &self.added;
+        }
+        let mut string = |index| string_of(&mut self.strings, table, dictionary, index);
+        let functions = row.lines.iter().map(|line| {
+            let function = dictionary.functions.get(line.function);
+            function.map_or(unnamed, |function| Frame {
+                name: string(function.name),
+                file: string(function.filename),
+                line: start_line(function.start_line),
+                ..unnamed
+            })
+        });
+        let functions: Vec<Frame> = functions.collect();
+        table.add_inlined(functions.into_iter(), &mut self.added);
+        &self.added
+    }
+
+    /// The frame of the location's code, without a symbol.
+    fn unnamed(&mut self, table: &mut FrameTable, row: LocationRef<'_>) -> Frame {
+        let mapping = row.location.mapping;
+        if let Some((attributes, frame)) = self.codes.get(&mapping)
+            && attributes == row.attributes
+        {
+            return *frame;
+        }
+        let frame = table.unnamed_frame(self.frames.code(row));
+        // In no file, it also depends on the functions.
+        if self.frames.is_in_file(row) {
+            let code = (row.attributes.to_vec(), frame);
+            self.codes.insert(mapping, code);
+        }
+        frame
+    }
+}
+
+/// The number of a batch's string in the table.
+fn string_of(
+    known: &mut [u32],
+    table: &mut FrameTable,
+    dictionary: &Dictionary,
+    index: StringIdx,
+) -> u32 {
+    match known.get_mut(index.row()) {
+        Some(number) if *number != FrameAdder::NOT_YET => *number,
+        Some(number) => {
+            *number = table.string(dictionary.strings.get(index));
+            *number
+        }
+        None => table.string(dictionary.strings.get(index)),
+    }
+}
+
 impl<'a> ModelFrames<'a> {
     pub fn new(dictionary: &'a Dictionary) -> Self {
         Self { dictionary }
-    }
-
-    /// The functions at a location, outermost first.
-    pub fn add_to(&self, frames: &mut FrameTable, location: LocationIdx) -> Vec<FrameId> {
-        let row = self.dictionary.locations.get(location);
-        let code = self.code(row);
-        if row.lines.is_empty() {
-            return vec![frames.unnamed(code)];
-        }
-        frames.location(code, row.lines.iter().map(|line| self.line(line)))
     }
 
     pub fn code_at(&self, location: LocationIdx) -> Code<'a> {
@@ -202,10 +276,18 @@ impl<'a> ModelFrames<'a> {
         !self.dictionary.locations.get(location).lines.is_empty()
     }
 
-    fn code(&self, row: LocationRef<'_>) -> Code<'a> {
+    fn binary(&self, row: LocationRef<'_>) -> &'a str {
         let mapping = self.dictionary.mappings.get(row.location.mapping).mapping;
         let path = self.dictionary.strings.get(mapping.filename);
-        let binary = path.rsplit('/').next().unwrap_or(path);
+        path.rsplit('/').next().unwrap_or(path)
+    }
+
+    fn is_in_file(&self, row: LocationRef<'_>) -> bool {
+        !self.binary(row).is_empty()
+    }
+
+    fn code(&self, row: LocationRef<'_>) -> Code<'a> {
+        let binary = self.binary(row);
         let frame_type = self.text_attribute(row, FRAME_TYPE);
         let execution = Execution::from_name(self.text_attribute(row, FRAME_CODE));
         let is_in_no_file = binary.is_empty() && row.location.address == 0;

@@ -9,7 +9,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 use profcol_component::{DeferredSymbol, DeferredSymbols, SymbolFrame, SymbolLookup};
-use profcol_flamegraph::{Code, FrameId, FrameTable, ModelFrames, SampleType, Weight, measured};
+use profcol_flamegraph::{
+    Code, FrameAdder, FrameId, FrameTable, ModelFrames, SampleType, Weight, measured,
+};
 use profcol_labels::{sanitized, text};
 use profcol_profile::{AttributeIdx, Attributes, LocationIdx, Model, Profile, SampleRef, StackIdx};
 
@@ -19,13 +21,17 @@ use crate::archive::Place;
 const MAX_LABEL_LEN: usize = 256;
 /// The parent of outermost frames.
 const ROOT: u32 = u32::MAX;
+/// The number of what was not looked up yet.
+const NOT_YET: u32 = u32::MAX;
 
 pub(super) struct Chunk {
     resolution: Duration,
     pub frames: FrameTable,
     locations: Vec<Location>,
     /// Empty once the chunk is finished.
-    location_ids: HashMap<LocationKey, u32, RandomState>,
+    named: HashMap<Box<[FrameId]>, u32, RandomState>,
+    /// Likewise.
+    unnamed: HashMap<(FrameId, DeferredSymbol), u32, RandomState>,
     /// Locations whose symbols are deferred.
     unresolved: Vec<u32>,
     /// Parents come before their children.
@@ -70,12 +76,6 @@ pub(super) type Labels = Box<[(u32, u32)]>;
 pub(super) struct Node {
     pub parent: u32,
     pub location: u32,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum LocationKey {
-    Named(Box<[FrameId]>),
-    Unnamed(FrameId, DeferredSymbol),
 }
 
 enum Location {
@@ -126,7 +126,8 @@ impl Chunk {
             resolution,
             frames: FrameTable::default(),
             locations: Vec::new(),
-            location_ids: HashMap::default(),
+            named: HashMap::default(),
+            unnamed: HashMap::default(),
             unresolved: Vec::new(),
             nodes: Vec::new(),
             node_ids: HashMap::default(),
@@ -153,8 +154,10 @@ impl Chunk {
             model,
             symbols,
             frames: ModelFrames::new(&model.dictionary),
-            locations: HashMap::default(),
-            stacks: HashMap::default(),
+            adder: FrameAdder::new(&model.dictionary),
+            locations: vec![NOT_YET; model.dictionary.locations.rows().len()],
+            stacks: vec![NOT_YET; model.dictionary.stacks.len()],
+            path: Vec::new(),
         };
         let mut resources = Vec::with_capacity(model.resources.len());
         let mut profiles = Vec::new();
@@ -204,7 +207,8 @@ impl Chunk {
     /// Closes the open slice, and frees what only `add` needs.
     pub fn finish(&mut self) {
         self.seal();
-        self.location_ids = HashMap::default();
+        self.named = HashMap::default();
+        self.unnamed = HashMap::default();
         self.node_ids = HashMap::default();
         self.open = HashMap::default();
         self.locations.shrink_to_fit();
@@ -393,13 +397,15 @@ impl Chunk {
         const HASHED: usize = 2;
         let frames = self.frames.heap_size();
         let per_location = size_of::<Location>() + size_of::<FrameId>();
-        let per_location_id = (size_of::<LocationKey>() + 16) * HASHED;
+        let per_named = (size_of::<Box<[FrameId]>>() + size_of::<FrameId>() + 16) * HASHED;
+        let per_unnamed = (size_of::<(FrameId, DeferredSymbol)>() + 16) * HASHED;
         let per_node_id = (size_of::<Node>() + 8) * HASHED;
         let per_series = size_of::<Labels>() + 24;
         let per_text = 64;
         frames
             + self.locations.len() * per_location
-            + self.location_ids.len() * per_location_id
+            + self.named.len() * per_named
+            + self.unnamed.len() * per_unnamed
             + size_of_val(&*self.nodes)
             + self.node_ids.len() * per_node_id
             + self.series.len() * per_series
@@ -483,52 +489,76 @@ impl Chunk {
     }
 
     fn node_of(&mut self, stack: StackIdx, batch: &mut Batch<'_>) -> u32 {
-        if let Some(&known) = batch.stacks.get(&stack) {
-            return known;
+        let known = batch.stacks.get(stack.row()).copied();
+        if let Some(node) = known.filter(|it| *it != NOT_YET) {
+            return node;
         }
-        let mut parent = ROOT;
-        for &location in batch.model.dictionary.stacks.get(stack).iter().rev() {
-            let location = match batch.locations.get(&location) {
-                Some(&known) => known,
-                None => {
-                    let number = self.location_of(location, batch);
-                    batch.locations.insert(location, number);
-                    number
-                }
+        let model = batch.model;
+        let locations = model.dictionary.stacks.get(stack).iter().rev();
+        let path = batch.path.iter().map(|(location, _)| location);
+        let shared = locations
+            .clone()
+            .zip(path)
+            .take_while(|(own, last)| own == last);
+        let shared = shared.count();
+        batch.path.truncate(shared);
+        let mut parent = batch.path.last().map_or(ROOT, |(_, node)| *node);
+        for &location in locations.skip(shared) {
+            let node = Node {
+                parent,
+                location: self.location_number(location, batch),
             };
-            let node = Node { parent, location };
             let next = self.nodes.len() as u32;
             parent = *self.node_ids.entry(node).or_insert(next);
             if parent == next {
                 self.nodes.push(node);
             }
+            batch.path.push((location, parent));
         }
-        batch.stacks.insert(stack, parent);
+        if let Some(place) = batch.stacks.get_mut(stack.row()) {
+            *place = parent;
+        }
         parent
     }
 
-    fn location_of(&mut self, location: LocationIdx, batch: &Batch<'_>) -> u32 {
+    fn location_number(&mut self, location: LocationIdx, batch: &mut Batch<'_>) -> u32 {
+        let known = batch.locations.get(location.row()).copied();
+        if let Some(number) = known.filter(|it| *it != NOT_YET) {
+            return number;
+        }
+        let number = self.location_of(location, batch);
+        if let Some(place) = batch.locations.get_mut(location.row()) {
+            *place = number;
+        }
+        number
+    }
+
+    fn location_of(&mut self, location: LocationIdx, batch: &mut Batch<'_>) -> u32 {
         let symbol = match batch.frames.is_named(location) {
             true => None,
             false => batch.symbols.find(&batch.model.dictionary, location),
         };
-        let frames: Box<[FrameId]> = batch.frames.add_to(&mut self.frames, location).into();
-        let key = match (symbol, &*frames) {
-            (Some(symbol), [frame]) => LocationKey::Unnamed(*frame, symbol),
-            _ => LocationKey::Named(frames),
-        };
+        let frames = batch.adder.add_to(&mut self.frames, location);
         let next = self.locations.len() as u32;
-        let number = *self.location_ids.entry(key.clone()).or_insert(next);
-        if number == next {
-            self.locations.push(match key {
-                LocationKey::Named(frames) => Location::Named(frames),
-                LocationKey::Unnamed(frame, symbol) => {
-                    self.unresolved.push(next);
-                    Location::Unnamed(frame, symbol)
+        match (symbol, frames) {
+            (Some(symbol), &[frame]) => {
+                let key = (frame, symbol);
+                if let Some(&number) = self.unnamed.get(&key) {
+                    return number;
                 }
-            });
+                self.unresolved.push(next);
+                self.locations.push(Location::Unnamed(key.0, key.1.clone()));
+                self.unnamed.insert(key, next);
+            }
+            (_, frames) => {
+                if let Some(&number) = self.named.get(frames) {
+                    return number;
+                }
+                self.locations.push(Location::Named(frames.into()));
+                self.named.insert(frames.into(), next);
+            }
         }
-        number
+        next
     }
 }
 
@@ -543,8 +573,13 @@ struct Batch<'a> {
     model: &'a Model,
     symbols: &'a DeferredSymbols,
     frames: ModelFrames<'a>,
-    locations: HashMap<LocationIdx, u32, RandomState>,
-    stacks: HashMap<StackIdx, u32, RandomState>,
+    adder: FrameAdder<'a>,
+    /// The chunk's number by location of the batch, or [`NOT_YET`].
+    locations: Vec<u32>,
+    /// The node by stack of the batch, or [`NOT_YET`].
+    stacks: Vec<u32>,
+    /// The locations of the last stack and their nodes, outermost first: the next one often begins like it.
+    path: Vec<(LocationIdx, u32)>,
 }
 
 /// Unix time in nanoseconds.

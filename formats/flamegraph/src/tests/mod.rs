@@ -119,8 +119,9 @@ fn locations_keep_binary_kind_and_language() {
         let location = add_location(&mut rows, frames, &[id]);
         let dictionary = rows.finish();
         let mut again = FrameTable::default();
-        let found = ModelFrames::new(&dictionary).add_to(&mut again, location);
-        let [found] = found.as_slice() else {
+        let mut adder = FrameAdder::new(&dictionary);
+        let [found] = adder.add_to(&mut again, location) else {
+            let found = adder.add_to(&mut again, location);
             panic!("{found:?}");
         };
         let code = again.code(again.get(*found).unwrap());
