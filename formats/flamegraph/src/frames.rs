@@ -165,7 +165,8 @@ impl FrameTable {
 
     /// Estimated memory of the tables.
     pub fn heap_size(&self) -> usize {
-        const PER_STRING: usize = size_of::<Arc<str>>() + 16 + HASH_ENTRY;
+        // The counts of a shared string, and the allocator's own word and rounding.
+        const PER_STRING: usize = size_of::<Arc<str>>() + 16 + 16 + HASH_ENTRY;
         const PER_FRAME: usize = size_of::<Frame>() + HASH_ENTRY;
         /// `IndexSet` stores a hash and an index per entry, plus spare capacity.
         const HASH_ENTRY: usize = 24;

@@ -16,9 +16,12 @@ use profcol_labels::{sanitized, text};
 use profcol_profile::{AttributeIdx, Attributes, LocationIdx, Model, Profile, SampleRef, StackIdx};
 
 use crate::archive::Place;
+use crate::functions::{Functions, allocated};
 
 /// Maximum length of a label value: command lines can be long.
 const MAX_LABEL_LEN: usize = 256;
+/// The counts of a shared text.
+const SHARED_HEADER: usize = 16;
 /// The parent of outermost frames.
 const ROOT: u32 = u32::MAX;
 /// The number of what was not looked up yet.
@@ -29,9 +32,9 @@ pub(super) struct Chunk {
     pub frames: FrameTable,
     locations: Vec<Location>,
     /// Empty once the chunk is finished.
-    named: HashMap<Box<[FrameId]>, u32, RandomState>,
+    named: HashMap<Functions, u32, RandomState>,
     /// Likewise.
-    unnamed: HashMap<(FrameId, DeferredSymbol), u32, RandomState>,
+    unnamed: HashMap<UnnamedCode, u32, RandomState>,
     /// Locations whose symbols are deferred.
     unresolved: Vec<u32>,
     /// Parents come before their children.
@@ -41,6 +44,8 @@ pub(super) struct Chunk {
     pub texts: IndexSet<Arc<str>, RandomState>,
     pub series: IndexSet<Labels, RandomState>,
     label_bytes: usize,
+    text_bytes: usize,
+    function_bytes: usize,
     /// The attribute of each label, by string number.
     attributes: HashMap<u32, LabelAttribute, RandomState>,
     types: IndexSet<SampleType>,
@@ -79,10 +84,16 @@ pub(super) struct Node {
 }
 
 enum Location {
-    /// Its functions, outermost first.
-    Named(Box<[FrameId]>),
-    /// Code of this binary, until it is symbolized.
-    Unnamed(FrameId, DeferredSymbol),
+    Named(Functions),
+    /// Until it is symbolized. Few are, so this must not make the others larger.
+    Unnamed(Box<UnnamedCode>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct UnnamedCode {
+    /// A frame of its binary.
+    frame: FrameId,
+    symbol: DeferredSymbol,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -134,6 +145,8 @@ impl Chunk {
             texts: IndexSet::default(),
             series: IndexSet::default(),
             label_bytes: 0,
+            text_bytes: 0,
+            function_bytes: 0,
             attributes: HashMap::default(),
             counted_types: HashSet::default(),
             types: IndexSet::default(),
@@ -241,16 +254,16 @@ impl Chunk {
             let Some(location) = self.locations.get_mut(number as usize) else {
                 continue;
             };
-            let Location::Unnamed(frame, symbol) = location else {
+            let Location::Unnamed(code) = location else {
                 continue;
             };
-            let frame = *frame;
-            *location = match symbol.lookup() {
+            let frame = code.frame;
+            *location = match code.symbol.lookup() {
                 SymbolLookup::Pending => {
                     self.unresolved.push(number);
                     continue;
                 }
-                SymbolLookup::NotFound => Location::Named([frame].into()),
+                SymbolLookup::NotFound => Location::Named(Functions::One([frame])),
                 SymbolLookup::Resolved(lines) => {
                     let unnamed = self.frames.get(frame).copied().unwrap_or_default();
                     let binary = self.frames.text(unnamed.binary).to_owned();
@@ -260,7 +273,10 @@ impl Chunk {
                         language: unnamed.language,
                     };
                     let lines = lines.iter().map(SymbolFrame::line);
-                    Location::Named(self.frames.location(code, lines).into())
+                    let functions = self.frames.location(code, lines);
+                    let functions = Functions::from(&*functions);
+                    self.function_bytes += functions.heap_size();
+                    Location::Named(functions)
                 }
             };
         }
@@ -270,7 +286,7 @@ impl Chunk {
     pub fn functions(&self, node: Node) -> &[FrameId] {
         match self.locations.get(node.location as usize) {
             Some(Location::Named(frames)) => frames,
-            Some(Location::Unnamed(frame, _)) => std::slice::from_ref(frame),
+            Some(Location::Unnamed(code)) => std::slice::from_ref(&code.frame),
             None => &[],
         }
     }
@@ -396,14 +412,17 @@ impl Chunk {
         /// Hash tables have free slots.
         const HASHED: usize = 2;
         let frames = self.frames.heap_size();
-        let per_location = size_of::<Location>() + size_of::<FrameId>();
-        let per_named = (size_of::<Box<[FrameId]>>() + size_of::<FrameId>() + 16) * HASHED;
-        let per_unnamed = (size_of::<(FrameId, DeferredSymbol)>() + 16) * HASHED;
+        let per_named = (size_of::<Functions>() + 8) * HASHED;
+        let per_unnamed = (size_of::<UnnamedCode>() + 8) * HASHED;
         let per_node_id = (size_of::<Node>() + 8) * HASHED;
         let per_series = size_of::<Labels>() + 24;
-        let per_text = 64;
+        let per_text = size_of::<Arc<str>>() + 24;
+        // Those of `named` are copies.
+        let functions = self.function_bytes * if self.named.is_empty() { 1 } else { 2 };
         frames
-            + self.locations.len() * per_location
+            + self.locations.len() * size_of::<Location>()
+            + functions
+            + self.unresolved.len() * allocated(size_of::<UnnamedCode>())
             + self.named.len() * per_named
             + self.unnamed.len() * per_unnamed
             + size_of_val(&*self.nodes)
@@ -411,6 +430,7 @@ impl Chunk {
             + self.series.len() * per_series
             + self.label_bytes
             + self.texts.len() * per_text
+            + self.text_bytes
     }
 
     /// The start of a profile's slice in units of `resolution`.
@@ -461,7 +481,7 @@ impl Chunk {
         }
         labels.sort_unstable();
         labels.dedup_by_key(|(name, _)| *name);
-        let bytes = size_of_val(&*labels);
+        let bytes = allocated(size_of_val(&*labels));
         let (number, is_new) = self.series.insert_full(labels.into());
         if is_new {
             self.label_bytes += bytes;
@@ -484,7 +504,10 @@ impl Chunk {
         let text = &text[..text.floor_char_boundary(MAX_LABEL_LEN)];
         match self.texts.get_index_of(text) {
             Some(number) => number as u32,
-            None => self.texts.insert_full(text.into()).0 as u32,
+            None => {
+                self.text_bytes += allocated(SHARED_HEADER + text.len());
+                self.texts.insert_full(text.into()).0 as u32
+            }
         }
     }
 
@@ -542,20 +565,22 @@ impl Chunk {
         let next = self.locations.len() as u32;
         match (symbol, frames) {
             (Some(symbol), &[frame]) => {
-                let key = (frame, symbol);
-                if let Some(&number) = self.unnamed.get(&key) {
+                let code = UnnamedCode { frame, symbol };
+                if let Some(&number) = self.unnamed.get(&code) {
                     return number;
                 }
                 self.unresolved.push(next);
-                self.locations.push(Location::Unnamed(key.0, key.1.clone()));
-                self.unnamed.insert(key, next);
+                self.locations.push(Location::Unnamed(code.clone().into()));
+                self.unnamed.insert(code, next);
             }
             (_, frames) => {
                 if let Some(&number) = self.named.get(frames) {
                     return number;
                 }
-                self.locations.push(Location::Named(frames.into()));
-                self.named.insert(frames.into(), next);
+                let functions = Functions::from(frames);
+                self.function_bytes += functions.heap_size();
+                self.locations.push(Location::Named(functions.clone()));
+                self.named.insert(functions, next);
             }
         }
         next

@@ -12,6 +12,7 @@
 
 mod archive;
 mod chunk;
+mod functions;
 mod language;
 mod memory;
 mod page_address;
