@@ -166,10 +166,14 @@ impl Storage {
         let max_bytes = self.options.max_bytes;
         let limits = Limits {
             max_bytes,
-            segment_bytes: (max_bytes / SEGMENTS).clamp(1, MAX_SEGMENT),
+            segment_bytes: segment_bytes(max_bytes),
         };
         Log::open(disk, limits).map_err(|error| StorageError::Log { directory, error })
     }
+}
+
+fn segment_bytes(max_bytes: u64) -> u64 {
+    (max_bytes / SEGMENTS).clamp(1, MAX_SEGMENT)
 }
 
 /// The process that holds the lock, if known.
@@ -246,8 +250,15 @@ mod tests {
             refused.to_string().contains(&format!("by process {pid}:")),
             "{refused}"
         );
-        assert_eq!(owner_of(folder.path()), Some(pid));
+        assert_eq!(owner_of(folder.path()), Some(pid.clone()));
+        assert_eq!(first.owner(), Some(pid));
+        // It was killed before it wrote its number, or something else writes to the file.
+        for text in ["", "a process\n", "-1\n"] {
+            std::fs::write(folder.path().join(LOCK), text).unwrap();
+            assert_eq!(first.owner().as_deref(), Some("(unknown)"), "{text:?}");
+        }
         first.unlock();
+        assert_eq!(first.owner(), None);
         assert_eq!(owner_of(folder.path()), None);
         storage(folder.path(), false).lock().unwrap();
     }
@@ -262,6 +273,13 @@ mod tests {
             "{refused}"
         );
         storage(&path, true).lock().unwrap();
+    }
+
+    #[test]
+    fn a_log_has_segments_to_remove_one_by_one() {
+        assert_eq!(segment_bytes(1 << 20), 64 << 10);
+        assert_eq!(segment_bytes(1 << 40), 64 << 20);
+        assert_eq!(segment_bytes(3), 1);
     }
 
     #[test]

@@ -425,6 +425,34 @@ fn any_flipped_bit_costs_no_more_than_its_record_and_is_never_delivered() {
 }
 
 #[test]
+fn records_can_be_browsed_and_stay_in_the_log() {
+    let disk = SimulatedDisk::new(1);
+    let mut log = opened(&disk, limits(1 << 20, 2000));
+    let mut places = Vec::new();
+    for number in 0..30 {
+        let len = 50 + number as usize * 10;
+        places.push(append(&mut log, number, len).unwrap());
+    }
+    let segments: BTreeSet<u64> = places.iter().map(|place| place.segment).collect();
+    assert!(segments.len() > 3);
+    let mut number = 0_u64;
+    for segment in segments {
+        let mut browser = log.browse(segment).unwrap().unwrap();
+        while let Some(record) = browser.next_record() {
+            let record = record.unwrap();
+            let len = 50 + number as usize * 10;
+            assert_eq!(record.head, number.to_le_bytes());
+            assert_eq!(browser.body(&record).unwrap(), vec![number as u8; len]);
+            assert_eq!(record.counts(), counts_of(number));
+            assert_eq!(record.index(), places[number as usize].index);
+            number += 1;
+        }
+    }
+    assert_eq!(number, 30);
+    assert_eq!(numbers_of(&mut log).len(), 30);
+}
+
+#[test]
 fn segments_are_recovered_by_several_threads_as_by_one() {
     let recovered_by = |readers| {
         let disk = SimulatedDisk::new(1);
