@@ -316,15 +316,18 @@ const STEPS = {
     await visit.page.click('.processes [data-sort="name"]');
     const reversed = await names();
     check(reversed.length > 1 && reversed.every((name, index) => index === 0 || reversed[index - 1] >= name), `a second click does not reverse the order: ${reversed}`);
-    await visit.page.hover('.processes [data-sort="pid"]');
-    await visit.page.mouse.down();
-    await visit.page.waitForResponse((response) => response.url().includes('/api/v1/status'));
+    // The click of a button that is replaced while it is pressed would be lost.
+    const point = (type, buttons) => visit.page.evaluate((kind, pressed) => {
+      window.toggle ??= document.querySelector('.processes [data-role="labels"]');
+      window.toggle.dispatchEvent(new PointerEvent(kind, { bubbles: true, button: 0, buttons: pressed }));
+    }, type, buttons);
+    await point('pointerdown', 1);
+    await visit.page.waitForResponse((response) => response.url().includes('/api/v1/status'), { timeout: TIMEOUT_MS });
     // Time to show the data of a poll.
     await new Promise((done) => { setTimeout(done, 1000); });
-    await visit.page.mouse.up();
-    check((await sorted()).startsWith('PID'), `a click is lost if new data comes while the button is pressed: ${await sorted()}`);
-    await visit.page.click('.processes [data-sort="name"]');
-    await visit.page.click('.processes [data-sort="name"]');
+    check(await visit.page.evaluate(() => window.toggle.isConnected), 'new data replaces a button that is pressed');
+    await point('pointerup', 0);
+    await visit.waitFor('new data after the release', () => !window.toggle.isConnected);
     await visit.page.type('.view-tools .search', reversed[0]);
     await visit.page.reload({ waitUntil: 'load' });
     await visit.waitFor('the search and the order after a reload', (name) => document.querySelector('.view-tools .search').value === name
@@ -339,7 +342,7 @@ const STEPS = {
     await visit.waitFor('the dropped process', () => [...document.querySelectorAll('.processes .fate')].some((cell) => /Dropped by relabel in profiles: rule 1: drop, source_labels \[comm\], regex "unwanted"/.test(cell.textContent)));
     await visit.page.type('.view-tools .search', 'team=team-web');
     check((await names()).join() === 'webserver', `found ${await names()} by a label of the web server`);
-    await visit.page.click('.processes [data-role="labels"]');
+    await visit.page.$eval('.processes [data-role="labels"]', (toggle) => toggle.click());
     const steps = await visit.page.$$eval('.label-steps section', (sections) => sections.map((section) => section.textContent));
     check(steps.length === 4 && steps[0].startsWith('Received by otlp') && !steps[0].includes('team'), `the labels before are ${steps[0]}`);
     check(/^Changed by relabel.*team.*team-webserver/.test(steps[1]), `the change is ${steps[1]}`);

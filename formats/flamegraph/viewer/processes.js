@@ -170,14 +170,18 @@ export class ProcessList {
         : found.length > MOST_PROCESSES ? `${found.length - MOST_PROCESSES} more processes are not listed; search for them.` : '');
   }
 
+  // Not with each poll: a pointer over it would lose it.
   renderHead() {
+    const sort = `${this.sort.id} ${this.sort.ascending}`;
+    if (this.shownSort === sort) return;
+    this.shownSort = sort;
     const focused = this.head.contains(document.activeElement) ? document.activeElement.dataset.sort : null;
     this.head.replaceChildren(...HEADS.map(({ id, label, class: kind, ascending = false }) => {
       if (!SORTS.includes(id)) return element('th', { scope: 'col', class: kind }, label);
       const isActive = id === this.sort.id;
-      const sort = { id, ascending: isActive ? !this.sort.ascending : ascending };
+      const next = { id, ascending: isActive ? !this.sort.ascending : ascending };
       return element('th', { scope: 'col', class: kind, 'aria-sort': isActive ? (this.sort.ascending ? 'ascending' : 'descending') : 'none' },
-        button(label + (isActive ? (this.sort.ascending ? ' ▲' : ' ▼') : ''), () => this.setSort(sort), { 'data-sort': id }));
+        button(label + (isActive ? (this.sort.ascending ? ' ▲' : ' ▼') : ''), () => this.setSort(next), { 'data-sort': id }));
     }));
     if (focused) this.head.querySelector(`[data-sort="${focused}"]`)?.focus();
   }
