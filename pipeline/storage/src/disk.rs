@@ -125,3 +125,50 @@ impl DiskFile for File {
         self.sync_data()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_folder_grow_and_can_be_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b");
+        let disk = Folder::create(&path).unwrap();
+        assert!(disk.concurrent_readers() > 1);
+        let file = disk.create("one").unwrap();
+        let twice = disk.create("one").err().map(|error| error.kind());
+        assert_eq!(twice, Some(io::ErrorKind::AlreadyExists));
+        // More parts than the kernel takes at once, some of them empty.
+        let parts: Vec<Vec<u8>> = (0..3000).map(|n| vec![n as u8; n % 7]).collect();
+        let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+        file.append(&slices).unwrap();
+        file.append(&[]).unwrap();
+        file.append(&[b"end"]).unwrap();
+        let expected = [parts.concat(), b"end".to_vec()].concat();
+        assert_eq!(file.size().unwrap(), expected.len() as u64);
+        let mut read = vec![0; expected.len() - 5];
+        file.read_at(5, &mut read).unwrap();
+        assert_eq!(read, expected[5..]);
+        let beyond = file.read_at(6, &mut read).unwrap_err();
+        assert_eq!(beyond.kind(), io::ErrorKind::UnexpectedEof);
+
+        file.truncate(10).unwrap();
+        let again = disk.open("one").unwrap();
+        again.append(&[b"more"]).unwrap();
+        let mut read = [0; 14];
+        file.read_at(0, &mut read).unwrap();
+        assert_eq!(read[..], [&expected[..10], b"more"].concat());
+        file.sync().unwrap();
+
+        disk.create("two").unwrap();
+        let mut names = Folder::existing(&path).names().unwrap();
+        names.sort();
+        assert_eq!(names, ["one", "two"]);
+        disk.remove("two").unwrap();
+        assert_eq!(disk.names().unwrap(), ["one"]);
+        assert!(disk.remove("two").is_err());
+        disk.sync().unwrap();
+        assert!(Folder::existing(&path.join("missing")).sync().is_err());
+    }
+}
