@@ -50,7 +50,8 @@ fn mappings(data: &[u8]) {
         assert!(mapping.file.is_none_or(|file| file.inode != 0));
         found += 1;
     }
-    assert!(found < lines);
+    // The last line counts without its end only if it is cut off.
+    assert!(found < lines || data.len() > 8 << 10 && found == lines);
 }
 
 fn headers<H: FileHeader>(data: &[u8]) {

@@ -220,11 +220,11 @@ impl Rig {
         }
     }
 
-    /// A file of 64 MiB, of which the sections are a small part.
-    fn large(&self) -> PathBuf {
-        let path = self.small("large");
+    /// A file of 512 MiB with the build ID [`id`] of its name; the sections are a small part, and the rest takes no room on disk.
+    fn large(&self, name: &str) -> PathBuf {
+        let path = self.small(name);
         let file = File::options().write(true).open(&path).unwrap();
-        file.set_len(64 << 20).unwrap();
+        file.set_len(512 << 20).unwrap();
         path
     }
 
@@ -415,7 +415,7 @@ fn counts_failed_uploads_by_reason() {
     let script = rig.path("script");
     fs::write(&script, "#!/bin/sh".repeat(100)).unwrap();
     rig.observe("script", &script, 1);
-    let large = rig.large();
+    let large = rig.large("large");
     rig.observe(&id("large"), &large, 1);
     rig.observe("elsewhere", Path::new(""), 1);
     let replaced = rig.small("replaced");
@@ -459,7 +459,7 @@ fn an_interrupted_or_stalled_upload_is_never_marked_finished() {
     for fault in [Fault::CutsOff(2), Fault::StandsStill(2)] {
         let server = Server::with(fault);
         let mut rig = Rig::new();
-        let large = rig.large();
+        let large = rig.large("large");
         rig.observe(&id("large"), &large, 1);
         rig.start(&server, "timeout: 1s, strip: false");
         rig.wait_for("uploads", "broken");
@@ -514,8 +514,7 @@ fn after_an_interrupted_upload_no_hopeless_upload_begins() {
         within: Duration::from_secs(1),
     });
     let mut rig = Rig::new();
-    let large = rig.large();
-    let (first, second) = (rig.copy(&large, "first"), rig.copy(&large, "second"));
+    let (first, second) = (rig.large("first"), rig.large("second"));
     rig.observe(&id("first"), &first, 3);
     rig.observe(&id("second"), &second, 2);
     let small = rig.small("small");
@@ -536,7 +535,7 @@ fn abandons_the_upload_of_a_changing_file() {
         (true, Server::with_signed_url(StatusCode::OK)),
     ] {
         let mut rig = Rig::new();
-        let large = rig.large();
+        let large = rig.large("large");
         let link = rig.path("link");
         fs::hard_link(&large, &link).unwrap();
         rig.observe(&id("large"), &large, 1);
