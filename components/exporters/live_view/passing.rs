@@ -85,6 +85,8 @@ struct ShownSample {
 struct Renderer<'a> {
     dictionary: &'a Dictionary,
     symbols: &'a DeferredSymbols,
+    adder: FrameAdder<'a>,
+    table: FrameTable,
     extract: Extract,
     text: Excerpt,
     omitted: Omitted,
@@ -101,6 +103,8 @@ pub(super) fn shown(passed: &Passed, extract: Extract) -> Option<ShownBatch> {
     let mut renderer = Renderer {
         dictionary: &model.dictionary,
         symbols: &batch.deferred_symbols,
+        adder: FrameAdder::new(&model.dictionary),
+        table: FrameTable::default(),
         extract,
         text: Excerpt::new(MAX_BATCH_TEXT),
         omitted: Omitted::default(),
@@ -224,18 +228,15 @@ impl Renderer<'_> {
     }
 
     /// The functions at a location, innermost first.
-    fn functions(&self, location: LocationIdx) -> Vec<String> {
-        let frames = ModelFrames::new(self.dictionary);
-        if !frames.is_named(location)
+    fn functions(&mut self, location: LocationIdx) -> Vec<String> {
+        if !ModelFrames::new(self.dictionary).is_named(location)
             && let Some(symbol) = self.symbols.find(self.dictionary, location)
             && let SymbolLookup::Resolved(names) = symbol.lookup()
         {
             return names.iter().map(|frame| frame.name.to_string()).collect();
         }
-        let mut table = FrameTable::default();
-        let mut adder = FrameAdder::new(self.dictionary);
-        let added = adder.add_to(&mut table, location).iter();
-        added.rev().map(|&id| table.label(id)).collect()
+        let added = self.adder.add_to(&mut self.table, location).iter();
+        added.rev().map(|&id| self.table.label(id)).collect()
     }
 }
 
