@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { launch } from './puppeteer.mjs';
 
-const TIMEOUT_MS = 60_000;
+const TIMEOUT_MS = 120_000;
 const VIEWPORT = { width: 1280, height: 800 };
 // At the same time: most steps wait for new data now and then.
 const BROWSERS = 2;
@@ -33,6 +33,7 @@ function check(holds, reason) {
 class Visit {
   constructor(page, options) {
     this.page = page;
+    page.setDefaultTimeout(TIMEOUT_MS);
     this.options = options;
     this.problems = [];
     this.origin = new URL(options.url).origin;

@@ -15,20 +15,22 @@ export function addressOf(path, parameters) {
 // Resolves once no button is pressed: new data replaces elements, and one that is gone between press and release gets no click.
 let released = Promise.resolve();
 
-addEventListener('pointerdown', (event) => {
-  if (event.button !== 0) return;
-  released = new Promise((resolve) => {
-    const listening = new AbortController();
-    const release = ({ buttons }) => {
-      if (buttons !== 0) return;
-      listening.abort();
-      // The click comes right after the release.
-      setTimeout(resolve);
-    };
-    // A movement shows a release elsewhere.
-    for (const name of ['pointerup', 'pointercancel', 'pointermove']) addEventListener(name, release, { capture: true, signal: listening.signal });
-  });
-}, { capture: true });
+export function holdDataWhilePressed() {
+  addEventListener('pointerdown', (event) => {
+    if (event.button !== 0) return;
+    released = new Promise((resolve) => {
+      const listening = new AbortController();
+      const release = ({ buttons }) => {
+        if (buttons !== 0) return;
+        listening.abort();
+        // The click comes right after the release.
+        setTimeout(resolve);
+      };
+      // A movement shows a release elsewhere.
+      for (const name of ['pointerup', 'pointercancel', 'pointermove']) addEventListener(name, release, { capture: true, signal: listening.signal });
+    });
+  }, { capture: true });
+}
 
 // `read` is the form of the response: json or text.
 export async function request(path, parameters, signal, read = 'json') {

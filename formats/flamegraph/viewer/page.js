@@ -1,5 +1,5 @@
 // The live page: range, label filter, comparison and polling around the viewer.
-import { addressOf, request } from './api.js';
+import { addressOf, holdDataWhilePressed, request } from './api.js';
 import { button, copyText, element, flashLabel, select, setPressed } from './dom.js';
 import { formatClock, formatDate, formatDuration, formatValue } from './format.js';
 import { addMatcher } from './selector.js';
@@ -428,6 +428,7 @@ class Page {
 }
 
 function startPage() {
+  holdDataWhilePressed();
   return new Page(document.getElementById('page'));
 }
 
