@@ -67,7 +67,7 @@ fn config(version: usize, memory: &Destination, stored: &Destination, storage: &
   batch: {{timeout: {timeout}ms}}
 exporters:
   otlp_grpc/memory: {{endpoint: \"{memory}\", timeout: 60s, tls: {{insecure: true}}, sending_queue: {{queue_size: 10000}}, retry_on_failure: {{initial_interval: 100ms, max_interval: 1s, max_elapsed_time: 0s}}}}
-  otlp_grpc/stored: {{endpoint: \"{stored}\", timeout: 2s, tls: {{insecure: true}}, sending_queue: {{num_consumers: {consumers}, queue_size: 10000, storage: file_storage}}, retry_on_failure: {{initial_interval: 100ms, max_interval: 1s, max_elapsed_time: 0s}}}}
+  otlp_grpc/stored: {{endpoint: \"{stored}\", timeout: 10s, tls: {{insecure: true}}, sending_queue: {{num_consumers: {consumers}, queue_size: 10000, storage: file_storage}}, retry_on_failure: {{initial_interval: 100ms, max_interval: 1s, max_elapsed_time: 0s}}}}
   live_view: {{endpoint: 127.0.0.1:0, max_memory_mib: 8}}
 extensions:
   file_storage: {{directory: \"{storage}\"}}
