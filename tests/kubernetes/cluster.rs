@@ -83,8 +83,7 @@ impl Cluster {
 
     /// What the server says about an object that it does not admit.
     pub fn refuses(&self, path: &str, object: &Value) -> String {
-        let body = self.folder.path().join("body");
-        fs::write(&body, object.to_string()).unwrap();
+        let body = self.body(object);
         let (is_accepted, said) = self.exchange("POST", path, "application/json", &body, "admin");
         assert!(!is_accepted, "POST {path}: {said}");
         said
@@ -149,10 +148,16 @@ impl Cluster {
     }
 
     fn ask(&self, method: &str, path: &str, kind: &str, object: &Value) -> Value {
-        let body = self.folder.path().join("body");
-        fs::write(&body, object.to_string()).unwrap();
+        let body = self.body(object);
         let answer = self.send(method, path, kind, &body, "admin");
         serde_json::from_str(&answer).unwrap()
+    }
+
+    /// A file with the object, until the next one.
+    fn body(&self, object: &Value) -> PathBuf {
+        let body = self.folder.path().join("body");
+        fs::write(&body, object.to_string()).unwrap();
+        body
     }
 
     fn send(&self, method: &str, path: &str, kind: &str, body: &Path, token: &str) -> String {

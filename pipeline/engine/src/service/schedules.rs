@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::tests::read;
+use super::tests::{factory, read};
 use super::*;
 use crate::simulation::{Seeds, named, samples_of, up_to};
 
@@ -365,27 +365,12 @@ impl Node {
     }
 }
 
-macro_rules! factory {
-    ($factory:ident, $name:literal, $kind:ty) => {
-        struct $factory;
-        impl Factory for $factory {
-            const NAME: &'static str = $name;
-            const IS_EXCLUSIVE: bool = matches!($name.as_bytes(), b"alone");
-            type Config = Settings;
-            type Component = $kind;
-            fn build(config: &Settings, context: &BuildContext) -> Result<Box<$kind>, BuildError> {
-                Ok(Box::new(Node::new(config, context)))
-            }
-        }
-    };
-}
-
-factory!(Feed, "feed", dyn Receiver);
-factory!(Pass, "pass", dyn Processor);
-factory!(Hold, "hold", dyn Processor);
-factory!(Sink, "sink", dyn Exporter);
-factory!(Alone, "alone", dyn Exporter);
-factory!(Joint, "joint", dyn Connector);
+factory!(Feed, "feed", dyn Receiver, Node(Settings));
+factory!(Pass, "pass", dyn Processor, Node(Settings));
+factory!(Hold, "hold", dyn Processor, Node(Settings));
+factory!(Sink, "sink", dyn Exporter, Node(Settings));
+factory!(Alone, "alone", dyn Exporter, Node(Settings));
+factory!(Joint, "joint", dyn Connector, Node(Settings));
 
 const REGISTRY: Registry = Registry {
     receivers: &[entry::<Feed>()],

@@ -51,7 +51,8 @@ struct Actor {
 }
 
 impl Actor {
-    fn new(script: &Script, context: &BuildContext, is_processor: bool) -> Self {
+    fn new(script: &Script, context: &BuildContext) -> Self {
+        let is_processor = context.id.to_string().starts_with(Pass::NAME);
         let pipeline = context.pipelines.first().filter(|_| is_processor);
         let pipeline = pipeline.map(|id| format!(" of {id}"));
         let name = format!("{}{}", context.id, pipeline.unwrap_or_default());
@@ -99,27 +100,29 @@ impl Actor {
     }
 }
 
+/// A factory of `$node`, which has a `new` and implements `$kind`; `alone` cannot run beside another instance.
 macro_rules! factory {
-    ($factory:ident, $name:literal, $kind:ty) => {
+    ($factory:ident, $name:literal, $kind:ty, $node:ident($config:ty)) => {
         struct $factory;
         impl Factory for $factory {
             const NAME: &'static str = $name;
             const IS_EXCLUSIVE: bool = matches!($name.as_bytes(), b"alone");
-            type Config = Script;
+            type Config = $config;
             type Component = $kind;
-            fn build(script: &Script, context: &BuildContext) -> Result<Box<$kind>, BuildError> {
-                Ok(Box::new(Actor::new(script, context, $name == Pass::NAME)))
+            fn build(config: &$config, context: &BuildContext) -> Result<Box<$kind>, BuildError> {
+                Ok(Box::new($node::new(config, context)))
             }
         }
     };
 }
+pub(super) use factory;
 
-factory!(Source, "source", dyn Receiver);
-factory!(Pass, "pass", dyn Processor);
-factory!(Target, "target", dyn Exporter);
-factory!(Helper, "helper", dyn Extension);
-factory!(Alone, "alone", dyn Exporter);
-factory!(Joint, "joint", dyn Connector);
+factory!(Source, "source", dyn Receiver, Actor(Script));
+factory!(Pass, "pass", dyn Processor, Actor(Script));
+factory!(Target, "target", dyn Exporter, Actor(Script));
+factory!(Helper, "helper", dyn Extension, Actor(Script));
+factory!(Alone, "alone", dyn Exporter, Actor(Script));
+factory!(Joint, "joint", dyn Connector, Actor(Script));
 
 #[async_trait]
 impl Receiver for Actor {
