@@ -3,7 +3,7 @@
 use std::time::UNIX_EPOCH;
 
 use profcol_component::{DeferredSymbols, Passed, Side, SymbolLookup};
-use profcol_flamegraph::{FrameAdder, FrameTable, ModelFrames};
+use profcol_flamegraph::{FrameAdder, FrameTable};
 use profcol_profile::{
     AttributeIdx, Attributes, Dictionary, LocationIdx, Profile, ResourceProfiles, SampleRef,
     StackIdx,
@@ -229,7 +229,7 @@ impl Renderer<'_> {
 
     /// The functions at a location, innermost first.
     fn functions(&mut self, location: LocationIdx) -> Vec<String> {
-        if !ModelFrames::new(self.dictionary).is_named(location)
+        if !self.adder.is_named(location)
             && let Some(symbol) = self.symbols.find(self.dictionary, location)
             && let SymbolLookup::Resolved(names) = symbol.lookup()
         {

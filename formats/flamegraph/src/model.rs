@@ -13,6 +13,7 @@ use crate::FrameId;
 use crate::code::{Code, Execution, FrameKind, Language};
 use crate::document::Source;
 use crate::frames::{Frame, FrameTable, start_line};
+use crate::numbers::Numbers;
 use crate::sample_type::{SampleType, measured};
 use crate::tree::{CallTree, NodeId, Side};
 
@@ -27,8 +28,8 @@ pub struct ModelFrames<'a> {
 /// Adds the locations of one batch to a table, and looks up each of its strings once.
 pub struct FrameAdder<'a> {
     frames: ModelFrames<'a>,
-    /// The number in the table by string of the batch, or [`NOT_YET`](Self::NOT_YET).
-    strings: Vec<u32>,
+    /// The numbers in the table by string of the batch.
+    strings: Numbers,
     /// By mapping of a file, the attributes of its last location, and the frame of such code without a symbol.
     codes: HashMap<MappingIdx, (Vec<AttributeIdx>, Frame), RandomState>,
     /// Those of the last location.
@@ -186,12 +187,10 @@ fn line(rows: &mut Interner, frames: &FrameTable, frame: &Frame) -> Line {
 }
 
 impl<'a> FrameAdder<'a> {
-    const NOT_YET: u32 = u32::MAX;
-
     pub fn new(dictionary: &'a Dictionary) -> Self {
         Self {
             frames: ModelFrames::new(dictionary),
-            strings: vec![Self::NOT_YET; dictionary.strings.len()],
+            strings: Numbers::new(dictionary.strings.len()),
             codes: HashMap::default(),
             added: Vec::new(),
         }
@@ -207,7 +206,10 @@ impl<'a> FrameAdder<'a> {
             self.added.push(table.add(unnamed));
             return &self.added;
         }
-        let mut string = |index| string_of(&mut self.strings, table, dictionary, index);
+        let mut string = |index: StringIdx| {
+            let text = dictionary.strings.get(index);
+            (self.strings).get_or_insert_with(index.row(), || table.string(text))
+        };
         let functions = row.lines.iter().map(|line| {
             let function = dictionary.functions.get(line.function);
             function.map_or(unnamed, |function| Frame {
@@ -220,6 +222,10 @@ impl<'a> FrameAdder<'a> {
         let functions: Vec<Frame> = functions.collect();
         table.add_inlined(functions.into_iter(), &mut self.added);
         &self.added
+    }
+
+    pub fn is_named(&self, location: LocationIdx) -> bool {
+        self.frames.is_named(location)
     }
 
     /// The frame of the location's code, without a symbol.
@@ -237,23 +243,6 @@ impl<'a> FrameAdder<'a> {
             self.codes.insert(mapping, code);
         }
         frame
-    }
-}
-
-/// The number of a batch's string in the table.
-fn string_of(
-    known: &mut [u32],
-    table: &mut FrameTable,
-    dictionary: &Dictionary,
-    index: StringIdx,
-) -> u32 {
-    match known.get_mut(index.row()) {
-        Some(number) if *number != FrameAdder::NOT_YET => *number,
-        Some(number) => {
-            *number = table.string(dictionary.strings.get(index));
-            *number
-        }
-        None => table.string(dictionary.strings.get(index)),
     }
 }
 

@@ -10,7 +10,7 @@ use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 use profcol_component::{DeferredSymbol, DeferredSymbols, SymbolFrame, SymbolLookup};
 use profcol_flamegraph::{
-    Code, FrameAdder, FrameId, FrameTable, ModelFrames, SampleType, Weight, measured,
+    Code, FrameAdder, FrameId, FrameTable, Numbers, SampleType, Weight, measured,
 };
 use profcol_labels::{sanitized, text};
 use profcol_profile::{AttributeIdx, Attributes, LocationIdx, Model, Profile, SampleRef, StackIdx};
@@ -24,8 +24,6 @@ const MAX_LABEL_LEN: usize = 256;
 const SHARED_HEADER: usize = 16;
 /// The parent of outermost frames.
 const ROOT: u32 = u32::MAX;
-/// The number of what was not looked up yet.
-const NOT_YET: u32 = u32::MAX;
 
 pub(super) struct Chunk {
     resolution: Duration,
@@ -166,10 +164,9 @@ impl Chunk {
         let mut batch = Batch {
             model,
             symbols,
-            frames: ModelFrames::new(&model.dictionary),
             adder: FrameAdder::new(&model.dictionary),
-            locations: vec![NOT_YET; model.dictionary.locations.rows().len()],
-            stacks: vec![NOT_YET; model.dictionary.stacks.len()],
+            locations: Numbers::new(model.dictionary.locations.rows().len()),
+            stacks: Numbers::new(model.dictionary.stacks.len()),
             path: Vec::new(),
         };
         let mut resources = Vec::with_capacity(model.resources.len());
@@ -512,8 +509,7 @@ impl Chunk {
     }
 
     fn node_of(&mut self, stack: StackIdx, batch: &mut Batch<'_>) -> u32 {
-        let known = batch.stacks.get(stack.row()).copied();
-        if let Some(node) = known.filter(|it| *it != NOT_YET) {
+        if let Some(node) = batch.stacks.get(stack.row()) {
             return node;
         }
         let model = batch.model;
@@ -538,26 +534,21 @@ impl Chunk {
             }
             batch.path.push((location, parent));
         }
-        if let Some(place) = batch.stacks.get_mut(stack.row()) {
-            *place = parent;
-        }
+        batch.stacks.set(stack.row(), parent);
         parent
     }
 
     fn location_number(&mut self, location: LocationIdx, batch: &mut Batch<'_>) -> u32 {
-        let known = batch.locations.get(location.row()).copied();
-        if let Some(number) = known.filter(|it| *it != NOT_YET) {
+        if let Some(number) = batch.locations.get(location.row()) {
             return number;
         }
         let number = self.location_of(location, batch);
-        if let Some(place) = batch.locations.get_mut(location.row()) {
-            *place = number;
-        }
+        batch.locations.set(location.row(), number);
         number
     }
 
     fn location_of(&mut self, location: LocationIdx, batch: &mut Batch<'_>) -> u32 {
-        let symbol = match batch.frames.is_named(location) {
+        let symbol = match batch.adder.is_named(location) {
             true => None,
             false => batch.symbols.find(&batch.model.dictionary, location),
         };
@@ -597,12 +588,11 @@ struct ResourceSeries {
 struct Batch<'a> {
     model: &'a Model,
     symbols: &'a DeferredSymbols,
-    frames: ModelFrames<'a>,
     adder: FrameAdder<'a>,
-    /// The chunk's number by location of the batch, or [`NOT_YET`].
-    locations: Vec<u32>,
-    /// The node by stack of the batch, or [`NOT_YET`].
-    stacks: Vec<u32>,
+    /// The chunk's numbers by location of the batch.
+    locations: Numbers,
+    /// The nodes by stack of the batch.
+    stacks: Numbers,
     /// The locations of the last stack and their nodes, outermost first: the next one often begins like it.
     path: Vec<(LocationIdx, u32)>,
 }
