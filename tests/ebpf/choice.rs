@@ -97,6 +97,31 @@ fn excluded_processes_are_not_exported() {
     check("exclude: [{pid: OPID}, {executable: 'OTHER*', uid: 12345}]");
 }
 
+/// The kernel reports the path: /proc has none when profcol gets to read it.
+#[test]
+fn a_process_that_has_exited_is_selected_by_its_executable() {
+    if !can_profile() {
+        return;
+    }
+    let Some(programs) = Programs::build() else {
+        return;
+    };
+    let rule = format!("include: [{{executable: {}}}]", programs.wanted.display());
+    let profiler = Profiler::start_with(&format!("frequency: 199, {rule}"));
+    profiler.signal("STOP");
+    for program in [&programs.other, &programs.wanted] {
+        let mut running = run(program);
+        std::thread::sleep(Duration::from_millis(500));
+        running.stop();
+    }
+    profiler.signal("CONT");
+    let profile = profiler.until(TIMEOUT, |profile| {
+        of(profile, &programs.wanted).len() >= MIN_SAMPLES
+    });
+    assert!(of(&profile, &programs.wanted).len() >= MIN_SAMPLES);
+    assert_eq!(of(&profile, &programs.other).len(), 0);
+}
+
 #[test]
 fn a_dropped_process_is_not_sampled_until_its_next_exec() {
     if !can_profile() {

@@ -512,9 +512,9 @@ fn decide(
     let known = processes.get(&process.process);
     let executable = executables.get(process.executable);
     let path = match &executable {
-        Some(executable) if !executable.path.is_empty() => Some(executable.path.clone()),
+        Some(executable) if executable.path.starts_with('/') => Some(executable.path.clone()),
         _ if process.executable == file_number::IN_EXEC => None,
-        // Not opened yet.
+        // Too long for a record, and not opened yet.
         _ => profcol_processes::executable_path(process.process.pid),
     };
     let facts = ProcessFacts {

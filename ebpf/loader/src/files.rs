@@ -1,5 +1,6 @@
 //! The sampled files: their entries in the BPF map, their numbers, and their eviction.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap as StdHashMap, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -67,19 +68,36 @@ struct TrackedFile {
     is_claimed: bool,
 }
 
+struct Tracked<'a> {
+    file: &'a mut TrackedFile,
+    is_new: bool,
+}
+
 impl FilesState {
-    fn track(&mut self, file: &record::File) -> &mut TrackedFile {
+    fn track(&mut self, file: &record::File) -> Tracked<'_> {
         let new = TrackedFile {
             number: file.number,
             tries: 0,
             is_claimed: false,
         };
-        let known = self.known.entry(file.id).or_insert(new);
-        if known.number != file.number {
-            // Evicted, and sampled again since.
-            *known = new;
+        match self.known.entry(file.id) {
+            Entry::Occupied(known) => {
+                let known = known.into_mut();
+                // If not, evicted, and sampled again since.
+                let is_same = known.number == file.number;
+                if !is_same {
+                    *known = new;
+                }
+                Tracked {
+                    file: known,
+                    is_new: !is_same,
+                }
+            }
+            Entry::Vacant(place) => Tracked {
+                file: place.insert(new),
+                is_new: true,
+            },
         }
-        known
     }
 
     /// Makes the programs announce the file at its next sample.
@@ -118,29 +136,29 @@ impl Files {
         &self.sampled_files
     }
 
-    /// Claims the file for opening. Only the first of several announcements gets it.
-    pub fn take(&self, announced: &AnnouncedFile) -> bool {
+    /// Makes the file's path known, even if it is never opened: its process may exit first.
+    pub fn announce(&self, announced: &AnnouncedFile) {
         let AnnouncedFile { file, path } = announced;
-        let mut state = self.state.lock();
-        let known = state.track(file);
-        let is_new = known.tries == 0 && !known.is_claimed;
-        let take = !std::mem::replace(&mut known.is_claimed, true);
-        drop(state);
-        if is_new {
-            // Gives its frames a name even if it is never opened.
+        if self.state.lock().track(file).is_new {
             let sampled = SampledFile {
                 path: path.to_string_lossy().into_owned(),
                 ..SampledFile::default()
             };
             self.sampled_files.insert(file.number, sampled);
         }
-        take
+    }
+
+    /// Claims the file for opening. Only the first of several announcements gets it.
+    pub fn take(&self, announced: &AnnouncedFile) -> bool {
+        let mut state = self.state.lock();
+        let known = state.track(&announced.file).file;
+        !std::mem::replace(&mut known.is_claimed, true)
     }
 
     /// Lets the next sample announce the file again, unless it is claimed.
     pub fn postpone(&self, file: &record::File) {
         let mut state = self.state.lock();
-        if !state.track(file).is_claimed {
+        if !state.track(file).file.is_claimed {
             state.await_sample(&file.id);
         }
     }

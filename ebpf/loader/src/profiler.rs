@@ -118,7 +118,10 @@ fn dispatch(
                 Some(sideband) if file.names_bytes == 0 => sideband.path(&file.id),
                 _ => path.path(),
             };
-            files.push(AnnouncedFile { file: *file, path });
+            let announced = AnnouncedFile { file: *file, path };
+            // Before the record of its process.
+            tables.announce(&announced);
+            files.push(announced);
             return;
         }
         (Record::Sample { sample, user, .. }, Some(sideband)) => {

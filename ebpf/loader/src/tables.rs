@@ -110,6 +110,11 @@ impl Tables {
         self.stats.counts()
     }
 
+    /// Makes the path of a newly sampled file known.
+    pub fn announce(&self, announced: &AnnouncedFile) {
+        self.files.announce(announced);
+    }
+
     /// Queues a newly sampled file.
     pub fn build(&self, announced: AnnouncedFile) {
         let Some(to_open) = &self.announced else {
