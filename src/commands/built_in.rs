@@ -1,9 +1,11 @@
 //! The configuration of `profcol` without `--config`, and what it prints.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
 
 use profcol_component::Capabilities;
 use profcol_printable::line;
+use profcol_processes::has_own_pid_namespace;
 use serde_json::{Map, Value, json};
 
 use crate::cli::Configuration;
@@ -131,7 +133,13 @@ impl BuiltIn {
                 "profcol shows profiles that it receives over OTLP, on {}.",
                 self.ports()
             ),
-            false => "profcol samples every process of this host 99 times a second.".to_owned(),
+            false => {
+                let place = match has_own_pid_namespace(Path::new("/")) {
+                    true => "PID namespace",
+                    false => "host",
+                };
+                format!("profcol samples every process of this {place} 99 times a second.")
+            }
         };
         let page = page.map_or_else(String::new, |address| {
             format!("Flame graphs of the last hour, live:  http://{address}/\n")

@@ -184,6 +184,42 @@ fn has_work(file: &Path) -> bool {
     (stacks.iter()).any(|(stack, _)| stack.ends_with("main;work_until;work"))
 }
 
+/// As in a container: the PID is one that only this namespace knows.
+#[test]
+fn records_a_process_of_its_own_pid_namespace() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let Some(busy) = workshop.build("busy", "cc -O2 -g busy.c") else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!(
+        "{} 60 & {PROFCOL} record -p $! -d 2 -o a.folded; ended=$?; kill $!; exit $ended",
+        busy.display()
+    );
+    let ended = Command::new("unshare")
+        .args(["--pid", "--fork", "--kill-child", "--mount-proc"])
+        .args(["sh", "-c", &script])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let said = stderr(&ended);
+    assert!(ended.status.success(), "{said}");
+    assert!(
+        said.contains("only the processes in it are profiled"),
+        "{said}"
+    );
+    let stacks = stacks(&folder.path().join("a.folded"));
+    assert!(
+        stacks
+            .iter()
+            .any(|(stack, _)| stack.ends_with("main;work_until;work")),
+        "{stacks:?}"
+    );
+}
+
 #[test]
 fn an_interrupt_ends_it_early_and_writes_the_file() {
     if !can_profile() {

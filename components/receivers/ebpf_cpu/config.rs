@@ -1,7 +1,7 @@
 //! The options of `ebpf_cpu`.
 
 use profcol_config::{Config, Duration, Problems};
-use profcol_ebpf_loader::{Event, MAX_USER_FRAMES, Settings};
+use profcol_ebpf_loader::{Event, MAX_USER_FRAMES, Scope, Settings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use super::filter::check_pattern;
 #[serde(default)]
 pub struct EbpfCpuConfig {
     /// Which processes to profile: `host` profiles all, `sidecar` those in the PID namespace of profcol, with
-    /// their PIDs in it.
+    /// their PIDs in it, `auto` all, but those of this namespace if it is not the host's.
     pub mode: Mode,
     /// Profile only processes that match one of these rules. Empty profiles all.
     pub include: Vec<RuleConfig>,
@@ -102,6 +102,7 @@ pub enum Mode {
     #[default]
     Host,
     Sidecar,
+    Auto,
 }
 
 /// A process matches if all given fields match. Text is a glob pattern, in which `*` matches any text
@@ -188,7 +189,11 @@ impl EbpfCpuConfig {
             files: self.max_executables,
             processes: self.max_processes,
             ring_bytes: self.ring_size_kib.saturating_mul(1024),
-            is_sidecar: self.mode == Mode::Sidecar,
+            scope: match self.mode {
+                Mode::Host => Scope::Host,
+                Mode::Sidecar => Scope::Namespace,
+                Mode::Auto => Scope::Visible,
+            },
             sample_counts: match self.aggregation {
                 Aggregation::Stream => 0,
                 Aggregation::Count => self.max_counted,

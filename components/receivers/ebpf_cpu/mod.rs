@@ -22,6 +22,7 @@ mod render;
 mod thread_context;
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -39,8 +40,8 @@ use profcol_ebpf_loader::{
 use profcol_symbols::{JitProcesses, KernelSymbolizer};
 
 use self::budget::{Budget, Meter};
+use self::config::Aggregation;
 pub use self::config::EbpfCpuConfig;
-use self::config::{Aggregation, Mode};
 use self::delivery::BatchQueue;
 use self::dotnet::DotNetProcesses;
 use self::drop_feedback::DroppedProcesses;
@@ -78,7 +79,7 @@ struct Running {
     jit: JitProcesses<ProcessKey>,
     interpreted: InterpretedNames<ProcessKey>,
     dotnet: DotNetProcesses,
-    is_sidecar: bool,
+    has_own_pids: bool,
     filter: Filter,
     budget: Budget,
     meter: Meter,
@@ -140,11 +141,10 @@ impl Receiver for EbpfCpu {
             .map_err(|error| StartError::new(format!("failed to start profiling: {error}")))?
             .map_err(|error: profcol_ebpf_loader::ProfilerStartError| StartError::new(error))?;
         let frequency = self.config.frequency;
-        match self.config.mode {
-            Mode::Host => tracing::info!(frequency, "Profiling every process on this host."),
-            Mode::Sidecar => {
-                tracing::info!(frequency, "Profiling every process in this PID namespace.");
-            }
+        let has_own_pids = self.config.settings().scope.is_namespace(Path::new("/"));
+        match has_own_pids {
+            false => tracing::info!(frequency, "Profiling every process on this host."),
+            true => tracing::info!(frequency, "Profiling every process in this PID namespace."),
         }
         let now = now();
         let run_time = profiler.counts().run_time;
@@ -160,7 +160,7 @@ impl Receiver for EbpfCpu {
                     "failed to start the thread that reads names: {error}"
                 ))
             })?,
-            is_sidecar: self.config.mode == Mode::Sidecar,
+            has_own_pids,
             filter,
             budget: Budget::new(self.config.cpu_budget, frequency),
             meter: Meter::start(Duration::from_nanos(now.since_boot), run_time),
@@ -327,7 +327,7 @@ impl Running {
             dotnet,
             filter,
             interval,
-            is_sidecar,
+            has_own_pids,
             count_buffer,
             next,
             ..
@@ -398,7 +398,7 @@ impl Running {
                 cgroup,
                 arguments,
             } => {
-                if *is_sidecar {
+                if *has_own_pids {
                     // The kernel reported the PID in the host's namespace.
                     process.parent = processes::parent(process.process.pid).unwrap_or(0);
                 }

@@ -58,6 +58,7 @@ pub use clock::{Clock, Event};
 pub use files::AnnouncedFile;
 pub use functions::Functions;
 pub use names::Names;
+pub use namespace::Scope;
 pub use opener::{OnOpened, Opened};
 pub use profcol_ebpf_common::context::{Context, part};
 pub use profcol_ebpf_common::file::file_number;

@@ -1,10 +1,35 @@
-//! The PID namespace that this process sees in /proc.
+//! The PID namespaces whose processes are sampled, and the one that this process sees in /proc.
 
 use std::os::linux::fs::MetadataExt;
 use std::path::Path;
 use std::{fs, io};
 
+use profcol_processes::has_own_pid_namespace;
+
 use crate::requirement::Requirement;
+
+/// Which processes are sampled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// All of this host.
+    #[default]
+    Host,
+    /// Those in the PID namespace of this process, with their PIDs in it.
+    Namespace,
+    /// As many as this process can see.
+    Visible,
+}
+
+impl Scope {
+    /// Whether only the processes in the PID namespace of this process are sampled.
+    pub fn is_namespace(self, root: &Path) -> bool {
+        match self {
+            Self::Host => false,
+            Self::Namespace => true,
+            Self::Visible => has_own_pid_namespace(root),
+        }
+    }
+}
 
 /// Identified by its nsfs file, since the kernel compares device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,11 +53,8 @@ impl Namespace {
     }
 }
 
-/// The inode number of the initial PID namespace.
-const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
-
 /// The kernel uses the host's PIDs; /proc may not. A process that reads the matching /proc finds its own PID there.
-pub(crate) fn requirement(root: &Path, is_sidecar: bool, own: u32) -> Requirement {
+pub(crate) fn requirement(root: &Path, scope: Scope, own: u32) -> Requirement {
     const NAME: &str = "pid_namespace";
     const COST: &str = "processes have no names and their stacks are truncated";
     let found = fs::read_link(root.join("proc/self"));
@@ -40,21 +62,23 @@ pub(crate) fn requirement(root: &Path, is_sidecar: bool, own: u32) -> Requiremen
         return Requirement::met(NAME, "/proc belongs to another PID namespace")
             .limits(COST, "Mount the /proc of this namespace");
     }
-    if is_sidecar {
+    if scope == Scope::Namespace {
         return Requirement::met(NAME, "its own is profiled (`mode: sidecar`)");
     }
-    let namespace = fs::read_link(root.join("proc/self/ns/pid")).ok();
-    let namespace = namespace.as_deref().and_then(Path::to_str);
-    if namespace.is_none_or(|namespace| namespace == FIRST_PID_NAMESPACE) {
+    if !has_own_pid_namespace(root) {
         return Requirement::met(NAME, "the host's");
     }
-    Requirement::met(
+    const FIX: &str =
+        "Run it in the host's PID namespace (Kubernetes: `hostPID: true`, Docker: `--pid=host`)";
+    let found = Requirement::met(
         NAME,
         "This process has its own PID namespace and does not see the host's processes",
-    )
-    .limits(
-        COST,
-        "Run it in the host's PID namespace (Kubernetes: `hostPID: true`, Docker: `--pid=host`), \
-         or set `mode: sidecar` to profile this namespace only",
-    )
+    );
+    match scope {
+        Scope::Visible => found.limits("only the processes in it are profiled", FIX),
+        Scope::Host | Scope::Namespace => found.limits(
+            COST,
+            format!("{FIX}, or set `mode: sidecar` to profile this namespace only"),
+        ),
+    }
 }

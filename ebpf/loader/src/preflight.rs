@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 
 use crate::capabilities::{CHANGE_CAPABILITIES, Capabilities};
-use crate::namespace;
+use crate::namespace::{self, Scope};
 
 #[derive(Debug, thiserror::Error)]
 pub enum PreflightError {
@@ -34,7 +34,7 @@ impl PreflightError {
 }
 
 /// Fails on missing prerequisites, and warns about optional ones.
-pub fn check(is_sidecar: bool) -> Result<(), PreflightError> {
+pub fn check(scope: Scope) -> Result<(), PreflightError> {
     let effective = Capabilities::of_status(&fs::read_to_string("/proc/self/status")?);
     check_capabilities(effective)?;
     // Missing if the kernel has no lockdown module or securityfs is not mounted.
@@ -45,7 +45,7 @@ pub fn check(is_sidecar: bool) -> Result<(), PreflightError> {
     for (name, cost) in effective.missing_optional() {
         tracing::warn!(capability = %name, effect = %cost, "Capability missing.");
     }
-    let namespace = namespace::requirement(Path::new("/"), is_sidecar, std::process::id());
+    let namespace = namespace::requirement(Path::new("/"), scope, std::process::id());
     if let Some(shortfall) = namespace.shortfall {
         let (found, consequence, fix) = (namespace.found, shortfall.consequence, shortfall.fix);
         tracing::warn!("{found}: {consequence}. {fix}.");

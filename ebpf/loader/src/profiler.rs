@@ -1,6 +1,7 @@
 //! The profiler: loads the programs, verifies them and samples.
 
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
@@ -20,7 +21,7 @@ use crate::file_map::FileMap;
 use crate::files::{AnnouncedFile, Files};
 use crate::identify::FileIdentifier;
 use crate::mapping_source::{self, MappingSource};
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, Scope};
 use crate::opener::OnOpened;
 use crate::preflight;
 use crate::programs::Sizes;
@@ -54,8 +55,7 @@ pub struct Settings {
     pub processes: u32,
     /// Size of the ring buffer; a power of two.
     pub ring_bytes: u32,
-    /// Sample only this process's PID namespace, and report PIDs in it.
-    pub is_sidecar: bool,
+    pub scope: Scope,
     /// Maximum number of distinct samples counted in the kernel; 0 sends each sample.
     pub sample_counts: u32,
     /// What to read of the contexts of threads: a set of [`part`](crate::part)s.
@@ -167,8 +167,9 @@ impl Loaded {
         settings: &Settings,
         on_opened: Option<OnOpened>,
     ) -> Result<Self, ProfilerStartError> {
-        preflight::check(settings.is_sidecar)?;
-        let namespace = settings.is_sidecar.then(Namespace::own).transpose();
+        preflight::check(settings.scope)?;
+        let is_namespace = settings.scope.is_namespace(Path::new("/"));
+        let namespace = is_namespace.then(Namespace::own).transpose();
         let namespace = namespace.map_err(StartFailure::Namespace)?;
         let layout = btf::kernel_layout()?;
         let sizes = Sizes {

@@ -12,7 +12,7 @@ use profcol_ebpf_unwind::ElfCode;
 use crate::capabilities::{CHANGE_CAPABILITIES, Capabilities, OPTIONAL, REQUIRED, capability};
 use crate::clock::{Clock, Event};
 use crate::events::{self, MAX_PARANOID_LEVEL};
-use crate::namespace;
+use crate::namespace::{self, Scope};
 use crate::profiler::{Loaded, Settings};
 use crate::requirement::Requirement;
 use crate::start_error::ProfilerStartError;
@@ -36,7 +36,7 @@ const UNKNOWN_FIX: &str = "see the other lines; if they are all ok, look for sec
 const NOTHING_IS_PROFILED: &str = "nothing on this host can be profiled";
 
 /// The requirements checked in files; `/` is the root except in tests.
-pub fn requirements(root: &Path, is_sidecar: bool) -> Vec<Requirement> {
+pub fn requirements(root: &Path, scope: Scope) -> Vec<Requirement> {
     let status = text(root, "proc/self/status");
     let held = Capabilities::of_status(&status);
     let kernel = Kernel::of(&text(root, "proc/sys/kernel/osrelease"));
@@ -54,7 +54,7 @@ pub fn requirements(root: &Path, is_sidecar: bool) -> Vec<Requirement> {
         &kernel,
         held,
     ));
-    all.push(namespace::requirement(root, is_sidecar, std::process::id()));
+    all.push(namespace::requirement(root, scope, std::process::id()));
     all.push(cgroup_namespace(root));
     all.push(kernel_symbols(root, held));
     all

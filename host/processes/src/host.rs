@@ -2,7 +2,11 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, SystemTime};
+
+/// The initial PID namespace.
+const HOST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// Ticks per second of the times that the kernel reports: the same on every Linux.
 const TICKS: u64 = 100;
@@ -91,6 +95,12 @@ fn started() -> Option<i64> {
         .duration_since(SystemTime::UNIX_EPOCH)
         .ok()?;
     i64::try_from(now.checked_sub(uptime)?.as_millis()).ok()
+}
+
+/// Whether this process has its own PID namespace, and does not see the host's processes; `/` is the root except in tests.
+pub fn has_own_pid_namespace(root: &Path) -> bool {
+    let namespace = fs::read_link(root.join("proc/self/ns/pid"));
+    namespace.is_ok_and(|namespace| namespace.as_os_str() != HOST_PID_NAMESPACE)
 }
 
 #[cfg(test)]

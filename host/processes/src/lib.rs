@@ -17,7 +17,7 @@ mod toolchain;
 
 pub use build_info::{BuildInfo, FileVersion, open_executable};
 pub use container::{Container, container, is_container_id, parents_and_names};
-pub use host::{Host, Users};
+pub use host::{Host, Users, has_own_pid_namespace};
 pub use mapped::mapped_code;
 pub use pod::pod_uid;
 pub use process::{

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use profcol_debuginfo::CommonLink;
 use profcol_elf::Source;
@@ -279,6 +280,7 @@ fn all_executables_are_open_again_after_a_reader_ended() {
 
 #[test]
 fn a_reader_that_ended_while_idle_costs_nothing() {
+    static HAS_ENDED: AtomicBool = AtomicBool::new(false);
     // It ends after its first answer.
     let brief: Serve = |socket| {
         let mut channel = Channel::new(socket);
@@ -293,12 +295,18 @@ fn a_reader_that_ended_while_idle_costs_nothing() {
             )?;
         }
         channel.wait(None)?;
-        channel.receive().map(drop)
+        let received = channel.receive().map(drop);
+        drop(channel);
+        HAS_ENDED.store(true, Ordering::SeqCst);
+        received
     };
     let honest: Serve = |socket| serve(socket, String::new());
     let (mut reader, reports) = reader(&one_after_the_other(vec![brief, honest]));
     // The answer came before the question, so it may be taken for one to no question.
     while reader.open(1, this_program()).is_err() {}
+    while !HAS_ENDED.load(Ordering::SeqCst) {
+        std::thread::yield_now();
+    }
     assert_eq!(names(&mut reader, 1), NAMES);
     assert_eq!(reports.borrow().len(), 1);
 }

@@ -149,6 +149,7 @@ fn configuration(record: &Record, started: Option<&Started>) -> Value {
     };
     json!({
         "receivers": {"ebpf_cpu": {
+            "mode": "auto",
             "frequency": record.frequency,
             "interval": "1s",
             "max_waiting_batches": 60,

@@ -114,6 +114,7 @@ fn configuration(top: &Top, is_batch: bool) -> Value {
     let keep = top.window.unwrap_or(WINDOW).max(top.interval) * 4;
     json!({
         "receivers": {"ebpf_cpu": {
+            "mode": "auto",
             "frequency": top.frequency,
             "interval": "1s",
             "table_priority": "normal",

@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_secs(2);
 pub(super) fn all(settings: &Settings) -> Vec<Check> {
     let root = Path::new("/");
     let proc = root.join("proc");
-    let mut requirements = profcol_ebpf_loader::requirements(root, settings.is_sidecar);
+    let mut requirements = profcol_ebpf_loader::requirements(root, settings.scope);
     requirements.push(profcol_ebpf_loader::cycles(settings.event));
     requirements.push(profcol_ebpf_loader::clock());
     requirements.push(profcol_ebpf_loader::trial(settings, TRIAL));

@@ -50,7 +50,7 @@ impl Host {
     }
 
     fn requirements(&self) -> Vec<Requirement> {
-        requirements(self.0.path(), false)
+        requirements(self.0.path(), Scope::Host)
     }
 
     /// The unmet requirements, and whether each is fatal.
@@ -190,10 +190,16 @@ fn reports_container_namespaces() {
     assert_eq!(contained.lacks(), [("pid_namespace", false)]);
     let fix = contained.one("pid_namespace").shortfall.unwrap().fix;
     assert!(fix.contains("hostPID: true"), "{fix}");
-    assert!(
-        requirements(contained.0.path(), true)
-            .iter()
-            .all(|it| it.shortfall.is_none())
+    let lacks = |scope| {
+        let all = requirements(contained.0.path(), scope).into_iter();
+        all.filter_map(|it| it.shortfall).collect::<Vec<_>>()
+    };
+    assert!(lacks(Scope::Namespace).is_empty());
+    let lacks = lacks(Scope::Visible);
+    assert_eq!(lacks.len(), 1);
+    assert_eq!(
+        lacks[0].consequence,
+        "only the processes in it are profiled"
     );
     let contained = Host::new().with_link("proc/self/ns/cgroup", "cgroup:[4026532201]");
     assert_eq!(contained.lacks(), []);
