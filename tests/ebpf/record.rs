@@ -301,7 +301,7 @@ fn a_second_interrupt_ends_it_at_once() {
     let interrupted = Instant::now();
     recording.interrupt();
     let (code, said) = recording.ended();
-    assert!(interrupted.elapsed() < Duration::from_secs(1), "{said}");
+    assert!(interrupted.elapsed() < Duration::from_secs(5), "{said}");
     assert_eq!(code, Some(1), "{said}");
     let expected = "stopped immediately by a second signal (SIGINT)";
     assert!(said.contains(expected), "{said}");
