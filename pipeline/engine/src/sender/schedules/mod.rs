@@ -4,6 +4,8 @@
 //!
 //! A failing schedule names its seed, which `PROFCOL_QUEUE_SEED` repeats.
 
+mod divided;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::slice;
@@ -267,39 +269,48 @@ fn check(seed: u64, runs: &[Run], taken: &BTreeMap<u64, usize>) {
     );
 }
 
+fn any_delivery(random: &mut Rng) -> Delivery {
+    let mut settings = DeliverySettings {
+        timeout: up_to(random, 3_000).into(),
+        retry_on_failure: RetrySettings {
+            enabled: random.u8(..100) < 90,
+            initial_interval: up_to(random, 500).into(),
+            max_interval: up_to(random, 3_000).into(),
+            max_elapsed_time: up_to(random, 10_000).into(),
+            ..RetrySettings::default()
+        },
+        ..DeliverySettings::default()
+    };
+    let queue = &mut settings.sending_queue;
+    queue.num_consumers = random.i64(1..5);
+    queue.block_on_overflow = random.bool();
+    (queue.sizer, queue.queue_size) = match random.bool() {
+        true => (Sizer::Requests, random.i64(1..20)),
+        false => (Sizer::Items, random.i64(20..200)),
+    };
+    if random.bool() {
+        let min_size = random.i64(1..60);
+        queue.batch = QueueBatchSettings {
+            flush_timeout: up_to(random, 2_000).into(),
+            min_size,
+            max_size: match random.bool() {
+                true => 0,
+                false => min_size + random.i64(..40),
+            },
+            ..QueueBatchSettings::default()
+        }
+        .into();
+    }
+    settings.delivery()
+}
+
 impl Destination {
     fn any(random: &mut Rng) -> Self {
-        let mut settings = DeliverySettings {
-            timeout: up_to(random, 3_000).into(),
-            retry_on_failure: RetrySettings {
-                enabled: random.u8(..100) < 90,
-                initial_interval: up_to(random, 500).into(),
-                max_interval: up_to(random, 3_000).into(),
-                max_elapsed_time: up_to(random, 10_000).into(),
-                ..RetrySettings::default()
-            },
-            ..DeliverySettings::default()
-        };
-        let queue = &mut settings.sending_queue;
-        queue.num_consumers = random.i64(1..5);
-        queue.block_on_overflow = random.bool();
-        (queue.sizer, queue.queue_size) = match random.bool() {
-            true => (Sizer::Requests, random.i64(1..20)),
-            false => (Sizer::Items, random.i64(20..200)),
-        };
-        if random.bool() {
-            let min_size = random.i64(1..60);
-            queue.batch = QueueBatchSettings {
-                flush_timeout: up_to(random, 2_000).into(),
-                min_size,
-                max_size: match random.bool() {
-                    true => 0,
-                    false => min_size + random.i64(..40),
-                },
-                ..QueueBatchSettings::default()
-            }
-            .into();
-        }
+        let delivery = any_delivery(random);
+        Self::with_delivery(random, delivery)
+    }
+
+    fn with_delivery(random: &mut Rng, delivery: Delivery) -> Self {
         let mut share = |up_to| match random.bool() {
             true => random.u8(..up_to),
             false => 0,
@@ -313,7 +324,7 @@ impl Destination {
         };
         Self {
             random: Mutex::new(Rng::with_seed(random.u64(..))),
-            delivery: settings.delivery(),
+            delivery,
             faults,
             taken: Mutex::default(),
         }

@@ -1,0 +1,340 @@
+//! The same with several destinations that come and go. Batches have parts for some of them, and their sources send a refused
+//! batch again.
+
+use std::collections::BTreeMap;
+
+use profcol_component::{BatchId, Destinations};
+use profcol_profile::{KeyValue, Resource};
+use tokio::sync::watch;
+use tokio::time::sleep_until;
+
+use super::*;
+
+const DIVIDED_SCHEDULES: u64 = 800;
+const STORED_DIVIDED_SCHEDULES: u64 = 80;
+
+/// As many names as there are destinations, some of which are away.
+const NAMES: usize = 4;
+/// Maximum number of parts in a batch.
+const PARTS: usize = 4;
+const ATTEMPTS: usize = 5;
+
+/// An exporter whose destinations change.
+struct Divided {
+    delivery: Delivery,
+    published: watch::Sender<Arc<Destinations>>,
+}
+
+/// A batch of a source.
+struct SentParts {
+    id: u64,
+    /// The samples of each.
+    parts: Vec<usize>,
+    is_live: bool,
+    attempts: Vec<Tried>,
+}
+
+/// An attempt of the source; without an answer it gave up waiting.
+struct Tried {
+    answer: Option<Answer>,
+    outcomes: Outcomes,
+}
+
+/// What happened between a start and a stop.
+struct DividedRun {
+    sent: Vec<SentParts>,
+    was_aborted: bool,
+    balance: ExporterBalance,
+}
+
+#[test]
+fn each_part_arrives_once_wherever_the_destinations_go() {
+    let mut totals = BTreeMap::new();
+    SEEDS.each(DIVIDED_SCHEDULES, async |seed| {
+        let mut random = Rng::with_seed(seed);
+        let delivery = any_delivery(&mut random);
+        let pool = pool(&mut random, &delivery);
+        let run = DividedRun::of(&mut random, delivery, &pool, None, 0).await;
+        check(seed, slice::from_ref(&run), &taken(&pool));
+        *totals.entry("delivered").or_insert(0) += run.balance.delivered;
+        for (reason, samples) in run.balance.dropped {
+            *totals.entry(reason).or_insert(0) += samples;
+        }
+    });
+    let expected = [
+        "delivered",
+        "partial_success",
+        "queue_full",
+        "rejected",
+        "retries_exhausted",
+        "shutdown",
+        "too_large",
+    ];
+    let reached: Vec<&str> = totals.keys().copied().collect();
+    assert!(SEEDS.are_chosen() || reached == expected, "{totals:?}");
+}
+
+#[test]
+fn a_stored_queue_keeps_each_part_over_any_restarts() {
+    let mut recovered = 0;
+    SEEDS.each(STORED_DIVIDED_SCHEDULES, async |seed| {
+        let mut random = Rng::with_seed(seed);
+        let folder = tempfile::tempdir().unwrap();
+        let mut runs: Vec<DividedRun> = Vec::new();
+        let mut arrived = BTreeMap::new();
+        for restarts_left in (0..random.u8(1..5)).rev() {
+            let delivery = any_delivery(&mut random);
+            let mut pool = pool(&mut random, &delivery);
+            if restarts_left == 0 {
+                for destination in &mut pool {
+                    Arc::get_mut(destination).unwrap().faults = Faults::default();
+                }
+            }
+            let first_id = runs.iter().map(|run| run.sent.len() as u64).sum();
+            let storage = Some(storage(folder.path()));
+            runs.push(DividedRun::of(&mut random, delivery, &pool, storage, first_id).await);
+            for (part, samples) in taken(&pool) {
+                *arrived.entry(part).or_default() += samples;
+            }
+        }
+        recovered += runs.iter().map(|run| run.balance.recovered).sum::<u64>();
+        check(seed, &runs, &arrived);
+    });
+    assert!(SEEDS.are_chosen() || recovered > 0);
+}
+
+fn pool(random: &mut Rng, delivery: &Delivery) -> Vec<Arc<Destination>> {
+    let one = |_| Arc::new(Destination::with_delivery(random, delivery.clone()));
+    (0..NAMES).map(one).collect()
+}
+
+/// The samples that arrived, by part.
+fn taken(pool: &[Arc<Destination>]) -> BTreeMap<u64, usize> {
+    let mut all = BTreeMap::new();
+    for destination in pool {
+        for (part, samples) in &*destination.taken.lock() {
+            *all.entry(*part).or_default() += samples;
+        }
+    }
+    all
+}
+
+/// Some of these destinations. A part for one that is away goes to the first.
+fn some_of(pool: &[Arc<Destination>], random: &mut Rng) -> Arc<Destinations> {
+    let mut present: Vec<usize> = (0..pool.len()).filter(|_| random.bool()).collect();
+    if present.is_empty() {
+        present.push(random.usize(..pool.len()));
+    }
+    let exporters = present.iter().map(|&it| Arc::clone(&pool[it]) as Arc<dyn Exporter>);
+    let mut exporters = exporters.collect::<Vec<_>>().into_iter();
+    let first = exporters.next().unwrap();
+    Arc::new(Destinations::new(first, exporters, move |attributes| {
+        let to = attributes.iter().find(|it| &*it.key == "to");
+        let to = to.and_then(|it| it.value.as_str()?.parse().ok());
+        let place = present.iter().position(|&it| Some(it) == to);
+        place.unwrap_or_default()
+    }))
+}
+
+impl DividedRun {
+    async fn of(
+        random: &mut Rng,
+        delivery: Delivery,
+        pool: &[Arc<Destination>],
+        storage: Option<Arc<Storage>>,
+        first_id: u64,
+    ) -> Self {
+        let published = watch::Sender::new(some_of(pool, random));
+        let exporter = Arc::new(Divided {
+            delivery,
+            published,
+        });
+        let sender = Sender::new(
+            Arc::clone(&exporter) as Arc<dyn Exporter>,
+            "divided",
+            &Meter::default(),
+            &unread_status(),
+            storage,
+            &Taps::default(),
+        );
+        sender.open().await.unwrap();
+        let mut running = JoinSet::new();
+        running.spawn(Arc::clone(&sender).run());
+        let mut sources = JoinSet::new();
+        for id in first_id..first_id + random.u64(1..40) {
+            let mut random = Rng::with_seed(random.u64(..));
+            let sender = Arc::clone(&sender);
+            sources.spawn(async move { send(id, &sender, &mut random).await });
+        }
+        let until = Instant::now() + up_to(random, 20_000);
+        loop {
+            let next = Instant::now() + up_to(random, 6_000);
+            if next >= until {
+                break;
+            }
+            sleep_until(next).await;
+            exporter.published.send_replace(some_of(pool, random));
+        }
+        sleep_until(until).await;
+        let deadline = Instant::now() + up_to(random, 5_000);
+        sender.close(Closing {
+            deadline,
+            reason: DropReason::Shutdown,
+            hands_over: false,
+        });
+        let sent = sources.join_all().await;
+        let ended = timeout_at(deadline + SLACK, running.join_next()).await;
+        running.shutdown().await;
+        Self {
+            sent,
+            was_aborted: ended.is_err(),
+            balance: sender.balance(),
+        }
+    }
+}
+
+/// A source that sends a refused batch again, and may give up waiting for an answer.
+async fn send(id: u64, sender: &Sender, random: &mut Rng) -> SentParts {
+    sleep(up_to(random, 22_000)).await;
+    let parts: Vec<(usize, usize)> = (0..random.usize(1..=PARTS))
+        .map(|_| (random.usize(..NAMES), random.usize(1..20)))
+        .collect();
+    let is_live = random.u8(..100) < 30;
+    let mut attempts = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let (mut batch, outcomes) = batch_with_outcomes(1);
+        batch.profiles = divided(id, &parts);
+        match is_live {
+            true => batch.source = Source::Live,
+            false => batch.id = Some(BatchId::of_content(&id.to_le_bytes())),
+        }
+        let answering = sender.consume(batch);
+        let answer = match random.u8(..100) < 20 {
+            true => timeout(up_to(random, 2_000), answering).await.ok(),
+            false => Some(answering.await),
+        };
+        let is_done = !matches!(answer, None | Some(Err(Refusal::Retry { .. })));
+        attempts.push(Tried { answer, outcomes });
+        if is_done || is_live || random.u8(..100) < 20 {
+            break;
+        }
+        sleep(up_to(random, 3_000)).await;
+    }
+    SentParts {
+        id,
+        parts: parts.into_iter().map(|(_, samples)| samples).collect(),
+        is_live,
+        attempts,
+    }
+}
+
+/// The name of a part.
+fn part_id(batch: u64, part: usize) -> u64 {
+    batch * PARTS as u64 + part as u64
+}
+
+fn divided(id: u64, parts: &[(usize, usize)]) -> Profiles {
+    let parts = parts.iter().enumerate().map(|(part, &(to, samples))| {
+        let (batch, _) = batch_with_outcomes(samples);
+        let mut profiles = named(batch.profiles, part_id(id, part));
+        profiles.update_resources(|resource| {
+            *resource = Resource {
+                // Else the parts of one destination would be one resource.
+                attributes: vec![
+                    KeyValue::new("to", &*to.to_string()),
+                    KeyValue::new("part", &*part.to_string()),
+                ],
+                ..Resource::default()
+            };
+            true
+        });
+        profiles
+    });
+    Profiles::merge(parts)
+}
+
+fn check(seed: u64, runs: &[DividedRun], taken: &BTreeMap<u64, usize>) {
+    let (mut accepted, mut unknown) = (0, 0);
+    let starts = runs.iter().zip(runs.iter().skip(1));
+    // A batch that is cut off when a part of it has arrived is sent again as a whole.
+    let resent: u64 = starts
+        .map(|(last, next)| next.balance.recovered - last.balance.stored)
+        .sum();
+    let partial = DropReason::PartialSuccess.name();
+    let mut dropped = runs.iter().flat_map(|run| &run.balance.dropped);
+    let takes_back = dropped.any(|(reason, _)| *reason == partial);
+    let is_cut_off = |run: &DividedRun| run.was_aborted || run.balance.stored > 0;
+    let some_are_cut_off = runs.iter().any(is_cut_off);
+    for sent in runs.iter().flat_map(|run| &run.sent) {
+        let samples: usize = sent.parts.iter().sum();
+        let answers: Vec<_> = sent.attempts.iter().map(|it| &it.answer).collect();
+        let what = format!(
+            "seed {seed}, batch {} with parts of {:?} samples, answers {answers:?}",
+            sent.id, sent.parts
+        );
+        let arrived = |part: usize| taken.get(&part_id(sent.id, part)).copied().unwrap_or(0);
+        // Of a batch that it had accepted, the sender cannot know whether its source sends it again.
+        let given_up = sent.attempts.iter().rev().skip(1);
+        let given_up = given_up.filter(|it| it.answer.is_none()).count();
+        unknown += (given_up * samples) as u64;
+        for (part, &samples) in sent.parts.iter().enumerate() {
+            let arrived = arrived(part);
+            assert!(
+                arrived <= samples * (1 + given_up) || resent > 0,
+                "{what}: {arrived} of part {part} arrived"
+            );
+        }
+        for attempt in &sent.attempts {
+            let seen = attempt.outcomes.seen();
+            let [outcome] = seen[..] else {
+                panic!("{what}: outcomes {seen:?}");
+            };
+            let is_accepted = matches!(attempt.answer, Some(Ok(())));
+            if is_accepted && outcome == Outcome::Delivered && !takes_back {
+                let all = (0..sent.parts.len()).map(arrived).sum::<usize>();
+                assert!(all >= samples, "{what}: only {all} arrived");
+            }
+            assert!(
+                !is_accepted || outcome != Outcome::Lost || some_are_cut_off,
+                "{what}: lost"
+            );
+        }
+        match answers.last() {
+            Some(Some(Ok(()))) => accepted += samples as u64,
+            _ => {
+                assert!(!sent.is_live || matches!(answers[..], [None]), "{what}: refused");
+                unknown += samples as u64;
+            }
+        }
+    }
+    let (mut delivered, mut found) = (0, 0);
+    for run in runs {
+        let dropped: u64 = run.balance.dropped.iter().map(|(_, samples)| samples).sum();
+        delivered += run.balance.delivered;
+        found += run.balance.delivered + dropped;
+    }
+    found += runs.last().map_or(0, |run| run.balance.stored);
+    let balances: Vec<_> = runs.iter().map(|run| &run.balance).collect();
+    let arrived: usize = taken.values().sum();
+    assert_eq!(arrived as u64, delivered, "seed {seed}: {balances:#?}");
+    let possible = accepted + resent..=accepted + resent + unknown;
+    assert!(
+        possible.contains(&found),
+        "seed {seed}: {found} of {possible:?} samples, {balances:#?}"
+    );
+}
+
+#[async_trait]
+impl Exporter for Divided {
+    fn delivery(&self) -> Delivery {
+        self.delivery.clone()
+    }
+
+    fn destinations(&self) -> Option<watch::Receiver<Arc<Destinations>>> {
+        Some(self.published.subscribe())
+    }
+
+    async fn export(&self, _: &Batch) -> Result<Delivered, Refusal> {
+        Err(Refusal::permanent("it has destinations"))
+    }
+}
