@@ -389,6 +389,10 @@ impl Sender {
         finalizers: &Finalizers,
         splits: u32,
     ) -> Result<(), Failed> {
+        if self.is_removed() && self.is_queued(&batch) {
+            self.hand_over_with(finalizers, batch).await;
+            return Ok(());
+        }
         let retries = self.retries_of(&batch);
         self.attempt_after(None, batch, finalizers, splits, retries)
             .await
@@ -410,12 +414,7 @@ impl Sender {
                     .await
             }
             Err((Refusal::Retry { .. }, _)) if self.is_removed() && self.is_queued(&batch) => {
-                let finalizers = finalizers.clone();
-                self.hand_over(Batch {
-                    finalizers,
-                    ..batch
-                })
-                .await;
+                self.hand_over_with(finalizers, batch).await;
                 Ok(())
             }
             Ok((delivered, lost)) => {
@@ -579,7 +578,7 @@ impl Sender {
             None => tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = self.stopping.stop.cancelled() => {}
-                () = self.removed() => {}
+                () = self.removed() => return Err((refusal, DropReason::RetriesExhausted)),
             },
         }
         Ok(())
@@ -721,6 +720,15 @@ impl Sender {
                 balancer.adopt(batch).await;
             }
         })
+    }
+
+    async fn hand_over_with(&self, finalizers: &Finalizers, batch: Batch) {
+        let finalizers = finalizers.clone();
+        self.hand_over(Batch {
+            finalizers,
+            ..batch
+        })
+        .await;
     }
 
     /// Reserves room for a batch. One that was divided before its destination was removed needs none here: it moves on.

@@ -2,6 +2,7 @@
 //! batch again.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use profcol_component::{BatchId, Destinations};
 use profcol_profile::{KeyValue, Resource};
@@ -25,6 +26,15 @@ struct Divided {
     published: watch::Sender<Arc<Destinations>>,
 }
 
+/// A destination, and whether the exporter has it.
+struct Place {
+    destination: Destination,
+    /// None while it is there.
+    away_since: Mutex<Option<Instant>>,
+    /// Exports that began when it was away, and the exporter knew.
+    late: AtomicUsize,
+}
+
 /// A batch of a source.
 struct SentParts {
     id: u64,
@@ -42,6 +52,8 @@ struct Tried {
 
 /// What happened between a start and a stop.
 struct DividedRun {
+    /// Exports that began at a destination that was away.
+    late: usize,
     sent: Vec<SentParts>,
     was_aborted: bool,
     balance: ExporterBalance,
@@ -54,8 +66,9 @@ fn each_part_arrives_once_wherever_the_destinations_go() {
         let mut random = Rng::with_seed(seed);
         let delivery = any_delivery(&mut random);
         let pool = pool(&mut random, &delivery);
-        let run = DividedRun::of(&mut random, delivery, &pool, None, 0).await;
+        let run = DividedRun::of(&mut random, delivery.clone(), &pool, None, 0).await;
         check(seed, slice::from_ref(&run), &taken(&pool));
+        check_reasons(seed, &delivery, &run.balance);
         *totals.entry("delivered").or_insert(0) += run.balance.delivered;
         for (reason, samples) in run.balance.dropped {
             *totals.entry(reason).or_insert(0) += samples;
@@ -86,8 +99,8 @@ fn a_stored_queue_keeps_each_part_over_any_restarts() {
             let delivery = any_delivery(&mut random);
             let mut pool = pool(&mut random, &delivery);
             if restarts_left == 0 {
-                for destination in &mut pool {
-                    Arc::get_mut(destination).unwrap().faults = Faults::default();
+                for place in &mut pool {
+                    Arc::get_mut(place).unwrap().destination.faults = Faults::default();
                 }
             }
             let first_id = runs.iter().map(|run| run.sent.len() as u64).sum();
@@ -103,16 +116,22 @@ fn a_stored_queue_keeps_each_part_over_any_restarts() {
     assert!(SEEDS.are_chosen() || recovered > 0);
 }
 
-fn pool(random: &mut Rng, delivery: &Delivery) -> Vec<Arc<Destination>> {
-    let one = |_| Arc::new(Destination::with_delivery(random, delivery.clone()));
+fn pool(random: &mut Rng, delivery: &Delivery) -> Vec<Arc<Place>> {
+    let one = |_| {
+        Arc::new(Place {
+            destination: Destination::with_delivery(random, delivery.clone()),
+            away_since: Mutex::default(),
+            late: AtomicUsize::new(0),
+        })
+    };
     (0..NAMES).map(one).collect()
 }
 
 /// The samples that arrived, by part.
-fn taken(pool: &[Arc<Destination>]) -> BTreeMap<u64, usize> {
+fn taken(pool: &[Arc<Place>]) -> BTreeMap<u64, usize> {
     let mut all = BTreeMap::new();
-    for destination in pool {
-        for (part, samples) in &*destination.taken.lock() {
+    for place in pool {
+        for (part, samples) in &*place.destination.taken.lock() {
             *all.entry(*part).or_default() += samples;
         }
     }
@@ -120,12 +139,21 @@ fn taken(pool: &[Arc<Destination>]) -> BTreeMap<u64, usize> {
 }
 
 /// Some of these destinations. A part for one that is away goes to the first.
-fn some_of(pool: &[Arc<Destination>], random: &mut Rng) -> Arc<Destinations> {
+fn some_of(pool: &[Arc<Place>], random: &mut Rng) -> Arc<Destinations> {
     let mut present: Vec<usize> = (0..pool.len()).filter(|_| random.bool()).collect();
     if present.is_empty() {
         present.push(random.usize(..pool.len()));
     }
-    let exporters = present.iter().map(|&it| Arc::clone(&pool[it]) as Arc<dyn Exporter>);
+    for (position, place) in pool.iter().enumerate() {
+        let mut away_since = place.away_since.lock();
+        *away_since = match present.contains(&position) {
+            true => None,
+            false => away_since.or_else(|| Some(Instant::now())),
+        };
+    }
+    let exporters = present
+        .iter()
+        .map(|&it| Arc::clone(&pool[it]) as Arc<dyn Exporter>);
     let mut exporters = exporters.collect::<Vec<_>>().into_iter();
     let first = exporters.next().unwrap();
     Arc::new(Destinations::new(first, exporters, move |attributes| {
@@ -140,7 +168,7 @@ impl DividedRun {
     async fn of(
         random: &mut Rng,
         delivery: Delivery,
-        pool: &[Arc<Destination>],
+        pool: &[Arc<Place>],
         storage: Option<Arc<Storage>>,
         first_id: u64,
     ) -> Self {
@@ -176,6 +204,8 @@ impl DividedRun {
             exporter.published.send_replace(some_of(pool, random));
         }
         sleep_until(until).await;
+        let late: usize = pool.iter().map(|it| it.late.load(Ordering::Relaxed)).sum();
+        // From here on, the exporter follows no changes.
         let deadline = Instant::now() + up_to(random, 5_000);
         sender.close(Closing {
             deadline,
@@ -186,6 +216,7 @@ impl DividedRun {
         let ended = timeout_at(deadline + SLACK, running.join_next()).await;
         running.shutdown().await;
         Self {
+            late,
             sent,
             was_aborted: ended.is_err(),
             balance: sender.balance(),
@@ -265,6 +296,11 @@ fn check(seed: u64, runs: &[DividedRun], taken: &BTreeMap<u64, usize>) {
     let takes_back = dropped.any(|(reason, _)| *reason == partial);
     let is_cut_off = |run: &DividedRun| run.was_aborted || run.balance.stored > 0;
     let some_are_cut_off = runs.iter().any(is_cut_off);
+    let late: usize = runs.iter().map(|run| run.late).sum();
+    assert_eq!(
+        late, 0,
+        "seed {seed}: exports began at removed destinations"
+    );
     for sent in runs.iter().flat_map(|run| &run.sent) {
         let samples: usize = sent.parts.iter().sum();
         let answers: Vec<_> = sent.attempts.iter().map(|it| &it.answer).collect();
@@ -302,7 +338,10 @@ fn check(seed: u64, runs: &[DividedRun], taken: &BTreeMap<u64, usize>) {
         match answers.last() {
             Some(Some(Ok(()))) => accepted += samples as u64,
             _ => {
-                assert!(!sent.is_live || matches!(answers[..], [None]), "{what}: refused");
+                assert!(
+                    !sent.is_live || matches!(answers[..], [None]),
+                    "{what}: refused"
+                );
                 unknown += samples as u64;
             }
         }
@@ -336,5 +375,20 @@ impl Exporter for Divided {
 
     async fn export(&self, _: &Batch) -> Result<Delivered, Refusal> {
         Err(Refusal::permanent("it has destinations"))
+    }
+}
+
+#[async_trait]
+impl Exporter for Place {
+    fn delivery(&self) -> Delivery {
+        self.destination.delivery()
+    }
+
+    async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
+        let away_since = *self.away_since.lock();
+        if away_since.is_some_and(|since| since.elapsed() > SLACK) {
+            self.late.fetch_add(1, Ordering::Relaxed);
+        }
+        self.destination.export(batch).await
     }
 }

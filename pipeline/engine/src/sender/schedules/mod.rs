@@ -70,6 +70,7 @@ fn each_sample_has_one_outcome_in_any_schedule() {
         let destination = Arc::new(Destination::any(&mut random));
         let run = Run::of(&mut random, &destination, None, 0).await;
         check(seed, slice::from_ref(&run), &destination.taken.lock());
+        check_reasons(seed, &destination.delivery, &run.balance);
         *totals.entry("delivered").or_insert(0) += run.balance.delivered;
         for (reason, samples) in run.balance.dropped {
             *totals.entry(reason).or_insert(0) += samples;
@@ -202,6 +203,18 @@ async fn send(id: u64, sender: &Sender, random: &mut Rng) -> Sent {
     }
 }
 
+/// Without a limit, no retries are exhausted.
+fn check_reasons(seed: u64, delivery: &Delivery, balance: &ExporterBalance) {
+    let retry = &delivery.retry;
+    let is_endless = retry.enabled && Duration::from(retry.max_elapsed_time).is_zero();
+    let exhausted = DropReason::RetriesExhausted.name();
+    let mut dropped = balance.dropped.iter();
+    assert!(
+        !is_endless || dropped.all(|(reason, _)| *reason != exhausted),
+        "seed {seed}: {balance:#?}"
+    );
+}
+
 fn check(seed: u64, runs: &[Run], taken: &BTreeMap<u64, usize>) {
     // Samples that were accepted, and those of sources that gave up and do not know.
     let (mut accepted, mut unknown) = (0, 0);
@@ -276,7 +289,12 @@ fn any_delivery(random: &mut Rng) -> Delivery {
             enabled: random.u8(..100) < 90,
             initial_interval: up_to(random, 500).into(),
             max_interval: up_to(random, 3_000).into(),
-            max_elapsed_time: up_to(random, 10_000).into(),
+            // Zero is no limit.
+            max_elapsed_time: match random.u8(..3) {
+                0 => Duration::ZERO,
+                _ => up_to(random, 10_000),
+            }
+            .into(),
             ..RetrySettings::default()
         },
         ..DeliverySettings::default()
