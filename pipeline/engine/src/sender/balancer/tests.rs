@@ -273,6 +273,18 @@ async fn what_waits_for_a_removed_destination_goes_to_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_batch_that_waits_for_its_next_attempt_moves_without_one() {
+    let (a, dead) = (Target::good("a"), Target::dead("dead"));
+    let rig = Rig::new(queued(|_| {}), &[&a, &dead]).await;
+    rig.send(&[("dead", 1)]).await.unwrap();
+    wait_until("an attempt to fail", async || dead.sink.offered() == 1).await;
+    rig.change(&[&a]).await;
+    rig.settle().await;
+    assert_eq!((a.samples(), dead.sink.offered()), (1, 1));
+    assert_eq!(rig.stop().await, "divided: delivered=1");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_export_in_flight_is_not_repeated() {
     let slow = Sink::default().taking(Duration::from_secs(3));
     let (a, slow) = (Target::good("a"), Target::new("slow", slow));
