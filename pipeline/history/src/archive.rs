@@ -13,7 +13,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -97,7 +97,7 @@ impl Archive {
             failed_writes: 0,
         };
         content
-            .summarize()
+            .summarize(&options.directory)
             .map_err(|error| StorageError::Directory {
                 directory: options.directory.clone(),
                 error,
@@ -240,12 +240,7 @@ impl Archive {
         let Some(summary) = content.segments.get_mut(&segment) else {
             return;
         };
-        if !std::mem::replace(&mut summary.is_damaged, true) {
-            tracing::warn!(
-                directory = %self.storage.options().directory.display(), segment, %error,
-                "A segment of the history is damaged; its other records are shown."
-            );
-        }
+        summary.note_damage(&self.storage.options().directory, segment, error);
     }
 }
 
@@ -257,18 +252,35 @@ fn extend(all: &mut Option<Coverage>, more: Option<&Coverage>) {
     }
 }
 
+// === impl Summary ===
+
+impl Summary {
+    /// Logs the first damage of the segment.
+    fn note_damage(&mut self, directory: &Path, segment: u64, error: &io::Error) {
+        if !std::mem::replace(&mut self.is_damaged, true) {
+            tracing::warn!(
+                directory = %directory.display(), segment, %error,
+                "A segment of the history is damaged; its other records are shown."
+            );
+        }
+    }
+}
+
 // === impl Content ===
 
 impl Content {
-    fn summarize(&mut self) -> io::Result<()> {
+    fn summarize(&mut self, directory: &Path) -> io::Result<()> {
         let segments: Vec<u64> = self.log.segments().collect();
         for segment in segments {
             let mut summary = Summary::default();
             if let Some(mut browser) = self.log.browse(segment)? {
                 while let Some(record) = browser.next_record() {
-                    let Ok(record) = record else {
-                        summary.is_damaged = true;
-                        continue;
+                    let record = match record {
+                        Ok(record) => record,
+                        Err(error) => {
+                            summary.note_damage(directory, segment, &error);
+                            continue;
+                        }
                     };
                     summary.samples += record.counts().source_samples;
                     extend(&mut summary.coverage, Coverage::of_record(&record).as_ref());
