@@ -189,7 +189,7 @@ impl Process {
 
     /// Waits until the program exits, and returns the status and the whole output.
     pub fn ended(mut self) -> (ExitStatus, String) {
-        let give_up = Instant::now() + TIMEOUT;
+        let give_up = Instant::now() + 2 * TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait().expect("can wait for our child") {
                 return (status, self.output());
@@ -205,7 +205,7 @@ impl Process {
     }
 
     fn wait_until(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
-        let give_up = Instant::now() + TIMEOUT;
+        let give_up = Instant::now() + 2 * TIMEOUT;
         while !condition(self) {
             let ended = self.child.try_wait().expect("can wait for our child");
             let lost = ended.is_some() || Instant::now() > give_up;
