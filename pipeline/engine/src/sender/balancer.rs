@@ -11,7 +11,7 @@
 //! accepted are remembered by position, since other destinations may get them by now.
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, OnceLock, Weak};

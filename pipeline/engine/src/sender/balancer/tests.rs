@@ -19,9 +19,9 @@ use super::*;
 
 /// An exporter whose destinations a test changes. The attribute `to` of a resource names one; resources for others go to
 /// the first.
-struct Divided {
-    delivery: Delivery,
-    published: watch::Sender<Arc<Destinations>>,
+pub(in crate::sender) struct Divided {
+    pub(in crate::sender) delivery: Delivery,
+    pub(in crate::sender) published: watch::Sender<Arc<Destinations>>,
 }
 
 #[async_trait]

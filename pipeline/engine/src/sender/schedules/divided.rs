@@ -9,22 +9,17 @@ use profcol_profile::{KeyValue, Resource};
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 
+use super::super::balancer::tests::Divided;
 use super::*;
 
 const DIVIDED_SCHEDULES: u64 = 800;
 const STORED_DIVIDED_SCHEDULES: u64 = 80;
 
-/// As many names as there are destinations, some of which are away.
+/// The number of destinations. The exporter has only some of them at a time.
 const NAMES: usize = 4;
 /// Maximum number of parts in a batch.
 const PARTS: usize = 4;
 const ATTEMPTS: usize = 5;
-
-/// An exporter whose destinations change.
-struct Divided {
-    delivery: Delivery,
-    published: watch::Sender<Arc<Destinations>>,
-}
 
 /// A destination, and whether the exporter has it.
 struct Place {
@@ -50,41 +45,20 @@ struct Tried {
     outcomes: Outcomes,
 }
 
-/// What happened between a start and a stop.
-struct DividedRun {
-    /// Exports that began at a destination that was away.
-    late: usize,
-    sent: Vec<SentParts>,
-    was_aborted: bool,
-    balance: ExporterBalance,
-}
-
 #[test]
 fn each_part_arrives_once_wherever_the_destinations_go() {
-    let mut totals = BTreeMap::new();
+    let mut totals = Totals::default();
     SEEDS.each(DIVIDED_SCHEDULES, async |seed| {
         let mut random = Rng::with_seed(seed);
         let delivery = any_delivery(&mut random);
         let pool = pool(&mut random, &delivery);
-        let run = DividedRun::of(&mut random, delivery.clone(), &pool, None, 0).await;
+        let run = run(&mut random, delivery.clone(), &pool, None, 0).await;
         check(seed, slice::from_ref(&run), &taken(&pool));
+        check_removals(seed, &pool);
         check_reasons(seed, &delivery, &run.balance);
-        *totals.entry("delivered").or_insert(0) += run.balance.delivered;
-        for (reason, samples) in run.balance.dropped {
-            *totals.entry(reason).or_insert(0) += samples;
-        }
+        totals.add(&run.balance);
     });
-    let expected = [
-        "delivered",
-        "partial_success",
-        "queue_full",
-        "rejected",
-        "retries_exhausted",
-        "shutdown",
-        "too_large",
-    ];
-    let reached: Vec<&str> = totals.keys().copied().collect();
-    assert!(SEEDS.are_chosen() || reached == expected, "{totals:?}");
+    totals.check();
 }
 
 #[test]
@@ -93,7 +67,7 @@ fn a_stored_queue_keeps_each_part_over_any_restarts() {
     SEEDS.each(STORED_DIVIDED_SCHEDULES, async |seed| {
         let mut random = Rng::with_seed(seed);
         let folder = tempfile::tempdir().unwrap();
-        let mut runs: Vec<DividedRun> = Vec::new();
+        let mut runs = Vec::new();
         let mut arrived = BTreeMap::new();
         for restarts_left in (0..random.u8(1..5)).rev() {
             let delivery = any_delivery(&mut random);
@@ -103,9 +77,13 @@ fn a_stored_queue_keeps_each_part_over_any_restarts() {
                     Arc::get_mut(place).unwrap().destination.faults = Faults::default();
                 }
             }
-            let first_id = runs.iter().map(|run| run.sent.len() as u64).sum();
+            let first_id = runs
+                .iter()
+                .map(|run: &Run<SentParts>| run.sent.len() as u64)
+                .sum();
             let storage = Some(storage(folder.path()));
-            runs.push(DividedRun::of(&mut random, delivery, &pool, storage, first_id).await);
+            runs.push(run(&mut random, delivery, &pool, storage, first_id).await);
+            check_removals(seed, &pool);
             for (part, samples) in taken(&pool) {
                 *arrived.entry(part).or_default() += samples;
             }
@@ -138,6 +116,15 @@ fn taken(pool: &[Arc<Place>]) -> BTreeMap<u64, usize> {
     all
 }
 
+/// Nothing is sent to a destination that is gone.
+fn check_removals(seed: u64, pool: &[Arc<Place>]) {
+    let late: usize = pool.iter().map(|it| it.late.load(Ordering::Relaxed)).sum();
+    assert_eq!(
+        late, 0,
+        "seed {seed}: exports began at removed destinations"
+    );
+}
+
 /// Some of these destinations. A part for one that is away goes to the first.
 fn some_of(pool: &[Arc<Place>], random: &mut Rng) -> Arc<Destinations> {
     let mut present: Vec<usize> = (0..pool.len()).filter(|_| random.bool()).collect();
@@ -164,36 +151,20 @@ fn some_of(pool: &[Arc<Place>], random: &mut Rng) -> Arc<Destinations> {
     }))
 }
 
-impl DividedRun {
-    async fn of(
-        random: &mut Rng,
-        delivery: Delivery,
-        pool: &[Arc<Place>],
-        storage: Option<Arc<Storage>>,
-        first_id: u64,
-    ) -> Self {
-        let published = watch::Sender::new(some_of(pool, random));
-        let exporter = Arc::new(Divided {
-            delivery,
-            published,
-        });
-        let sender = Sender::new(
-            Arc::clone(&exporter) as Arc<dyn Exporter>,
-            "divided",
-            &Meter::default(),
-            &unread_status(),
-            storage,
-            &Taps::default(),
-        );
-        sender.open().await.unwrap();
-        let mut running = JoinSet::new();
-        running.spawn(Arc::clone(&sender).run());
-        let mut sources = JoinSet::new();
-        for id in first_id..first_id + random.u64(1..40) {
-            let mut random = Rng::with_seed(random.u64(..));
-            let sender = Arc::clone(&sender);
-            sources.spawn(async move { send(id, &sender, &mut random).await });
-        }
+async fn run(
+    random: &mut Rng,
+    delivery: Delivery,
+    pool: &[Arc<Place>],
+    storage: Option<Arc<Storage>>,
+    first_id: u64,
+) -> Run<SentParts> {
+    let published = watch::Sender::new(some_of(pool, random));
+    let divided = Arc::new(Divided {
+        delivery,
+        published,
+    });
+    let exporter = Arc::clone(&divided) as Arc<dyn Exporter>;
+    let meanwhile = async |random: &mut Rng| {
         let until = Instant::now() + up_to(random, 20_000);
         loop {
             let next = Instant::now() + up_to(random, 6_000);
@@ -201,32 +172,20 @@ impl DividedRun {
                 break;
             }
             sleep_until(next).await;
-            exporter.published.send_replace(some_of(pool, random));
+            divided.published.send_replace(some_of(pool, random));
         }
         sleep_until(until).await;
-        let late: usize = pool.iter().map(|it| it.late.load(Ordering::Relaxed)).sum();
-        // From here on, the exporter follows no changes.
-        let deadline = Instant::now() + up_to(random, 5_000);
-        sender.close(Closing {
-            deadline,
-            reason: DropReason::Shutdown,
-            hands_over: false,
-        });
-        let sent = sources.join_all().await;
-        let ended = timeout_at(deadline + SLACK, running.join_next()).await;
-        running.shutdown().await;
-        Self {
-            late,
-            sent,
-            was_aborted: ended.is_err(),
-            balance: sender.balance(),
+        // A closed exporter follows no changes.
+        for place in pool {
+            *place.away_since.lock() = None;
         }
-    }
+    };
+    Run::of(random, exporter, storage, first_id, send, meanwhile).await
 }
 
 /// A source that sends a refused batch again, and may give up waiting for an answer.
-async fn send(id: u64, sender: &Sender, random: &mut Rng) -> SentParts {
-    sleep(up_to(random, 22_000)).await;
+async fn send(id: u64, sender: Arc<Sender>, mut random: Rng) -> SentParts {
+    sleep(up_to(&mut random, 22_000)).await;
     let parts: Vec<(usize, usize)> = (0..random.usize(1..=PARTS))
         .map(|_| (random.usize(..NAMES), random.usize(1..20)))
         .collect();
@@ -239,17 +198,13 @@ async fn send(id: u64, sender: &Sender, random: &mut Rng) -> SentParts {
             true => batch.source = Source::Live,
             false => batch.id = Some(BatchId::of_content(&id.to_le_bytes())),
         }
-        let answering = sender.consume(batch);
-        let answer = match random.u8(..100) < 20 {
-            true => timeout(up_to(random, 2_000), answering).await.ok(),
-            false => Some(answering.await),
-        };
+        let answer = answer_to(batch, &sender, &mut random).await;
         let is_done = !matches!(answer, None | Some(Err(Refusal::Retry { .. })));
         attempts.push(Tried { answer, outcomes });
         if is_done || is_live || random.u8(..100) < 20 {
             break;
         }
-        sleep(up_to(random, 3_000)).await;
+        sleep(up_to(&mut random, 3_000)).await;
     }
     SentParts {
         id,
@@ -284,23 +239,10 @@ fn divided(id: u64, parts: &[(usize, usize)]) -> Profiles {
     Profiles::merge(parts)
 }
 
-fn check(seed: u64, runs: &[DividedRun], taken: &BTreeMap<u64, usize>) {
+fn check(seed: u64, runs: &[Run<SentParts>], taken: &BTreeMap<u64, usize>) {
     let (mut accepted, mut unknown) = (0, 0);
-    let starts = runs.iter().zip(runs.iter().skip(1));
-    // A batch that is cut off when a part of it has arrived is sent again as a whole.
-    let resent: u64 = starts
-        .map(|(last, next)| next.balance.recovered - last.balance.stored)
-        .sum();
-    let partial = DropReason::PartialSuccess.name();
-    let mut dropped = runs.iter().flat_map(|run| &run.balance.dropped);
-    let takes_back = dropped.any(|(reason, _)| *reason == partial);
-    let is_cut_off = |run: &DividedRun| run.was_aborted || run.balance.stored > 0;
-    let some_are_cut_off = runs.iter().any(is_cut_off);
-    let late: usize = runs.iter().map(|run| run.late).sum();
-    assert_eq!(
-        late, 0,
-        "seed {seed}: exports began at removed destinations"
-    );
+    let (resent, takes_back) = (resent(runs), takes_back(runs));
+    let some_are_cut_off = runs.iter().any(Run::is_cut_off);
     for sent in runs.iter().flat_map(|run| &run.sent) {
         let samples: usize = sent.parts.iter().sum();
         let answers: Vec<_> = sent.attempts.iter().map(|it| &it.answer).collect();
@@ -346,36 +288,7 @@ fn check(seed: u64, runs: &[DividedRun], taken: &BTreeMap<u64, usize>) {
             }
         }
     }
-    let (mut delivered, mut found) = (0, 0);
-    for run in runs {
-        let dropped: u64 = run.balance.dropped.iter().map(|(_, samples)| samples).sum();
-        delivered += run.balance.delivered;
-        found += run.balance.delivered + dropped;
-    }
-    found += runs.last().map_or(0, |run| run.balance.stored);
-    let balances: Vec<_> = runs.iter().map(|run| &run.balance).collect();
-    let arrived: usize = taken.values().sum();
-    assert_eq!(arrived as u64, delivered, "seed {seed}: {balances:#?}");
-    let possible = accepted + resent..=accepted + resent + unknown;
-    assert!(
-        possible.contains(&found),
-        "seed {seed}: {found} of {possible:?} samples, {balances:#?}"
-    );
-}
-
-#[async_trait]
-impl Exporter for Divided {
-    fn delivery(&self) -> Delivery {
-        self.delivery.clone()
-    }
-
-    fn destinations(&self) -> Option<watch::Receiver<Arc<Destinations>>> {
-        Some(self.published.subscribe())
-    }
-
-    async fn export(&self, _: &Batch) -> Result<Delivered, Refusal> {
-        Err(Refusal::permanent("it has destinations"))
-    }
+    check_balances(seed, runs, taken, accepted, unknown);
 }
 
 #[async_trait]

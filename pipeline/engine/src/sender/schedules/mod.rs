@@ -64,29 +64,16 @@ struct Sent {
 
 #[test]
 fn each_sample_has_one_outcome_in_any_schedule() {
-    let mut totals = BTreeMap::new();
+    let mut totals = Totals::default();
     SEEDS.each(SCHEDULES, async |seed| {
         let mut random = Rng::with_seed(seed);
         let destination = Arc::new(Destination::any(&mut random));
-        let run = Run::of(&mut random, &destination, None, 0).await;
+        let run = run(&mut random, &destination, None, 0).await;
         check(seed, slice::from_ref(&run), &destination.taken.lock());
         check_reasons(seed, &destination.delivery, &run.balance);
-        *totals.entry("delivered").or_insert(0) += run.balance.delivered;
-        for (reason, samples) in run.balance.dropped {
-            *totals.entry(reason).or_insert(0) += samples;
-        }
+        totals.add(&run.balance);
     });
-    let expected = [
-        "delivered",
-        "partial_success",
-        "queue_full",
-        "rejected",
-        "retries_exhausted",
-        "shutdown",
-        "too_large",
-    ];
-    let reached: Vec<&str> = totals.keys().copied().collect();
-    assert!(SEEDS.are_chosen() || reached == expected, "{totals:?}");
+    totals.check();
 }
 
 /// The destination changes its ways with each start, and in the end takes everything.
@@ -96,7 +83,7 @@ fn a_stored_queue_keeps_each_sample_over_any_restarts() {
     SEEDS.each(STORED_SCHEDULES, async |seed| {
         let mut random = Rng::with_seed(seed);
         let folder = tempfile::tempdir().unwrap();
-        let mut runs: Vec<Run> = Vec::new();
+        let mut runs = Vec::new();
         let mut taken = BTreeMap::new();
         for restarts_left in (0..random.u8(1..5)).rev() {
             let mut destination = Destination::any(&mut random);
@@ -105,9 +92,12 @@ fn a_stored_queue_keeps_each_sample_over_any_restarts() {
                 destination.faults = Faults::default();
             }
             let destination = Arc::new(destination);
-            let first_id = runs.iter().map(|run| run.sent.len() as u64).sum();
+            let first_id = runs
+                .iter()
+                .map(|run: &Run<Sent>| run.sent.len() as u64)
+                .sum();
             let storage = storage(folder.path());
-            runs.push(Run::of(&mut random, &destination, Some(storage), first_id).await);
+            runs.push(run(&mut random, &destination, Some(storage), first_id).await);
             taken = std::mem::take(&mut *destination.taken.lock());
         }
         recovered += runs.iter().map(|run| run.balance.recovered).sum::<u64>();
@@ -128,22 +118,52 @@ fn storage(folder: &Path) -> Arc<Storage> {
     Arc::new(storage)
 }
 
-/// What happened between a start and a stop.
-struct Run {
-    sent: Vec<Sent>,
+/// The outcomes that schedules reached, with their samples.
+#[derive(Default)]
+struct Totals(BTreeMap<&'static str, u64>);
+
+impl Totals {
+    fn add(&mut self, balance: &ExporterBalance) {
+        *self.0.entry("delivered").or_default() += balance.delivered;
+        for (reason, samples) in &balance.dropped {
+            *self.0.entry(reason).or_default() += samples;
+        }
+    }
+
+    /// Together, all schedules reach each outcome.
+    fn check(&self) {
+        let expected = [
+            "delivered",
+            "partial_success",
+            "queue_full",
+            "rejected",
+            "retries_exhausted",
+            "shutdown",
+            "too_large",
+        ];
+        let reached: Vec<&str> = self.0.keys().copied().collect();
+        assert!(SEEDS.are_chosen() || reached == expected, "{:?}", self.0);
+    }
+}
+
+/// What happened between a start and a stop, to batches of a kind.
+struct Run<S> {
+    sent: Vec<S>,
     /// At the deadline.
     was_aborted: bool,
     balance: ExporterBalance,
 }
 
-impl Run {
-    async fn of(
+impl<S: Send + 'static> Run<S> {
+    /// Each source calls `send` with the number of its batch; the sender is closed after `meanwhile`.
+    async fn of<F: Future<Output = S> + Send + 'static>(
         random: &mut Rng,
-        destination: &Arc<Destination>,
+        exporter: Arc<dyn Exporter>,
         storage: Option<Arc<Storage>>,
         first_id: u64,
+        send: impl Fn(u64, Arc<Sender>, Rng) -> F,
+        meanwhile: impl AsyncFnOnce(&mut Rng),
     ) -> Self {
-        let exporter = Arc::clone(destination) as Arc<dyn Exporter>;
         let sender = Sender::new(
             exporter,
             "destination",
@@ -157,11 +177,10 @@ impl Run {
         running.spawn(Arc::clone(&sender).run());
         let mut sources = JoinSet::new();
         for id in first_id..first_id + random.u64(1..40) {
-            let mut random = Rng::with_seed(random.u64(..));
-            let sender = Arc::clone(&sender);
-            sources.spawn(async move { send(id, &sender, &mut random).await });
+            let random = Rng::with_seed(random.u64(..));
+            sources.spawn(send(id, Arc::clone(&sender), random));
         }
-        sleep(up_to(random, 20_000)).await;
+        meanwhile(random).await;
         let deadline = Instant::now() + up_to(random, 5_000);
         sender.close(Closing {
             deadline,
@@ -177,11 +196,76 @@ impl Run {
             balance: sender.balance(),
         }
     }
+
+    /// What is cut off at a deadline, or stays for the next start, has no outcome.
+    fn is_cut_off(&self) -> bool {
+        self.was_aborted || self.balance.stored > 0
+    }
+}
+
+/// Samples that were sent again: a batch that is cut off when a part of it has arrived is sent again as a whole.
+fn resent<S>(runs: &[Run<S>]) -> u64 {
+    let starts = runs.iter().zip(runs.iter().skip(1));
+    starts
+        .map(|(last, next)| next.balance.recovered - last.balance.stored)
+        .sum()
+}
+
+/// Whether a destination accepted a batch without some of its samples.
+fn takes_back<S>(runs: &[Run<S>]) -> bool {
+    let partial = DropReason::PartialSuccess.name();
+    let mut dropped = runs.iter().flat_map(|run| &run.balance.dropped);
+    dropped.any(|(reason, _)| *reason == partial)
+}
+
+/// Each accepted sample has one outcome; of `unknown` ones, the sources do not know whether they were accepted.
+fn check_balances<S>(
+    seed: u64,
+    runs: &[Run<S>],
+    taken: &BTreeMap<u64, usize>,
+    accepted: u64,
+    unknown: u64,
+) {
+    let resent = resent(runs);
+    let (mut delivered, mut found) = (0, 0);
+    for run in runs {
+        let dropped: u64 = run.balance.dropped.iter().map(|(_, samples)| samples).sum();
+        delivered += run.balance.delivered;
+        found += run.balance.delivered + dropped;
+    }
+    found += runs.last().map_or(0, |run| run.balance.stored);
+    let balances: Vec<_> = runs.iter().map(|run| &run.balance).collect();
+    let arrived: usize = taken.values().sum();
+    assert_eq!(arrived as u64, delivered, "seed {seed}: {balances:#?}");
+    let possible = accepted + resent..=accepted + resent + unknown;
+    assert!(
+        possible.contains(&found),
+        "seed {seed}: {found} of {possible:?} samples, {balances:#?}"
+    );
 }
 
 /// A source that may give up waiting for the answer, as a client does that disconnects.
-async fn send(id: u64, sender: &Sender, random: &mut Rng) -> Sent {
-    sleep(up_to(random, 22_000)).await;
+async fn answer_to(batch: Batch, sender: &Sender, random: &mut Rng) -> Option<Answer> {
+    let answering = sender.consume(batch);
+    match random.u8(..100) < 20 {
+        true => timeout(up_to(random, 2_000), answering).await.ok(),
+        false => Some(answering.await),
+    }
+}
+
+async fn run(
+    random: &mut Rng,
+    destination: &Arc<Destination>,
+    storage: Option<Arc<Storage>>,
+    first_id: u64,
+) -> Run<Sent> {
+    let exporter = Arc::clone(destination) as Arc<dyn Exporter>;
+    let meanwhile = async |random: &mut Rng| sleep(up_to(random, 20_000)).await;
+    Run::of(random, exporter, storage, first_id, send, meanwhile).await
+}
+
+async fn send(id: u64, sender: Arc<Sender>, mut random: Rng) -> Sent {
+    sleep(up_to(&mut random, 22_000)).await;
     let samples = random.usize(1..30);
     let (mut batch, outcomes) = batch_with_outcomes(samples);
     batch.profiles = named(batch.profiles, id);
@@ -189,11 +273,7 @@ async fn send(id: u64, sender: &Sender, random: &mut Rng) -> Sent {
     if is_live {
         batch.source = Source::Live;
     }
-    let answering = sender.consume(batch);
-    let answer = match random.u8(..100) < 20 {
-        true => timeout(up_to(random, 2_000), answering).await.ok(),
-        false => Some(answering.await),
-    };
+    let answer = answer_to(batch, &sender, &mut random).await;
     Sent {
         id,
         samples,
@@ -215,20 +295,11 @@ fn check_reasons(seed: u64, delivery: &Delivery, balance: &ExporterBalance) {
     );
 }
 
-fn check(seed: u64, runs: &[Run], taken: &BTreeMap<u64, usize>) {
+fn check(seed: u64, runs: &[Run<Sent>], taken: &BTreeMap<u64, usize>) {
     // Samples that were accepted, and those of sources that gave up and do not know.
     let (mut accepted, mut unknown) = (0, 0);
-    // A batch that is cut off when a part of it has arrived is sent again as a whole.
-    let starts = runs.iter().zip(runs.iter().skip(1));
-    let resent: u64 = starts
-        .map(|(last, next)| next.balance.recovered - last.balance.stored)
-        .sum();
-    // What is cut off at a deadline, or stays for the next start, has no outcome.
-    let is_cut_off = |run: &Run| run.was_aborted || run.balance.stored > 0;
-    let some_are_cut_off = runs.iter().any(is_cut_off);
-    let partial = DropReason::PartialSuccess.name();
-    let mut dropped = runs.iter().flat_map(|run| &run.balance.dropped);
-    let takes_back = dropped.any(|(reason, _)| *reason == partial);
+    let (resent, takes_back) = (resent(runs), takes_back(runs));
+    let some_are_cut_off = runs.iter().any(Run::is_cut_off);
     for Sent {
         id,
         samples,
@@ -238,13 +309,16 @@ fn check(seed: u64, runs: &[Run], taken: &BTreeMap<u64, usize>) {
     } in runs.iter().flat_map(|run| &run.sent)
     {
         let what = format!("seed {seed}, batch {id} of {samples} samples, answer {answer:?}");
-        let taken = taken.get(id).copied().unwrap_or_default();
-        assert!(taken <= *samples || resent > 0, "{what}: {taken} arrived");
+        let arrived = taken.get(id).copied().unwrap_or_default();
+        assert!(
+            arrived <= *samples || resent > 0,
+            "{what}: {arrived} arrived"
+        );
         let [outcome] = outcomes.seen()[..] else {
             panic!("{what}: outcomes {:?}", outcomes.seen());
         };
         if outcome == Outcome::Delivered && !takes_back {
-            assert!(taken >= *samples, "{what}: only {taken} arrived");
+            assert!(arrived >= *samples, "{what}: only {arrived} arrived");
         }
         let samples = *samples as u64;
         match (answer, outcome) {
@@ -261,25 +335,11 @@ fn check(seed: u64, runs: &[Run], taken: &BTreeMap<u64, usize>) {
             (None, Outcome::Lost) => unknown += samples,
             (Some(Err(_)), _) => {
                 assert!(!is_live, "{what}: a live batch is refused");
-                assert_eq!(taken, 0, "{what}: a refused batch arrived");
+                assert_eq!(arrived, 0, "{what}: a refused batch arrived");
             }
         }
     }
-    let (mut delivered, mut found) = (0, 0);
-    for run in runs {
-        let dropped: u64 = run.balance.dropped.iter().map(|(_, samples)| samples).sum();
-        delivered += run.balance.delivered;
-        found += run.balance.delivered + dropped;
-    }
-    found += runs.last().map_or(0, |run| run.balance.stored);
-    let balances: Vec<_> = runs.iter().map(|run| &run.balance).collect();
-    let arrived: usize = taken.values().sum();
-    assert_eq!(arrived as u64, delivered, "seed {seed}: {balances:#?}");
-    let possible = accepted + resent..=accepted + resent + unknown;
-    assert!(
-        possible.contains(&found),
-        "seed {seed}: {found} of {possible:?} samples, {balances:#?}"
-    );
+    check_balances(seed, runs, taken, accepted, unknown);
 }
 
 fn any_delivery(random: &mut Rng) -> Delivery {
