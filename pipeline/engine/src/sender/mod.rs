@@ -344,10 +344,6 @@ impl Sender {
 
     /// Delivers one batch and settles its finalizers.
     pub(crate) async fn deliver(&self, mut batch: Batch) -> Answer {
-        if self.is_removed() && self.is_queued(&batch) {
-            self.hand_over(batch).await;
-            return Ok(());
-        }
         if self.leaves_rest_stored() {
             // Without an outcome it stays in the stored queue.
             return Err(Refusal::retry(
