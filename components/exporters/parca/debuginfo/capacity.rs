@@ -12,6 +12,9 @@ use profcol_net::grpc::Status;
 const TIME_LIMIT_SHARE: f64 = 0.8;
 /// Smaller uploads do not show the rate: buffers on the way hold as much.
 const MIN_MEASURED_BYTES: u64 = 4 << 20;
+/// At least as much is assumed to fit into the time limit, so that small uploads are still tried, and show when the
+/// server has become faster.
+const MIN_SENT: u64 = 256 << 10;
 /// The rate assumed without a rate limit, in bytes per second.
 const DEFAULT_RATE: u64 = 10 << 20;
 
@@ -55,7 +58,9 @@ impl Capacity {
 
     /// Records an upload that completed within `accepted`.
     pub fn ended(&mut self, bytes: u64, accepted: Duration) {
-        let Some(rate) = rate(bytes, accepted) else {
+        // A low limit would stay forever if only large uploads could raise it.
+        let min_bytes = MIN_MEASURED_BYTES.min(self.upload_limit().bytes / 2);
+        let Some(rate) = rate(bytes, accepted, min_bytes) else {
             return;
         };
         // A slower rate counts only if the upload took almost all of the time.
@@ -70,15 +75,21 @@ impl Capacity {
         if status.is_some_and(Status::is_read_timeout) {
             self.time_limit = self.time_limit.min(accepted);
         }
-        if let Some(rate) = rate(sent, accepted) {
+        let rate = if status.is_none_or(Status::is_read_timeout) {
+            // However little was sent: no more can be sent in all of the time.
+            rate(sent.max(MIN_SENT), accepted, 0)
+        } else {
+            rate(sent, accepted, MIN_MEASURED_BYTES)
+        };
+        if let Some(rate) = rate {
             self.bytes_per_second = rate;
             self.is_measured = true;
         }
     }
 }
 
-fn rate(bytes: u64, accepted: Duration) -> Option<f64> {
-    let is_significant = bytes >= MIN_MEASURED_BYTES && !accepted.is_zero();
+fn rate(bytes: u64, accepted: Duration, min_bytes: u64) -> Option<f64> {
+    let is_significant = bytes >= min_bytes && !accepted.is_zero();
     is_significant.then(|| bytes as f64 / accepted.as_secs_f64())
 }
 
@@ -149,10 +160,34 @@ mod tests {
     }
 
     #[test]
+    fn a_slow_server_lowers_the_limit_until_small_uploads_are_fast() {
+        for status in [None, Some(&timeout())] {
+            let mut capacity = capacity();
+            capacity.broke(2 * MIB, 5 * SECOND, status);
+            let upload_limit = capacity.upload_limit();
+            assert_eq!(
+                (upload_limit.bytes, upload_limit.is_measured),
+                (2 * MIB * 4 / 5, true)
+            );
+            // Half of the limit shows the rate.
+            capacity.ended(MIB / 2, SECOND / 10);
+            assert_eq!(capacity.upload_limit().bytes, 2 * MIB * 4 / 5);
+            capacity.ended(MIB, SECOND);
+            assert_eq!(capacity.upload_limit().bytes, 4 * MIB);
+            // A server that stands still.
+            capacity.broke(0, 5 * SECOND, status);
+            assert_eq!(capacity.upload_limit().bytes, MIN_SENT * 4 / 5);
+            capacity.ended(MIB / 8, SECOND / 8);
+            assert_eq!(capacity.upload_limit().bytes, 4 * MIB);
+        }
+    }
+
+    #[test]
     fn small_uploads_are_ignored() {
         let mut capacity = capacity();
         capacity.ended(MIB, Duration::from_millis(1));
-        capacity.broke(MIB, SECOND, None);
+        let reset = Status::new(Code::Unavailable, "connection reset by peer");
+        capacity.broke(MIB, SECOND, Some(&reset));
         assert_eq!(capacity.upload_limit().bytes, 40 * MIB);
         assert!(!capacity.upload_limit().is_measured);
     }
