@@ -66,7 +66,7 @@ impl ContainerProcessor {
         );
         Self {
             labels: LabelFilter::new(&config.container.labels),
-            directory: Directory::new(sockets.len(), dropped),
+            directory: Directory::new(&sockets, dropped),
             waiter: LookupWaiter::new(config.wait_for.into(), &context.meter, &id),
             resource_cache: ResourceCache::new(),
             failed: counter(
@@ -77,7 +77,7 @@ impl ContainerProcessor {
         }
     }
 
-    /// The containers that no runtime has reported yet.
+    /// The containers that the runtimes have not reported yet, or not completely.
     fn unknown(&self, cgroups: &[Arc<str>]) -> Vec<String> {
         let mut unknown = Vec::new();
         if self.sockets.is_empty() {

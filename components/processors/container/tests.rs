@@ -178,7 +178,7 @@ fn event(action: &str, id: &str) -> String {
 
 #[tokio::test]
 async fn reads_the_id_from_the_path_and_keeps_existing_attributes() {
-    let directory = Directory::new(0, Meter::default().counter("dropped", "x", &[]));
+    let directory = Directory::new(&[], Meter::default().counter("dropped", "x", &[]));
     let check = |before: &[(&str, &str)], expected: &[(&str, &str)]| {
         let pairs = |pairs: &[(&str, &str)]| -> Attributes {
             let pairs = pairs.iter();

@@ -9,6 +9,7 @@ use profcol_processes::parents_and_names;
 use profcol_profile::Attributes;
 use tokio::sync::watch;
 
+use super::runtime::{Protocol, Socket};
 use crate::cache::BoundedCache;
 
 /// Limit of containers per runtime.
@@ -30,16 +31,30 @@ pub struct Directory {
 }
 
 struct DirectoryState {
-    by_source: Vec<HashMap<Key, Arc<Attributes>>>,
+    by_source: Vec<SourceState>,
     /// Profiles still arrive after a container has ended.
     ended: BoundedCache<Key, Arc<Attributes>>,
 }
 
+struct SourceState {
+    containers: HashMap<Key, Arc<Attributes>>,
+    /// The Kubernetes interface of the same containerd, which knows more about the containers of pods, such as the
+    /// image's ID.
+    cri: Option<Source>,
+    is_failing: bool,
+}
+
 impl Directory {
-    pub fn new(sources: usize, dropped: IntCounter) -> Self {
+    /// The containers of these sockets.
+    pub fn new(sockets: &[Socket], dropped: IntCounter) -> Self {
+        let source = |socket: &Socket| SourceState {
+            containers: HashMap::new(),
+            cri: cri_of(socket, sockets),
+            is_failing: false,
+        };
         Self {
             state: Mutex::new(DirectoryState {
-                by_source: vec![HashMap::new(); sources],
+                by_source: sockets.iter().map(source).collect(),
                 ended: BoundedCache::new(MAX_ENDED),
             }),
             news: watch::Sender::new(0),
@@ -65,12 +80,36 @@ impl Directory {
         }
     }
 
+    /// Whether the runtimes have reported all that they know about this container.
+    pub fn is_known(&self, id: Option<&str>, cgroup: &str) -> bool {
+        let mut state = self.state.lock();
+        match id {
+            Some(id) => state.is_known(id),
+            None => parents_and_names(cgroup).any(|key| state.is_known(key)),
+        }
+    }
+
+    /// The runtime does not answer: nobody should wait for it.
+    pub fn fail(&self, source: Source) {
+        let mut state = self.state.lock();
+        let Some(failing) = state.by_source.get_mut(source) else {
+            return;
+        };
+        let is_news = !std::mem::replace(&mut failing.is_failing, true);
+        drop(state);
+        if is_news {
+            self.news.send_modify(|answers| *answers += 1);
+        }
+    }
+
     /// Replaces all containers of a runtime; those no longer listed have ended.
     pub fn replace(&self, source: Source, containers: HashMap<Key, Arc<Attributes>>) {
         let mut state = self.state.lock();
-        let Some(place) = state.by_source.get_mut(source) else {
+        let Some(source) = state.by_source.get_mut(source) else {
             return;
         };
+        source.is_failing = false;
+        let place = &mut source.containers;
         let before = std::mem::replace(place, containers);
         let ended: Vec<_> = before
             .into_iter()
@@ -90,9 +129,10 @@ impl Directory {
 
     pub fn add(&self, source: Source, key: Key, attributes: Arc<Attributes>) {
         let mut state = self.state.lock();
-        let Some(place) = state.by_source.get_mut(source) else {
+        let Some(source) = state.by_source.get_mut(source) else {
             return;
         };
+        let place = &mut source.containers;
         if place.len() < MAX_CONTAINERS || place.contains_key(&key) {
             place.insert(key, attributes);
         } else {
@@ -107,7 +147,7 @@ impl Directory {
         let ended = state
             .by_source
             .get_mut(source)
-            .and_then(|it| it.remove_entry(key));
+            .and_then(|it| it.containers.remove_entry(key));
         if let Some((key, attributes)) = ended {
             state.ended.insert(key, attributes, 1);
         }
@@ -119,7 +159,82 @@ impl DirectoryState {
         let running = self
             .by_source
             .iter()
-            .find_map(|containers| containers.get(key));
+            .find_map(|source| source.containers.get(key));
         running.cloned().or_else(|| self.ended.get(&key.to_owned()))
+    }
+
+    fn is_known(&mut self, key: &str) -> bool {
+        let mut running = self.by_source.iter();
+        let found = running.find_map(|source| Some((source, source.containers.get(key)?)));
+        let Some((source, attributes)) = found else {
+            return self.ended.get(&key.to_owned()).is_some();
+        };
+        let cri = source.cri.and_then(|cri| self.by_source.get(cri));
+        let is_in_pod = || attributes.iter().any(|it| &*it.key == "k8s.container.name");
+        !(cri.is_some_and(|cri| !cri.is_failing) && is_in_pod())
+    }
+}
+
+fn cri_of(socket: &Socket, sockets: &[Socket]) -> Option<Source> {
+    let is_cri = |other: &Socket| other.protocol == Protocol::Cri && other.path == socket.path;
+    let found = (socket.protocol == Protocol::Containerd).then(|| sockets.iter().position(is_cri));
+    found.flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use profcol_component::Meter;
+    use profcol_profile::KeyValue;
+
+    use super::*;
+
+    fn socket(protocol: Protocol, path: &str) -> Socket {
+        Socket {
+            protocol,
+            path: path.to_owned(),
+        }
+    }
+
+    fn directory(sockets: &[Socket]) -> Directory {
+        Directory::new(sockets, Meter::default().counter("dropped", "x", &[]))
+    }
+
+    fn named(name: &str) -> Arc<Attributes> {
+        Arc::new(vec![KeyValue::new(name, "x")])
+    }
+
+    #[test]
+    fn a_container_of_a_pod_is_known_once_the_cri_reported_it_or_failed() {
+        const CRI: Source = 0;
+        const CONTAINERD: Source = 1;
+        let containers = directory(&[
+            socket(Protocol::Cri, "containerd.sock"),
+            socket(Protocol::Containerd, "containerd.sock"),
+        ]);
+        let is_known = |id| containers.is_known(Some(id), "");
+        containers.add(CONTAINERD, "alone".into(), named("container.name"));
+        containers.add(CONTAINERD, "in pod".into(), named("k8s.container.name"));
+        assert!(is_known("alone") && !is_known("in pod"));
+        let version = containers.version();
+        containers.fail(CRI);
+        assert!(is_known("in pod"), "with what containerd knows");
+        assert_ne!(containers.version(), version, "those who wait are told");
+        let version = containers.version();
+        containers.fail(CRI);
+        assert_eq!(containers.version(), version, "it is no news");
+        containers.replace(CRI, HashMap::new());
+        assert!(!is_known("in pod"), "its event is on the way");
+        containers.add(CRI, "in pod".into(), named("k8s.container.name"));
+        assert!(is_known("in pod"));
+    }
+
+    #[test]
+    fn without_the_cri_of_the_same_runtime_its_own_report_is_complete() {
+        let containers = directory(&[
+            socket(Protocol::Cri, "other.sock"),
+            socket(Protocol::Containerd, "containerd.sock"),
+        ]);
+        containers.add(1, "in pod".into(), named("k8s.container.name"));
+        assert!(containers.is_known(Some("in pod"), ""));
     }
 }

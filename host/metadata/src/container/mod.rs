@@ -32,7 +32,7 @@ use crate::attributes::{CGROUP, add_missing, text_of};
 /// Timeout of a command's runtime queries.
 pub const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The name of a cgroup's container to query, if the directory does not have it.
+/// The name of a cgroup's container to query, if the runtimes have not reported all about it.
 pub fn unknown_container(cgroup: &str, directory: &Directory) -> Option<String> {
     let container = profcol_processes::container(cgroup);
     if container.is_some_and(|it| !has_api(it)) {
@@ -40,10 +40,7 @@ pub fn unknown_container(cgroup: &str, directory: &Directory) -> Option<String> 
     }
     let id = container.map(|it| it.id);
     let name = id.or_else(|| parents_and_names(cgroup).next())?;
-    match directory.find(id, cgroup) {
-        Some(_) => None,
-        None => Some(name.to_owned()),
-    }
+    (!directory.is_known(id, cgroup)).then(|| name.to_owned())
 }
 
 /// Whether a runtime can provide more than the path.
@@ -85,7 +82,7 @@ pub async fn add_containers(settings: &ContainerSettings, processes: &mut [Attri
         timeout(QUERY_TIMEOUT, answer).await.ok()?.ok()
     });
     let dropped = Meter::default().counter("dropped", "Not exported.", &[]);
-    let directory = Directory::new(sockets.len(), dropped);
+    let directory = Directory::new(&sockets, dropped);
     for (source, answer) in join_all(answers).await.into_iter().enumerate() {
         directory.replace(source, answer.unwrap_or_default());
     }

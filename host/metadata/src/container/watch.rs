@@ -46,6 +46,7 @@ impl Watch<'_> {
             if has_connected {
                 (wait, logged) = (INITIAL_BACKOFF, String::new());
             }
+            self.directory.fail(self.source);
             let path = self.socket.path.as_str();
             // The default configuration lists sockets of runtimes that may not be installed.
             if std::path::Path::new(path).exists() {
