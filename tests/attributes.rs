@@ -167,3 +167,33 @@ fn processes_names_their_language_runtimes() {
         }
     }
 }
+
+#[test]
+fn processes_warns_of_a_container_runtime_that_does_not_answer() {
+    let folder = tempfile::tempdir().expect("a directory for the socket");
+    let socket = folder.path().join("hangs.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("a short path");
+    let socket = path(&socket);
+    let config = file(
+        "profcol.yaml",
+        format!(
+            "receivers: {{nop: }}
+processors: {{container: {{sockets: {{docker: ['{socket}', '{socket}.missing']}}}}}}
+exporters: {{nop: }}
+service: {{pipelines: {{profiles: {{receivers: [nop], processors: [container], exporters: [nop]}}}}}}
+"
+        ),
+    );
+    let pid = std::process::id().to_string();
+    let config = path(&config.path);
+    let ended = run(&["processes", "--pid", &pid, "--config", config]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(
+        ended.stdout.contains("process.executable.path"),
+        "{ended:?}"
+    );
+    let expected = format!(
+        "warning: {socket}: no response within 2s; its containers are shown by what their cgroups say\n"
+    );
+    assert_eq!(ended.stderr, expected);
+}

@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use super::print::{print_text, print_value};
 use super::{CommandError, load};
 use crate::cli::{Configuration, Format, RelabelTest};
+use crate::stderr::print;
 
 /// Prints the attributes of each process on this host.
 pub fn processes(
@@ -205,7 +206,14 @@ fn describe(
         .filter_map(|&pid| Some((pid, attributes_of(pid, &options)?)));
     let (pids, mut processes): (Vec<u32>, Vec<Attributes>) = found.unzip();
     runtime.block_on(async {
-        add_containers(containers, &mut processes).await;
+        for (socket, error) in add_containers(containers, &mut processes).await {
+            // The path is from the configuration, the error from the runtime.
+            let (path, error) = (line(&socket.path), error.to_string());
+            print(&format!(
+                "warning: {path}: {}; its containers are shown by what their cgroups say\n",
+                line(&error)
+            ));
+        }
         add_units_to_all(&mut processes).await;
     });
     Ok(pids.into_iter().zip(processes).collect())

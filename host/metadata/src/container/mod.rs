@@ -13,6 +13,7 @@ mod runtime;
 mod settings;
 mod watch;
 
+use std::path::Path;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -73,20 +74,34 @@ pub fn add_container(attributes: &mut Attributes, directory: &Directory) -> bool
     add_missing(attributes, described) | is_changed
 }
 
-/// Adds container attributes to processes of this host, once. Runtimes that do not respond in time are skipped.
-pub async fn add_containers(settings: &ContainerSettings, processes: &mut [Attributes]) {
+/// Adds container attributes to processes of this host, once. Returns the existing sockets that gave no answer in time.
+pub async fn add_containers(
+    settings: &ContainerSettings,
+    processes: &mut [Attributes],
+) -> Vec<(Socket, RuntimeError)> {
     let sockets = Socket::all(&settings.sockets);
     let labels = LabelFilter::new(&settings.labels);
     let answers = sockets.iter().map(async |socket| {
         let answer = async { socket.open()?.list(&labels).await };
-        timeout(QUERY_TIMEOUT, answer).await.ok()?.ok()
+        let answer = timeout(QUERY_TIMEOUT, answer).await;
+        answer.unwrap_or(Err(RuntimeError::Timeout(QUERY_TIMEOUT)))
     });
     let dropped = Meter::default().counter("dropped", "Not exported.", &[]);
     let directory = Directory::new(&sockets, dropped);
+    let mut failed = Vec::new();
     for (source, answer) in join_all(answers).await.into_iter().enumerate() {
-        directory.replace(source, answer.unwrap_or_default());
+        match answer {
+            Ok(containers) => directory.replace(source, containers),
+            Err(error) => failed.push((source, error)),
+        }
     }
     for attributes in processes {
         add_container(attributes, &directory);
     }
+    let failed = failed
+        .into_iter()
+        .filter_map(|(source, error)| Some((sockets.get(source)?.clone(), error)));
+    failed
+        .filter(|(socket, _)| Path::new(&socket.path).exists())
+        .collect()
 }
