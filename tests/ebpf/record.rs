@@ -349,7 +349,7 @@ fn recordings_and_an_agent_sample_the_same_program() {
     let agent = Profiler::start(99);
     let pid = busy.pid().to_string();
     let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let arguments = ["-d", "1", "-p", &pid, "-o", "a.folded"];
+    let arguments = ["-d", "3", "-p", &pid, "-o", "a.folded"];
     let recordings = folders
         .each_ref()
         .map(|folder| Recording::start(folder.path(), &arguments));

@@ -102,8 +102,9 @@ fn a_record_that_crashes_the_server_is_dropped_and_all_others_arrive() {
     }
     assert!(is_given_up, "{}", process.output());
     wait_until("all others to arrive", || arrived(&server) == expected);
-    // Once among others and three times alone, plus repeats before the other batches were acknowledged.
-    assert!((4..=8).contains(&crashes), "{crashes}");
+    // Once among others and three times alone, plus repeats before the other batches were acknowledged: on a slow machine
+    // more of them.
+    assert!((4..=16).contains(&crashes), "{crashes}");
     process.wait_for_output("to log the reason", |output| {
         let lines = output
             .lines()
