@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use nix::sys::signal::{SigSet, Signal as BlockedSignal};
 use profcol_component::Capabilities;
 use profcol_engine::Document;
-use profcol_reader::{LOW_NICE, Readers, StartError, serve, supervise};
+use profcol_reader::{LOW_NICE, LOW_TABLE_NICE, ReaderKind, Readers, StartError, serve, supervise};
 use rustix::process::{
     Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit,
 };
@@ -24,7 +24,8 @@ use crate::privileges;
 /// The hidden command.
 const COMMAND: &str = "read-files";
 const SUPERVISOR: &str = "supervisor";
-const READER: &str = "reader";
+const SYMBOLS: &str = "symbols";
+const UNWIND_TABLES: &str = "unwind-tables";
 /// The priority of a reader.
 const LOW: &str = "low";
 const NORMAL: &str = "normal";
@@ -91,7 +92,11 @@ impl Supervision {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Role {
     Supervisor,
-    Reader { max_memory: u64, low_priority: bool },
+    Reader {
+        kind: ReaderKind,
+        max_memory: u64,
+        low_priority: bool,
+    },
 }
 
 /// The role that these arguments ask for; the first is the program.
@@ -100,7 +105,12 @@ pub fn role(arguments: impl Iterator<Item = OsString>) -> Option<Role> {
     let words: Option<Vec<&str>> = arguments.iter().map(|it| it.to_str()).collect();
     match words?[..] {
         [COMMAND, SUPERVISOR] => Some(Role::Supervisor),
-        [COMMAND, READER, max_memory, priority] => Some(Role::Reader {
+        [COMMAND, kind, max_memory, priority] => Some(Role::Reader {
+            kind: match kind {
+                SYMBOLS => ReaderKind::Symbols,
+                UNWIND_TABLES => ReaderKind::UnwindTables,
+                _ => return None,
+            },
             max_memory: max_memory.parse().ok()?,
             low_priority: priority == LOW,
         }),
@@ -108,9 +118,13 @@ pub fn role(arguments: impl Iterator<Item = OsString>) -> Option<Role> {
     }
 }
 
-fn reader_arguments(max_memory: u64, low_priority: bool) -> Vec<String> {
+fn reader_arguments(kind: ReaderKind, max_memory: u64, low_priority: bool) -> Vec<String> {
+    let kind = match kind {
+        ReaderKind::Symbols => SYMBOLS,
+        ReaderKind::UnwindTables => UNWIND_TABLES,
+    };
     let priority = if low_priority { LOW } else { NORMAL };
-    [COMMAND, READER, &max_memory.to_string(), priority]
+    [COMMAND, kind, &max_memory.to_string(), priority]
         .map(str::to_owned)
         .into()
 }
@@ -133,11 +147,19 @@ impl Role {
                 supervise(socket, reader_arguments)
             }
             Self::Reader {
+                kind,
                 max_memory,
                 low_priority,
             } => {
-                let missing = restrict(max_memory, low_priority);
-                serve(socket, missing.join(", "))
+                let nice = low_priority.then(|| low_nice(kind));
+                let missing = restrict(max_memory, nice).join(", ");
+                match kind {
+                    ReaderKind::Symbols => serve(socket, missing),
+                    #[cfg(feature = "ebpf_cpu")]
+                    ReaderKind::UnwindTables => profcol_ebpf_reader::serve(socket, missing),
+                    #[cfg(not(feature = "ebpf_cpu"))]
+                    ReaderKind::UnwindTables => Err(std::io::ErrorKind::Unsupported.into()),
+                }
             }
         };
         match ended {
@@ -170,11 +192,22 @@ fn give_up_rights() {
     let _ = limit(Resource::Core, 0);
 }
 
+/// The niceness of a reader that yields to other programs. Stacks stay incomplete until their tables are built, while
+/// names may come later.
+fn low_nice(kind: ReaderKind) -> i32 {
+    match kind {
+        ReaderKind::Symbols => LOW_NICE,
+        ReaderKind::UnwindTables => LOW_TABLE_NICE,
+    }
+}
+
 /// Restricts a reader. Returns what the kernel lacks.
-fn restrict(max_memory: u64, low_priority: bool) -> Vec<&'static str> {
+fn restrict(max_memory: u64, nice: Option<i32>) -> Vec<&'static str> {
     give_up_rights();
     let mut missing = Vec::new();
-    if low_priority && rustix::process::setpriority_process(None, LOW_NICE).is_err() {
+    if let Some(nice) = nice
+        && rustix::process::setpriority_process(None, nice).is_err()
+    {
         missing.push("low priority");
     }
     // If memory runs out, the kernel kills this process before others.
@@ -222,13 +255,15 @@ mod tests {
             role(words.map(|&word| word.into()))
         };
         assert_eq!(read(&[COMMAND, SUPERVISOR]), Some(Role::Supervisor));
-        for low_priority in [true, false] {
-            let given = reader_arguments(1 << 20, low_priority);
+        let kinds = [ReaderKind::Symbols, ReaderKind::UnwindTables];
+        for (kind, low_priority) in kinds.into_iter().zip([true, false]) {
+            let given = reader_arguments(kind, 1 << 20, low_priority);
             let given: Vec<&str> = given.iter().map(String::as_str).collect();
             let max_memory = 1 << 20;
             assert_eq!(
                 read(&given),
                 Some(Role::Reader {
+                    kind,
                     max_memory,
                     low_priority
                 })
@@ -238,7 +273,8 @@ mod tests {
             &[][..],
             &["run"],
             &[COMMAND],
-            &[COMMAND, READER, "much", LOW],
+            &[COMMAND, SYMBOLS, "much", LOW],
+            &[COMMAND, "walnuts", "1", LOW],
             &[COMMAND, SUPERVISOR, "more"],
         ] {
             assert_eq!(read(other), None, "{other:?}");

@@ -34,4 +34,5 @@ mod record;
 mod ruby;
 mod snapshot;
 mod storm;
+mod table_reader;
 mod top;

@@ -29,6 +29,7 @@ pub struct Metrics {
     names: [Total; 4],
     name_bytes: Gauge,
     lost_labels: [Total; 3],
+    reader_restarts: Total,
 }
 
 /// A counter raised to the totals of this instance; earlier instances of the receiver counted in the same series.
@@ -147,6 +148,11 @@ impl Metrics {
                 .map(|outcome| labelled(NAMES, NAMES_HELP, "outcome", outcome).into()),
             lost_labels: ["too_many", "too_long", "unreadable"]
                 .map(|reason| labelled(LOST_LABELS, LOST_LABELS_HELP, "reason", reason).into()),
+            reader_restarts: counter(
+                "profcol_ebpf_cpu_reader_restarts",
+                "Processes that read executables for unwind tables and failed.",
+            )
+            .into(),
             name_bytes: context.meter.gauge(
                 "profcol_ebpf_cpu_interpreted_name_bytes",
                 "Memory used by names of interpreted functions, in bytes.",
@@ -198,6 +204,7 @@ impl Metrics {
             counter.raise(count);
         }
         self.table_bytes.set(tables.bytes as f64);
+        self.reader_restarts.raise(tables.reader_failures);
         let [supported, unsupported] = &self.interpreters;
         supported.raise(tables.interpreters);
         unsupported.raise(tables.unsupported_interpreters);

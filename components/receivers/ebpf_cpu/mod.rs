@@ -37,6 +37,7 @@ use profcol_ebpf_loader::{
     InterpretedFrame, Loaded, Process, ProcessKey, Profiler, Record, SampledFiles, StackFrame,
     count_buffer, file_number, next_bpf_program, release_heap, since_boot,
 };
+use profcol_reader::Readers;
 use profcol_symbols::{JitProcesses, KernelSymbolizer};
 
 use self::budget::{Budget, Meter};
@@ -68,6 +69,7 @@ pub struct EbpfCpu {
     metrics: Metrics,
     drop_feedback: DroppedProcesses,
     executables: Executables,
+    readers: Readers,
     running: Option<Running>,
 }
 
@@ -103,6 +105,10 @@ impl Factory for EbpfCpu {
         })
     }
 
+    fn reads_executables(_: &EbpfCpuConfig) -> bool {
+        true
+    }
+
     fn build(
         config: &EbpfCpuConfig,
         context: &BuildContext,
@@ -117,6 +123,7 @@ impl Factory for EbpfCpu {
             metrics: Metrics::new(context),
             drop_feedback: DroppedProcesses::new(DropFeedback::of(context).subscribe()),
             executables: context.shared.get(),
+            readers: context.shared.get(),
             running: None,
         }))
     }
@@ -128,8 +135,9 @@ impl Receiver for EbpfCpu {
         let settings = self.config.settings();
         let filter = Filter::new(&self.config).map_err(StartError::new)?;
         let on_opened = executables::open_handler(&self.executables);
+        let readers = self.readers.clone();
         let started = tokio::task::spawn_blocking(move || {
-            let loaded = Loaded::new(&settings, Some(on_opened))?;
+            let loaded = Loaded::new(&settings, Some(on_opened), &readers)?;
             // Before the first sample, so that profcol's startup is not sampled.
             let kernel = kernel_names();
             // Reading the symbols and loading the BTF both leave garbage on the heap.

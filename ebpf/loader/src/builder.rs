@@ -16,8 +16,9 @@ use profcol_ebpf_common::interpreter::Interpreter;
 use profcol_ebpf_common::table::PAGE_SHIFT;
 use profcol_ebpf_interpreters::dotnet::DotNetFile;
 use profcol_ebpf_interpreters::{Runtime, Unsupported};
+use profcol_ebpf_reader::{Built, CodeFile, CodeReader, ReadError};
 use profcol_ebpf_unwind as unwind;
-use profcol_elf::Source;
+use profcol_reader::LOW_TABLE_NICE;
 
 use crate::arena::{AllocError, Allocation, Arena};
 use crate::file_map::FileMap;
@@ -25,9 +26,6 @@ use crate::files::{AnnouncedFile, Files};
 use crate::jobs::{Code, Job, JobQueue, Task};
 use crate::sys;
 use crate::table_counts::Stats;
-
-/// The thread's niceness at low priority, so that it yields to the profiled programs.
-const LOW_NICE: i32 = 5;
 
 /// Tables for at least this many bytes of code are built page by page.
 const LAZY_CODE_BYTES: u64 = 16 << 20;
@@ -50,6 +48,9 @@ const PAGE_EVICTION_BYTES: u64 = 1 << 20;
 /// Maximum number of lazy tables; each keeps its file open.
 const MAX_LAZY_TABLES: usize = 256;
 
+/// The process that reads files ends if there was nothing to read for this time.
+const REST_AFTER: Duration = Duration::from_secs(30);
+
 /// A table used within this time is not evicted for another one: it would be needed again immediately.
 const RECENT_USE: Duration = Duration::from_secs(10);
 
@@ -68,14 +69,15 @@ pub struct Builder {
     /// The table of files without unwind information.
     pub empty_table: TableRef,
     pub low_priority: bool,
+    /// Read files for it.
+    pub reader: CodeReader,
 }
 
 /// A file whose table is built page by page.
 pub struct LazyTable {
     announced: AnnouncedFile,
     path: String,
-    source: Arc<dyn Source + Send + Sync>,
-    index: unwind::Index,
+    file: CodeFile,
     pages: Allocation,
     table: TableRef,
     loops: Vec<Range<u64>>,
@@ -90,17 +92,23 @@ enum BuildError {
     #[error(transparent)]
     Table(#[from] unwind::UnwindTableError),
     #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
     AllocError(#[from] AllocError),
 }
 
 impl Builder {
     pub fn run(mut self) {
         if self.low_priority {
-            sys::lower_priority(LOW_NICE);
+            sys::lower_priority(LOW_TABLE_NICE);
         }
         let jobs = Arc::clone(&self.jobs);
         let mut read = 0;
-        while let Some(next) = jobs.next(!self.unfinished.is_empty()) {
+        loop {
+            let rest_after = self.reader.uses_process().then_some(REST_AFTER);
+            let Some(next) = jobs.next(!self.unfinished.is_empty(), rest_after) else {
+                break;
+            };
             match next {
                 Task::Build(job) => {
                     read += job.size();
@@ -109,6 +117,7 @@ impl Builder {
                 Task::Page { number, page } => self.build_pages(number, page),
                 Task::Evict => self.evict_surplus(),
                 Task::Remaining => self.build_remaining(),
+                Task::Rest => self.reader.rest(),
             }
             self.stats
                 .table_bytes
@@ -143,14 +152,21 @@ impl Builder {
     }
 
     fn build_elf(&mut self, job: &Job, elf: &unwind::ElfCode) -> Result<(), BuildError> {
-        if job.size() >= LAZY_CODE_BYTES
-            && self.lazy_tables.len() < MAX_LAZY_TABLES
-            // Without a search table (Go has none) it cannot be built by pages.
-            && let Ok(index) = unwind::Index::open(elf, &*job.source)
-        {
-            return self.begin_lazy(job, elf, index);
-        }
-        let mut table = unwind::Table::build(elf, &*job.source)?;
+        let number = job.announced.file.number;
+        let may_be_lazy = job.size() >= LAZY_CODE_BYTES && self.lazy_tables.len() < MAX_LAZY_TABLES;
+        let built = self
+            .reader
+            .build(number.into(), &job.file, elf, may_be_lazy)?;
+        let mut table = match built {
+            Built::Whole(table) => table,
+            Built::ByPages => {
+                let begun = self.begin_lazy(job, elf);
+                if !self.lazy_tables.contains_key(&number) {
+                    self.reader.forget(number.into());
+                }
+                return begun;
+            }
+        };
         let loops = self.interpreter_loops(job, elf);
         if !loops.is_empty() {
             table.mark_interpreter(&loops);
@@ -160,7 +176,7 @@ impl Builder {
             .as_ref()
             .and_then(|file| file.dotnet.as_ref()?.bundle());
         if let Some(bundle) = bundle
-            && let Some(assemblies) = unwind::Table::of_bundle(bundle, &*job.source)?
+            && let Some(assemblies) = unwind::Table::of_bundle(bundle, &*job.file.source)?
         {
             table.append(assemblies)?;
         }
@@ -168,7 +184,7 @@ impl Builder {
     }
 
     fn build_assembly(&mut self, job: &Job) -> Result<(), BuildError> {
-        match unwind::Table::of_assembly(&*job.source)? {
+        match unwind::Table::of_assembly(&*job.file.source)? {
             Some(table) => self.publish_table(job, &table),
             None => {
                 // Its code has no rules.
@@ -202,12 +218,7 @@ impl Builder {
     }
 
     /// Publishes a table without any built page.
-    fn begin_lazy(
-        &mut self,
-        job: &Job,
-        elf: &unwind::ElfCode,
-        index: unwind::Index,
-    ) -> Result<(), BuildError> {
+    fn begin_lazy(&mut self, job: &Job, elf: &unwind::ElfCode) -> Result<(), BuildError> {
         let segments = elf.segments.iter();
         let first = segments
             .clone()
@@ -240,8 +251,7 @@ impl Builder {
         let lazy = LazyTable {
             announced: job.announced.clone(),
             path: job.path.clone(),
-            source: Arc::clone(&job.source),
-            index,
+            file: job.file.clone(),
             pages,
             table,
             loops,
@@ -254,7 +264,7 @@ impl Builder {
 
     /// The file's interpreter loops. Publishes the interpreter to the programs.
     fn interpreter_loops(&mut self, job: &Job, elf: &unwind::ElfCode) -> Vec<Range<u64>> {
-        match profcol_ebpf_interpreters::detect(elf, &*job.source) {
+        match profcol_ebpf_interpreters::detect(elf, &*job.file.source) {
             Ok(None) => Vec::new(),
             Ok(Some(detected)) => {
                 let number = job.announced.file.number;
@@ -284,7 +294,7 @@ impl Builder {
 
     /// Tells the programs where threads of this executable have contexts.
     fn publish_contexts(&mut self, job: &Job, elf: &unwind::ElfCode) {
-        match profcol_ebpf_interpreters::context::detect(elf, &*job.source) {
+        match profcol_ebpf_interpreters::context::detect(elf, &*job.file.source) {
             Ok(None) => {}
             Ok(Some(layout)) => {
                 let number = job.announced.file.number;
@@ -306,7 +316,7 @@ impl Builder {
     }
 
     fn find_dotnet(&self, job: &Job, elf: &unwind::ElfCode) {
-        match DotNetFile::of_executable(elf, &job.source, job.folder()) {
+        match DotNetFile::of_executable(elf, &job.file.source, job.folder()) {
             Ok(None) => {}
             Ok(Some(found)) => {
                 if let Some(runtime) = &found.runtime {
@@ -408,7 +418,7 @@ impl Builder {
             return Ok(());
         };
         let count = missing.next_back().map_or(1, |last| last - begin + 1);
-        let built = lazy.index.pages(&*lazy.source, begin, count);
+        let built = self.reader.pages(number.into(), &lazy.file, begin, count);
         let place = (begin - first) as u32;
         let error = match built {
             Ok(mut table) => {
@@ -475,12 +485,21 @@ impl Builder {
         }
         if let Some(lazy) = self.lazy_tables.remove(&number) {
             self.arena.remove_pages(lazy.pages);
+            self.reader.forget(number.into());
         }
     }
 
     fn report(&self, path: &str, error: &BuildError) {
         match error {
             BuildError::Table(refused) => {
+                Stats::count(&self.stats.refused);
+                tracing::debug!(path, error = %refused, "no unwind table for an executable");
+            }
+            BuildError::Read(ReadError::Reader(failure)) => {
+                Stats::count(&self.stats.refused);
+                tracing::warn!(path, reason = %failure, "No unwind table for an executable: the process that reads it failed.");
+            }
+            BuildError::Read(refused) => {
                 Stats::count(&self.stats.refused);
                 tracing::debug!(path, error = %refused, "no unwind table for an executable");
             }

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use profcol_ebpf_interpreters::dotnet::ProgramFolder;
+use profcol_ebpf_reader::CodeFile;
 use profcol_ebpf_unwind as unwind;
-use profcol_elf::Source;
 
 use crate::files::AnnouncedFile;
 
@@ -20,7 +20,7 @@ const MAX_PAGES: usize = 4096;
 pub struct Job {
     pub announced: AnnouncedFile,
     pub path: String,
-    pub source: Arc<dyn Source + Send + Sync>,
+    pub file: CodeFile,
     pub code: Code,
 }
 
@@ -43,6 +43,8 @@ pub enum Task {
     },
     /// Build remaining pages in the background.
     Remaining,
+    /// There was nothing to do for a while.
+    Rest,
 }
 
 /// Builds the smallest file first: most stacks need small ones, and a large one would delay all others.
@@ -127,9 +129,13 @@ impl JobQueue {
         self.changed.notify_all();
     }
 
-    /// Waits for a task, unless pages remain to be built in the background. None after `close`, which discards
-    /// queued tasks.
-    pub fn next(&self, has_remaining: bool) -> Option<Task> {
+    pub fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
+    /// Waits for a task, unless pages remain to be built in the background, and no longer than `rest_after`. None after
+    /// `close`, which discards queued tasks.
+    pub fn next(&self, has_remaining: bool, rest_after: Option<Duration>) -> Option<Task> {
         let mut state = self.state.lock();
         loop {
             if state.closed {
@@ -148,7 +154,14 @@ impl JobQueue {
             if has_remaining {
                 return Some(Task::Remaining);
             }
-            self.changed.wait(&mut state);
+            match rest_after {
+                Some(limit) => {
+                    if self.changed.wait_for(&mut state, limit).timed_out() {
+                        return Some(Task::Rest);
+                    }
+                }
+                None => self.changed.wait(&mut state),
+            }
         }
     }
 }
@@ -165,7 +178,7 @@ mod tests {
             jobs.request_page(number, page);
         }
         let mut taken = Vec::new();
-        while let Some(Task::Page { number, page }) = jobs.next(true) {
+        while let Some(Task::Page { number, page }) = jobs.next(true, None) {
             taken.push((number, page));
             if taken.len() < 20 {
                 // One with endless requests.
@@ -184,9 +197,9 @@ mod tests {
     fn background_pages_come_last() {
         let jobs = JobQueue::default();
         jobs.request_page(1, 1);
-        assert!(matches!(jobs.next(true), Some(Task::Page { .. })));
-        assert!(matches!(jobs.next(true), Some(Task::Remaining)));
+        assert!(matches!(jobs.next(true, None), Some(Task::Page { .. })));
+        assert!(matches!(jobs.next(true, None), Some(Task::Remaining)));
         jobs.close();
-        assert!(jobs.next(true).is_none());
+        assert!(jobs.next(true, None).is_none());
     }
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use profcol_ebpf_common::file::{self, TableRef};
 use profcol_ebpf_interpreters::dotnet::{DotNetFile, ProgramFolder};
+use profcol_ebpf_reader::CodeFile;
 use profcol_ebpf_unwind as unwind;
 use profcol_elf::{ElfError, Source, hex, mappings, open_regular};
 
@@ -57,10 +58,16 @@ enum OpenedImage {
 }
 
 impl OpenedImage {
-    fn source(&self) -> Arc<dyn Source + Send + Sync> {
+    fn code(&self) -> CodeFile {
         match self {
-            Self::File(file) => Arc::clone(file) as _,
-            Self::Memory(bytes) => Arc::clone(bytes) as _,
+            Self::File(file) => CodeFile {
+                source: Arc::clone(file) as _,
+                file: Some(Arc::clone(file)),
+            },
+            Self::Memory(bytes) => CodeFile {
+                source: Arc::clone(bytes) as _,
+                file: None,
+            },
         }
     }
 }
@@ -135,15 +142,16 @@ impl Opener {
     /// Records the data for symbolizing its frames, and queues it for the builder.
     fn register(&mut self, announced: AnnouncedFile, path: String, found: OpenedImage) {
         let file = announced.file;
-        let source = found.source();
+        let code = found.code();
+        let source = &code.source;
         let mut sampled = SampledFile {
             path,
             ..SampledFile::default()
         };
-        let elf = match unwind::ElfCode::read(&*source) {
+        let elf = match unwind::ElfCode::read(&**source) {
             Ok(elf) => elf,
             Err(unwind::UnwindTableError::Elf(ElfError::NotElf)) => {
-                return self.register_other(announced, sampled, source);
+                return self.register_other(announced, sampled, code);
             }
             Err(refused) => {
                 Stats::count(&self.stats.refused);
@@ -155,7 +163,7 @@ impl Opener {
         };
         sampled.gnu_build_id = elf.build_id.as_deref().map(hex);
         sampled.go_build_id = elf.go_build_id.as_deref().map(str::to_owned);
-        sampled.file_id = file_id(&*source);
+        sampled.file_id = file_id(&**source);
         sampled.is_go = elf.is_go();
         sampled.segments = elf.segments.clone();
         if let OpenedImage::Memory(image) = &found {
@@ -173,7 +181,7 @@ impl Opener {
         let job = Job {
             announced,
             path,
-            source,
+            file: code,
             code: Code::Elf(elf),
         };
         self.queue(job);
@@ -184,8 +192,9 @@ impl Opener {
         &mut self,
         announced: AnnouncedFile,
         mut sampled: SampledFile,
-        source: Arc<dyn Source + Send + Sync>,
+        code: CodeFile,
     ) {
+        let source = &code.source;
         let file = announced.file;
         let path = sampled.path.clone();
         if is_memory(&path) {
@@ -194,9 +203,9 @@ impl Opener {
             self.files.publish(&file, TableRef::GENERATED);
             return;
         }
-        sampled.file_id = file_id(&*source);
+        sampled.file_id = file_id(&**source);
         let folder = ProgramFolder::of_file(file.pid, Path::new(&path));
-        sampled.dotnet = DotNetFile::of_assembly(&source, folder).map(Arc::new);
+        sampled.dotnet = DotNetFile::of_assembly(source, folder).map(Arc::new);
         let is_assembly = sampled.dotnet.is_some();
         self.files.sampled_files().insert(file.number, sampled);
         if is_assembly {
@@ -204,7 +213,7 @@ impl Opener {
             self.queue(Job {
                 announced,
                 path,
-                source,
+                file: code,
                 code: Code::Assembly(bytes),
             });
         } else {

@@ -27,6 +27,8 @@ use crate::preflight;
 use crate::programs::Sizes;
 use crate::records::{self, Record, StackFrame, StackFrames};
 use crate::sample_counts::SampleCounts;
+use profcol_reader::Readers;
+
 use crate::sampled_files::SampledFiles;
 use crate::sideband::{MappingCounts, Publisher, SideBand};
 use crate::start_error::{ProfilerStartError, StartFailure};
@@ -162,10 +164,12 @@ pub struct Counts {
 }
 
 impl Loaded {
-    /// Loads the programs. `on_opened` must be quick: other files wait for its thread.
+    /// Loads the programs. `on_opened` must be quick: other files wait for its thread. `readers` start a process that reads
+    /// the files.
     pub fn new(
         settings: &Settings,
         on_opened: Option<OnOpened>,
+        readers: &Readers,
     ) -> Result<Self, ProfilerStartError> {
         preflight::check(settings.scope)?;
         let is_namespace = settings.scope.is_namespace(Path::new("/"));
@@ -220,7 +224,8 @@ impl Loaded {
             interpreters: FileMap::new(programs.interpreters),
             contexts: FileMap::new(programs.executable_contexts),
         };
-        let tables = Tables::start(parts, on_opened, low_priority).map_err(StartFailure::Thread)?;
+        let tables =
+            Tables::start(parts, on_opened, low_priority, readers).map_err(StartFailure::Thread)?;
         let parts = Parts {
             records: programs.records,
             counters: programs.counters,

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use profcol_ebpf_unwind::ElfCode;
 
+use profcol_reader::Readers;
+
 use crate::capabilities::{CHANGE_CAPABILITIES, Capabilities, OPTIONAL, REQUIRED, capability};
 use crate::clock::{Clock, Event};
 use crate::events::{self, MAX_PARANOID_LEVEL};
@@ -112,7 +114,7 @@ struct Trial {
 
 fn sample(settings: &Settings, time: Duration) -> Result<Trial, ProfilerStartError> {
     let began = Instant::now();
-    let loaded = Loaded::new(settings, None)?;
+    let loaded = Loaded::new(settings, None, &Readers::default())?;
     let loaded_in = began.elapsed();
     let mut profiler = loaded.start()?;
     let until = Instant::now() + time;

@@ -14,6 +14,7 @@ pub struct Stats {
     pub table_bytes: AtomicU64,
     pub interpreters: AtomicU64,
     pub unsupported_interpreters: AtomicU64,
+    pub reader_failures: AtomicU64,
 }
 
 /// Outcomes of files.
@@ -36,6 +37,8 @@ pub struct TableCounts {
     pub interpreters: u64,
     /// Files with an unsupported interpreter.
     pub unsupported_interpreters: u64,
+    /// Failures of the process that reads files.
+    pub reader_failures: u64,
 }
 
 impl Stats {
@@ -55,6 +58,7 @@ impl Stats {
             bytes: count(&self.table_bytes),
             interpreters: count(&self.interpreters),
             unsupported_interpreters: count(&self.unsupported_interpreters),
+            reader_failures: count(&self.reader_failures),
         }
     }
 }

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use profcol_ebpf_common::context::ContextLayout;
 use profcol_ebpf_common::interpreter::Interpreter;
+use profcol_ebpf_reader::CodeReader;
+use profcol_reader::Readers;
 
 use crate::arena::Arena;
 use crate::builder::Builder;
@@ -54,6 +56,7 @@ impl Tables {
         parts: TableParts,
         on_opened: Option<OnOpened>,
         low_priority: bool,
+        readers: &Readers,
     ) -> io::Result<Self> {
         let TableParts {
             mut arena,
@@ -76,6 +79,16 @@ impl Tables {
             empty_table,
             on_opened,
         };
+        let (stopping, failures) = (Arc::clone(&jobs), Arc::clone(&stats));
+        let reader = CodeReader::new(
+            readers,
+            low_priority,
+            move || !stopping.is_closed(),
+            move |failure| {
+                Stats::count(&failures.reader_failures);
+                tracing::warn!(reason = %failure, "The process that reads executables for unwind tables failed; starting another one.");
+            },
+        );
         let builder = Builder {
             arena,
             files: Arc::clone(&files),
@@ -88,6 +101,7 @@ impl Tables {
             contexts,
             empty_table,
             low_priority,
+            reader,
         };
         let mut tables = Self {
             announced: Some(announced),

@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let socket = || std::io::stdin().as_fd().try_clone_to_owned();
     match words[..] {
-        ["supervisor"] => Ok(supervise(socket()?, |_, _| vec!["reader".to_owned()])?),
+        ["supervisor"] => Ok(supervise(socket()?, |_, _, _| vec!["reader".to_owned()])?),
         ["reader"] => Ok(serve(socket()?, String::new())?),
         [file, addresses, rounds] => compare(file, addresses.parse()?, rounds.parse()?),
         _ => Err("usage: compare FILE PLACES ROUNDS".into()),

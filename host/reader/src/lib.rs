@@ -20,6 +20,7 @@ mod process;
 mod readers;
 mod service;
 mod supervisor;
+mod symbols;
 mod tables;
 #[cfg(any(test, feature = "testkit"))]
 pub mod testkit;
@@ -34,11 +35,13 @@ use std::time::Duration;
 
 use profcol_symbols::{CompanionFiles, Style, Unresolved};
 
-pub use self::process::{Exit, ReaderFailure};
-use self::process::{NotReady, ReaderProcess};
-pub use self::readers::{LOW_NICE, Limits, Readers, StartError};
-pub use self::service::serve;
+pub use self::channel::{Channel, MAX_MESSAGE, Message, Received, SendMode};
+pub use self::messages::{Invalid, ReaderKind};
+pub use self::process::{Exit, Interrupted, Next, NotReady, ReaderFailure, ReaderProcess};
+pub use self::readers::{LOW_NICE, LOW_TABLE_NICE, Limits, Readers, StartError};
+pub use self::service::{notify_ready, serve};
 pub use self::supervisor::{ReaderCommand, supervise};
+use self::symbols::SymbolReader;
 pub use self::tables::cpu_time;
 use self::tables::{Tables, UntilStop};
 
@@ -113,7 +116,7 @@ pub struct Reader {
 /// Where executables are read.
 enum Backend {
     Local(Tables),
-    Process(Box<ReaderProcess>),
+    Process(Box<SymbolReader>),
 }
 
 impl Reader {
@@ -122,14 +125,10 @@ impl Reader {
         readers: &Readers,
         limits: Limits,
         keep_going: KeepGoing,
-        report: impl Fn(&ReaderFailure) + 'static,
+        report: impl Fn(&ReaderFailure) + Send + 'static,
     ) -> Self {
         let backend = match readers.is_available() {
-            true => Backend::Process(Box::new(ReaderProcess::new(
-                readers.clone(),
-                limits,
-                report,
-            ))),
+            true => Backend::Process(Box::new(SymbolReader::new(readers.clone(), limits, report))),
             false => Backend::Local(Tables::default()),
         };
         Self {

@@ -242,6 +242,16 @@ pub struct Start {
     pub max_memory: u64,
     #[prost(bool, tag = "2")]
     pub low_priority: bool,
+    #[prost(enumeration = "ReaderKind", tag = "3")]
+    pub kind: i32,
+}
+
+/// What a process reads files for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+pub enum ReaderKind {
+    Symbols = 0,
+    UnwindTables = 1,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -1,19 +1,17 @@
 //! The agent's side of a reader in another process.
 
 use std::fmt;
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use profcol_symbols::{CompanionFiles, Style};
-use prost::Message;
+use prost::Message as _;
 
-use crate::channel::{Channel, Received, SendMode};
+use crate::channel::{Channel, Message, Received, SendMode};
 use crate::messages::{
-    CompanionKind, Empty, Event, EventKind, Forget, Invalid, Open, Request, RequestKind, Resolve,
-    Response, ResponseKind, Shrink, Start, WireCompanionRequest, WireExit, bounded,
+    Event, EventKind, Invalid, ReaderKind, Response, ResponseKind, Start, WireExit, bounded,
 };
 use crate::readers::{Limits, Readers};
-use crate::{CodeAddress, Executable, KeepGoing, Opened, ReadError, Resolved};
 
 /// How often a wait checks for a stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -23,14 +21,12 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long to wait for the exit status of a reader.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Companion files that a reader may ask for in one request: a package, or a `.dwo` file for each unit that it reads.
-const MAX_COMPANIONS: usize = 4096;
 /// The delay before a restart doubles with each failure, up to the maximum.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
 /// A reader that ran this long resets the delay.
 const BACKOFF_RESET: Duration = Duration::from_secs(60);
-/// ReadError starts in a row before this process reads by itself.
+/// Failed starts in a row before this process reads by itself.
 const MAX_START_ATTEMPTS: u32 = 3;
 
 const KILL: i32 = 9;
@@ -54,17 +50,35 @@ pub enum Exit {
     Signal(i32),
 }
 
+/// Why a request was not answered.
+#[derive(Debug)]
+pub enum Interrupted {
+    /// The next request starts another process.
+    Failed(ReaderFailure),
+    Stopped,
+}
+
+/// What follows a response.
+pub enum Next {
+    Done,
+    /// Another response.
+    More,
+    /// The process asked for something: this message, with a file if there is one.
+    Reply(Vec<u8>, Option<File>),
+}
+
 /// Why there is no reader.
 pub enum NotReady {
     Stopped,
     Unavailable(String),
 }
 
-/// A reader, which is started when it is needed.
+/// A process that reads files, which is started when it is needed.
 pub struct ReaderProcess {
     readers: Readers,
+    kind: ReaderKind,
     limits: Limits,
-    report: Box<dyn Fn(&ReaderFailure)>,
+    report: Box<dyn Fn(&ReaderFailure) + Send>,
     connection: Option<Connection>,
     backoff: Duration,
     /// Not before then.
@@ -85,11 +99,13 @@ struct Connection {
 impl ReaderProcess {
     pub fn new(
         readers: Readers,
+        kind: ReaderKind,
         limits: Limits,
-        report: impl Fn(&ReaderFailure) + 'static,
+        report: impl Fn(&ReaderFailure) + Send + 'static,
     ) -> Self {
         Self {
             readers,
+            kind,
             limits,
             report: Box::new(report),
             connection: None,
@@ -100,7 +116,7 @@ impl ReaderProcess {
     }
 
     /// Whether a new process was started, as there was none.
-    pub fn ensure_running(&mut self, keep_going: &KeepGoing) -> Result<bool, NotReady> {
+    pub fn ensure_running(&mut self, keep_going: &dyn Fn() -> bool) -> Result<bool, NotReady> {
         if let Some(connection) = &mut self.connection {
             // It may have ended while it had nothing to do.
             match connection.check_idle() {
@@ -116,7 +132,7 @@ impl ReaderProcess {
                 let left = self.next_start.saturating_duration_since(Instant::now());
                 std::thread::sleep(left.min(POLL_INTERVAL));
             }
-            match Connection::start(&self.readers, &self.limits, keep_going) {
+            match Connection::start(&self.readers, self.kind, &self.limits, keep_going) {
                 Ok(connection) => {
                     self.failed_starts = 0;
                     self.connection = Some(connection);
@@ -134,104 +150,47 @@ impl ReaderProcess {
         }
     }
 
-    pub fn open(
+    /// Sends a request and hands each response to `take`, until it needs no more; returns the time that it took.
+    pub fn exchange(
         &mut self,
-        key: u64,
-        executable: &Executable,
-        keep_going: &KeepGoing,
-    ) -> Result<Opened, ReadError> {
-        let max_unpacked = executable.max_unpacked;
-        let request = RequestKind::Open(Open { key, max_unpacked });
-        let file = [executable.file.as_fd()];
-        let (answer, _) = self.request(request, &file, executable, keep_going)?;
-        match answer {
-            ResponseKind::Opened(opened) => Ok(Opened {
-                weight: self.weight(opened.weight),
-                damage: opened.damage.map(bounded),
-            }),
-            ResponseKind::Refused(refused) => Err(match refused.why {
-                Some(why) => ReadError::Refused(bounded(why)),
-                None => ReadError::NoNames,
-            }),
-            _ => Err(self.invalid("a response to another request")),
-        }
-    }
-
-    pub fn find(
-        &mut self,
-        key: u64,
-        executable: &Executable,
-        addresses: &[CodeAddress],
-        style: Option<Style>,
-        budget: Duration,
-        keep_going: &KeepGoing,
-    ) -> Result<Resolved, ReadError> {
-        let request = RequestKind::Resolve(Resolve::new(key, addresses, style, budget));
-        let (answer, took) = self.request(request, &[], executable, keep_going)?;
-        let found = match answer {
-            ResponseKind::Resolved(found) => found.checked(addresses.len(), took),
-            _ => Err(Invalid("a response to another request")),
-        };
-        found.map_err(|Invalid(why)| self.invalid(why))
-    }
-
-    pub fn shrink(
-        &mut self,
-        key: u64,
-        executable: &Executable,
-        limit: usize,
-        keep_going: &KeepGoing,
-    ) -> Result<usize, ReadError> {
-        let limit = limit as u64;
-        let request = RequestKind::Shrink(Shrink { key, limit });
-        match self.request(request, &[], executable, keep_going)?.0 {
-            ResponseKind::Shrunk(shrunk) => Ok(self.weight(shrunk.weight)),
-            _ => Err(self.invalid("a response to another request")),
-        }
-    }
-
-    /// Not answered: a reader that is gone has forgotten it.
-    pub fn forget(&mut self, key: u64) {
-        if let Some(connection) = &self.connection {
-            let content = Request::from(RequestKind::Forget(Forget { key })).encode_to_vec();
-            let _ = connection
-                .channel
-                .send(&content, &[], SendMode::NonBlocking);
-        }
-    }
-
-    fn request(
-        &mut self,
-        kind: RequestKind,
+        request: &[u8],
         files: &[BorrowedFd<'_>],
-        executable: &Executable,
-        keep_going: &KeepGoing,
-    ) -> Result<(ResponseKind, Duration), ReadError> {
+        keep_going: &dyn Fn() -> bool,
+        take: impl FnMut(Message) -> Result<Next, Invalid>,
+    ) -> Result<Duration, Interrupted> {
         let Some(connection) = &mut self.connection else {
-            return Err(ReadError::Reader(ReaderFailure::Ended(None)));
+            return Err(Interrupted::Failed(ReaderFailure::Ended(None)));
         };
-        let answer = connection.request(kind, files, executable, &self.limits, keep_going);
+        let answer = connection.exchange(request, files, &self.limits, keep_going, take);
         match &answer {
-            Err(ReadError::Reader(failure)) => self.record_failure(failure),
-            Err(ReadError::Stopped) => self.connection = None,
-            _ => {}
+            Err(Interrupted::Failed(failure)) => self.record_failure(failure),
+            Err(Interrupted::Stopped) => self.connection = None,
+            Ok(_) => {}
         }
         answer
     }
 
-    /// The weight of tables, which can be no more than the reader's memory.
-    fn weight(&self, reported: u64) -> usize {
-        let reported = usize::try_from(reported).unwrap_or(usize::MAX);
-        reported.min(self.limits.max_memory.saturating_mul(2))
+    /// A message without a response: a process that is gone needs it no more.
+    pub fn notify(&mut self, message: &[u8]) {
+        if let Some(connection) = &self.connection {
+            let _ = connection.channel.send(message, &[], SendMode::NonBlocking);
+        }
     }
 
-    fn invalid(&mut self, why: &str) -> ReadError {
-        let failure = ReaderFailure::Invalid(why.to_owned());
-        self.record_failure(&failure);
-        ReadError::Reader(failure)
+    /// Ends the process until it is needed again.
+    pub fn stop(&mut self) {
+        self.connection = None;
     }
 
-    fn record_failure(&mut self, failure: &ReaderFailure) {
+    pub fn is_running(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub fn record_failure(&mut self, failure: &ReaderFailure) {
         (self.report)(failure);
         let ran = self.connection.take().map(|it| it.since.elapsed());
         if ran > Some(BACKOFF_RESET) {
@@ -249,13 +208,19 @@ impl ReaderProcess {
 // === impl Connection ===
 
 impl Connection {
-    fn start(readers: &Readers, limits: &Limits, keep_going: &KeepGoing) -> Result<Self, NotReady> {
+    fn start(
+        readers: &Readers,
+        kind: ReaderKind,
+        limits: &Limits,
+        keep_going: &dyn Fn() -> bool,
+    ) -> Result<Self, NotReady> {
         let unavailable = |error: std::io::Error| NotReady::Unavailable(error.to_string());
         let (channel, reader) = Channel::pair().map_err(unavailable)?;
         let (events, events_end) = Channel::pair().map_err(unavailable)?;
         let start = Start {
             max_memory: limits.max_memory as u64,
             low_priority: limits.low_priority,
+            kind: kind.into(),
         };
         readers
             .start_reader(&start, reader.into_socket(), events_end.into_socket())
@@ -304,7 +269,11 @@ impl Connection {
     }
 
     /// The next event from the supervisor.
-    fn event(&mut self, within: Duration, keep_going: &KeepGoing) -> Result<EventKind, NotReady> {
+    fn event(
+        &mut self,
+        within: Duration,
+        keep_going: &dyn Fn() -> bool,
+    ) -> Result<EventKind, NotReady> {
         let unavailable = |why: &str| NotReady::Unavailable(why.to_owned());
         let until = Instant::now() + within;
         loop {
@@ -329,8 +298,7 @@ impl Connection {
 
     /// The exit status of its process.
     fn end(&mut self) -> Option<Exit> {
-        let keep_going: KeepGoing = std::rc::Rc::new(|| true);
-        match self.event(EXIT_TIMEOUT, &keep_going) {
+        match self.event(EXIT_TIMEOUT, &|| true) {
             Ok(EventKind::Ended(WireExit {
                 signal: Some(signal),
                 ..
@@ -354,84 +322,56 @@ impl Connection {
         }
     }
 
-    fn request(
+    fn exchange(
         &mut self,
-        kind: RequestKind,
+        request: &[u8],
         files: &[BorrowedFd<'_>],
-        executable: &Executable,
         limits: &Limits,
-        keep_going: &KeepGoing,
-    ) -> Result<(ResponseKind, Duration), ReadError> {
-        self.send(kind, files)?;
+        keep_going: &dyn Fn() -> bool,
+        mut take: impl FnMut(Message) -> Result<Next, Invalid>,
+    ) -> Result<Duration, Interrupted> {
+        self.send(request, files)?;
         let mut watchdog = Watchdog::new(self.pid);
-        let mut companions = 0;
         loop {
             let message = match self.channel.receive() {
                 Ok(Received::Message(message)) => message,
                 Ok(Received::Closed) => {
-                    return Err(ReadError::Reader(ReaderFailure::Ended(self.end())));
+                    return Err(Interrupted::Failed(ReaderFailure::Ended(self.end())));
                 }
-                Ok(Received::WouldBlock) if !keep_going() => return Err(ReadError::Stopped),
+                Ok(Received::WouldBlock) if !keep_going() => return Err(Interrupted::Stopped),
                 Ok(Received::WouldBlock) => {
-                    watchdog.check(limits).map_err(ReadError::Reader)?;
+                    watchdog.check(limits).map_err(Interrupted::Failed)?;
                     let waited = self.channel.wait(Some(POLL_INTERVAL));
                     waited.map_err(|error| invalid(&error.to_string()))?;
                     continue;
                 }
                 Err(error) => return Err(invalid(&error.to_string())),
             };
-            let response = Response::decode(&*message.content);
-            let response = response.map_err(|error| invalid(&error.to_string()))?;
-            match response.kind {
-                Some(ResponseKind::Companion(request)) => {
-                    companions += 1;
-                    if companions > MAX_COMPANIONS {
-                        return Err(invalid("too many requests for companion files"));
-                    }
-                    let found = companion(request, executable);
-                    let found = found.map_err(|Invalid(why)| invalid(why))?;
-                    let file: Vec<_> = found.iter().map(AsFd::as_fd).collect();
-                    self.send(RequestKind::Companion(Empty {}), &file)?;
+            match take(message).map_err(|Invalid(why)| invalid(why))? {
+                Next::Done => return Ok(watchdog.began.elapsed()),
+                Next::More => {}
+                Next::Reply(reply, file) => {
+                    let file: Vec<_> = file.iter().map(AsFd::as_fd).collect();
+                    self.send(&reply, &file)?;
                     watchdog.reset_idle();
                 }
-                Some(answer) => return Ok((answer, watchdog.began.elapsed())),
-                None => return Err(invalid("an empty answer")),
             }
         }
     }
 
-    fn send(&mut self, kind: RequestKind, files: &[BorrowedFd<'_>]) -> Result<(), ReadError> {
-        let content = Request::from(kind).encode_to_vec();
-        let sent = self.channel.send(&content, files, SendMode::NonBlocking);
+    fn send(&mut self, content: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), Interrupted> {
+        let sent = self.channel.send(content, files, SendMode::NonBlocking);
         sent.map_err(|error| match error.kind() {
             std::io::ErrorKind::BrokenPipe | std::io::ErrorKind::ConnectionReset => {
-                ReadError::Reader(ReaderFailure::Ended(self.end()))
+                Interrupted::Failed(ReaderFailure::Ended(self.end()))
             }
             _ => invalid(&format!("it does not read its requests: {error}")),
         })
     }
 }
 
-fn invalid(why: &str) -> ReadError {
-    ReadError::Reader(ReaderFailure::Invalid(bounded(why.to_owned())))
-}
-
-/// The companion file that a reader asks for, found by the agent's rules.
-fn companion(
-    request: WireCompanionRequest,
-    executable: &Executable,
-) -> Result<Option<std::fs::File>, Invalid> {
-    let files: &dyn CompanionFiles = &*executable.companions;
-    Ok(match request.kind {
-        Some(CompanionKind::Separate(Empty {})) => files.separate(&executable.file),
-        Some(CompanionKind::Common(link)) => files.common(&link.checked()?),
-        Some(CompanionKind::Package(Empty {})) => files.package(),
-        Some(CompanionKind::Split(split)) => {
-            let (compiled_in, name) = split.checked()?;
-            files.split(&compiled_in, &name)
-        }
-        None => return Err(Invalid("an empty request for a companion file")),
-    })
+fn invalid(why: &str) -> Interrupted {
+    Interrupted::Failed(ReaderFailure::Invalid(bounded(why.to_owned())))
 }
 
 /// Ends a request that takes too much CPU time or hangs in a read.

@@ -25,6 +25,8 @@ const STOP_TIMEOUT: Timespec = Timespec {
 
 /// The priority of threads and readers that yield to other programs, but still make progress on a busy host.
 pub const LOW_NICE: i32 = 10;
+/// The same for unwind tables: stacks are incomplete without them.
+pub const LOW_TABLE_NICE: i32 = 5;
 
 /// Starts readers. Without a supervisor, executables are read in this process. Cheap to clone.
 #[derive(Clone, Default)]

@@ -24,11 +24,17 @@ use crate::{CodeAddress, ReadError, Resolved};
 /// The socket to the agent.
 struct Agent(RefCell<Channel>);
 
-/// Reads executables for the agent, until it closes the socket. `missing` names the restrictions that the kernel lacks.
+/// Tells the agent that this process serves it; `missing` names the restrictions that the kernel lacks.
+pub fn notify_ready(channel: &Channel, missing: String) -> io::Result<()> {
+    let ready = Response::from(ResponseKind::Ready(Ready { missing }));
+    channel.send(&ready.encode_to_vec(), &[], SendMode::Blocking)
+}
+
+/// Reads executables for the agent, until it closes the socket.
 pub fn serve(socket: OwnedFd, missing: String) -> io::Result<()> {
     let agent = Rc::new(Agent(RefCell::new(Channel::new(socket))));
     let mut tables = Tables::default();
-    agent.respond(ResponseKind::Ready(Ready { missing }))?;
+    notify_ready(&agent.0.borrow(), missing)?;
     while let Some((request, files)) = agent.next()? {
         match request {
             RequestKind::Open(open) => agent.respond(opened(&mut tables, &agent, &open, files))?,

@@ -11,13 +11,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::channel::{Channel, Received, SendMode};
-use crate::messages::{Event, EventKind, Start, WireExit, bounded};
+use crate::messages::{Event, EventKind, ReaderKind, Start, WireExit, bounded};
 
 /// Readers at once.
 const MAX_READERS: usize = 256;
 
 /// The arguments with which this program becomes a reader.
-pub type ReaderCommand = fn(max_memory: u64, low_priority: bool) -> Vec<String>;
+pub type ReaderCommand = fn(kind: ReaderKind, max_memory: u64, low_priority: bool) -> Vec<String>;
 
 struct Running {
     child: Child,
@@ -74,7 +74,10 @@ fn start_reader(
 ) -> Option<Running> {
     let events = Channel::new(events);
     let started = match is_full {
-        false => spawn(reader, command(start.max_memory, start.low_priority)),
+        false => spawn(
+            reader,
+            command(start.kind(), start.max_memory, start.low_priority),
+        ),
         true => Err(io::Error::other("too many readers")),
     };
     match started {

@@ -1,0 +1,183 @@
+//! Builds unwind tables in another process, which may fail without harm.
+//!
+//! * [`CodeReader`]: builds tables, in a process of its own or in this one.
+//! * [`serve`]: that process.
+//!
+//! Any user who can start a process controls the files. One may exploit a bug of the process that reads it, so each
+//! table is checked before use.
+
+mod messages;
+mod process;
+mod service;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fs::File;
+use std::sync::Arc;
+
+use profcol_ebpf_unwind::{ElfCode, Index, Table, UnwindTableError};
+use profcol_elf::Source;
+use profcol_reader::{Limits, NotReady, ReaderFailure, Readers};
+
+use self::process::TableProcess;
+pub use self::service::serve;
+
+/// Memory of the process beside the program itself. The largest table is [`messages::MAX_TABLE_BYTES`].
+const MAX_MEMORY: usize = 256 << 20;
+/// How often a file is read by another process after one failed.
+const ATTEMPTS: u32 = 2;
+
+/// A file with code, or memory of the kernel (the vDSO).
+#[derive(Clone)]
+pub struct CodeFile {
+    pub source: Arc<dyn Source + Send + Sync>,
+    /// Not set for memory, which is read in this process.
+    pub file: Option<Arc<File>>,
+}
+
+/// What was built for a file.
+#[derive(Debug)]
+pub enum Built {
+    Whole(Table),
+    /// Its pages are built by [`CodeReader::pages`].
+    ByPages,
+}
+
+/// Why there is no table.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error(transparent)]
+    Table(#[from] UnwindTableError),
+    /// As above, in the other process.
+    #[error("{0}")]
+    Refused(String),
+    #[error("the process that read it failed: {0}")]
+    Reader(ReaderFailure),
+    #[error("profcol is stopping")]
+    Stopped,
+}
+
+/// Builds the tables of files, each under a key of the caller.
+pub struct CodeReader {
+    /// `None` if none can be started.
+    process: Option<TableProcess>,
+    /// The indices that are held in this process.
+    indices: HashMap<u64, Index>,
+    keep_going: Box<dyn Fn() -> bool + Send>,
+}
+
+impl CodeReader {
+    /// `readers` start a process for it, or it reads in this thread. `report` is called for each process that failed.
+    pub fn new(
+        readers: &Readers,
+        low_priority: bool,
+        keep_going: impl Fn() -> bool + Send + 'static,
+        report: impl Fn(&ReaderFailure) + Send + 'static,
+    ) -> Self {
+        let limits = Limits::new(MAX_MEMORY, low_priority);
+        let process = readers
+            .is_available()
+            .then(|| TableProcess::new(readers.clone(), limits, report));
+        Self {
+            process,
+            indices: HashMap::new(),
+            keep_going: Box::new(keep_going),
+        }
+    }
+
+    /// Builds the table of a file. If `may_be_lazy` and the file has an index of its unwind information, only that is opened.
+    pub fn build(
+        &mut self,
+        key: u64,
+        code: &CodeFile,
+        elf: &ElfCode,
+        may_be_lazy: bool,
+    ) -> Result<Built, ReadError> {
+        if let Some(file) = &code.file
+            && let Some(built) = self
+                .in_process(|process, keep_going| process.build(key, file, may_be_lazy, keep_going))
+        {
+            return built;
+        }
+        // Without a search table (Go has none) it cannot be built by pages.
+        if may_be_lazy && let Ok(index) = Index::open(elf, &*code.source) {
+            self.indices.insert(key, index);
+            return Ok(Built::ByPages);
+        }
+        Ok(Built::Whole(Table::build(elf, &*code.source)?))
+    }
+
+    /// Builds some pages of a file whose index is open.
+    pub fn pages(
+        &mut self,
+        key: u64,
+        code: &CodeFile,
+        begin: u64,
+        count: u64,
+    ) -> Result<Table, ReadError> {
+        if let Some(file) = &code.file
+            && let Some(built) = self.in_process(|process, keep_going| {
+                process.pages(key, file, begin, count, keep_going)
+            })
+        {
+            return built;
+        }
+        let index = match self.indices.entry(key) {
+            Entry::Occupied(open) => open.into_mut(),
+            // It was opened in a process that can no longer be started.
+            Entry::Vacant(place) => {
+                let elf = ElfCode::read(&*code.source)?;
+                place.insert(Index::open(&elf, &*code.source)?)
+            }
+        };
+        Ok(index.pages(&*code.source, begin, count)?)
+    }
+
+    pub fn forget(&mut self, key: u64) {
+        self.indices.remove(&key);
+        if let Some(process) = &mut self.process {
+            process.forget(key);
+        }
+    }
+
+    pub fn uses_process(&self) -> bool {
+        self.process.as_ref().is_some_and(TableProcess::is_running)
+    }
+
+    /// Ends the process until it is needed again.
+    pub fn rest(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.stop();
+        }
+    }
+
+    /// `None` if this thread has to do it.
+    fn in_process<T>(
+        &mut self,
+        work: impl Fn(&mut TableProcess, &dyn Fn() -> bool) -> Result<T, ReadError>,
+    ) -> Option<Result<T, ReadError>> {
+        let process = self.process.as_mut()?;
+        let mut answer = Err(ReadError::Stopped);
+        for _ in 0..ATTEMPTS {
+            match process.ensure_running(&*self.keep_going) {
+                Ok(()) => {}
+                Err(NotReady::Stopped) => return Some(Err(ReadError::Stopped)),
+                Err(NotReady::Unavailable(why)) => {
+                    tracing::warn!(
+                        %why,
+                        "Failed to start a reader process; building unwind tables in this one, where a bug does more harm."
+                    );
+                    self.process = None;
+                    return None;
+                }
+            }
+            answer = work(process, &*self.keep_going);
+            if !matches!(answer, Err(ReadError::Reader(_))) {
+                break;
+            }
+        }
+        Some(answer)
+    }
+}

@@ -1,0 +1,186 @@
+//! Messages between the profiler and the process that builds its tables.
+//!
+//! A file may have exploited that process, so a table is checked before use.
+
+use profcol_ebpf_common::rule::EncodedRule;
+use profcol_ebpf_common::table::{PAGE_SIZE, Page, Row};
+use profcol_ebpf_unwind::Table;
+use profcol_reader::Invalid;
+use prost::{Message, Oneof};
+
+/// Limit of a table: that of a program with a gigabyte of code.
+pub const MAX_TABLE_BYTES: usize = 128 << 20;
+/// Words of a table in one message.
+const PIECE_WORDS: usize = 128 << 10;
+/// Length of a text about a file.
+const MAX_TEXT: usize = 1024;
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Request {
+    #[prost(oneof = "RequestKind", tags = "1, 2, 3")]
+    pub kind: Option<RequestKind>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub enum RequestKind {
+    /// With the file.
+    #[prost(message, tag = "1")]
+    Build(Build),
+    #[prost(message, tag = "2")]
+    Pages(Pages),
+    /// The key. Not answered.
+    #[prost(uint64, tag = "3")]
+    Forget(u64),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Build {
+    #[prost(uint64, tag = "1")]
+    pub key: u64,
+    #[prost(bool, tag = "2")]
+    pub may_be_lazy: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Pages {
+    #[prost(uint64, tag = "1")]
+    pub key: u64,
+    #[prost(uint64, tag = "2")]
+    pub begin: u64,
+    #[prost(uint64, tag = "3")]
+    pub count: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Response {
+    #[prost(oneof = "ResponseKind", tags = "1, 2, 3")]
+    pub kind: Option<ResponseKind>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub enum ResponseKind {
+    /// Why there is no table.
+    #[prost(string, tag = "1")]
+    Refused(String),
+    #[prost(message, tag = "2")]
+    ByPages(ByPages),
+    /// A table is one or more of these.
+    #[prost(message, tag = "3")]
+    Piece(Piece),
+}
+
+/// Its index is open.
+#[derive(Clone, PartialEq, Message)]
+pub struct ByPages {}
+
+/// The next words of a table.
+#[derive(Clone, PartialEq, Message)]
+pub struct Piece {
+    #[prost(uint64, tag = "1")]
+    pub first_page: u64,
+    /// Two words for each.
+    #[prost(fixed32, repeated, tag = "2")]
+    pub pages: Vec<u32>,
+    #[prost(fixed32, repeated, tag = "3")]
+    pub rows: Vec<u32>,
+    #[prost(fixed64, repeated, tag = "4")]
+    pub rules: Vec<u64>,
+    #[prost(bool, tag = "5")]
+    pub is_last: bool,
+}
+
+impl From<RequestKind> for Request {
+    fn from(kind: RequestKind) -> Self {
+        Self { kind: Some(kind) }
+    }
+}
+
+impl From<ResponseKind> for Response {
+    fn from(kind: ResponseKind) -> Self {
+        Self { kind: Some(kind) }
+    }
+}
+
+/// The pieces of a table, in order.
+pub fn pieces(table: &Table) -> impl Iterator<Item = Piece> {
+    let empty = || Piece {
+        first_page: table.first_page,
+        ..Piece::default()
+    };
+    let pages = table.pages.chunks(PIECE_WORDS / 2).map(move |pages| Piece {
+        pages: pages.iter().flat_map(|it| [it.rows, it.count]).collect(),
+        ..empty()
+    });
+    let rows = table.rows.chunks(PIECE_WORDS).map(move |rows| Piece {
+        rows: rows.iter().map(|row| row.0).collect(),
+        ..empty()
+    });
+    let rules = table.rules.chunks(PIECE_WORDS / 2).map(move |rules| Piece {
+        rules: rules.iter().map(|rule| rule.0).collect(),
+        ..empty()
+    });
+    let end = std::iter::once_with(move || Piece {
+        is_last: true,
+        ..empty()
+    });
+    pages.chain(rows).chain(rules).chain(end)
+}
+
+/// A table of which not all pieces have arrived.
+pub struct Partial(Table);
+
+impl Default for Partial {
+    fn default() -> Self {
+        Self(Table {
+            first_page: 0,
+            pages: Vec::new(),
+            rows: Vec::new(),
+            rules: Vec::new(),
+        })
+    }
+}
+
+impl Partial {
+    pub fn add(&mut self, piece: &Piece) -> Result<(), Invalid> {
+        let table = &mut self.0;
+        table.first_page = piece.first_page;
+        let pages = piece.pages.chunks_exact(2).map(|words| match *words {
+            [rows, count] => Page { rows, count },
+            _ => Page::EMPTY,
+        });
+        table.pages.extend(pages);
+        table.rows.extend(piece.rows.iter().copied().map(Row));
+        let rules = piece.rules.iter().copied().map(EncodedRule);
+        table.rules.extend(rules);
+        match table.bytes() > MAX_TABLE_BYTES {
+            true => Err(Invalid("a table that is too large")),
+            false => Ok(()),
+        }
+    }
+
+    /// The table, if its parts refer to one another as they should.
+    pub fn finish(self) -> Result<Table, Invalid> {
+        let table = self.0;
+        let is_inside = |page: &Page| {
+            let end = page.rows.checked_add(page.count);
+            let is_inside = end.is_some_and(|end| end as usize <= table.rows.len());
+            is_inside && u64::from(page.count) <= PAGE_SIZE
+        };
+        let has_rule = |row: &Row| (row.rule() as usize) < table.rules.len();
+        if !table.pages.iter().all(is_inside) || !table.rows.iter().all(has_rule) {
+            return Err(Invalid("a table that contradicts itself"));
+        }
+        let last_page = table.first_page.checked_add(table.pages.len() as u64);
+        match last_page.map(u32::try_from) {
+            Some(Ok(_)) => Ok(table),
+            _ => Err(Invalid("a table for no file")),
+        }
+    }
+}
+
+/// Cuts a text from the process.
+pub fn bounded(mut text: String) -> String {
+    let end = text.floor_char_boundary(MAX_TEXT);
+    text.truncate(end);
+    text
+}

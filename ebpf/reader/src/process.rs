@@ -1,0 +1,157 @@
+//! The profiler's side of the process that builds tables.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use profcol_ebpf_unwind::Table;
+use profcol_reader::{
+    Interrupted, Invalid, Limits, Next, NotReady, ReaderFailure, ReaderKind, ReaderProcess, Readers,
+};
+use prost::Message;
+
+use crate::messages::{
+    Build, ByPages, Pages, Partial, Request, RequestKind, Response, ResponseKind, bounded,
+};
+use crate::{Built, ReadError};
+
+pub struct TableProcess {
+    process: ReaderProcess,
+    /// The files whose index is open there.
+    open: HashSet<u64>,
+}
+
+impl TableProcess {
+    pub fn new(
+        readers: Readers,
+        limits: Limits,
+        report: impl Fn(&ReaderFailure) + Send + 'static,
+    ) -> Self {
+        Self {
+            process: ReaderProcess::new(readers, ReaderKind::UnwindTables, limits, report),
+            open: HashSet::new(),
+        }
+    }
+
+    pub fn ensure_running(&mut self, keep_going: &dyn Fn() -> bool) -> Result<(), NotReady> {
+        if self.process.ensure_running(keep_going)? {
+            self.open.clear();
+        }
+        Ok(())
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.process.is_running()
+    }
+
+    pub fn stop(&mut self) {
+        self.process.stop();
+        self.open.clear();
+    }
+
+    pub fn build(
+        &mut self,
+        key: u64,
+        file: &File,
+        may_be_lazy: bool,
+        keep_going: &dyn Fn() -> bool,
+    ) -> Result<Built, ReadError> {
+        let request = RequestKind::Build(Build { key, may_be_lazy });
+        let built = self.request(request, &[file.as_fd()], keep_going)?;
+        match built {
+            Built::ByPages if !may_be_lazy => Err(self.invalid("no table")),
+            Built::ByPages => {
+                self.open.insert(key);
+                Ok(Built::ByPages)
+            }
+            whole => Ok(whole),
+        }
+    }
+
+    pub fn pages(
+        &mut self,
+        key: u64,
+        file: &File,
+        begin: u64,
+        count: u64,
+        keep_going: &dyn Fn() -> bool,
+    ) -> Result<Table, ReadError> {
+        if !self.open.contains(&key)
+            && let Built::Whole(_) = self.build(key, file, true, keep_going)?
+        {
+            return Err(ReadError::Refused("it has no index any more".to_owned()));
+        }
+        let request = RequestKind::Pages(Pages { key, begin, count });
+        match self.request(request, &[], keep_going)? {
+            Built::Whole(table)
+                if table.first_page == begin && table.pages.len() as u64 == count =>
+            {
+                Ok(table)
+            }
+            _ => Err(self.invalid("other pages than requested")),
+        }
+    }
+
+    /// Not answered: a process that is gone has forgotten it.
+    pub fn forget(&mut self, key: u64) {
+        if self.open.remove(&key) {
+            let request = Request::from(RequestKind::Forget(key));
+            self.process.notify(&request.encode_to_vec());
+        }
+    }
+
+    fn request(
+        &mut self,
+        kind: RequestKind,
+        files: &[BorrowedFd<'_>],
+        keep_going: &dyn Fn() -> bool,
+    ) -> Result<Built, ReadError> {
+        let request = Request::from(kind).encode_to_vec();
+        let mut partial = Partial::default();
+        let mut refused = None;
+        let mut is_by_pages = false;
+        self.process
+            .exchange(&request, files, keep_going, |message| {
+                let response = Response::decode(&*message.content);
+                let response = response.map_err(|_| Invalid("a message that is no response"))?;
+                match response.kind {
+                    Some(ResponseKind::Piece(piece)) => {
+                        partial.add(&piece)?;
+                        return Ok(match piece.is_last {
+                            true => Next::Done,
+                            false => Next::More,
+                        });
+                    }
+                    Some(ResponseKind::Refused(why)) => refused = Some(bounded(why)),
+                    Some(ResponseKind::ByPages(ByPages {})) => is_by_pages = true,
+                    None => return Err(Invalid("an empty response")),
+                }
+                Ok(Next::Done)
+            })?;
+        if let Some(why) = refused {
+            return Err(ReadError::Refused(why));
+        }
+        if is_by_pages {
+            return Ok(Built::ByPages);
+        }
+        match partial.finish() {
+            Ok(table) => Ok(Built::Whole(table)),
+            Err(Invalid(why)) => Err(self.invalid(why)),
+        }
+    }
+
+    fn invalid(&mut self, why: &str) -> ReadError {
+        let failure = ReaderFailure::Invalid(why.to_owned());
+        self.process.record_failure(&failure);
+        ReadError::Reader(failure)
+    }
+}
+
+impl From<Interrupted> for ReadError {
+    fn from(interrupted: Interrupted) -> Self {
+        match interrupted {
+            Interrupted::Failed(failure) => Self::Reader(failure),
+            Interrupted::Stopped => Self::Stopped,
+        }
+    }
+}

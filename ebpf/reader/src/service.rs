@@ -1,0 +1,84 @@
+//! The process that builds tables: answers the profiler until it closes the socket.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use profcol_ebpf_unwind::{ElfCode, Index, Table, UnwindTableError};
+use profcol_reader::{Channel, Received, SendMode, notify_ready};
+use prost::Message;
+
+use crate::Built;
+use crate::messages::{
+    Build, ByPages, Pages, Request, RequestKind, Response, ResponseKind, bounded, pieces,
+};
+
+/// Files read by pages.
+type Indices = HashMap<u64, (File, Index)>;
+
+/// Builds tables for the profiler, until it closes the socket. `missing` names the restrictions that the kernel lacks.
+pub fn serve(socket: OwnedFd, missing: String) -> io::Result<()> {
+    let mut channel = Channel::new(socket);
+    notify_ready(&channel, missing)?;
+    let mut indices = Indices::new();
+    loop {
+        let message = match channel.receive()? {
+            Received::Message(message) => message,
+            Received::WouldBlock => {
+                channel.wait(None)?;
+                continue;
+            }
+            Received::Closed => return Ok(()),
+        };
+        let request = Request::decode(&*message.content)?;
+        let answer = match request.kind.ok_or(io::ErrorKind::InvalidData)? {
+            RequestKind::Build(request) => build(&mut indices, &request, message.files),
+            RequestKind::Pages(request) => pages(&indices, &request),
+            RequestKind::Forget(key) => {
+                indices.remove(&key);
+                continue;
+            }
+        };
+        match answer {
+            Ok(Built::ByPages) => respond(&channel, ResponseKind::ByPages(ByPages {}))?,
+            Ok(Built::Whole(table)) => {
+                for piece in pieces(&table) {
+                    respond(&channel, ResponseKind::Piece(piece))?;
+                }
+            }
+            Err(why) => respond(&channel, ResponseKind::Refused(bounded(why)))?,
+        }
+    }
+}
+
+fn build(indices: &mut Indices, request: &Build, files: Vec<OwnedFd>) -> Result<Built, String> {
+    let file = files.into_iter().next().map(File::from);
+    let file = file.ok_or_else(|| "too many open files".to_owned())?;
+    let elf = ElfCode::read(&file).map_err(refused)?;
+    // Without a search table (Go has none) it cannot be built by pages.
+    if request.may_be_lazy
+        && let Ok(index) = Index::open(&elf, &file)
+    {
+        indices.insert(request.key, (file, index));
+        return Ok(Built::ByPages);
+    }
+    Table::build(&elf, &file).map(Built::Whole).map_err(refused)
+}
+
+fn pages(indices: &Indices, request: &Pages) -> Result<Built, String> {
+    let Some((file, index)) = indices.get(&request.key) else {
+        return Err("not open".to_owned());
+    };
+    let table = index.pages(file, request.begin, request.count);
+    table.map(Built::Whole).map_err(refused)
+}
+
+fn refused(error: UnwindTableError) -> String {
+    error.to_string()
+}
+
+fn respond(channel: &Channel, kind: ResponseKind) -> io::Result<()> {
+    let content = Response::from(kind).encode_to_vec();
+    channel.send(&content, &[], SendMode::Blocking)
+}

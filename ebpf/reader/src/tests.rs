@@ -1,0 +1,252 @@
+//! Tables of real files by a process in a thread: honest, broken and hostile ones.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use profcol_ebpf_common::rule::EncodedRule;
+use profcol_ebpf_common::table::{PAGE_SHIFT, Page, Row};
+use profcol_reader::testkit::{Serve, one_after_the_other};
+use profcol_reader::{Channel, Received, SendMode, notify_ready};
+use prost::Message;
+
+use super::*;
+use crate::messages::{Partial, Piece, Response, ResponseKind, pieces};
+
+const KEY: u64 = 7;
+
+fn honest(socket: OwnedFd) -> io::Result<()> {
+    serve(socket, String::new())
+}
+
+/// Ends at the first request.
+fn dies(socket: OwnedFd) -> io::Result<()> {
+    answers(socket, None)
+}
+
+/// Answers the first request only.
+fn serves_once(socket: OwnedFd) -> io::Result<()> {
+    answers(socket, Some(ResponseKind::ByPages(messages::ByPages {})))
+}
+
+/// Answers with rows that no table has.
+fn lies(socket: OwnedFd) -> io::Result<()> {
+    let table = Piece {
+        pages: vec![0, 9],
+        is_last: true,
+        ..Piece::default()
+    };
+    answers(socket, Some(ResponseKind::Piece(table)))
+}
+
+fn answers(socket: OwnedFd, answer: Option<ResponseKind>) -> io::Result<()> {
+    let mut channel = Channel::new(socket);
+    notify_ready(&channel, String::new())?;
+    while let Received::WouldBlock = channel.receive()? {
+        channel.wait(None)?;
+    }
+    if let Some(answer) = answer {
+        let response = Response::from(answer).encode_to_vec();
+        channel.send(&response, &[], SendMode::Blocking)?;
+    }
+    Ok(())
+}
+
+/// A reader, and how many processes of it failed.
+fn reader(processes: Vec<Serve>) -> (CodeReader, Arc<AtomicU32>) {
+    let failures = Arc::<AtomicU32>::default();
+    let failed = Arc::clone(&failures);
+    let reader = CodeReader::new(
+        &one_after_the_other(processes),
+        false,
+        || true,
+        move |_| {
+            failed.fetch_add(1, Ordering::Relaxed);
+        },
+    );
+    (reader, failures)
+}
+
+fn local() -> CodeReader {
+    CodeReader::new(&Readers::default(), false, || true, |_| {})
+}
+
+fn code(path: &str) -> (CodeFile, ElfCode) {
+    let file = Arc::new(File::open(path).unwrap());
+    let elf = ElfCode::read(&*file).unwrap();
+    let code = CodeFile {
+        source: Arc::clone(&file) as _,
+        file: Some(file),
+    };
+    (code, elf)
+}
+
+fn this_program() -> (CodeFile, ElfCode) {
+    code("/proc/self/exe")
+}
+
+fn whole(built: Result<Built, ReadError>) -> Table {
+    match built {
+        Ok(Built::Whole(table)) => table,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_process_builds_the_same_tables() {
+    let (mut remote, failures) = reader(vec![honest]);
+    for path in ["/proc/self/exe", "/bin/sh", "/usr/bin/env"] {
+        let (code, elf) = code(path);
+        let expected = whole(local().build(KEY, &code, &elf, false));
+        assert!(expected.rows.len() > 100, "{path}");
+        assert_eq!(
+            whole(remote.build(KEY, &code, &elf, false)),
+            expected,
+            "{path}"
+        );
+    }
+    assert!(remote.uses_process());
+    assert_eq!(failures.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_process_builds_the_same_pages_also_after_a_restart() {
+    let (code, elf) = this_program();
+    let first = elf.segments[0].file_offset >> PAGE_SHIFT;
+    let mut local = local();
+    assert!(matches!(
+        local.build(KEY, &code, &elf, true),
+        Ok(Built::ByPages)
+    ));
+    let (mut remote, failures) = reader(vec![honest]);
+    assert!(matches!(
+        remote.build(KEY, &code, &elf, true),
+        Ok(Built::ByPages)
+    ));
+    let mut rows = 0;
+    for begin in (first..first + 64).step_by(16) {
+        if begin == first + 32 {
+            remote.rest();
+            assert!(!remote.uses_process());
+        }
+        let expected = local.pages(KEY, &code, begin, 16).unwrap();
+        rows += expected.rows.len();
+        assert_eq!(remote.pages(KEY, &code, begin, 16).unwrap(), expected);
+    }
+    assert!(rows > 100);
+    remote.forget(KEY);
+    assert_eq!(failures.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn another_process_reads_a_file_at_which_one_failed() {
+    for broken in [dies as Serve, lies] {
+        let (code, elf) = this_program();
+        let (mut remote, failures) = reader(vec![broken, honest]);
+        assert!(!whole(remote.build(KEY, &code, &elf, false)).rows.is_empty());
+        assert_eq!(failures.load(Ordering::Relaxed), 1);
+        let (mut remote, failures) = reader(vec![broken]);
+        let refused = remote.build(KEY, &code, &elf, false);
+        assert!(matches!(refused, Err(ReadError::Reader(_))), "{refused:?}");
+        assert_eq!(failures.load(Ordering::Relaxed), 2);
+    }
+}
+
+#[test]
+fn pages_are_read_by_another_process_after_one_failed() {
+    let (code, elf) = this_program();
+    let first = elf.segments[0].file_offset >> PAGE_SHIFT;
+    let (mut remote, failures) = reader(vec![serves_once, honest]);
+    assert!(matches!(
+        remote.build(KEY, &code, &elf, true),
+        Ok(Built::ByPages)
+    ));
+    assert_eq!(remote.pages(KEY, &code, first, 4).unwrap().pages.len(), 4);
+    assert_eq!(failures.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_refusal_is_no_failure_of_the_process() {
+    let (code, elf) = this_program();
+    let (mut remote, failures) = reader(vec![honest]);
+    let text = Arc::new(File::open("/etc/passwd").unwrap());
+    let other = CodeFile {
+        source: Arc::clone(&text) as _,
+        file: Some(text),
+    };
+    let refused = remote.build(KEY, &other, &elf, false);
+    assert!(matches!(refused, Err(ReadError::Refused(_))), "{refused:?}");
+    assert!(!whole(remote.build(KEY, &code, &elf, false)).rows.is_empty());
+    assert_eq!(failures.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn after_the_stop_nothing_is_read() {
+    let (code, elf) = this_program();
+    let readers = one_after_the_other(vec![|socket| {
+        // Never answers.
+        let mut channel = Channel::new(socket);
+        notify_ready(&channel, String::new())?;
+        while !matches!(channel.receive()?, Received::Closed) {
+            channel.wait(None)?;
+        }
+        Ok(())
+    }]);
+    let asked = AtomicU32::new(0);
+    let keep_going = move || asked.fetch_add(1, Ordering::Relaxed) < 3;
+    let mut remote = CodeReader::new(&readers, false, keep_going, |_| {});
+    let stopped = remote.build(KEY, &code, &elf, false);
+    assert!(matches!(stopped, Err(ReadError::Stopped)), "{stopped:?}");
+}
+
+#[test]
+fn tables_that_contradict_themselves_are_rejected() {
+    let sound = Table {
+        first_page: 3,
+        pages: vec![Page { rows: 0, count: 2 }, Page::EMPTY],
+        rows: vec![Row::new(0, 0), Row::new(8, 1)],
+        rules: vec![EncodedRule(1), EncodedRule(2)],
+    };
+    let received = |table: &Table| {
+        let mut partial = Partial::default();
+        for piece in pieces(table) {
+            partial.add(&piece).map_err(|it| it.0)?;
+        }
+        partial.finish().map_err(|it| it.0)
+    };
+    assert_eq!(received(&sound).as_ref(), Ok(&sound));
+    let changes: [fn(&mut Table); 5] = [
+        |table| table.pages[0].count = 3,
+        |table| table.pages[1] = Page { rows: 2, count: 1 },
+        |table| {
+            table.pages[1] = Page {
+                rows: u32::MAX,
+                count: 2,
+            }
+        },
+        |table| table.rows[1] = Row::new(8, 2),
+        |table| table.first_page = u64::from(u32::MAX),
+    ];
+    for change in changes {
+        let mut table = sound.clone();
+        change(&mut table);
+        assert!(received(&table).is_err(), "{table:?}");
+    }
+    let mut long = sound.clone();
+    long.rows = vec![Row::new(0, 0); 5000];
+    long.pages[0].count = 5000;
+    assert!(received(&long).is_err(), "more rows than a page has bytes");
+}
+
+#[test]
+fn a_table_without_an_end_is_rejected() {
+    let mut partial = Partial::default();
+    let piece = Piece {
+        rows: vec![0; 256 << 10],
+        ..Piece::default()
+    };
+    let accepted = (0..1000)
+        .take_while(|_| partial.add(&piece).is_ok())
+        .count();
+    assert!((100..200).contains(&accepted), "{accepted}");
+}
