@@ -1,9 +1,9 @@
 //! The agent's side with readers in threads: honest, hostile, broken ones.
 
-use std::cell::RefCell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use profcol_debuginfo::CommonLink;
@@ -82,14 +82,14 @@ impl CompanionFiles for OneFile {
 }
 
 /// A reader, and the failures that it reported.
-fn reader(readers: &Readers) -> (Reader, Rc<RefCell<Vec<&'static str>>>) {
-    let reports: Rc<RefCell<Vec<&'static str>>> = Rc::default();
-    let noted = Rc::clone(&reports);
+fn reader(readers: &Readers) -> (Reader, Arc<Mutex<Vec<&'static str>>>) {
+    let reports: Arc<Mutex<Vec<&'static str>>> = Arc::default();
+    let noted = Arc::clone(&reports);
     let limits = Limits {
         max_idle: Duration::from_millis(100),
         ..Limits::new(64 << 20, false)
     };
-    let report = move |failure: &ReaderFailure| noted.borrow_mut().push(failure.reason());
+    let report = move |failure: &ReaderFailure| noted.lock().unwrap().push(failure.reason());
     let reader = Reader::new(readers, limits, Rc::new(|| true), report);
     (reader, reports)
 }
@@ -140,7 +140,7 @@ fn another_process_finds_the_same_as_this_one() {
         };
         let refused = reader.open(8, no_program).map(|_| ()).unwrap_err();
         assert!(matches!(refused, ReadError::Refused(_)), "{refused:?}");
-        assert!(reports.borrow().is_empty());
+        assert!(reports.lock().unwrap().is_empty());
         found.push(mangled.answers);
     }
     assert_eq!(found[0], found[1]);
@@ -244,7 +244,7 @@ fn a_hostile_reader_is_replaced() {
             matches!(failed, ReadError::Reader(ReaderFailure::Invalid(_))),
             "{failed:?}"
         );
-        assert_eq!(*reports.borrow(), ["invalid_answer"]);
+        assert_eq!(*reports.lock().unwrap(), ["invalid_answer"]);
         reads_on(&mut reader);
     }
 }
@@ -272,7 +272,7 @@ fn all_executables_are_open_again_after_a_reader_ended() {
     let failed = reader.find(1, &addresses(), None, TURN).unwrap_err();
     let ended = ReaderFailure::Ended(Some(Exit::Code(0)));
     assert_eq!(failed, ReadError::Reader(ended));
-    assert_eq!(*reports.borrow(), ["exited"]);
+    assert_eq!(*reports.lock().unwrap(), ["exited"]);
     for key in [2, 1] {
         assert_eq!(names(&mut reader, key), NAMES);
     }
@@ -308,7 +308,7 @@ fn a_reader_that_ended_while_idle_costs_nothing() {
         std::thread::yield_now();
     }
     assert_eq!(names(&mut reader, 1), NAMES);
-    assert_eq!(reports.borrow().len(), 1);
+    assert_eq!(reports.lock().unwrap().len(), 1);
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn a_reader_that_hangs_is_given_up() {
         matches!(failed, ReadError::Reader(ReaderFailure::Deadline(_))),
         "{failed:?}"
     );
-    assert_eq!(*reports.borrow(), ["deadline"]);
+    assert_eq!(*reports.lock().unwrap(), ["deadline"]);
     reads_on(&mut reader);
 }
 
