@@ -424,12 +424,13 @@ impl Running {
         for process in excluded {
             profiler.exclude(&process);
         }
-        // Last: only now are the processes of all these files decided.
+        // Last: only now are the processes of these files decided. That of the last one may follow in the next records.
         for file in files {
-            if filter.latest_decision(file.pid()) == Some(false) {
-                profiler.postpone_table(&file);
-            } else {
+            let decision = filter.latest_decision(file.pid());
+            if decision.unwrap_or_else(|| filter.matches_all()) {
                 profiler.build_table(file);
+            } else {
+                profiler.postpone_table(&file);
             }
         }
         for (process, code) in interpreted.take_processes() {
