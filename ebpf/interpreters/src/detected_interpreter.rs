@@ -1,5 +1,6 @@
 //! An interpreter that was found in a file.
 
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 use profcol_ebpf_common::interpreter::Interpreter;
@@ -8,7 +9,7 @@ use crate::runtime::Runtime;
 use crate::{perl, php, python, ruby, v8};
 
 /// An interpreter in a file.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DetectedInterpreter {
     /// The readable form of [`Interpreter::runtime`].
     pub runtime: Runtime,
@@ -19,12 +20,13 @@ pub struct DetectedInterpreter {
     /// File ranges of functions that only forward calls; sorted.
     pub forwarders: Vec<Range<u64>>,
     /// For the BPF programs.
+    #[serde(skip)]
     pub interpreter: Interpreter,
     pub(crate) layout: RuntimeLayout,
 }
 
 /// The layout for reading names.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum RuntimeLayout {
     Python(python::CodeLayout),
     V8(Box<v8::HeapLayout>),

@@ -13,6 +13,7 @@ mod detect;
 mod detected_interpreter;
 pub mod dotnet;
 mod elf_file;
+mod encoded;
 mod error;
 mod functions;
 pub mod hotspot;
@@ -35,6 +36,7 @@ mod version;
 
 pub use detect::detect;
 pub use detected_interpreter::DetectedInterpreter;
+pub use encoded::EncodedError;
 pub use error::{FunctionError, Unsupported};
 pub use functions::ProcessCache;
 pub use interpreted_function::InterpretedFunction;

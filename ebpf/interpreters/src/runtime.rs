@@ -1,9 +1,10 @@
 //! The runtimes, by their numbers in frames and their names in profiles.
 
 use profcol_ebpf_common::interpreter::runtime;
+use serde::{Deserialize, Serialize};
 
 /// The supported runtimes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Runtime {
     Python,
     V8,

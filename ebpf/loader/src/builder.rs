@@ -5,6 +5,7 @@
 //! are built as a whole.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +16,7 @@ use profcol_ebpf_common::file::TableRef;
 use profcol_ebpf_common::interpreter::Interpreter;
 use profcol_ebpf_common::table::PAGE_SHIFT;
 use profcol_ebpf_interpreters::dotnet::DotNetFile;
-use profcol_ebpf_interpreters::{Runtime, Unsupported};
+use profcol_ebpf_interpreters::{DetectedInterpreter, Runtime};
 use profcol_ebpf_reader::{Built, CodeFile, CodeReader, ReadError};
 use profcol_ebpf_unwind as unwind;
 use profcol_reader::LOW_TABLE_NICE;
@@ -132,7 +133,6 @@ impl Builder {
     fn build(&mut self, job: Job) {
         let built = match &job.code {
             Code::Elf(elf) => {
-                self.publish_contexts(&job, elf);
                 self.find_dotnet(&job, elf);
                 self.build_elf(&job, elf)
             }
@@ -154,20 +154,20 @@ impl Builder {
     fn build_elf(&mut self, job: &Job, elf: &unwind::ElfCode) -> Result<(), BuildError> {
         let number = job.announced.file.number;
         let may_be_lazy = job.size() >= LAZY_CODE_BYTES && self.lazy_tables.len() < MAX_LAZY_TABLES;
-        let built = self
-            .reader
-            .build(number.into(), &job.file, elf, may_be_lazy)?;
-        let mut table = match built {
+        let code = self.reader.read(number.into(), &job.file, elf, may_be_lazy);
+        self.publish_contexts(job, code.found.contexts);
+        let interpreter = code.found.interpreter;
+        let mut table = match code.table? {
             Built::Whole(table) => table,
             Built::ByPages => {
-                let begun = self.begin_lazy(job, elf);
+                let begun = self.begin_lazy(job, elf, interpreter);
                 if !self.lazy_tables.contains_key(&number) {
                     self.reader.forget(number.into());
                 }
                 return begun;
             }
         };
-        let loops = self.interpreter_loops(job, elf);
+        let loops = self.interpreter_loops(job, interpreter);
         if !loops.is_empty() {
             table.mark_interpreter(&loops);
         }
@@ -218,7 +218,12 @@ impl Builder {
     }
 
     /// Publishes a table without any built page.
-    fn begin_lazy(&mut self, job: &Job, elf: &unwind::ElfCode) -> Result<(), BuildError> {
+    fn begin_lazy(
+        &mut self,
+        job: &Job,
+        elf: &unwind::ElfCode,
+        interpreter: Result<Option<DetectedInterpreter>, String>,
+    ) -> Result<(), BuildError> {
         let segments = elf.segments.iter();
         let first = segments
             .clone()
@@ -247,7 +252,7 @@ impl Builder {
             "building an unwind table by pages"
         );
         let number = job.announced.file.number;
-        let loops = self.interpreter_loops(job, elf);
+        let loops = self.interpreter_loops(job, interpreter);
         let lazy = LazyTable {
             announced: job.announced.clone(),
             path: job.path.clone(),
@@ -263,8 +268,12 @@ impl Builder {
     }
 
     /// The file's interpreter loops. Publishes the interpreter to the programs.
-    fn interpreter_loops(&mut self, job: &Job, elf: &unwind::ElfCode) -> Vec<Range<u64>> {
-        match profcol_ebpf_interpreters::detect(elf, &*job.file.source) {
+    fn interpreter_loops(
+        &mut self,
+        job: &Job,
+        interpreter: Result<Option<DetectedInterpreter>, String>,
+    ) -> Vec<Range<u64>> {
+        match interpreter {
             Ok(None) => Vec::new(),
             Ok(Some(detected)) => {
                 let number = job.announced.file.number;
@@ -293,8 +302,8 @@ impl Builder {
     }
 
     /// Tells the programs where threads of this executable have contexts.
-    fn publish_contexts(&mut self, job: &Job, elf: &unwind::ElfCode) {
-        match profcol_ebpf_interpreters::context::detect(elf, &*job.file.source) {
+    fn publish_contexts(&mut self, job: &Job, contexts: Result<Option<ContextLayout>, String>) {
+        match contexts {
             Ok(None) => {}
             Ok(Some(layout)) => {
                 let number = job.announced.file.number;
@@ -335,7 +344,7 @@ impl Builder {
         }
     }
 
-    fn report_unsupported(&self, job: &Job, unsupported: &Unsupported) {
+    fn report_unsupported(&self, job: &Job, unsupported: &dyn fmt::Display) {
         Stats::count(&self.stats.unsupported_interpreters);
         tracing::warn!(
             path = job.path,

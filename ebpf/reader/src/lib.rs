@@ -1,10 +1,10 @@
-//! Builds unwind tables in another process, which may fail without harm.
+//! Builds unwind tables and finds interpreters in another process, which may fail without harm.
 //!
-//! * [`CodeReader`]: builds tables, in a process of its own or in this one.
+//! * [`CodeReader`]: reads files, in a process of its own or in this one.
 //! * [`serve`]: that process.
 //!
 //! Any user who can start a process controls the files. One may exploit a bug of the process that reads it, so each
-//! table is checked before use.
+//! table and each interpreter is checked before use.
 
 mod messages;
 mod process;
@@ -17,6 +17,8 @@ use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::sync::Arc;
 
+use profcol_ebpf_common::context::ContextLayout;
+use profcol_ebpf_interpreters::DetectedInterpreter;
 use profcol_ebpf_unwind::{ElfCode, Index, Table, UnwindTableError};
 use profcol_elf::Source;
 use profcol_reader::{Limits, NotReady, ReaderFailure, Readers};
@@ -35,6 +37,21 @@ pub struct CodeFile {
     pub source: Arc<dyn Source + Send + Sync>,
     /// Not set for memory, which is read in this process.
     pub file: Option<Arc<File>>,
+}
+
+/// What was read of a file.
+#[derive(Debug)]
+pub struct Code {
+    pub found: Found,
+    pub table: Result<Built, ReadError>,
+}
+
+/// What a file has besides its unwind information, or why that is not supported.
+#[derive(Debug)]
+pub struct Found {
+    /// Where threads of the executable have contexts.
+    pub contexts: Result<Option<ContextLayout>, String>,
+    pub interpreter: Result<Option<DetectedInterpreter>, String>,
 }
 
 /// What was built for a file.
@@ -87,26 +104,28 @@ impl CodeReader {
         }
     }
 
-    /// Builds the table of a file. If `may_be_lazy` and the file has an index of its unwind information, only that is opened.
-    pub fn build(
-        &mut self,
-        key: u64,
-        code: &CodeFile,
-        elf: &ElfCode,
-        may_be_lazy: bool,
-    ) -> Result<Built, ReadError> {
-        if let Some(file) = &code.file
-            && let Some(built) = self
-                .in_process(|process, keep_going| process.build(key, file, may_be_lazy, keep_going))
-        {
-            return built;
+    /// Reads a file and builds its table. If `may_be_lazy` and the file has an index of its unwind information, only that is
+    /// opened.
+    pub fn read(&mut self, key: u64, code: &CodeFile, elf: &ElfCode, may_be_lazy: bool) -> Code {
+        if let Some(file) = &code.file {
+            let mut found = Found::nothing();
+            let table = self.in_process(|process, keep_going| {
+                process.read(key, file, may_be_lazy, &mut found, keep_going)
+            });
+            if let Some(table) = table {
+                return Code { found, table };
+            }
         }
+        let found = Found::detect(elf, &*code.source);
         // Without a search table (Go has none) it cannot be built by pages.
         if may_be_lazy && let Ok(index) = Index::open(elf, &*code.source) {
             self.indices.insert(key, index);
-            return Ok(Built::ByPages);
+            let table = Ok(Built::ByPages);
+            return Code { found, table };
         }
-        Ok(Built::Whole(Table::build(elf, &*code.source)?))
+        let table = Table::build(elf, &*code.source);
+        let table = table.map(Built::Whole).map_err(ReadError::from);
+        Code { found, table }
     }
 
     /// Builds some pages of a file whose index is open.
@@ -156,7 +175,7 @@ impl CodeReader {
     /// `None` if this thread has to do it.
     fn in_process<T>(
         &mut self,
-        work: impl Fn(&mut TableProcess, &dyn Fn() -> bool) -> Result<T, ReadError>,
+        mut work: impl FnMut(&mut TableProcess, &dyn Fn() -> bool) -> Result<T, ReadError>,
     ) -> Option<Result<T, ReadError>> {
         let process = self.process.as_mut()?;
         let mut answer = Err(ReadError::Stopped);
@@ -179,5 +198,23 @@ impl CodeReader {
             }
         }
         Some(answer)
+    }
+}
+
+impl Found {
+    fn nothing() -> Self {
+        Self {
+            contexts: Ok(None),
+            interpreter: Ok(None),
+        }
+    }
+
+    fn detect(elf: &ElfCode, source: &(impl Source + ?Sized)) -> Self {
+        let contexts = profcol_ebpf_interpreters::context::detect(elf, source);
+        let interpreter = profcol_ebpf_interpreters::detect(elf, source);
+        Self {
+            contexts: contexts.map_err(|unsupported| unsupported.to_string()),
+            interpreter: interpreter.map_err(|unsupported| unsupported.to_string()),
+        }
     }
 }

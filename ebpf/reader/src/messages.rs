@@ -2,11 +2,16 @@
 //!
 //! A file may have exploited that process, so a table is checked before use.
 
+use profcol_ebpf_common::context::ContextLayout;
+use profcol_ebpf_common::interpreter::Interpreter;
 use profcol_ebpf_common::rule::EncodedRule;
 use profcol_ebpf_common::table::{PAGE_SIZE, Page, Row};
+use profcol_ebpf_interpreters::DetectedInterpreter;
 use profcol_ebpf_unwind::Table;
 use profcol_reader::Invalid;
 use prost::{Message, Oneof};
+
+use crate::Found;
 
 /// Limit of a table: that of a program with a gigabyte of code.
 pub const MAX_TABLE_BYTES: usize = 128 << 20;
@@ -39,6 +44,9 @@ pub struct Build {
     pub key: u64,
     #[prost(bool, tag = "2")]
     pub may_be_lazy: bool,
+    /// Another process has found the rest.
+    #[prost(bool, tag = "3")]
+    pub is_reopened: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -53,7 +61,7 @@ pub struct Pages {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Response {
-    #[prost(oneof = "ResponseKind", tags = "1, 2, 3")]
+    #[prost(oneof = "ResponseKind", tags = "1, 2, 3, 4")]
     pub kind: Option<ResponseKind>,
 }
 
@@ -67,6 +75,32 @@ pub enum ResponseKind {
     /// A table is one or more of these.
     #[prost(message, tag = "3")]
     Piece(Piece),
+    /// Precedes the table.
+    #[prost(message, tag = "4")]
+    Found(WireFound),
+}
+
+/// What a file has besides its unwind information.
+#[derive(Clone, PartialEq, Message)]
+pub struct WireFound {
+    /// [`ContextLayout`], as the programs read it.
+    #[prost(bytes = "vec", optional, tag = "1")]
+    pub contexts: Option<Vec<u8>>,
+    #[prost(string, optional, tag = "2")]
+    pub unsupported_contexts: Option<String>,
+    #[prost(message, optional, tag = "3")]
+    pub interpreter: Option<WireInterpreter>,
+    #[prost(string, optional, tag = "4")]
+    pub unsupported_interpreter: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct WireInterpreter {
+    #[prost(string, tag = "1")]
+    pub text: String,
+    /// [`Interpreter`], as the programs read it.
+    #[prost(bytes = "vec", tag = "2")]
+    pub program_data: Vec<u8>,
 }
 
 /// Its index is open.
@@ -99,6 +133,55 @@ impl From<ResponseKind> for Response {
     fn from(kind: ResponseKind) -> Self {
         Self { kind: Some(kind) }
     }
+}
+
+impl From<&Found> for WireFound {
+    fn from(found: &Found) -> Self {
+        let layout = found.contexts.as_ref().ok().copied().flatten();
+        let interpreter = found.interpreter.as_ref().ok().and_then(Option::as_ref);
+        let unsupported = |why: &str| bounded(why.to_owned());
+        Self {
+            contexts: layout.map(|layout| bytemuck::bytes_of(&layout).to_vec()),
+            unsupported_contexts: found.contexts.as_ref().err().map(|it| unsupported(it)),
+            interpreter: interpreter.map(|it| WireInterpreter {
+                text: it.encode(),
+                program_data: bytemuck::bytes_of(&it.interpreter).to_vec(),
+            }),
+            unsupported_interpreter: found.interpreter.as_ref().err().map(|it| unsupported(it)),
+        }
+    }
+}
+
+impl WireFound {
+    pub fn checked(self) -> Result<Found, Invalid> {
+        let contexts = match (self.unsupported_contexts, self.contexts) {
+            (Some(why), _) => Err(bounded(why)),
+            (None, None) => Ok(None),
+            (None, Some(bytes)) => Ok(Some(
+                plain::<ContextLayout>(&bytes).ok_or(Invalid("contexts of another size"))?,
+            )),
+        };
+        let interpreter = match (self.unsupported_interpreter, self.interpreter) {
+            (Some(why), _) => Err(bounded(why)),
+            (None, None) => Ok(None),
+            (None, Some(found)) => {
+                let program_data = plain::<Interpreter>(&found.program_data)
+                    .ok_or(Invalid("an interpreter of another size"))?;
+                let decoded = DetectedInterpreter::decode(&found.text, program_data);
+                Ok(Some(
+                    decoded.map_err(|_| Invalid("an impossible interpreter"))?,
+                ))
+            }
+        };
+        Ok(Found {
+            contexts,
+            interpreter,
+        })
+    }
+}
+
+fn plain<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> Option<T> {
+    bytemuck::try_pod_read_unaligned(bytes).ok()
 }
 
 /// The pieces of a table, in order.

@@ -13,7 +13,7 @@ use prost::Message;
 use crate::messages::{
     Build, ByPages, Pages, Partial, Request, RequestKind, Response, ResponseKind, bounded,
 };
-use crate::{Built, ReadError};
+use crate::{Built, Found, ReadError};
 
 pub struct TableProcess {
     process: ReaderProcess,
@@ -49,15 +49,34 @@ impl TableProcess {
         self.open.clear();
     }
 
-    pub fn build(
+    pub fn read(
         &mut self,
         key: u64,
         file: &File,
         may_be_lazy: bool,
+        found: &mut Found,
         keep_going: &dyn Fn() -> bool,
     ) -> Result<Built, ReadError> {
-        let request = RequestKind::Build(Build { key, may_be_lazy });
-        let built = self.request(request, &[file.as_fd()], keep_going)?;
+        let request = Build {
+            key,
+            may_be_lazy,
+            is_reopened: false,
+        };
+        self.build(request, file, Some(found), keep_going)
+    }
+
+    fn build(
+        &mut self,
+        request: Build,
+        file: &File,
+        found: Option<&mut Found>,
+        keep_going: &dyn Fn() -> bool,
+    ) -> Result<Built, ReadError> {
+        let Build {
+            key, may_be_lazy, ..
+        } = request;
+        let request = RequestKind::Build(request);
+        let built = self.request(request, &[file.as_fd()], found, keep_going)?;
         match built {
             Built::ByPages if !may_be_lazy => Err(self.invalid("no table")),
             Built::ByPages => {
@@ -76,13 +95,18 @@ impl TableProcess {
         count: u64,
         keep_going: &dyn Fn() -> bool,
     ) -> Result<Table, ReadError> {
-        if !self.open.contains(&key)
-            && let Built::Whole(_) = self.build(key, file, true, keep_going)?
-        {
-            return Err(ReadError::Refused("it has no index any more".to_owned()));
+        if !self.open.contains(&key) {
+            let request = Build {
+                key,
+                may_be_lazy: true,
+                is_reopened: true,
+            };
+            if let Built::Whole(_) = self.build(request, file, None, keep_going)? {
+                return Err(ReadError::Refused("it has no index any more".to_owned()));
+            }
         }
         let request = RequestKind::Pages(Pages { key, begin, count });
-        match self.request(request, &[], keep_going)? {
+        match self.request(request, &[], None, keep_going)? {
             Built::Whole(table)
                 if table.first_page == begin && table.pages.len() as u64 == count =>
             {
@@ -104,6 +128,7 @@ impl TableProcess {
         &mut self,
         kind: RequestKind,
         files: &[BorrowedFd<'_>],
+        mut found: Option<&mut Found>,
         keep_going: &dyn Fn() -> bool,
     ) -> Result<Built, ReadError> {
         let request = Request::from(kind).encode_to_vec();
@@ -121,6 +146,11 @@ impl TableProcess {
                             true => Next::Done,
                             false => Next::More,
                         });
+                    }
+                    Some(ResponseKind::Found(wire)) => {
+                        let found = found.take().ok_or(Invalid("more than was requested"))?;
+                        *found = wire.checked()?;
+                        return Ok(Next::More);
                     }
                     Some(ResponseKind::Refused(why)) => refused = Some(bounded(why)),
                     Some(ResponseKind::ByPages(ByPages {})) => is_by_pages = true,

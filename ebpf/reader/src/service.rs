@@ -9,10 +9,10 @@ use profcol_ebpf_unwind::{ElfCode, Index, Table, UnwindTableError};
 use profcol_reader::{Channel, Received, SendMode, notify_ready};
 use prost::Message;
 
-use crate::Built;
 use crate::messages::{
-    Build, ByPages, Pages, Request, RequestKind, Response, ResponseKind, bounded, pieces,
+    Build, ByPages, Pages, Request, RequestKind, Response, ResponseKind, WireFound, bounded, pieces,
 };
+use crate::{Built, Found};
 
 /// Files read by pages.
 type Indices = HashMap<u64, (File, Index)>;
@@ -33,7 +33,16 @@ pub fn serve(socket: OwnedFd, missing: String) -> io::Result<()> {
         };
         let request = Request::decode(&*message.content)?;
         let answer = match request.kind.ok_or(io::ErrorKind::InvalidData)? {
-            RequestKind::Build(request) => build(&mut indices, &request, message.files),
+            RequestKind::Build(request) => match open(message.files) {
+                Ok((file, elf)) => {
+                    if !request.is_reopened {
+                        let found = WireFound::from(&Found::detect(&elf, &file));
+                        respond(&channel, ResponseKind::Found(found))?;
+                    }
+                    build(&mut indices, &request, file, &elf)
+                }
+                Err(why) => Err(why),
+            },
             RequestKind::Pages(request) => pages(&indices, &request),
             RequestKind::Forget(key) => {
                 indices.remove(&key);
@@ -52,18 +61,27 @@ pub fn serve(socket: OwnedFd, missing: String) -> io::Result<()> {
     }
 }
 
-fn build(indices: &mut Indices, request: &Build, files: Vec<OwnedFd>) -> Result<Built, String> {
+fn open(files: Vec<OwnedFd>) -> Result<(File, ElfCode), String> {
     let file = files.into_iter().next().map(File::from);
     let file = file.ok_or_else(|| "too many open files".to_owned())?;
     let elf = ElfCode::read(&file).map_err(refused)?;
+    Ok((file, elf))
+}
+
+fn build(
+    indices: &mut Indices,
+    request: &Build,
+    file: File,
+    elf: &ElfCode,
+) -> Result<Built, String> {
     // Without a search table (Go has none) it cannot be built by pages.
     if request.may_be_lazy
-        && let Ok(index) = Index::open(&elf, &file)
+        && let Ok(index) = Index::open(elf, &file)
     {
         indices.insert(request.key, (file, index));
         return Ok(Built::ByPages);
     }
-    Table::build(&elf, &file).map(Built::Whole).map_err(refused)
+    Table::build(elf, &file).map(Built::Whole).map_err(refused)
 }
 
 fn pages(indices: &Indices, request: &Pages) -> Result<Built, String> {

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use profcol_ebpf_common::interpreter::Interpreter;
 use profcol_ebpf_common::rule::EncodedRule;
 use profcol_ebpf_common::table::{PAGE_SHIFT, Page, Row};
 use profcol_reader::testkit::{Serve, one_after_the_other};
@@ -11,7 +12,7 @@ use profcol_reader::{Channel, Received, SendMode, notify_ready};
 use prost::Message;
 
 use super::*;
-use crate::messages::{Partial, Piece, Response, ResponseKind, pieces};
+use crate::messages::{Partial, Piece, Response, ResponseKind, WireFound, WireInterpreter, pieces};
 
 const KEY: u64 = 7;
 
@@ -97,10 +98,10 @@ fn a_process_builds_the_same_tables() {
     let (mut remote, failures) = reader(vec![honest]);
     for path in ["/proc/self/exe", "/bin/sh", "/usr/bin/env"] {
         let (code, elf) = code(path);
-        let expected = whole(local().build(KEY, &code, &elf, false));
+        let expected = whole(local().read(KEY, &code, &elf, false).table);
         assert!(expected.rows.len() > 100, "{path}");
         assert_eq!(
-            whole(remote.build(KEY, &code, &elf, false)),
+            whole(remote.read(KEY, &code, &elf, false).table),
             expected,
             "{path}"
         );
@@ -115,12 +116,12 @@ fn a_process_builds_the_same_pages_also_after_a_restart() {
     let first = elf.segments[0].file_offset >> PAGE_SHIFT;
     let mut local = local();
     assert!(matches!(
-        local.build(KEY, &code, &elf, true),
+        local.read(KEY, &code, &elf, true).table,
         Ok(Built::ByPages)
     ));
     let (mut remote, failures) = reader(vec![honest]);
     assert!(matches!(
-        remote.build(KEY, &code, &elf, true),
+        remote.read(KEY, &code, &elf, true).table,
         Ok(Built::ByPages)
     ));
     let mut rows = 0;
@@ -143,10 +144,14 @@ fn another_process_reads_a_file_at_which_one_failed() {
     for broken in [dies as Serve, lies] {
         let (code, elf) = this_program();
         let (mut remote, failures) = reader(vec![broken, honest]);
-        assert!(!whole(remote.build(KEY, &code, &elf, false)).rows.is_empty());
+        assert!(
+            !whole(remote.read(KEY, &code, &elf, false).table)
+                .rows
+                .is_empty()
+        );
         assert_eq!(failures.load(Ordering::Relaxed), 1);
         let (mut remote, failures) = reader(vec![broken]);
-        let refused = remote.build(KEY, &code, &elf, false);
+        let refused = remote.read(KEY, &code, &elf, false).table;
         assert!(matches!(refused, Err(ReadError::Reader(_))), "{refused:?}");
         assert_eq!(failures.load(Ordering::Relaxed), 2);
     }
@@ -158,11 +163,68 @@ fn pages_are_read_by_another_process_after_one_failed() {
     let first = elf.segments[0].file_offset >> PAGE_SHIFT;
     let (mut remote, failures) = reader(vec![serves_once, honest]);
     assert!(matches!(
-        remote.build(KEY, &code, &elf, true),
+        remote.read(KEY, &code, &elf, true).table,
         Ok(Built::ByPages)
     ));
     assert_eq!(remote.pages(KEY, &code, first, 4).unwrap().pages.len(), 4);
     assert_eq!(failures.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_process_finds_the_same_interpreters_and_contexts() {
+    let (mut remote, failures) = reader(vec![honest]);
+    let mut interpreters = 0;
+    let mut contexts = 0;
+    const GO: &str = "/usr/local/go/bin/go";
+    for path in ["/usr/bin/perl", "/usr/bin/python3", GO] {
+        if !std::path::Path::new(path).exists() {
+            continue;
+        }
+        let (code, elf) = code(path);
+        let expected = local().read(KEY, &code, &elf, false).found;
+        let found = remote.read(KEY, &code, &elf, false).found;
+        assert_eq!(format!("{found:?}"), format!("{expected:?}"), "{path}");
+        interpreters += usize::from(matches!(found.interpreter, Ok(Some(_))));
+        contexts += usize::from(matches!(found.contexts, Ok(Some(_))));
+    }
+    assert!(interpreters > 0, "Debian always has Perl");
+    assert!(contexts > 0 || !std::path::Path::new(GO).exists());
+    assert_eq!(failures.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn what_was_found_survives_the_messages_and_is_checked() {
+    for example in DetectedInterpreter::examples() {
+        let found = Found {
+            contexts: Ok(Some(ContextLayout::default())),
+            interpreter: Ok(Some(example)),
+        };
+        let decoded = WireFound::from(&found).checked().map_err(|it| it.0);
+        assert_eq!(format!("{:?}", decoded.unwrap()), format!("{found:?}"));
+    }
+    let unsupported = Found {
+        contexts: Err("why".to_owned()),
+        interpreter: Err("why not".to_owned()),
+    };
+    let decoded = WireFound::from(&unsupported).checked().map_err(|it| it.0);
+    assert_eq!(
+        format!("{:?}", decoded.unwrap()),
+        format!("{unsupported:?}")
+    );
+    let short = WireFound {
+        contexts: Some(vec![0; 3]),
+        ..WireFound::default()
+    };
+    assert!(short.checked().is_err());
+    let interpreter = WireInterpreter {
+        text: "{}".to_owned(),
+        program_data: vec![0; size_of::<Interpreter>()],
+    };
+    let impossible = WireFound {
+        interpreter: Some(interpreter),
+        ..WireFound::default()
+    };
+    assert!(impossible.checked().is_err());
 }
 
 #[test]
@@ -174,9 +236,13 @@ fn a_refusal_is_no_failure_of_the_process() {
         source: Arc::clone(&text) as _,
         file: Some(text),
     };
-    let refused = remote.build(KEY, &other, &elf, false);
+    let refused = remote.read(KEY, &other, &elf, false).table;
     assert!(matches!(refused, Err(ReadError::Refused(_))), "{refused:?}");
-    assert!(!whole(remote.build(KEY, &code, &elf, false)).rows.is_empty());
+    assert!(
+        !whole(remote.read(KEY, &code, &elf, false).table)
+            .rows
+            .is_empty()
+    );
     assert_eq!(failures.load(Ordering::Relaxed), 0);
 }
 
@@ -195,7 +261,7 @@ fn after_the_stop_nothing_is_read() {
     let asked = AtomicU32::new(0);
     let keep_going = move || asked.fetch_add(1, Ordering::Relaxed) < 3;
     let mut remote = CodeReader::new(&readers, false, keep_going, |_| {});
-    let stopped = remote.build(KEY, &code, &elf, false);
+    let stopped = remote.read(KEY, &code, &elf, false).table;
     assert!(matches!(stopped, Err(ReadError::Stopped)), "{stopped:?}");
 }
 

@@ -1,11 +1,12 @@
 //! The memory layout of each version. It is fixed for all releases of a minor version.
 
 use profcol_ebpf_common::interpreter::perl::Layout;
+use serde::{Deserialize, Serialize};
 
 use crate::version::Version;
 
 /// Members of the objects that hold names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameLayout {
     /// Whether a statement has the glob of its file, or the file's name.
     pub file_is_glob: bool,

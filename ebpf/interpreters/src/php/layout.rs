@@ -1,9 +1,10 @@
 //! The memory layout of each version. It is fixed for all releases of a minor version.
 
 use crate::version::Version;
+use serde::{Deserialize, Serialize};
 
 /// Members of a `zend_op_array` whose offset depends on the version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionLayout {
     pub file: u32,
     pub first_line: u32,

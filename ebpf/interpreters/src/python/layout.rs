@@ -3,6 +3,7 @@
 //! Up to 3.12 it is fixed for a minor version. Since 3.13 the file has a table of offsets,
 //! `_Py_DebugOffsets`, whose own layout is fixed for a minor version.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 use profcol_ebpf_common::interpreter::BLOCK_BYTES;
@@ -43,7 +44,7 @@ impl fmt::Display for Version {
 }
 
 /// Members of the objects that hold names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeLayout {
     pub lines: LineTable,
     pub code: CodeMembers,
@@ -54,7 +55,7 @@ pub struct CodeLayout {
     pub text: TextLayout,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeMembers {
     /// Bytes that include all these members.
     pub size: u32,
@@ -65,7 +66,7 @@ pub struct CodeMembers {
     pub first_line: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdentityMembers {
     pub first: u32,
     pub second: u32,
@@ -73,7 +74,7 @@ pub struct IdentityMembers {
     pub has_texts: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TextLayout {
     pub length: u32,
     pub state: u32,
@@ -82,7 +83,7 @@ pub struct TextLayout {
 }
 
 /// The format of the line table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LineTable {
     /// 3.8 and 3.9: `co_lnotab`.
     Lnotab,

@@ -1,9 +1,10 @@
 //! The memory layout of each version. It is fixed for all releases of a minor version.
 
 use crate::version::Version;
+use serde::{Deserialize, Serialize};
 
 /// Members of the objects that hold names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SequenceLayout {
     /// Whether the first line is a Ruby number rather than a C one.
     pub first_line_is_object: bool,
@@ -19,7 +20,7 @@ pub struct SequenceLayout {
 }
 
 /// How classes store their names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClassLayout {
     /// As a variable of the class.
     Variables,

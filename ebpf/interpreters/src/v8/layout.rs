@@ -1,5 +1,6 @@
 //! The object layout of a version of V8.
 
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
 
@@ -35,9 +36,10 @@ const OLDEST: Version = Version::new(9, 4, 0);
 const NEWEST: Version = Version::new(14, 6, u32::MAX);
 
 /// Instance types, and offsets in objects.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeapLayout {
     /// For the BPF programs.
+    #[serde(with = "WalkLayout")]
     pub walk: v8::Layout,
     pub types: Types,
     pub shared: SharedOffsets,
@@ -48,14 +50,22 @@ pub struct HeapLayout {
     pub frame_types: FrameTypes,
 }
 
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "v8::Layout")]
+struct WalkLayout {
+    function_shared: u16,
+    has_unique_id: u16,
+    shared_numbers: u32,
+}
+
 /// Types of frames without a function.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrameTypes {
     pub regular_expression: Option<u32>,
     pub web_assembly: Option<u32>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Types {
     pub first_nonstring: u16,
     pub shared: u16,
@@ -67,7 +77,7 @@ pub struct Types {
 }
 
 /// In a `SharedFunctionInfo`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedOffsets {
     pub data: u64,
     pub name_or_scope_info: u64,
@@ -76,7 +86,7 @@ pub struct SharedOffsets {
 }
 
 /// Words of a `ScopeInfo` after its map.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScopeInfoOffsets {
     pub local_count: u64,
     pub first_local: u64,
@@ -85,7 +95,7 @@ pub struct ScopeInfoOffsets {
 }
 
 /// In a `BytecodeArray`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BytecodeOffsets {
     pub data: u32,
     pub positions: u64,
@@ -94,7 +104,7 @@ pub struct BytecodeOffsets {
 }
 
 /// Sizes of bytecodes by operand width.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BytecodeSizes(Vec<u8>);
 
 impl BytecodeSizes {
@@ -121,7 +131,7 @@ impl BytecodeSizes {
 }
 
 /// In a `Code`, and in its deoptimization data.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeOffsets {
     pub instructions: Instructions,
     pub instruction_size: u64,
@@ -138,7 +148,7 @@ pub struct CodeOffsets {
 }
 
 /// The location of a `Code`'s instructions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Instructions {
     /// In the object, at this offset.
     Inside(u64),

@@ -1,5 +1,7 @@
 //! Source position tables.
 
+use serde::{Deserialize, Serialize};
+
 /// A position in the source of a script, and its inlined function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position(pub u64);
@@ -19,7 +21,7 @@ impl Position {
 }
 
 /// The encoding of code offset deltas.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PositionFormat {
     Plain,
     /// With a flag for the start of a statement.
