@@ -26,7 +26,7 @@ const PROGRAM: &str = "tests/golden/protobuf/main.go";
 const ROOMS: &[&str] = &["components", "ebpf", "formats", "host", "pipeline", "src"];
 
 /// Messages that no other project defines: processes of one version of this program exchange them.
-const INTERNAL: &[&str] = &["host/reader/src/messages.rs"];
+const INTERNAL: &[&str] = &["ebpf/reader/src/messages.rs", "host/reader/src/messages.rs"];
 
 /// What makes a file worth parsing.
 const MARK: &str = "#[prost(";
