@@ -106,8 +106,8 @@ impl Builder {
         let jobs = Arc::clone(&self.jobs);
         let mut read = 0;
         loop {
-            let rest_after = self.reader.uses_process().then_some(REST_AFTER);
-            let Some(next) = jobs.next(!self.unfinished.is_empty(), rest_after) else {
+            let rest_at = self.reader.idle_since().map(|since| since + REST_AFTER);
+            let Some(next) = jobs.next(!self.unfinished.is_empty(), rest_at) else {
                 break;
             };
             match next {

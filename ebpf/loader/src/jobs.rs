@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::time::Duration;
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 use profcol_ebpf_interpreters::dotnet::ProgramFolder;
@@ -133,9 +133,9 @@ impl JobQueue {
         self.state.lock().closed
     }
 
-    /// Waits for a task, unless pages remain to be built in the background, and no longer than `rest_after`. None after
+    /// Waits for a task, unless pages remain to be built in the background, and no longer than until `rest_at`. None after
     /// `close`, which discards queued tasks.
-    pub fn next(&self, has_remaining: bool, rest_after: Option<Duration>) -> Option<Task> {
+    pub fn next(&self, has_remaining: bool, rest_at: Option<Instant>) -> Option<Task> {
         let mut state = self.state.lock();
         loop {
             if state.closed {
@@ -154,11 +154,10 @@ impl JobQueue {
             if has_remaining {
                 return Some(Task::Remaining);
             }
-            match rest_after {
-                Some(limit) => {
-                    if self.changed.wait_for(&mut state, limit).timed_out() {
-                        return Some(Task::Rest);
-                    }
+            match rest_at {
+                Some(at) if at <= Instant::now() => return Some(Task::Rest),
+                Some(at) => {
+                    self.changed.wait_until(&mut state, at);
                 }
                 None => self.changed.wait(&mut state),
             }
@@ -191,6 +190,17 @@ mod tests {
         }
         let place = |number| taken.iter().position(|&(of, _)| of == number);
         assert!(place(9) < Some(taken.len() - 1), "{taken:?}");
+    }
+
+    #[test]
+    fn rests_when_it_is_time_also_after_other_tasks() {
+        let jobs = JobQueue::default();
+        let rest_at = Instant::now() + std::time::Duration::from_millis(50);
+        assert!(matches!(jobs.next(false, Some(rest_at)), Some(Task::Rest)));
+        assert!(Instant::now() >= rest_at);
+        jobs.evict();
+        assert!(matches!(jobs.next(false, Some(rest_at)), Some(Task::Evict)));
+        assert!(matches!(jobs.next(false, Some(rest_at)), Some(Task::Rest)));
     }
 
     #[test]

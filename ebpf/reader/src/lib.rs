@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::sync::Arc;
+use std::time::Instant;
 
 use profcol_ebpf_common::context::ContextLayout;
 use profcol_ebpf_interpreters::DetectedInterpreter;
@@ -82,6 +83,7 @@ pub struct CodeReader {
     process: Option<TableProcess>,
     /// The indices that are held in this process.
     indices: HashMap<u64, Index>,
+    last_use: Instant,
     keep_going: Box<dyn Fn() -> bool + Send>,
 }
 
@@ -100,6 +102,7 @@ impl CodeReader {
         Self {
             process,
             indices: HashMap::new(),
+            last_use: Instant::now(),
             keep_going: Box::new(keep_going),
         }
     }
@@ -161,8 +164,10 @@ impl CodeReader {
         }
     }
 
-    pub fn uses_process(&self) -> bool {
-        self.process.as_ref().is_some_and(TableProcess::is_running)
+    /// Since when the process has had nothing to read, if it runs.
+    pub fn idle_since(&self) -> Option<Instant> {
+        let process = self.process.as_ref()?;
+        process.is_running().then_some(self.last_use)
     }
 
     /// Ends the process until it is needed again.
@@ -197,6 +202,7 @@ impl CodeReader {
                 break;
             }
         }
+        self.last_use = Instant::now();
         Some(answer)
     }
 }

@@ -106,7 +106,7 @@ fn a_process_builds_the_same_tables() {
             "{path}"
         );
     }
-    assert!(remote.uses_process());
+    assert!(remote.idle_since().is_some());
     assert_eq!(failures.load(Ordering::Relaxed), 0);
 }
 
@@ -128,7 +128,7 @@ fn a_process_builds_the_same_pages_also_after_a_restart() {
     for begin in (first..first + 64).step_by(16) {
         if begin == first + 32 {
             remote.rest();
-            assert!(!remote.uses_process());
+            assert!(remote.idle_since().is_none());
         }
         let expected = local.pages(KEY, &code, begin, 16).unwrap();
         rows += expected.rows.len();
