@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use profcol_component::Check;
-use profcol_metadata::container::{Key, LabelFilter, QUERY_TIMEOUT, RuntimeError, Socket};
+use profcol_metadata::container::{Key, LabelFilter, RuntimeError, Socket};
 use profcol_profile::Attributes;
-use tokio::time::timeout;
 
 const NAME: &str = "container_runtime";
 const NAMELESS: &str = "its containers have only IDs: no names, images or labels";
@@ -16,14 +15,7 @@ const NAMELESS: &str = "its containers have only IDs: no names, images or labels
 /// Lists the containers of each runtime whose socket exists.
 pub(super) async fn of_sockets(sockets: &[Socket], labels: &LabelFilter) -> Vec<Check> {
     let there = sockets.iter().filter(|it| Path::new(&it.path).exists());
-    let checks = there.map(|socket| async {
-        let answer = async { socket.open()?.list(labels).await };
-        let answer = timeout(QUERY_TIMEOUT, answer).await;
-        of_answer(
-            &socket.path,
-            answer.unwrap_or(Err(RuntimeError::Timeout(QUERY_TIMEOUT))),
-        )
-    });
+    let checks = there.map(async |socket| of_answer(&socket.path, socket.list(labels).await));
     let checks = join_all(checks).await;
     if !checks.is_empty() || sockets.is_empty() {
         return checks;

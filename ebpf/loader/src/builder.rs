@@ -70,7 +70,7 @@ pub struct Builder {
     /// The table of files without unwind information.
     pub empty_table: TableRef,
     pub low_priority: bool,
-    /// Read files for it.
+    /// Builds the tables.
     pub reader: CodeReader,
 }
 
@@ -500,17 +500,13 @@ impl Builder {
 
     fn report(&self, path: &str, error: &BuildError) {
         match error {
-            BuildError::Table(refused) => {
-                Stats::count(&self.stats.refused);
-                tracing::debug!(path, error = %refused, "no unwind table for an executable");
-            }
             BuildError::Read(ReadError::Reader(failure)) => {
                 Stats::count(&self.stats.refused);
                 tracing::warn!(path, reason = %failure, "No unwind table for an executable: the process that reads it failed.");
             }
-            BuildError::Read(refused) => {
+            BuildError::Table(_) | BuildError::Read(_) => {
                 Stats::count(&self.stats.refused);
-                tracing::debug!(path, error = %refused, "no unwind table for an executable");
+                tracing::debug!(path, %error, "no unwind table for an executable");
             }
             BuildError::AllocError(full) => {
                 Stats::count(&self.stats.no_room);

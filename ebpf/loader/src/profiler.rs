@@ -13,6 +13,7 @@ use profcol_ebpf_common::reason::{EndReason, REASONS};
 use profcol_ebpf_common::record::{ProcessKey, process_state};
 use profcol_ebpf_common::sample_counts::{SampleKey, count_buffer};
 use profcol_ebpf_common::table::PAGE_SHIFT;
+use profcol_reader::Readers;
 
 use crate::btf;
 use crate::clock::{Clock, Event};
@@ -27,8 +28,6 @@ use crate::preflight;
 use crate::programs::Sizes;
 use crate::records::{self, Record, StackFrame, StackFrames};
 use crate::sample_counts::SampleCounts;
-use profcol_reader::Readers;
-
 use crate::sampled_files::SampledFiles;
 use crate::sideband::{MappingCounts, Publisher, SideBand};
 use crate::start_error::{ProfilerStartError, StartFailure};

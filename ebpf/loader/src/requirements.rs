@@ -8,7 +8,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use profcol_ebpf_unwind::ElfCode;
-
 use profcol_reader::Readers;
 
 use crate::capabilities::{CHANGE_CAPABILITIES, Capabilities, OPTIONAL, REQUIRED, capability};

@@ -63,6 +63,12 @@ pub enum Built {
     ByPages,
 }
 
+/// The table of a file, or the index of its unwind information.
+enum Opened {
+    Whole(Table),
+    Index(Index),
+}
+
 /// Why there is no table.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -120,14 +126,14 @@ impl CodeReader {
             }
         }
         let found = Found::detect(elf, &*code.source);
-        // Without a search table (Go has none) it cannot be built by pages.
-        if may_be_lazy && let Ok(index) = Index::open(elf, &*code.source) {
-            self.indices.insert(key, index);
-            let table = Ok(Built::ByPages);
-            return Code { found, table };
-        }
-        let table = Table::build(elf, &*code.source);
-        let table = table.map(Built::Whole).map_err(ReadError::from);
+        let table = match Opened::of(elf, &*code.source, may_be_lazy) {
+            Ok(Opened::Whole(table)) => Ok(Built::Whole(table)),
+            Ok(Opened::Index(index)) => {
+                self.indices.insert(key, index);
+                Ok(Built::ByPages)
+            }
+            Err(refused) => Err(refused.into()),
+        };
         Code { found, table }
     }
 
@@ -204,6 +210,20 @@ impl CodeReader {
         }
         self.last_use = Instant::now();
         Some(answer)
+    }
+}
+
+impl Opened {
+    fn of(
+        elf: &ElfCode,
+        source: &(impl Source + ?Sized),
+        may_be_lazy: bool,
+    ) -> Result<Self, UnwindTableError> {
+        // Without a search table (Go has none) it cannot be built by pages.
+        if may_be_lazy && let Ok(index) = Index::open(elf, source) {
+            return Ok(Self::Index(index));
+        }
+        Table::build(elf, source).map(Self::Whole)
     }
 }
 

@@ -8,7 +8,7 @@ use profcol_ebpf_common::rule::EncodedRule;
 use profcol_ebpf_common::table::{PAGE_SIZE, Page, Row};
 use profcol_ebpf_interpreters::DetectedInterpreter;
 use profcol_ebpf_unwind::Table;
-use profcol_reader::Invalid;
+use profcol_reader::{Invalid, bounded};
 use prost::{Message, Oneof};
 
 use crate::Found;
@@ -17,8 +17,6 @@ use crate::Found;
 pub const MAX_TABLE_BYTES: usize = 128 << 20;
 /// Words of a table in one message.
 const PIECE_WORDS: usize = 128 << 10;
-/// Length of a text about a file.
-const MAX_TEXT: usize = 1024;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Request {
@@ -209,7 +207,7 @@ pub fn pieces(table: &Table) -> impl Iterator<Item = Piece> {
     pages.chain(rows).chain(rules).chain(end)
 }
 
-/// A table of which not all pieces have arrived.
+/// A table that is still arriving.
 pub struct Partial(Table);
 
 impl Default for Partial {
@@ -259,11 +257,4 @@ impl Partial {
             _ => Err(Invalid("a table for no file")),
         }
     }
-}
-
-/// Cuts a text from the process.
-pub fn bounded(mut text: String) -> String {
-    let end = text.floor_char_boundary(MAX_TEXT);
-    text.truncate(end);
-    text
 }

@@ -6,12 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use profcol_ebpf_unwind::Table;
 use profcol_reader::{
-    Interrupted, Invalid, Limits, Next, NotReady, ReaderFailure, ReaderKind, ReaderProcess, Readers,
+    Interrupted, Invalid, Limits, Next, NotReady, ReaderFailure, ReaderKind, ReaderProcess,
+    Readers, bounded,
 };
 use prost::Message;
 
 use crate::messages::{
-    Build, ByPages, Pages, Partial, Request, RequestKind, Response, ResponseKind, bounded,
+    Build, ByPages, Pages, Partial, Request, RequestKind, Response, ResponseKind,
 };
 use crate::{Built, Found, ReadError};
 
@@ -78,7 +79,7 @@ impl TableProcess {
         let request = RequestKind::Build(request);
         let built = self.request(request, &[file.as_fd()], found, keep_going)?;
         match built {
-            Built::ByPages if !may_be_lazy => Err(self.invalid("no table")),
+            Built::ByPages if !may_be_lazy => Err(self.process.reject("no table").into()),
             Built::ByPages => {
                 self.open.insert(key);
                 Ok(Built::ByPages)
@@ -112,7 +113,7 @@ impl TableProcess {
             {
                 Ok(table)
             }
-            _ => Err(self.invalid("other pages than requested")),
+            _ => Err(self.process.reject("other pages than requested").into()),
         }
     }
 
@@ -133,47 +134,31 @@ impl TableProcess {
     ) -> Result<Built, ReadError> {
         let request = Request::from(kind).encode_to_vec();
         let mut partial = Partial::default();
-        let mut refused = None;
-        let mut is_by_pages = false;
+        let mut answer = None;
         self.process
             .exchange(&request, files, keep_going, |message| {
                 let response = Response::decode(&*message.content);
                 let response = response.map_err(|_| Invalid("a message that is no response"))?;
-                match response.kind {
-                    Some(ResponseKind::Piece(piece)) => {
-                        partial.add(&piece)?;
-                        return Ok(match piece.is_last {
-                            true => Next::Done,
-                            false => Next::More,
-                        });
-                    }
+                answer = Some(match response.kind {
                     Some(ResponseKind::Found(wire)) => {
                         let found = found.take().ok_or(Invalid("more than was requested"))?;
                         *found = wire.checked()?;
                         return Ok(Next::More);
                     }
-                    Some(ResponseKind::Refused(why)) => refused = Some(bounded(why)),
-                    Some(ResponseKind::ByPages(ByPages {})) => is_by_pages = true,
+                    Some(ResponseKind::Piece(piece)) => {
+                        partial.add(&piece)?;
+                        if !piece.is_last {
+                            return Ok(Next::More);
+                        }
+                        Ok(Built::Whole(std::mem::take(&mut partial).finish()?))
+                    }
+                    Some(ResponseKind::ByPages(ByPages {})) => Ok(Built::ByPages),
+                    Some(ResponseKind::Refused(why)) => Err(ReadError::Refused(bounded(why))),
                     None => return Err(Invalid("an empty response")),
-                }
+                });
                 Ok(Next::Done)
             })?;
-        if let Some(why) = refused {
-            return Err(ReadError::Refused(why));
-        }
-        if is_by_pages {
-            return Ok(Built::ByPages);
-        }
-        match partial.finish() {
-            Ok(table) => Ok(Built::Whole(table)),
-            Err(Invalid(why)) => Err(self.invalid(why)),
-        }
-    }
-
-    fn invalid(&mut self, why: &str) -> ReadError {
-        let failure = ReaderFailure::Invalid(why.to_owned());
-        self.process.record_failure(&failure);
-        ReadError::Reader(failure)
+        answer.unwrap_or_else(|| Err(self.process.reject("an empty response").into()))
     }
 }
 

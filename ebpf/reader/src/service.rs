@@ -5,14 +5,14 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use profcol_ebpf_unwind::{ElfCode, Index, Table, UnwindTableError};
-use profcol_reader::{Channel, Received, SendMode, notify_ready};
+use profcol_ebpf_unwind::{ElfCode, Index, UnwindTableError};
+use profcol_reader::{Channel, Received, SendMode, bounded, notify_ready};
 use prost::Message;
 
 use crate::messages::{
-    Build, ByPages, Pages, Request, RequestKind, Response, ResponseKind, WireFound, bounded, pieces,
+    Build, ByPages, Pages, Request, RequestKind, Response, ResponseKind, WireFound, pieces,
 };
-use crate::{Built, Found};
+use crate::{Built, Found, Opened};
 
 /// Files read by pages.
 type Indices = HashMap<u64, (File, Index)>;
@@ -74,14 +74,13 @@ fn build(
     file: File,
     elf: &ElfCode,
 ) -> Result<Built, String> {
-    // Without a search table (Go has none) it cannot be built by pages.
-    if request.may_be_lazy
-        && let Ok(index) = Index::open(elf, &file)
-    {
-        indices.insert(request.key, (file, index));
-        return Ok(Built::ByPages);
+    match Opened::of(elf, &file, request.may_be_lazy).map_err(refused)? {
+        Opened::Whole(table) => Ok(Built::Whole(table)),
+        Opened::Index(index) => {
+            indices.insert(request.key, (file, index));
+            Ok(Built::ByPages)
+        }
     }
-    Table::build(elf, &file).map(Built::Whole).map_err(refused)
 }
 
 fn pages(indices: &Indices, request: &Pages) -> Result<Built, String> {

@@ -35,8 +35,8 @@ use std::time::Duration;
 
 use profcol_symbols::{CompanionFiles, Style, Unresolved};
 
-pub use self::channel::{Channel, MAX_MESSAGE, Message, Received, SendMode};
-pub use self::messages::{Invalid, ReaderKind};
+pub use self::channel::{Channel, Message, Received, SendMode};
+pub use self::messages::{Invalid, ReaderKind, bounded};
 pub use self::process::{Exit, Interrupted, Next, NotReady, ReaderFailure, ReaderProcess};
 pub use self::readers::{LOW_NICE, LOW_TABLE_NICE, Limits, Readers, StartError};
 pub use self::service::{notify_ready, serve};

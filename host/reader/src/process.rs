@@ -190,7 +190,14 @@ impl ReaderProcess {
         &self.limits
     }
 
-    pub fn record_failure(&mut self, failure: &ReaderFailure) {
+    /// Ends the process for a response that no intact one sends.
+    pub fn reject(&mut self, why: &str) -> Interrupted {
+        let failure = ReaderFailure::Invalid(why.to_owned());
+        self.record_failure(&failure);
+        Interrupted::Failed(failure)
+    }
+
+    fn record_failure(&mut self, failure: &ReaderFailure) {
         (self.report)(failure);
         let ran = self.connection.take().map(|it| it.since.elapsed());
         if ran > Some(BACKOFF_RESET) {

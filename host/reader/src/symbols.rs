@@ -57,7 +57,7 @@ impl SymbolReader {
                 Some(why) => ReadError::Refused(bounded(why)),
                 None => ReadError::NoNames,
             }),
-            _ => Err(self.invalid("a response to another request")),
+            _ => Err(self.0.reject("a response to another request").into()),
         }
     }
 
@@ -76,7 +76,7 @@ impl SymbolReader {
             ResponseKind::Resolved(found) => found.checked(addresses.len(), took),
             _ => Err(Invalid("a response to another request")),
         };
-        found.map_err(|Invalid(why)| self.invalid(why))
+        found.map_err(|Invalid(why)| self.0.reject(why).into())
     }
 
     pub fn shrink(
@@ -90,7 +90,7 @@ impl SymbolReader {
         let request = RequestKind::Shrink(Shrink { key, limit });
         match self.request(request, &[], executable, keep_going)?.0 {
             ResponseKind::Shrunk(shrunk) => Ok(self.weight(shrunk.weight)),
-            _ => Err(self.invalid("a response to another request")),
+            _ => Err(self.0.reject("a response to another request").into()),
         }
     }
 
@@ -132,7 +132,7 @@ impl SymbolReader {
         })?;
         match answer {
             Some(answer) => Ok((answer, took)),
-            None => Err(self.invalid("an empty answer")),
+            None => Err(self.0.reject("an empty answer").into()),
         }
     }
 
@@ -140,12 +140,6 @@ impl SymbolReader {
     fn weight(&self, reported: u64) -> usize {
         let reported = usize::try_from(reported).unwrap_or(usize::MAX);
         reported.min(self.0.limits().max_memory.saturating_mul(2))
-    }
-
-    fn invalid(&mut self, why: &str) -> ReadError {
-        let failure = ReaderFailure::Invalid(why.to_owned());
-        self.0.record_failure(&failure);
-        ReadError::Reader(failure)
     }
 }
 

@@ -157,16 +157,19 @@ impl Directory {
 impl DirectoryState {
     fn find(&mut self, key: &str) -> Option<Arc<Attributes>> {
         let running = self
-            .by_source
-            .iter()
-            .find_map(|source| source.containers.get(key));
-        running.cloned().or_else(|| self.ended.get(&key.to_owned()))
+            .running(key)
+            .map(|(_, attributes)| Arc::clone(attributes));
+        running.or_else(|| self.ended.get(&key.to_owned()))
+    }
+
+    /// A container that runs, from the first source that has it.
+    fn running(&self, key: &str) -> Option<(&SourceState, &Arc<Attributes>)> {
+        let mut sources = self.by_source.iter();
+        sources.find_map(|source| Some((source, source.containers.get(key)?)))
     }
 
     fn is_known(&mut self, key: &str) -> bool {
-        let mut running = self.by_source.iter();
-        let found = running.find_map(|source| Some((source, source.containers.get(key)?)));
-        let Some((source, attributes)) = found else {
+        let Some((source, attributes)) = self.running(key) else {
             return self.ended.get(&key.to_owned()).is_some();
         };
         let cri = source.cri.and_then(|cri| self.by_source.get(cri));

@@ -14,13 +14,11 @@ mod settings;
 mod watch;
 
 use std::path::Path;
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use profcol_component::Meter;
 use profcol_processes::{Container, parents_and_names};
 use profcol_profile::{Attributes, Value};
-use tokio::time::timeout;
 
 pub use self::api::RuntimeError;
 pub use self::description::LabelFilter;
@@ -29,9 +27,6 @@ pub use self::runtime::{Protocol, Socket};
 pub use self::settings::{ContainerSettings, SocketsConfig, whole};
 pub use self::watch::Watch;
 use crate::attributes::{CGROUP, add_missing, text_of};
-
-/// Timeout of a command's runtime queries.
-pub const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The name of a cgroup's container to query, if the runtimes have not reported all about it.
 pub fn unknown_container(cgroup: &str, directory: &Directory) -> Option<String> {
@@ -81,27 +76,19 @@ pub async fn add_containers(
 ) -> Vec<(Socket, RuntimeError)> {
     let sockets = Socket::all(&settings.sockets);
     let labels = LabelFilter::new(&settings.labels);
-    let answers = sockets.iter().map(async |socket| {
-        let answer = async { socket.open()?.list(&labels).await };
-        let answer = timeout(QUERY_TIMEOUT, answer).await;
-        answer.unwrap_or(Err(RuntimeError::Timeout(QUERY_TIMEOUT)))
-    });
+    let answers = join_all(sockets.iter().map(|socket| socket.list(&labels))).await;
     let dropped = Meter::default().counter("dropped", "Not exported.", &[]);
     let directory = Directory::new(&sockets, dropped);
     let mut failed = Vec::new();
-    for (source, answer) in join_all(answers).await.into_iter().enumerate() {
+    for ((source, socket), answer) in sockets.iter().enumerate().zip(answers) {
         match answer {
             Ok(containers) => directory.replace(source, containers),
-            Err(error) => failed.push((source, error)),
+            Err(error) if Path::new(&socket.path).exists() => failed.push((socket.clone(), error)),
+            Err(_) => {}
         }
     }
     for attributes in processes {
         add_container(attributes, &directory);
     }
-    let failed = failed
-        .into_iter()
-        .filter_map(|(source, error)| Some((sockets.get(source)?.clone(), error)));
     failed
-        .filter(|(socket, _)| Path::new(&socket.path).exists())
-        .collect()
 }

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use profcol_net::GrpcStream;
 use profcol_net::grpc::Code;
 use profcol_profile::Attributes;
+use tokio::time::timeout;
 
 use super::api::{Change, ContainerName, RuntimeError};
 use super::containerd::{self, Containerd};
@@ -14,6 +16,9 @@ use super::description::LabelFilter;
 use super::directory::Key;
 use super::docker::{self, Docker};
 use super::settings::SocketsConfig;
+
+/// Timeout of a command's runtime queries.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
@@ -74,6 +79,17 @@ impl Socket {
             Protocol::Containerd => Runtime::Containerd(Containerd::new(&self.path)?),
             Protocol::Cri => Runtime::Cri(Cri::new(&self.path)?),
         })
+    }
+
+    /// Lists the containers once, for a command.
+    pub async fn list(
+        &self,
+        labels: &LabelFilter,
+    ) -> Result<HashMap<Key, Arc<Attributes>>, RuntimeError> {
+        let answer = timeout(QUERY_TIMEOUT, async { self.open()?.list(labels).await });
+        answer
+            .await
+            .unwrap_or(Err(RuntimeError::Timeout(QUERY_TIMEOUT)))
     }
 }
 
