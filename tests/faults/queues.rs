@@ -20,7 +20,7 @@ fn rig(destination: &Destination, queue: &str, more: &str) -> Rig {
 #[test]
 fn wait_for_result_returns_the_result() {
     let destination = Destination::new(Mode::Take);
-    let once = ", retry_on_failure: {enabled: false}, timeout: 200ms";
+    let once = ", retry_on_failure: {enabled: false}, timeout: 5s";
     let rig = rig(&destination, "wait_for_result: true", once);
     let client = Client::new(rig.grpc);
     let taken = |samples| client.send(&profiles(samples)).map_err(|no| no.code);
@@ -95,7 +95,7 @@ fn a_client_waiting_for_a_dead_destination_is_answered_at_shutdown() {
 fn a_client_that_stops_waiting_leaves_nothing_behind() {
     let destination = Destination::new(Mode::Hang);
     let small = "block_on_overflow: true, queue_size: 1, num_consumers: 1";
-    let again = ", timeout: 100ms, retry_on_failure: {initial_interval: 20ms, max_interval: 50ms, max_elapsed_time: 0s}";
+    let again = ", timeout: 2s, retry_on_failure: {initial_interval: 20ms, max_interval: 50ms, max_elapsed_time: 0s}";
     let rig = rig(&destination, small, again);
     Client::new(rig.grpc).send(&profiles(1)).unwrap();
     for _ in 0..20 {

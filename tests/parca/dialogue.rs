@@ -325,7 +325,7 @@ fn logs_a_server_without_any_method() {
 
 /// An agent with short timeouts and retry delays.
 const SHORT_DELAYS: &str =
-    "schema: v1, timeout: 1s, retry_on_failure: {initial_interval: 50ms, max_interval: 50ms}";
+    "schema: v1, timeout: 5s, retry_on_failure: {initial_interval: 50ms, max_interval: 50ms}";
 
 #[test]
 fn an_old_server_gets_lines_without_columns() {
@@ -420,7 +420,7 @@ fn a_server_that_crashes_midway_gets_the_batch_after_a_restart() {
     let address = server.address;
     let (_agent, client) = agent(
         address,
-        &SHORT_DELAYS.replace("timeout: 1s", "timeout: 60s"),
+        &SHORT_DELAYS.replace("timeout: 5s", "timeout: 60s"),
     );
     client.send(&profiles).unwrap();
     wait_until("the call to begin", || server.paths().len() == 1);
@@ -552,7 +552,7 @@ fn a_hanging_or_missing_upstream_delays_clients_briefly_and_leaks_nothing() {
     let upstream = Script::new();
     let address = upstream.address;
     let options = format!(
-        "debuginfo_idle_timeout: 3s, \
+        "debuginfo_idle_timeout: 6s, \
          debuginfo_upstream: {{endpoint: \"{address}\", tls: {{insecure: true}}}}"
     );
     let server = Server::with("127.0.0.1:0", &options);
@@ -583,7 +583,7 @@ fn a_hanging_or_missing_upstream_delays_clients_briefly_and_leaks_nothing() {
                 path: ASK,
                 message: &message,
                 headers: HeaderMap::new(),
-                timeout: Some(std::time::Duration::from_millis(500)),
+                timeout: Some(std::time::Duration::from_secs(5)),
             };
             client(&server).unary(call).await.map(|_| ())
         })
@@ -612,7 +612,7 @@ fn a_hanging_or_missing_upstream_delays_clients_briefly_and_leaks_nothing() {
         [Code::DeadlineExceeded; CLIENTS]
     );
     // A few times the configured timeout: clients wait for their turn, and the machine may be busy.
-    assert!(begin.elapsed() < std::time::Duration::from_secs(30));
+    assert!(begin.elapsed() < std::time::Duration::from_secs(45));
     upstream.forget_answers();
 
     let status = Status::new(Code::ResourceExhausted, "the disk is full");

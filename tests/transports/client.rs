@@ -99,7 +99,7 @@ fn an_oversized_message_is_refused_and_the_connection_survives() {
 #[test]
 #[ignore = "needs the peers, see cargo xtask test"]
 fn a_missed_deadline_is_reported_to_the_client() {
-    let queue = "timeout: 500ms\n    sending_queue: {wait_for_result: true, num_consumers: 100}";
+    let queue = "timeout: 2s\n    sending_queue: {wait_for_result: true, num_consumers: 100}";
     let rig = Rig::new(Mode::Hang, "", queue);
     let events = rig.send(1, &json!({"calls": 20, "atOnce": 20, "timeout": "300ms"}));
     assert_eq!(
@@ -210,7 +210,7 @@ fn a_full_queue_refuses_calls_until_it_has_room() {
     let rig = Rig::new(
         Mode::Hang,
         "",
-        "timeout: 200ms\n    sending_queue: {queue_size: 2}",
+        "timeout: 2s\n    sending_queue: {queue_size: 2}",
     );
     let events = rig.send(10, &json!({"calls": 5}));
     let codes = [("OK", 2), ("Unavailable", 3)];
