@@ -19,6 +19,7 @@ mod writer;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -198,7 +199,7 @@ impl DurableQueue {
         let mut record = Record::of(&batch);
         loop {
             let room = self.shared.room.notified();
-            let mut room = std::pin::pin!(room);
+            let mut room = pin!(room);
             room.as_mut().enable();
             let (reply, answer) = oneshot::channel();
             let request = Request::Store {
@@ -329,11 +330,14 @@ impl DurableQueue {
         let mut limits = limits(settings);
         limits.max_partitions = MAX_PARTITIONS;
         let mut accumulator = Accumulator::new(limits);
+        // Not dropped when a flush is due: a batch that it has taken from the log would wait for the next run.
+        let mut next = pin!(self.next(stopping));
         loop {
             let due = accumulator.next_flush();
             let ready = tokio::select! {
-                next = self.next(stopping) => {
-                    let Some(stored) = next else { break };
+                stored = &mut next => {
+                    let Some(stored) = stored else { break };
+                    next.set(self.next(stopping));
                     let batch = self.tracked(stored, &Evicted::default());
                     let mut ready = Vec::new();
                     if !accumulator.has_room_for(&batch) {

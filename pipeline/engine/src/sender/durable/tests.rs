@@ -4,7 +4,8 @@ use std::path::Path;
 
 use profcol_component::testkit::{Sink, batch, batch_with_outcomes, wait_until};
 use profcol_component::{
-    Consumer, Delivery, DeliverySettings, Exporter, Metadata, Meter, RetrySettings, Taps,
+    Consumer, Delivery, DeliverySettings, Exporter, Metadata, Meter, QueueBatchSettings,
+    RetrySettings, Taps,
 };
 use profcol_storage::{FsyncPolicy, StorageOptions, WhenFull};
 use tokio::task::JoinSet;
@@ -119,6 +120,47 @@ async fn a_backlog_beyond_the_window_is_delivered_once_in_order() {
     let expected: Vec<usize> = (1..=count).chain([5]).collect();
     assert_eq!(sink.accepted(), expected);
     assert_eq!((balance.delivered, balance.stored), (total + 5, 0));
+}
+
+#[tokio::test]
+async fn batches_are_flushed_while_the_disk_is_slow_and_none_is_left_behind() {
+    const BATCHES: usize = 10;
+    let folder = tempfile::tempdir().unwrap();
+    let rig = Fixture::start(folder.path(), refusing()).await;
+    for samples in 1..=BATCHES {
+        rig.sender.consume(batch(samples)).await.unwrap();
+    }
+    rig.stop().await;
+    let merging = Sink::default().with_delivery(delivery(|settings| {
+        let batch = QueueBatchSettings {
+            min_size: 1_000_000,
+            flush_timeout: Duration::from_millis(2).into(),
+            ..QueueBatchSettings::default()
+        };
+        settings.sending_queue.batch = batch.into();
+    }));
+    let rig = Fixture::start(folder.path(), merging).await;
+    let shared = Arc::clone(&rig.sender.durable().unwrap().shared);
+    let is_done = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&is_done);
+    // A read takes several flush timeouts.
+    let slow = std::thread::spawn(move || {
+        while !ends.load(Ordering::Relaxed) {
+            let locked = shared.state.lock();
+            std::thread::sleep(Duration::from_millis(10));
+            drop(locked);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let samples = || rig.sink.accepted().iter().sum::<usize>();
+    wait_until("all samples", async || {
+        samples() == BATCHES * (BATCHES + 1) / 2
+    })
+    .await;
+    is_done.store(true, Ordering::Relaxed);
+    slow.join().unwrap();
+    let (_, balance) = rig.stop().await;
+    assert_eq!(balance.stored, 0);
 }
 
 #[tokio::test]
