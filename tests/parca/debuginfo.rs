@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use profcol::REGISTRY;
 use profcol_component::{
     Batch, BuildContext, BuildError, BuildId, Entry, Executable, Executables, Factory, IntCounter,
-    Meter, Output, Receiver, Registry, RunError, SelfTelemetry, Stop, entry,
+    Meter, Output, Receiver, Registry, RunError, SelfTelemetry, Shared, Stop, entry,
 };
 use profcol_config::{Config, Input, SystemProviders, resolve};
 use profcol_debuginfo::{Dwarf, Plan};
@@ -23,6 +23,8 @@ use profcol_profile::{
     AttributeRef, Interner, Location, LocationRef, Mapping, MappingRef, Model, Profiles, SampleRef,
     Samples, StringIdx, Value,
 };
+use profcol_reader::Readers;
+use profcol_reader::testkit::in_threads;
 use profcol_test_harness::backend::wait_until;
 use profcol_test_harness::peers::profcol;
 use profcol_test_harness::support::{root, skip};
@@ -156,6 +158,8 @@ struct Rig {
     folder: TempDir,
     files: Vec<OfferedFile>,
     meter: Meter,
+    /// What reads the files.
+    readers: Readers,
     running: Option<(Runtime, Service)>,
 }
 
@@ -171,6 +175,7 @@ impl Rig {
             folder: tempfile::tempdir().unwrap(),
             files: Vec::new(),
             meter: Meter::default(),
+            readers: in_threads(),
             running: None,
         }
     }
@@ -275,7 +280,9 @@ impl Rig {
             meter: self.meter.clone(),
             ..SelfTelemetry::default()
         };
-        let graph = Graph::build(&document, &telemetry).unwrap();
+        let shared = Shared::default();
+        shared.put(self.readers.clone());
+        let graph = Graph::build_with(&document, &telemetry, shared).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()

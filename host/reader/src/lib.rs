@@ -7,7 +7,8 @@
 //!         answers, requests for companion files ◄────────────────────────────┘
 //! ```
 //!
-//! * [`Reader`]: reads executables, in a process of its own or in this one.
+//! * [`Reader`]: resolves addresses in executables, in a process of its own or in this one.
+//! * [`DebuginfoReader`]: extracts the debuginfo of an executable, likewise.
 //! * [`Readers`]: starts readers, by a supervisor: the sandbox lets the agent start no programs.
 //! * [`supervise`], [`serve`]: the supervisor and the reader.
 //!
@@ -15,6 +16,8 @@
 //! the agent checks each answer, and a companion file is passed only if it is one.
 
 mod channel;
+mod debuginfo;
+mod extract;
 mod messages;
 mod process;
 mod readers;
@@ -36,6 +39,8 @@ use std::time::Duration;
 use profcol_symbols::{CompanionFiles, Style, Unresolved};
 
 pub use self::channel::{Channel, Message, Received, SendMode};
+pub use self::debuginfo::DebuginfoReader;
+pub use self::extract::{ExtractOptions, ExtractionFailure, FindDebugFile, Planned};
 pub use self::messages::{Invalid, ReaderKind, bounded};
 pub use self::process::{Exit, Interrupted, Next, NotReady, ReaderFailure, ReaderProcess};
 pub use self::readers::{LOW_NICE, LOW_TABLE_NICE, Limits, Readers, StartError};

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use profcol_debuginfo::CommonLink;
+use profcol_debuginfo::{CommonLink, ExternalDwarf};
 use profcol_symbols::{Style, Unresolved};
 use prost::{Message, Oneof};
 
+use crate::extract::{ExtractOptions, ExtractionFailure, Planned};
 use crate::{CodeAddress, Frame, Resolved};
 
 /// Frames at one address; more than `profcol_symbols` returns.
@@ -32,7 +33,7 @@ pub struct Invalid(pub &'static str);
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Request {
-    #[prost(oneof = "RequestKind", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "RequestKind", tags = "1, 2, 3, 4, 5, 6, 7")]
     pub kind: Option<RequestKind>,
 }
 
@@ -50,6 +51,12 @@ pub enum RequestKind {
     /// Answers [`ResponseKind::Companion`], with the file if there is one.
     #[prost(message, tag = "5")]
     Companion(Empty),
+    /// With the file.
+    #[prost(message, tag = "6")]
+    Extract(WireExtractOptions),
+    /// The next piece of what is extracted.
+    #[prost(message, tag = "7")]
+    Piece(Empty),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -105,11 +112,23 @@ pub struct Forget {
     pub key: u64,
 }
 
+#[derive(Clone, PartialEq, Message)]
+pub struct WireExtractOptions {
+    #[prost(bool, tag = "1")]
+    pub strip: bool,
+    #[prost(uint64, tag = "2")]
+    pub max_bytes: u64,
+    #[prost(uint64, optional, tag = "3")]
+    pub max_compression_nanos: Option<u64>,
+    #[prost(string, optional, tag = "4")]
+    pub build_id: Option<String>,
+}
+
 // === From the reader ===
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Response {
-    #[prost(oneof = "ResponseKind", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "ResponseKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     pub kind: Option<ResponseKind>,
 }
 
@@ -129,6 +148,12 @@ pub enum ResponseKind {
     /// Requests a companion file of the executable that it reads.
     #[prost(message, tag = "6")]
     Companion(WireCompanionRequest),
+    #[prost(message, tag = "7")]
+    Planned(WirePlanned),
+    #[prost(message, tag = "8")]
+    NotExtracted(WireExtractionFailure),
+    #[prost(bytes, tag = "9")]
+    Piece(Vec<u8>),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -194,6 +219,49 @@ pub struct WireFrame {
 pub struct Shrunk {
     #[prost(uint64, tag = "1")]
     pub weight: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct WirePlanned {
+    #[prost(uint64, tag = "1")]
+    pub size: u64,
+    #[prost(enumeration = "WireExternalDwarf", tag = "2")]
+    pub elsewhere: i32,
+    #[prost(bool, tag = "3")]
+    pub is_without_dwarf: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+pub enum WireExternalDwarf {
+    None = 0,
+    Split = 1,
+    Common = 2,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct WireExtractionFailure {
+    #[prost(oneof = "ExtractionFailureKind", tags = "1, 2, 3")]
+    pub kind: Option<ExtractionFailureKind>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub enum ExtractionFailureKind {
+    #[prost(message, tag = "1")]
+    Refused(WireReason),
+    #[prost(message, tag = "2")]
+    Changed(Empty),
+    /// The build ID found.
+    #[prost(string, tag = "3")]
+    Replaced(String),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct WireReason {
+    #[prost(string, tag = "1")]
+    pub reason: String,
+    #[prost(string, tag = "2")]
+    pub why: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -434,6 +502,100 @@ impl Texts {
         *self.known.entry(Arc::clone(text)).or_insert_with(|| {
             self.list.push(text.to_string());
             (self.list.len() - 1) as u32
+        })
+    }
+}
+
+impl From<&ExtractOptions> for WireExtractOptions {
+    fn from(options: &ExtractOptions) -> Self {
+        Self {
+            strip: options.strip,
+            max_bytes: options.max_bytes,
+            max_compression_nanos: options.max_compression_time.map(nanos),
+            build_id: options.build_id.clone(),
+        }
+    }
+}
+
+impl From<WireExtractOptions> for ExtractOptions {
+    fn from(wire: WireExtractOptions) -> Self {
+        Self {
+            strip: wire.strip,
+            max_bytes: wire.max_bytes,
+            max_compression_time: wire.max_compression_nanos.map(Duration::from_nanos),
+            build_id: wire.build_id,
+        }
+    }
+}
+
+impl From<Planned> for WirePlanned {
+    fn from(planned: Planned) -> Self {
+        let elsewhere = match planned.elsewhere {
+            None => WireExternalDwarf::None,
+            Some(ExternalDwarf::Split) => WireExternalDwarf::Split,
+            Some(ExternalDwarf::Common) => WireExternalDwarf::Common,
+        };
+        Self {
+            size: planned.size,
+            elsewhere: elsewhere.into(),
+            is_without_dwarf: planned.is_without_dwarf,
+        }
+    }
+}
+
+impl From<WirePlanned> for Planned {
+    fn from(wire: WirePlanned) -> Self {
+        Self {
+            size: wire.size,
+            elsewhere: match wire.elsewhere() {
+                WireExternalDwarf::None => None,
+                WireExternalDwarf::Split => Some(ExternalDwarf::Split),
+                WireExternalDwarf::Common => Some(ExternalDwarf::Common),
+            },
+            is_without_dwarf: wire.is_without_dwarf,
+        }
+    }
+}
+
+impl From<ExtractionFailure> for WireExtractionFailure {
+    fn from(failure: ExtractionFailure) -> Self {
+        let refused = |reason: &str, why: String| {
+            ExtractionFailureKind::Refused(WireReason {
+                reason: reason.to_owned(),
+                why: bounded(why),
+            })
+        };
+        let kind = match failure {
+            ExtractionFailure::Refused { reason, why } => refused(reason, why),
+            ExtractionFailure::Changed => ExtractionFailureKind::Changed(Empty {}),
+            ExtractionFailure::Replaced { found } => {
+                ExtractionFailureKind::Replaced(bounded(found))
+            }
+            // A process that reads by itself has no other and is not stopped.
+            ExtractionFailure::Reader(_) | ExtractionFailure::Stopped => {
+                refused("unreadable", failure.to_string())
+            }
+        };
+        Self { kind: Some(kind) }
+    }
+}
+
+impl WireExtractionFailure {
+    pub fn checked(self) -> Result<ExtractionFailure, Invalid> {
+        Ok(match self.kind {
+            Some(ExtractionFailureKind::Refused(WireReason { reason, why })) => {
+                let mut reasons = ExtractionFailure::REFUSED.into_iter();
+                let reason = reasons.find(|&known| known == reason);
+                ExtractionFailure::Refused {
+                    reason: reason.ok_or(Invalid("an unknown reason"))?,
+                    why: bounded(why),
+                }
+            }
+            Some(ExtractionFailureKind::Changed(Empty {})) => ExtractionFailure::Changed,
+            Some(ExtractionFailureKind::Replaced(found)) => ExtractionFailure::Replaced {
+                found: bounded(found),
+            },
+            None => return Err(Invalid("an empty failure")),
         })
     }
 }

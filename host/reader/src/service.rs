@@ -14,9 +14,11 @@ use profcol_symbols::{CompanionFiles, Unresolved};
 use prost::Message;
 
 use crate::channel::{Channel, MAX_MESSAGE, Received, SendMode};
+use crate::extract::{Extracting, ExtractionFailure};
 use crate::messages::{
     CompanionKind, Empty, Open, Ready, Request, RequestKind, Resolve, Response, ResponseKind,
-    Shrunk, WireCompanionRequest, WireOpened, WireRefused, WireResolved, bounded,
+    Shrunk, WireCompanionRequest, WireExtractOptions, WireOpened, WireRefused, WireResolved,
+    bounded,
 };
 use crate::tables::{Tables, cpu_time};
 use crate::{CodeAddress, ReadError, Resolved};
@@ -34,6 +36,7 @@ pub fn notify_ready(channel: &Channel, missing: String) -> io::Result<()> {
 pub fn serve(socket: OwnedFd, missing: String) -> io::Result<()> {
     let agent = Rc::new(Agent(RefCell::new(Channel::new(socket))));
     let mut tables = Tables::default();
+    let mut extracting = None;
     notify_ready(&agent.0.borrow(), missing)?;
     while let Some((request, files)) = agent.next()? {
         match request {
@@ -46,6 +49,10 @@ pub fn serve(socket: OwnedFd, missing: String) -> io::Result<()> {
             }
             // Not answered.
             RequestKind::Forget(forget) => tables.forget(forget.key),
+            RequestKind::Extract(options) => {
+                agent.respond(planned(&mut extracting, &agent, options, files))?;
+            }
+            RequestKind::Piece(Empty {}) => agent.respond(piece(extracting.as_mut()))?,
             // It was not asked for.
             RequestKind::Companion(Empty {}) => return Err(io::ErrorKind::InvalidData.into()),
         }
@@ -86,6 +93,38 @@ fn found(tables: &mut Tables, find: &Resolve) -> ResponseKind {
     };
     found.cpu = cpu_time().saturating_sub(began);
     ResponseKind::Resolved(fitting(&mut found))
+}
+
+fn planned(
+    extracting: &mut Option<Extracting>,
+    agent: &Agent,
+    options: WireExtractOptions,
+    files: Vec<OwnedFd>,
+) -> ResponseKind {
+    let Some(file) = files.into_iter().next() else {
+        return not_extracted(io::Error::other("too many open files"));
+    };
+    let find_debug_file = || agent.request_companion(CompanionKind::Separate(Empty {}));
+    // The agent ends this process if it does not need it any more.
+    match Extracting::plan(file.into(), &options.into(), &find_debug_file, &|| true) {
+        Ok((plan, planned)) => {
+            *extracting = Some(plan);
+            ResponseKind::Planned(planned.into())
+        }
+        Err(failure) => not_extracted(failure),
+    }
+}
+
+fn piece(extracting: Option<&mut Extracting>) -> ResponseKind {
+    match extracting.map(Extracting::next) {
+        Some(Ok(piece)) => ResponseKind::Piece(piece),
+        Some(Err(failure)) => not_extracted(failure),
+        None => not_extracted(io::Error::other("not open")),
+    }
+}
+
+fn not_extracted(failure: impl Into<ExtractionFailure>) -> ResponseKind {
+    ResponseKind::NotExtracted(failure.into().into())
 }
 
 /// As many answers as fit into a message; at least one.

@@ -30,6 +30,7 @@ use profcol_component::{BuildContext, Executable, Executables, Stop, Subscriptio
 use profcol_debuginfo::ExternalDwarf;
 use profcol_net::GrpcClient;
 use profcol_profile::Profiles;
+use profcol_reader::Readers;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -39,7 +40,7 @@ use self::capacity::Capacity;
 pub use self::config::DebuginfoConfig;
 use self::pace::Budget;
 use self::queue::{Disposition, File, UploadQueue};
-use self::reader::{Settings, Skipped};
+use self::reader::Settings;
 use self::sample_counts::sample_counts;
 use self::telemetry::Telemetry;
 use self::upload::{Interrupted, UploadOutcome, Uploader};
@@ -62,6 +63,7 @@ pub struct Debuginfo {
     /// Cache writes in progress.
     cache_writes: Mutex<JoinSet<()>>,
     samples_added: Notify,
+    readers: Readers,
 }
 
 impl Debuginfo {
@@ -86,6 +88,7 @@ impl Debuginfo {
             offered,
             cache_writes: Mutex::default(),
             samples_added: Notify::new(),
+            readers: context.shared.get(),
             telemetry,
         }))
     }
@@ -177,6 +180,8 @@ impl Debuginfo {
                 directories: directories.map(Into::into).collect(),
                 max_file_size: config.max_file_size,
                 upload_limit: None,
+                // Whatever offers executables reads them, too, so these are there.
+                readers: self.readers.clone(),
             },
             timeout: config.timeout.into(),
             budget: Mutex::new(Budget::new(config.rate_limit)),
@@ -227,10 +232,9 @@ impl Debuginfo {
                 self.remember_uploaded(build_id, true);
                 Disposition::Done
             }
-            UploadOutcome::Skipped(Skipped::Changed) => {
-                let reason = Skipped::Changed;
-                tracing::info!(%path, build_id, %reason, "Aborted an upload of debuginfo.");
-                self.telemetry.skipped(reason.reason()).inc();
+            UploadOutcome::Skipped(aborted) if aborted.is_temporary() => {
+                tracing::info!(%path, build_id, reason = %aborted, "Aborted an upload of debuginfo.");
+                self.telemetry.skipped(aborted.reason()).inc();
                 Disposition::Again
             }
             UploadOutcome::Skipped(skipped) => {

@@ -1,10 +1,10 @@
-//! Reads a file for its upload, on a low-priority thread.
+//! Reads a file for its upload, on a low-priority thread and in another process.
 //!
-//! The thread plans first, so that the size is known; then it waits until the server wants the file
+//! The thread has the upload planned first, so that the size is known; then it waits until the server wants the file
 //! and reads at the given pace. It holds at most [`READ_AHEAD`] chunks that were not sent.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc as threads;
 use std::thread::{Builder as Thread, JoinHandle};
@@ -12,21 +12,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use profcol_component::{BuildId, Executable};
-use profcol_debuginfo::{
-    Dwarf, ExternalDwarf, ExtractError, Extraction, Places, Plan, build_id, separate,
+use profcol_debuginfo::{Places, separate};
+use profcol_reader::{
+    DebuginfoReader, ExtractOptions, ExtractionFailure, LOW_NICE, Planned, Readers,
 };
-use profcol_profile::hex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::capacity::UploadLimit;
 use super::pace::Pace;
 
-/// Servers accept messages of some megabytes; smaller ones need less memory on both sides.
-const CHUNK: usize = 256 << 10;
 const READ_AHEAD: usize = 2;
-/// The lowest priority.
-const NICE: i32 = 19;
 
 /// How to read files.
 #[derive(Clone, Debug)]
@@ -36,6 +32,8 @@ pub struct Settings {
     pub max_file_size: u64,
     /// `None` without a time limit.
     pub upload_limit: Option<UploadLimit>,
+    /// What reads the files.
+    pub readers: Readers,
 }
 
 impl Settings {
@@ -69,7 +67,7 @@ impl Settings {
 #[derive(Debug, thiserror::Error)]
 pub enum Skipped {
     #[error(transparent)]
-    Extract(#[from] ExtractError),
+    NotExtracted(#[from] ExtractionFailure),
     #[error("upload size of {size} bytes exceeds `max_file_size`")]
     TooLarge { size: u64 },
     #[error(
@@ -80,10 +78,6 @@ pub enum Skipped {
         bytes: u64,
         time: Duration,
     },
-    #[error("the file changed while it was read")]
-    Changed,
-    #[error("the file was replaced by one with build ID {found:?}")]
-    Replaced { found: String },
     #[error("failed to read the file: {0}")]
     Unreadable(#[from] io::Error),
     #[error("the upload task panicked")]
@@ -91,28 +85,22 @@ pub enum Skipped {
 }
 
 impl Skipped {
+    /// Whether another attempt may succeed.
+    pub fn is_temporary(&self) -> bool {
+        use ExtractionFailure::{Changed, Reader};
+        matches!(self, Self::NotExtracted(Changed | Reader(_)))
+    }
+
     /// The value of the metric's label.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Extract(error) => error.reason(),
+            Self::NotExtracted(failure) => failure.reason(),
             Self::TooLarge { .. } => "too_large",
             Self::TooSlow { .. } => "time_limit",
-            Self::Changed => "changed",
-            Self::Replaced { .. } => "replaced",
             Self::Unreadable(_) => "unreadable",
             Self::Defect => "defect",
         }
     }
-}
-
-/// The planned upload.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Planned {
-    pub size: u64,
-    /// Where the DWARF is if the server cannot read it there.
-    pub elsewhere: Option<ExternalDwarf>,
-    /// Whether DWARF was omitted because of its size.
-    pub is_without_dwarf: bool,
 }
 
 /// A planned upload, and the thread that reads the file.
@@ -127,7 +115,6 @@ pub struct FileReader {
 
 /// The thread's ends of the channels of [`FileReader`].
 struct ThreadChannels {
-    planned: oneshot::Sender<Result<Planned, Skipped>>,
     go: threads::Receiver<Option<Pace>>,
     chunks: mpsc::Sender<Bytes>,
     ended: oneshot::Sender<Result<(), Skipped>>,
@@ -141,13 +128,12 @@ impl FileReader {
         let (sender, chunks) = mpsc::channel(READ_AHEAD);
         let (done, ended) = oneshot::channel();
         let ends = ThreadChannels {
-            planned: planned_sender,
             go: start_receiver,
             chunks: sender,
             ended: done,
         };
         let thread = Thread::new().name("profcol-upload".into());
-        let thread = thread.spawn(move || run(&executable, &settings, ends))?;
+        let thread = thread.spawn(move || run(&executable, &settings, planned_sender, ends))?;
         let mut reader = Self {
             planned: Planned::default(),
             go: Some(go),
@@ -197,135 +183,69 @@ fn interrupted() -> Skipped {
     io::Error::other("the reader thread has exited").into()
 }
 
-fn run(executable: &Executable, settings: &Settings, ends: ThreadChannels) {
-    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+impl ThreadChannels {
+    fn is_wanted(&self) -> bool {
+        !matches!(self.go.try_recv(), Err(threads::TryRecvError::Disconnected))
+    }
+}
+
+fn run(
+    executable: &Executable,
+    settings: &Settings,
+    planned_sender: oneshot::Sender<Result<Planned, Skipped>>,
+    ends: ThreadChannels,
+) {
+    if let Err(error) = rustix::process::setpriority_process(None, LOW_NICE) {
         tracing::debug!(%error, "Failed to lower the priority of the reader thread.");
     }
-    let is_running = || !matches!(ends.go.try_recv(), Err(threads::TryRecvError::Disconnected));
-    let (extraction, planned) = match plan(executable, settings, &is_running) {
-        Ok(planned) => planned,
-        Err(skipped) => {
-            // Fails if the reader was dropped.
-            let _ = ends.planned.send(Err(skipped));
-            return;
-        }
-    };
-    if ends.planned.send(Ok(planned)).is_err() {
+    let mut reader = DebuginfoReader::new(&settings.readers);
+    let planned = plan(&mut reader, executable, settings, &|| ends.is_wanted());
+    let is_planned = planned.is_ok();
+    // Fails if the receiver was dropped.
+    if planned_sender.send(planned).is_err() || !is_planned {
         return;
     }
     let Ok(pace) = ends.go.recv() else {
         return;
     };
-    if let Some(outcome) = read(extraction, pace, &ends.go, &ends.chunks) {
+    if let Some(outcome) = read(&mut reader, pace, &ends) {
         let _ = ends.ended.send(outcome);
     }
 }
 
-/// Plans the upload of the executable, or of its separate debug file.
 fn plan(
+    reader: &mut DebuginfoReader,
     executable: &Executable,
     settings: &Settings,
     is_running: &dyn Fn() -> bool,
-) -> Result<(Extraction, Planned), Skipped> {
-    let original = executable.file.try_clone()?;
-    check_identity(executable, &original)?;
-    let (plan, file) = if settings.strip {
-        let plan = Plan::strip(&original);
-        match plan {
-            Ok(plan) if plan.contents().dwarf => (plan, original),
-            plan => match separate_debug_file(&plan, executable, settings, &original, is_running) {
-                Some(better) => better,
-                None => (plan?, original),
-            },
-        }
-    } else {
-        (Plan::whole(&original)?, original)
+) -> Result<Planned, Skipped> {
+    let options = ExtractOptions {
+        strip: settings.strip,
+        max_bytes: settings.max_bytes(),
+        max_compression_time: settings.upload_limit.map(|upload_limit| upload_limit.time),
+        build_id: match &executable.build_id {
+            BuildId::Gnu(build_id) => Some(build_id.clone()),
+            BuildId::Hash(_) => None,
+        },
     };
-    let has_dwarf = plan.contents().dwarf;
-    let plan = match settings.strip && plan.size() > settings.max_bytes() {
-        true => smaller(plan, &file, settings, is_running)?,
-        false => plan,
-    };
-    settings.refuse(plan.size())?;
-    let planned = Planned {
-        size: plan.size(),
-        elsewhere: plan.elsewhere().filter(|_| settings.strip),
-        is_without_dwarf: has_dwarf && !plan.contents().dwarf,
-    };
-    Ok((plan.extract(file)?, planned))
-}
-
-/// The most detailed plan that fits, or else the smallest: with lines, compressed lines, symbols only,
-/// compressed symbols.
-fn smaller(
-    plan: Plan,
-    file: &File,
-    settings: &Settings,
-    is_running: &dyn Fn() -> bool,
-) -> Result<Plan, Skipped> {
-    /// Upper bound of the compression ratio of DWARF.
-    const BEST_RATIO: u64 = 8;
-    let max_bytes = settings.max_bytes();
-    let mut smallest = plan;
-    for dwarf in [Dwarf::Lines, Dwarf::None] {
-        let plan = match Plan::keeping(file, dwarf) {
-            Ok(plan) => plan,
-            // Without DWARF nothing may remain.
-            Err(ExtractError::NoNames | ExtractError::OnlySplit) => continue,
-            Err(refused) => return Err(refused.into()),
-        };
-        let size = plan.size();
-        if size < smallest.size() {
-            smallest = plan;
-        }
-        if size <= max_bytes {
-            break;
-        }
-        if size / BEST_RATIO > max_bytes {
-            continue;
-        }
-        let began = Instant::now();
-        let compressed = Plan::compressed(file, dwarf, max_bytes, is_running)?;
-        // Compressed while it is sent, too.
-        let is_in_time = settings
-            .upload_limit
-            .is_none_or(|upload_limit| began.elapsed() <= upload_limit.time);
-        if let Some(compressed) = compressed.filter(|_| is_in_time) {
-            return Ok(compressed);
-        }
-    }
-    Ok(smallest)
-}
-
-/// An overwritten file is another version, whose symbols would be wrong.
-fn check_identity(executable: &Executable, file: &File) -> Result<(), Skipped> {
-    let BuildId::Gnu(expected) = &executable.build_id else {
-        return Ok(());
-    };
-    let Some(found) = build_id(file) else {
-        return Ok(());
-    };
-    let found = hex(&found);
-    if found == *expected {
-        Ok(())
-    } else {
-        Err(Skipped::Replaced { found })
-    }
+    let find_debug_file = || separate_debug_file(executable, settings, is_running);
+    let file = executable.file.try_clone()?;
+    let planned = reader.plan(file, &options, &find_debug_file, is_running)?;
+    settings.refuse(planned.size)?;
+    Ok(planned)
 }
 
 fn separate_debug_file(
-    executable_plan: &Result<Plan, ExtractError>,
     executable: &Executable,
     settings: &Settings,
-    original: &File,
     is_running: &dyn Fn() -> bool,
-) -> Option<(Plan, File)> {
+) -> Option<File> {
     let roots = [
         format!("/proc/{}/root", executable.pid).into(),
         PathBuf::from("/"),
     ];
     let found = separate(
-        original,
+        &*executable.file,
         &Places {
             roots: &roots,
             executable: &executable.path,
@@ -333,52 +253,35 @@ fn separate_debug_file(
             goes_on: is_running,
         },
     )?;
-    let plan = Plan::strip(&found.file).ok()?;
     tracing::debug!(
         path = %executable.path.display(),
         debug_file = %found.path.display(),
         "Found a separate debug file."
     );
-    let names = |plan: &Plan| (plan.contents().dwarf, plan.contents().all_symbols);
-    let is_better = executable_plan.as_ref().map_or(true, |executable_plan| {
-        names(&plan) > names(executable_plan)
-    });
-    is_better.then_some((plan, found.file))
+    Some(found.file)
 }
 
 /// `None` if the receiver was dropped.
 fn read(
-    mut extraction: Extraction,
+    reader: &mut DebuginfoReader,
     pace: Option<Pace>,
-    go: &threads::Receiver<Option<Pace>>,
-    chunks: &mpsc::Sender<Bytes>,
+    ends: &ThreadChannels,
 ) -> Option<Result<(), Skipped>> {
     let mut sent = 0;
     loop {
-        let mut chunk = Vec::with_capacity(CHUNK);
-        match (&mut extraction).take(CHUNK as u64).read_to_end(&mut chunk) {
-            Ok(0) => break,
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Some(Err(Skipped::Changed));
-            }
-            Err(error) => return Some(Err(error.into())),
-        }
-        if !extraction.is_unchanged() {
-            return Some(Err(Skipped::Changed));
-        }
+        let chunk = match reader.next(&|| ends.is_wanted()) {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => return Some(Ok(())),
+            Err(ExtractionFailure::Stopped) => return None,
+            Err(failure) => return Some(Err(failure.into())),
+        };
         sent += chunk.len() as u64;
         if let Some(pace) = &pace {
             let wait = pace.due(sent).saturating_duration_since(Instant::now());
-            if let Err(threads::RecvTimeoutError::Disconnected) = go.recv_timeout(wait) {
+            if let Err(threads::RecvTimeoutError::Disconnected) = ends.go.recv_timeout(wait) {
                 return None;
             }
         }
-        chunks.blocking_send(chunk.into()).ok()?;
+        ends.chunks.blocking_send(chunk.into()).ok()?;
     }
-    Some(if extraction.is_unchanged() {
-        Ok(())
-    } else {
-        Err(Skipped::Changed)
-    })
 }

@@ -18,12 +18,13 @@ use profcol_parca::debuginfo::{
     ShouldInitiateUploadResponse, UPLOAD, UploadData, UploadInstructions, UploadRequest,
     UploadStrategy, decode, encode,
 };
+use profcol_reader::Planned;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::capacity::Capacity;
 use super::pace::Budget;
-use super::reader::{FileReader, Planned, Settings, Skipped};
+use super::reader::{FileReader, Settings, Skipped};
 use crate::shared::otlp::USER_AGENT;
 
 /// Timeout of a unary request.

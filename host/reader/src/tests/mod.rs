@@ -1,5 +1,7 @@
 //! The agent's side with readers in threads: honest, hostile, broken ones.
 
+mod debuginfo;
+
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -146,8 +148,11 @@ fn another_process_finds_the_same_as_this_one() {
     assert_eq!(found[0], found[1]);
 }
 
-/// Serves one request with `answer`, and ends.
-fn answering(socket: OwnedFd, answer: fn(RequestKind) -> Option<ResponseKind>) -> io::Result<()> {
+/// Serves requests with `answer`, until it has none.
+fn answering(
+    socket: OwnedFd,
+    answer: impl Fn(RequestKind) -> Option<ResponseKind>,
+) -> io::Result<()> {
     let mut channel = Channel::new(socket);
     let respond = |channel: &Channel, kind: ResponseKind| {
         let content = Response::from(kind).encode_to_vec();
