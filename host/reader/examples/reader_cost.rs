@@ -1,7 +1,7 @@
-//! Compares reading in this process with reading in another one: `compare FILE PLACES ROUNDS`.
+//! Compares reading in this process with reading in another one, which has no sandbox here.
 //!
-//! Prints addresses per second: of the first round, in which tables are built, and of the others. The other process has no
-//! sandbox here.
+//! * `compare FILE PLACES ROUNDS` prints addresses per second: of the first round, in which tables are built, and of the others.
+//! * `extract FILE ROUNDS` prints megabytes of debuginfo per second.
 
 use std::fs::File;
 use std::io::{Write, stdout};
@@ -11,7 +11,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use profcol_elf::Elf;
-use profcol_reader::{CodeAddress, Executable, Limits, Reader, Readers, serve, supervise};
+use profcol_reader::{
+    CodeAddress, DebuginfoReader, Executable, ExtractOptions, Limits, Reader, Readers, serve,
+    supervise,
+};
 use profcol_symbols::{OnHost, Style};
 
 /// Places of one request, as in `symbolize`.
@@ -25,8 +28,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     match words[..] {
         ["supervisor"] => Ok(supervise(socket()?, |_, _, _| vec!["reader".to_owned()])?),
         ["reader"] => Ok(serve(socket()?, String::new())?),
-        [file, addresses, rounds] => compare(file, addresses.parse()?, rounds.parse()?),
-        _ => Err("usage: compare FILE PLACES ROUNDS".into()),
+        ["extract", file, rounds] => extract(file, rounds.parse()?),
+        ["compare", file, addresses, rounds] => compare(file, addresses.parse()?, rounds.parse()?),
+        _ => Err("usage: compare FILE PLACES ROUNDS, or extract FILE ROUNDS".into()),
     }
 }
 
@@ -76,6 +80,35 @@ fn compare(path: &str, addresses: u64, rounds: u32) -> Result<(), Box<dyn std::e
             "{readers:?}: cold {:.0}/s, warm {:.0}/s, {named} named",
             per_second(1, cold),
             per_second(rounds, warm)
+        )?;
+    }
+    Ok(())
+}
+
+fn extract(path: &str, rounds: u32) -> Result<(), Box<dyn std::error::Error>> {
+    let options = ExtractOptions {
+        strip: true,
+        max_bytes: u64::MAX,
+        max_compression_time: None,
+        build_id: None,
+    };
+    for readers in [Readers::default(), Readers::start(&["supervisor"])?] {
+        let began = Instant::now();
+        let mut bytes = 0;
+        for _ in 0..rounds {
+            // One for each upload.
+            let mut reader = DebuginfoReader::new(&readers);
+            reader.plan(File::open(path)?, &options, &|| None, &|| true)?;
+            while let Some(piece) = reader.next(&|| true)? {
+                bytes += piece.len();
+            }
+        }
+        let time = began.elapsed();
+        let megabytes = bytes as f64 / 1e6 / time.as_secs_f64();
+        writeln!(
+            stdout(),
+            "{readers:?}: {megabytes:.0} MB/s, {:?} each",
+            time / rounds
         )?;
     }
     Ok(())
