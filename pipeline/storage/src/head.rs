@@ -94,3 +94,75 @@ impl<'a> Fields<'a> {
         String::from_utf8(self.bytes()?.to_vec()).ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::*;
+
+    fn heads() -> Vec<Head> {
+        let mut metadata = Metadata::default();
+        metadata.add("tenant", "one");
+        metadata.add("tenant", "two");
+        let v4 = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let v6 = IpAddr::from(Ipv6Addr::LOCALHOST);
+        [
+            (Source::Replayable, "", None, Metadata::default()),
+            (Source::Recorded, "zstd", Some(v4), metadata.clone()),
+            (Source::Live, "gzip", Some(v6), metadata),
+        ]
+        .map(|(source, encoding, peer, metadata)| Head {
+            source,
+            encoding: encoding.to_owned(),
+            peer,
+            metadata,
+        })
+        .into()
+    }
+
+    fn entries(head: &Head) -> Vec<(&str, Vec<&str>)> {
+        let entries = head.metadata.entries();
+        let entries =
+            entries.map(|(name, values)| (name, values.iter().map(AsRef::as_ref).collect()));
+        entries.collect()
+    }
+
+    #[test]
+    fn a_head_is_read_as_it_was_written() {
+        for head in heads() {
+            let read = Head::decode(&head.encode()).unwrap();
+            assert_eq!(
+                (read.source, &read.encoding, read.peer, entries(&read)),
+                (head.source, &head.encoding, head.peer, entries(&head))
+            );
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_head_is_none() {
+        for head in heads() {
+            let bytes = head.encode();
+            for end in 0..bytes.len() {
+                assert!(Head::decode(&bytes[..end]).is_none(), "{end}");
+            }
+            assert!(Head::decode(&[&bytes[..], &[0]].concat()).is_none());
+        }
+        let mut unknown = heads()[0].encode();
+        unknown[0] = 3;
+        assert!(Head::decode(&unknown).is_none());
+    }
+
+    #[test]
+    fn an_address_has_four_bytes_or_sixteen() {
+        let head = |len: u32| {
+            let mut bytes = vec![0];
+            put(&mut bytes, b"");
+            put(&mut bytes, &vec![1; len as usize]);
+            bytes.extend([0; 4]);
+            Head::decode(&bytes)
+        };
+        assert!(head(4).is_some() && head(16).is_some());
+        assert!(head(3).is_none() && head(17).is_none());
+    }
+}
