@@ -160,3 +160,114 @@ fn segment<E>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::format::RECORD_HEADER;
+    use crate::{Limits, Log, Next};
+
+    const SAMPLES: u64 = 5;
+
+    /// A log of six records in two segments; the first is settled.
+    fn log_in(folder: &Path) -> Log {
+        let limits = Limits {
+            max_bytes: 1 << 20,
+            segment_bytes: 600,
+        };
+        let disk = Arc::new(Folder::create(folder).unwrap());
+        let (mut log, _) = Log::open(disk, limits).unwrap();
+        for number in 0..6 {
+            let counts = Counts {
+                samples: SAMPLES,
+                ..Counts::default()
+            };
+            log.append(counts, b"head", &[number; 100]).unwrap();
+        }
+        log.publish();
+        let Some(Next::Record { place, .. }) = log.read() else {
+            panic!("a record");
+        };
+        log.settle(&[place]);
+        log
+    }
+
+    fn inspect(folder: &Path) -> (LogReport, Vec<u8>) {
+        let mut found = Vec::new();
+        let report = records(folder, |counts, head, body| {
+            assert_eq!((counts.samples, head), (SAMPLES, &b"head"[..]));
+            found.push(body[0]);
+            Ok::<_, ()>(())
+        });
+        (report.unwrap().unwrap(), found)
+    }
+
+    fn totals(report: &LogReport) -> (u64, u64, u64, u64, u64) {
+        let sum = |of: fn(&SegmentReport) -> u64| report.segments.iter().map(of).sum();
+        (
+            sum(|it| it.settled),
+            sum(|it| it.waiting.batches),
+            sum(|it| it.waiting.samples),
+            sum(|it| it.corrupt),
+            sum(|it| it.torn_bytes),
+        )
+    }
+
+    #[test]
+    fn counts_what_waits_what_is_settled_and_what_is_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = log_in(folder.path());
+        let (report, found) = inspect(folder.path());
+        assert_eq!(found, [1, 2, 3, 4, 5]);
+        assert_eq!(totals(&report), (1, 5, 5 * SAMPLES, 0, 0));
+        assert_eq!(report.segments.len(), 2);
+        for segment in &report.segments {
+            let bytes = fs::metadata(&segment.file).unwrap().len();
+            assert_eq!((segment.bytes, &segment.unreadable), (bytes, &None));
+        }
+        drop(log);
+
+        // In the body of the last but one, then the last is incomplete.
+        let last = &report.segments[1].file;
+        let intact = fs::read(last).unwrap();
+        let record = RECORD_HEADER + 4 + 100;
+        let mut damaged = intact.clone();
+        damaged[intact.len() - record - 1] ^= 1;
+        fs::write(last, &damaged).unwrap();
+        let (report, found) = inspect(folder.path());
+        assert_eq!(found, [1, 2, 3, 5]);
+        assert_eq!(totals(&report), (1, 4, 4 * SAMPLES, 1, 0));
+        fs::write(last, &intact[..intact.len() - 1]).unwrap();
+        let (report, found) = inspect(folder.path());
+        assert_eq!(found, [1, 2, 3, 4]);
+        assert_eq!(totals(&report), (1, 4, 4 * SAMPLES, 0, record as u64 - 1));
+
+        // Each file has the header of the other.
+        for file in [last.clone(), last.with_extension("settled")] {
+            fs::write(file, b"no header").unwrap();
+        }
+        let (report, found) = inspect(folder.path());
+        assert_eq!(found, [1, 2]);
+        let unreadable = report.segments[1].unreadable.as_deref();
+        assert_eq!(unreadable, Some("its header is damaged"));
+    }
+
+    #[test]
+    fn stops_if_asked_to_and_names_what_it_cannot_read() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(log_in(folder.path()));
+        let stopped = records(folder.path(), |_, _, _| Err("enough"));
+        assert_eq!(stopped.unwrap().err(), Some("enough"));
+        let missing = folder.path().join("missing");
+        let failed = records(&missing, |_, _, _| Ok::<_, ()>(())).unwrap_err();
+        assert_eq!(failed.path, missing);
+        // A folder where a segment should be.
+        let segment = folder.path().join(records_name(99));
+        fs::create_dir(&segment).unwrap();
+        let failed = records(folder.path(), |_, _, _| Ok::<_, ()>(())).unwrap_err();
+        assert_eq!(failed.path, segment);
+    }
+}

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::format::{RECORD_MAGIC, SETTLED_ENTRY};
+use crate::format::{RECORD_HEADER, RECORD_MAGIC, SEGMENT_HEADER, SETTLED_ENTRY};
 use crate::simulated::{Faults, Random, SimulatedDisk};
 use crate::{AppendError, Counts, FullCause, Limits, Log, Next, RecordPosition};
 
@@ -626,4 +626,151 @@ fn a_record_that_is_damaged_after_it_was_read_is_not_returned_again() {
     assert_eq!(log.stored().batches, 1);
     log.settle(&[place]);
     assert_eq!(log.stored(), Counts::default());
+}
+
+/// Bytes that a record with a body of this length takes, with the entry that settles it.
+fn needed(len: usize) -> u64 {
+    (RECORD_HEADER + 8 + len + SETTLED_ENTRY) as u64
+}
+
+#[test]
+fn max_bytes_is_used_to_the_last_byte() {
+    let headers = 2 * SEGMENT_HEADER as u64;
+    let exact = headers + needed(200) + needed(300);
+    for (max_bytes, fits) in [(exact, true), (exact - 1, false)] {
+        let mut log = opened(&SimulatedDisk::new(1), limits(max_bytes, 10_000));
+        append(&mut log, 0, 200).unwrap();
+        let second = append(&mut log, 1, 300);
+        assert_eq!(second.is_ok(), fits, "{max_bytes}");
+        let settled = SETTLED_ENTRY as u64 * log.stored().batches;
+        assert!(log.bytes() + settled <= max_bytes);
+        if let Err(refused) = second {
+            assert!(
+                matches!(refused, AppendError::Full(FullCause::MaxBytes)),
+                "{refused}"
+            );
+        }
+    }
+    for (max_bytes, fits) in [
+        (headers + needed(200), true),
+        (headers + needed(200) - 1, false),
+    ] {
+        let mut log = opened(&SimulatedDisk::new(1), limits(max_bytes, 10_000));
+        match append(&mut log, 0, 200) {
+            Ok(_) => assert!(fits),
+            Err(AppendError::TooLarge { needed: of, .. }) => {
+                assert!(!fits);
+                assert_eq!(of, needed(200));
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn a_segment_is_filled_to_the_last_byte() {
+    let record = RECORD_HEADER + 8 + 200;
+    let exact = (SEGMENT_HEADER + 2 * record) as u64;
+    for (segment_bytes, is_one) in [(exact, true), (exact - 1, false)] {
+        let mut log = opened(&SimulatedDisk::new(1), limits(1 << 20, segment_bytes));
+        let [first, second] = [0, 1].map(|number| append(&mut log, number, 200).unwrap());
+        assert_eq!(first.segment == second.segment, is_one);
+        let third = append(&mut log, 2, 1).unwrap();
+        assert_ne!(third.segment, first.segment);
+    }
+}
+
+#[test]
+fn a_settled_segment_makes_room_although_it_is_written() {
+    let disk = SimulatedDisk::new(1);
+    let mut log = opened(&disk, limits(1000, 10_000));
+    let place = append(&mut log, 0, 500).unwrap();
+    assert!(append(&mut log, 1, 500).is_err());
+    assert_eq!(numbers_of(&mut log), [0]);
+    log.settle(&[place]);
+    append(&mut log, 2, 500).unwrap();
+    assert_eq!(numbers_of(&mut log), [2]);
+}
+
+#[test]
+fn a_full_disk_is_told_from_a_failing_one() {
+    let disk = SimulatedDisk::new(1);
+    let mut log = opened(&disk, limits(1 << 20, 10_000));
+    let place = append(&mut log, 0, 500).unwrap();
+    disk.set_capacity(disk.bytes() + 100);
+    let full = append(&mut log, 1, 500).unwrap_err();
+    assert!(matches!(full, AppendError::Full(FullCause::Disk)), "{full}");
+    // What is settled gives its space to the next record.
+    assert_eq!(numbers_of(&mut log), [0]);
+    log.settle(&[place]);
+    append(&mut log, 2, 500).unwrap();
+    assert_eq!(numbers_of(&mut log), [2]);
+    disk.set_capacity(u64::MAX);
+    disk.set_faults(Faults {
+        append: 1000,
+        ..Faults::default()
+    });
+    let failed = append(&mut log, 3, 500).unwrap_err();
+    assert!(matches!(failed, AppendError::Io(_)), "{failed}");
+}
+
+#[test]
+fn the_position_is_that_of_the_next_record() {
+    let mut log = opened(&SimulatedDisk::new(1), limits(1 << 20, 1000));
+    let places: Vec<_> = (0..6)
+        .map(|number| append(&mut log, number, 300).unwrap())
+        .collect();
+    for (number, place) in places.iter().enumerate() {
+        match number % 2 {
+            0 => assert!(log.take(place)),
+            _ => assert!(matches!(log.read(), Some(Next::Record { .. }))),
+        }
+        assert_eq!(log.position(), (place.segment, place.index + 1));
+    }
+    assert!(places[0].segment < places[5].segment);
+}
+
+#[test]
+fn a_segment_with_a_damaged_header_is_counted_if_it_had_records() {
+    for (records, expected) in [(0, 0), (3, 1)] {
+        let disk = SimulatedDisk::new(1);
+        let limits = limits(1 << 20, 10_000);
+        let mut log = opened(&disk, limits);
+        let place = append(&mut log, 0, 100).unwrap();
+        for number in 1..records {
+            append(&mut log, number, 100).unwrap();
+        }
+        drop(log);
+        // Each file has the header of the other.
+        for name in ["segment", "settled"] {
+            disk.edit(&format!("{:020}.{name}", place.segment), |bytes| {
+                bytes[0] ^= 1;
+                if records == 0 {
+                    bytes.truncate(SEGMENT_HEADER);
+                }
+            });
+        }
+        let (log, recovered) = Log::open(Arc::new(disk.clone()), limits).unwrap();
+        assert_eq!(recovered.unreadable_segments, expected);
+        assert_eq!(log.stored(), Counts::default());
+        assert_eq!(disk.files(), 0);
+    }
+}
+
+#[test]
+fn unsynced_records_are_withdrawn_with_their_bytes_and_counts() {
+    let disk = SimulatedDisk::new(1);
+    let mut log = opened(&disk, limits(1 << 20, 10_000));
+    append(&mut log, 1, 100).unwrap();
+    let before = (log.bytes(), log.stored());
+    assert_eq!(before.1, counts_of(1));
+    for number in [2, 3] {
+        log.append(counts_of(number), b"head", &[0; 50]).unwrap();
+    }
+    assert_eq!(log.stored().batches, 3);
+    log.withdraw();
+    assert_eq!((log.bytes(), log.stored()), before);
+    assert_eq!(disk.bytes(), log.bytes());
+    append(&mut log, 4, 10).unwrap();
+    assert_eq!(numbers_of(&mut log), [1, 4]);
 }
