@@ -163,6 +163,61 @@ async fn batches_are_flushed_while_the_disk_is_slow_and_none_is_left_behind() {
     assert_eq!(balance.stored, 0);
 }
 
+/// Changes all files of the log that have this extension.
+fn edit(folder: &Path, extension: &str, change: impl Fn(&mut Vec<u8>)) {
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|it| it == extension) {
+                let mut bytes = std::fs::read(&path).unwrap();
+                change(&mut bytes);
+                std::fs::write(&path, bytes).unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn damage_on_disk_is_counted_and_the_rest_is_delivered() {
+    type Edit = fn(&mut Vec<u8>);
+    let body: Edit = |bytes| {
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+    };
+    let header: Edit = |bytes| bytes[0] ^= 1;
+    let cases: [(&[&str], Edit, usize, u64); 3] = [
+        (&[], header, 3, 0),
+        (&["segment"], body, 2, 1),
+        // Each file has the header of the other.
+        (&["segment", "settled"], header, 0, 1),
+    ];
+    for (files, damage, delivered, counted) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let rig = Fixture::start(folder.path(), refusing()).await;
+        for _ in 0..3 {
+            rig.sender.consume(batch(10)).await.unwrap();
+        }
+        rig.stop().await;
+        for extension in files {
+            edit(folder.path(), extension, damage);
+        }
+        let rig = Fixture::start(folder.path(), taking()).await;
+        let shared = Arc::clone(&rig.sender.durable().unwrap().shared);
+        rig.until_accepted(delivered).await;
+        wait_until("the count", async || {
+            shared.metrics.corrupt_records.get() >= counted
+        })
+        .await;
+        let (sink, balance) = rig.stop().await;
+        assert_eq!(sink.accepted(), vec![10; delivered], "{files:?}");
+        assert_eq!(shared.metrics.corrupt_records.get(), counted, "{files:?}");
+        assert_eq!(balance.stored, 0, "{files:?}");
+    }
+}
+
 #[tokio::test]
 async fn finalizers_of_stored_batches_get_the_outcome_beyond_the_window() {
     let folder = tempfile::tempdir().unwrap();
