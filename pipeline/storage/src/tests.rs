@@ -774,3 +774,80 @@ fn unsynced_records_are_withdrawn_with_their_bytes_and_counts() {
     append(&mut log, 4, 10).unwrap();
     assert_eq!(numbers_of(&mut log), [1, 4]);
 }
+
+#[test]
+fn the_oldest_segment_can_be_removed_with_its_records() {
+    let disk = SimulatedDisk::new(1);
+    let mut log = opened(&disk, limits(1 << 20, 1000));
+    let places: Vec<_> = (0..7)
+        .map(|number| append(&mut log, number, 300).unwrap())
+        .collect();
+    let segments: BTreeSet<u64> = places.iter().map(|place| place.segment).collect();
+    let segments: Vec<u64> = segments.into_iter().collect();
+    assert_eq!(log.segments().collect::<Vec<_>>(), segments);
+    let (active, others) = segments.split_last().unwrap();
+    for segment in others {
+        let left = places.iter().filter(|place| place.segment > *segment);
+        let stored = left.fold(Counts::default(), |mut stored, place| {
+            stored += place.counts;
+            stored
+        });
+        assert_eq!(log.remove_oldest().unwrap(), Some(*segment));
+        assert_eq!(log.stored(), stored);
+        assert_eq!(log.bytes(), disk.bytes());
+    }
+    assert_eq!(log.segments().collect::<Vec<_>>(), [*active]);
+    assert_eq!(log.remove_oldest().unwrap(), None, "it is being written");
+    assert_eq!(numbers_of(&mut log), [6]);
+}
+
+#[test]
+fn a_segment_that_cannot_be_removed_counts_until_it_can() {
+    let disk = SimulatedDisk::new(1);
+    let mut log = opened(&disk, limits(1 << 20, 1000));
+    for number in 0..9 {
+        append(&mut log, number, 300).unwrap();
+    }
+    let settle = |log: &mut Log, count: usize| {
+        let mut places = Vec::new();
+        while places.len() < count
+            && let Some(Next::Record { place, .. }) = log.read()
+        {
+            places.push(place);
+        }
+        log.settle(&places);
+    };
+    disk.set_faults(Faults {
+        remove: 1000,
+        ..Faults::default()
+    });
+    let before = log.bytes();
+    settle(&mut log, 3);
+    assert!(log.bytes() >= before);
+    assert_eq!(log.bytes(), disk.bytes());
+    disk.set_faults(Faults::default());
+    settle(&mut log, 6);
+    log.reclaim_active();
+    assert_eq!((log.bytes(), disk.bytes(), disk.files()), (0, 0, 0));
+}
+
+#[test]
+fn a_settled_record_leaves_an_entry_in_a_segment_that_stays() {
+    let disk = SimulatedDisk::new(1);
+    let limits = limits(1 << 20, 10_000);
+    let mut log = opened(&disk, limits);
+    for number in 0..3 {
+        append(&mut log, number, 100).unwrap();
+    }
+    let before = log.bytes();
+    let Some(Next::Record { place, .. }) = log.read() else {
+        panic!("a record");
+    };
+    log.settle(&[place]);
+    assert!(log.bytes() > before);
+    assert_eq!(log.bytes(), disk.bytes());
+    drop(log);
+    let (mut log, recovered) = Log::open(Arc::new(disk), limits).unwrap();
+    assert_eq!(recovered.stored.batches, 2);
+    assert_eq!(numbers_of(&mut log), [1, 2]);
+}
