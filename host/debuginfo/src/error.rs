@@ -2,6 +2,12 @@
 
 use profcol_elf::ElfError;
 
+const UNREADABLE: &str = "unreadable";
+const UNSUPPORTED: &str = "unsupported";
+const BROKEN: &str = "broken";
+const NO_NAMES: &str = "no_names";
+const SPLIT_DWARF: &str = "split_dwarf";
+
 #[derive(Debug, thiserror::Error)]
 pub enum ExtractError {
     #[error(transparent)]
@@ -13,14 +19,17 @@ pub enum ExtractError {
 }
 
 impl ExtractError {
+    /// All that [`reason`](Self::reason) returns.
+    pub const REASONS: [&str; 5] = [UNREADABLE, UNSUPPORTED, BROKEN, NO_NAMES, SPLIT_DWARF];
+
     /// A short name for metrics.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Elf(ElfError::Unreadable { .. }) => "unreadable",
-            Self::Elf(ElfError::NotElf | ElfError::Unsupported { .. }) => "unsupported",
-            Self::Elf(ElfError::TooLarge { .. } | ElfError::Outside { .. }) => "broken",
-            Self::NoNames => "no_names",
-            Self::OnlySplit => "split_dwarf",
+            Self::Elf(ElfError::Unreadable { .. }) => UNREADABLE,
+            Self::Elf(ElfError::NotElf | ElfError::Unsupported { .. }) => UNSUPPORTED,
+            Self::Elf(ElfError::TooLarge { .. } | ElfError::Outside { .. }) => BROKEN,
+            Self::NoNames => NO_NAMES,
+            Self::OnlySplit => SPLIT_DWARF,
         }
     }
 }

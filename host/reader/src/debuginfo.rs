@@ -83,6 +83,9 @@ impl DebuginfoReader {
             Some(extracting) => extracting.next()?,
             None => self.next_of_process(keep_going)?,
         };
+        if piece.is_empty() {
+            return Err(ExtractionFailure::Changed);
+        }
         self.left = self.left.saturating_sub(piece.len() as u64);
         Ok(Some(piece))
     }

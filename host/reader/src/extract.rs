@@ -178,15 +178,6 @@ fn smaller(
 // === impl ExtractionFailure ===
 
 impl ExtractionFailure {
-    /// The reasons of [`Self::Refused`].
-    pub const REFUSED: [&str; 5] = [
-        "unreadable",
-        "unsupported",
-        "broken",
-        "no_names",
-        "split_dwarf",
-    ];
-
     /// A short name for metrics.
     pub fn reason(&self) -> &'static str {
         match self {

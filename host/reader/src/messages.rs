@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use profcol_debuginfo::{CommonLink, ExternalDwarf};
+use profcol_debuginfo::{CommonLink, ExternalDwarf, ExtractError};
 use profcol_symbols::{Style, Unresolved};
 use prost::{Message, Oneof};
 
@@ -584,7 +584,7 @@ impl WireExtractionFailure {
     pub fn checked(self) -> Result<ExtractionFailure, Invalid> {
         Ok(match self.kind {
             Some(ExtractionFailureKind::Refused(WireReason { reason, why })) => {
-                let mut reasons = ExtractionFailure::REFUSED.into_iter();
+                let mut reasons = ExtractError::REASONS.into_iter();
                 let reason = reasons.find(|&known| known == reason);
                 ExtractionFailure::Refused {
                     reason: reason.ok_or(Invalid("an unknown reason"))?,

@@ -851,3 +851,84 @@ fn a_settled_record_leaves_an_entry_in_a_segment_that_stays() {
     assert_eq!(recovered.stored.batches, 2);
     assert_eq!(numbers_of(&mut log), [1, 2]);
 }
+
+/// Shortens a segment by this many bytes.
+fn cut(disk: &SimulatedDisk, segment: u64, bytes: usize) {
+    disk.edit(&format!("{segment:020}.segment"), |content| {
+        content.truncate(content.len() - bytes);
+    });
+}
+
+#[test]
+fn records_that_vanish_are_counted() {
+    let disk = SimulatedDisk::new(1);
+    let mut log = opened(&disk, limits(1 << 20, 10_000));
+    let places: Vec<_> = (0..4)
+        .map(|number| append(&mut log, number, 100).unwrap())
+        .collect();
+    cut(&disk, places[0].segment, RECORD_HEADER + 8 + 100 + 1);
+    let mut lost = Counts::default();
+    let mut read = 0;
+    while let Some(next) = log.read() {
+        match next {
+            Next::Record { .. } => read += 1,
+            Next::Corrupt(corrupt) => lost += corrupt.counts,
+        }
+    }
+    assert_eq!((read, lost.batches), (2, 2));
+    assert_eq!(log.stored().batches, 2, "in flight");
+}
+
+#[test]
+fn only_the_newest_segment_has_a_torn_end() {
+    for is_newest in [true, false] {
+        let disk = SimulatedDisk::new(1);
+        let limits = limits(1 << 20, 1000);
+        let mut log = opened(&disk, limits);
+        let places: Vec<_> = (0..6)
+            .map(|number| append(&mut log, number, 300).unwrap())
+            .collect();
+        drop(log);
+        let place = places[if is_newest { 5 } else { 0 }];
+        cut(&disk, place.segment, 10);
+        let (mut log, recovered) = Log::open(Arc::new(disk), limits).unwrap();
+        let record = (RECORD_HEADER + 8 + 300) as u64;
+        let torn = if is_newest { record - 10 } else { 0 };
+        assert_eq!(recovered.torn_bytes, torn);
+        assert_eq!(numbers_of(&mut log).len(), 5);
+    }
+}
+
+#[test]
+fn a_settled_segment_is_removed_while_it_is_written_if_it_is_large() {
+    for (len, files) in [(100, 2), (400, 0)] {
+        let disk = SimulatedDisk::new(1);
+        let mut log = opened(&disk, limits(1 << 20, 1200));
+        let place = append(&mut log, 0, len).unwrap();
+        assert!(!log.reclaim_active(), "it is not read");
+        assert_eq!(numbers_of(&mut log), [0]);
+        log.settle(&[place]);
+        assert_eq!(disk.files(), files, "{len}");
+        assert_eq!(log.bytes(), disk.bytes());
+        assert_eq!(log.reclaim_active(), files > 0);
+        assert_eq!((disk.files(), log.bytes()), (0, 0));
+    }
+}
+
+#[test]
+fn there_is_nothing_to_sync_until_something_changes() {
+    let mut log = opened(&SimulatedDisk::new(1), limits(1 << 20, 10_000));
+    assert!(log.unsynced().is_empty());
+    let place = append(&mut log, 0, 100).unwrap();
+    assert!(!log.unsynced().is_empty());
+    assert!(log.unsynced().is_empty());
+    let second = append(&mut log, 1, 100).unwrap();
+    let unsynced = log.unsynced();
+    assert!(!unsynced.is_empty());
+    unsynced.sync().unwrap();
+    numbers_of(&mut log);
+    log.settle(&[place, second]);
+    assert!(log.reclaim_active());
+    assert!(!log.unsynced().is_empty(), "names are gone");
+    assert!(log.unsynced().is_empty());
+}
