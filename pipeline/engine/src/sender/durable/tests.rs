@@ -23,12 +23,16 @@ struct Fixture {
 
 impl Fixture {
     async fn start(folder: &Path, sink: Sink) -> Self {
+        Self::with(folder, sink, 16 << 20, WhenFull::Block).await
+    }
+
+    async fn with(folder: &Path, sink: Sink, max_bytes: u64, when_full: WhenFull) -> Self {
         let storage = Storage::new(StorageOptions {
             directory: folder.to_owned(),
             create_directory: true,
             fsync: FsyncPolicy::Always,
-            max_bytes: 16 << 20,
-            when_full: WhenFull::Block,
+            max_bytes,
+            when_full,
         });
         storage.lock().unwrap();
         let sink = Arc::new(sink);
@@ -161,6 +165,41 @@ async fn batches_are_flushed_while_the_disk_is_slow_and_none_is_left_behind() {
     slow.join().unwrap();
     let (_, balance) = rig.stop().await;
     assert_eq!(balance.stored, 0);
+}
+
+#[tokio::test]
+async fn dropped_batches_leave_the_window_and_report_it() {
+    const BATCHES: usize = 40;
+    let folder = tempfile::tempdir().unwrap();
+    let rig = Fixture::with(folder.path(), refusing(), 12 << 10, WhenFull::DropOldest).await;
+    let shared = Arc::clone(&rig.sender.durable().unwrap().shared);
+    let mut waiting = Vec::new();
+    for _ in 0..BATCHES {
+        let (batch, outcomes) = batch_with_outcomes(10);
+        rig.sender.consume(batch).await.unwrap();
+        waiting.push(outcomes);
+        let state = shared.state.lock();
+        let held = state.window.iter().map(|(_, _, bytes)| bytes);
+        assert_eq!(state.window_bytes, held.sum::<usize>());
+        assert!(state.window_bytes <= WINDOW_BYTES);
+        assert!(state.window.len() <= WINDOW_BATCHES);
+        // One of them may be exported.
+        let stored = state.log.stored().batches as usize;
+        assert!(state.waiting.len() <= stored, "{stored}");
+        drop(state);
+    }
+    let stored = shared.state.lock().log.stored().batches as usize;
+    let dropped = BATCHES - stored;
+    assert!(dropped > 10, "{dropped}");
+    let reported = waiting
+        .iter()
+        .filter(|it| it.seen() == [Outcome::Undelivered]);
+    assert_eq!(reported.count(), dropped);
+    let silent = waiting.iter().filter(|it| it.seen().is_empty());
+    assert_eq!(silent.count(), stored);
+    let (_, balance) = rig.stop().await;
+    assert_eq!(balance.stored, 10 * stored as u64);
+    assert_eq!(balance.dropped, [("evicted", 10 * dropped as u64)]);
 }
 
 /// Changes all files of the log that have this extension.
