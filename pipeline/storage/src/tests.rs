@@ -900,6 +900,29 @@ fn only_the_newest_segment_has_a_torn_end() {
 }
 
 #[test]
+fn a_damaged_last_record_is_a_torn_end_and_does_not_count() {
+    let disk = SimulatedDisk::new(1);
+    let limits = limits(1 << 20, 10_000);
+    let mut log = opened(&disk, limits);
+    let places: Vec<_> = (1..4)
+        .map(|number| append(&mut log, number, 100).unwrap())
+        .collect();
+    let mut expected = log.stored();
+    expected -= places[2].counts;
+    drop(log);
+    disk.edit(&format!("{:020}.segment", places[2].segment), |bytes| {
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+    });
+    let (mut log, recovered) = Log::open(Arc::new(disk.clone()), limits).unwrap();
+    assert_eq!(recovered.stored, expected);
+    assert_eq!(recovered.torn_bytes, (RECORD_HEADER + 8 + 100) as u64);
+    assert_eq!((log.stored(), log.bytes()), (expected, disk.bytes()));
+    append(&mut log, 4, 10).unwrap();
+    assert_eq!(numbers_of(&mut log), [1, 2, 4]);
+}
+
+#[test]
 fn a_settled_segment_is_removed_while_it_is_written_if_it_is_large() {
     for (len, files) in [(100, 2), (400, 0)] {
         let disk = SimulatedDisk::new(1);
