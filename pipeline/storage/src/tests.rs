@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::format::{RECORD_HEADER, RECORD_MAGIC, SEGMENT_HEADER, SETTLED_ENTRY};
 use crate::simulated::{Faults, Random, SimulatedDisk};
+use crate::walk::CHUNK;
 use crate::{AppendError, Counts, FullCause, Limits, Log, Next, RecordPosition};
 
 const SCHEDULES: u64 = 2000;
@@ -954,4 +955,26 @@ fn there_is_nothing_to_sync_until_something_changes() {
     assert!(log.reclaim_active());
     assert!(!log.unsynced().is_empty(), "names are gone");
     assert!(log.unsynced().is_empty());
+}
+
+#[test]
+fn the_record_after_a_damaged_one_is_found_wherever_it_begins() {
+    let around = |middle: usize| middle - 6..middle + 6;
+    for distance in around(100).chain(around(CHUNK)).chain(around(3 * CHUNK)) {
+        let disk = SimulatedDisk::new(1);
+        let limits = limits(1 << 24, 1 << 24);
+        let mut log = opened(&disk, limits);
+        // The search begins one byte after the damaged record.
+        let len = distance + 1 - RECORD_HEADER - 8;
+        let place = append(&mut log, 0, len).unwrap();
+        for number in [1, 2] {
+            append(&mut log, number, 10).unwrap();
+        }
+        drop(log);
+        disk.edit(&format!("{:020}.segment", place.segment), |bytes| {
+            bytes[SEGMENT_HEADER] ^= 1;
+        });
+        let mut log = opened(&disk, limits);
+        assert_eq!(numbers_of(&mut log), [1, 2], "{distance}");
+    }
 }

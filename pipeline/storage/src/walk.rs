@@ -34,7 +34,7 @@ pub enum Step {
 }
 
 /// Chunk size of the search for the next record.
-const CHUNK: usize = 64 << 10;
+pub const CHUNK: usize = 64 << 10;
 
 // === impl Walk ===
 
