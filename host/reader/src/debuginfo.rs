@@ -3,17 +3,16 @@
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use prost::Message;
-
 use crate::extract::{
     ExtractOptions, Extracting, ExtractionFailure, FindDebugFile, MAX_PIECE, Planned,
 };
 use crate::messages::{
-    CompanionKind, Empty, Invalid, ReaderKind, Request, RequestKind, Response, ResponseKind,
-    WireCompanionRequest, WireExtractionFailure,
+    CompanionKind, Empty, Invalid, ReaderKind, RequestKind, ResponseKind, WireCompanionRequest,
+    WireExtractionFailure,
 };
-use crate::process::{Next, NotReady, ReaderProcess};
+use crate::process::{NotReady, ReaderProcess};
 use crate::readers::{Limits, Readers};
+use crate::request::request;
 
 /// Memory of the process beside the program itself: headers, their names, and the state of the compressor.
 const MAX_MEMORY: usize = 64 << 20;
@@ -152,34 +151,19 @@ impl DebuginfoReader {
         find_debug_file: FindDebugFile<'_>,
         keep_going: &dyn Fn() -> bool,
     ) -> Result<ResponseKind, ExtractionFailure> {
-        let request = Request::from(kind).encode_to_vec();
-        let mut was_searched = false;
-        let mut answer = None;
         let Some(process) = &mut self.process else {
             return Err(ExtractionFailure::Stopped);
         };
-        process.exchange(&request, files, keep_going, |message| {
-            let response = Response::decode(&*message.content);
-            let response = response.map_err(|_| Invalid("a message that is no response"))?;
-            match response.kind {
-                Some(ResponseKind::Companion(WireCompanionRequest {
-                    kind: Some(CompanionKind::Separate(Empty {})),
-                })) if !was_searched => {
-                    was_searched = true;
-                    let reply = Request::from(RequestKind::Companion(Empty {}));
-                    Ok(Next::Reply(reply.encode_to_vec(), find_debug_file()))
-                }
-                Some(ResponseKind::Companion(_)) => {
-                    Err(Invalid("a second request for the debug file"))
-                }
-                Some(kind) => {
-                    answer = Some(kind);
-                    Ok(Next::Done)
-                }
-                None => Err(Invalid("an empty response")),
+        let mut was_searched = false;
+        let companion = |request: WireCompanionRequest| match request.kind {
+            Some(CompanionKind::Separate(Empty {})) if !was_searched => {
+                was_searched = true;
+                Ok(find_debug_file())
             }
-        })?;
-        answer.ok_or_else(|| self.reject("an empty response"))
+            _ => Err(Invalid("another request than one for the debug file")),
+        };
+        let (answer, _) = request(process, kind, files, companion, keep_going)?;
+        Ok(answer)
     }
 
     fn failure(&mut self, wire: WireExtractionFailure) -> ExtractionFailure {

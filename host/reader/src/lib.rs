@@ -21,6 +21,7 @@ mod extract;
 mod messages;
 mod process;
 mod readers;
+mod request;
 mod service;
 mod supervisor;
 mod symbols;

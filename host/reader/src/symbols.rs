@@ -8,10 +8,11 @@ use prost::Message;
 
 use crate::messages::{
     CompanionKind, Empty, Forget, Invalid, Open, ReaderKind, Request, RequestKind, Resolve,
-    Response, ResponseKind, Shrink, WireCompanionRequest, bounded,
+    ResponseKind, Shrink, WireCompanionRequest, bounded,
 };
-use crate::process::{Interrupted, Next, NotReady, ReaderFailure, ReaderProcess};
+use crate::process::{Interrupted, NotReady, ReaderFailure, ReaderProcess};
 use crate::readers::{Limits, Readers};
+use crate::request::request;
 use crate::{CodeAddress, Executable, KeepGoing, Opened, ReadError, Resolved};
 
 /// Companion files that a reader may ask for in one request: a package, or a `.dwo` file for each unit that it reads.
@@ -107,33 +108,15 @@ impl SymbolReader {
         executable: &Executable,
         keep_going: &KeepGoing,
     ) -> Result<(ResponseKind, Duration), ReadError> {
-        let request = Request::from(kind).encode_to_vec();
         let mut companions = 0;
-        let mut answer = None;
-        let took = self.0.exchange(&request, files, &**keep_going, |message| {
-            let response = Response::decode(&*message.content);
-            let response = response.map_err(|_| Invalid("a message that is no response"))?;
-            match response.kind {
-                Some(ResponseKind::Companion(request)) => {
-                    companions += 1;
-                    if companions > MAX_COMPANIONS {
-                        return Err(Invalid("too many requests for companion files"));
-                    }
-                    let found = companion(request, executable)?;
-                    let reply = Request::from(RequestKind::Companion(Empty {}));
-                    Ok(Next::Reply(reply.encode_to_vec(), found))
-                }
-                Some(kind) => {
-                    answer = Some(kind);
-                    Ok(Next::Done)
-                }
-                None => Err(Invalid("an empty answer")),
+        let companion = |request| {
+            companions += 1;
+            if companions > MAX_COMPANIONS {
+                return Err(Invalid("too many requests for companion files"));
             }
-        })?;
-        match answer {
-            Some(answer) => Ok((answer, took)),
-            None => Err(self.0.reject("an empty answer").into()),
-        }
+            companion(request, executable)
+        };
+        Ok(request(&mut self.0, kind, files, companion, &**keep_going)?)
     }
 
     /// The weight of tables, which can be no more than the reader's memory.

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::format::{RECORD_HEADER, RECORD_MAGIC, SEGMENT_HEADER, SETTLED_ENTRY};
+use crate::segment::{records_name, settled_name};
 use crate::simulated::{Faults, Random, SimulatedDisk};
 use crate::walk::CHUNK;
 use crate::{AppendError, Counts, FullCause, Limits, Log, Next, RecordPosition};
@@ -385,6 +386,14 @@ fn append(log: &mut Log, number: u64, len: usize) -> Result<RecordPosition, Appe
     place
 }
 
+/// Reads a record that is intact.
+fn read_one(log: &mut Log) -> RecordPosition {
+    let Some(Next::Record { place, .. }) = log.read() else {
+        panic!("a record");
+    };
+    place
+}
+
 fn numbers_of(log: &mut Log) -> Vec<u64> {
     let mut numbers = Vec::new();
     while let Some(next) = log.read() {
@@ -604,16 +613,14 @@ fn a_record_that_is_damaged_after_it_was_read_is_not_returned_again() {
     let (mut log, _) = Log::open(Arc::new(disk.clone()), limits).unwrap();
     log.append(counts_of(5), b"head", b"body").unwrap();
     log.publish();
-    let Some(Next::Record { place, .. }) = log.read() else {
-        panic!("a record");
-    };
+    let place = read_one(&mut log);
     let Next::Record { head, body, .. } = log.read_again(&place) else {
         panic!("a record");
     };
     assert_eq!((&*head, &*body), (&b"head"[..], &b"body"[..]));
     // In the payload, then in the header.
     for from_end in [1, 30] {
-        disk.edit(&format!("{:020}.segment", place.segment), |bytes| {
+        disk.edit(&records_name(place.segment), |bytes| {
             let at = bytes.len() - from_end;
             bytes[at] ^= 1;
         });
@@ -743,8 +750,8 @@ fn a_segment_with_a_damaged_header_is_counted_if_it_had_records() {
         }
         drop(log);
         // Each file has the header of the other.
-        for name in ["segment", "settled"] {
-            disk.edit(&format!("{:020}.{name}", place.segment), |bytes| {
+        for name in [records_name(place.segment), settled_name(place.segment)] {
+            disk.edit(&name, |bytes| {
                 bytes[0] ^= 1;
                 if records == 0 {
                     bytes.truncate(SEGMENT_HEADER);
@@ -810,12 +817,7 @@ fn a_segment_that_cannot_be_removed_counts_until_it_can() {
         append(&mut log, number, 300).unwrap();
     }
     let settle = |log: &mut Log, count: usize| {
-        let mut places = Vec::new();
-        while places.len() < count
-            && let Some(Next::Record { place, .. }) = log.read()
-        {
-            places.push(place);
-        }
+        let places: Vec<_> = (0..count).map(|_| read_one(log)).collect();
         log.settle(&places);
     };
     disk.set_faults(Faults {
@@ -841,9 +843,7 @@ fn a_settled_record_leaves_an_entry_in_a_segment_that_stays() {
         append(&mut log, number, 100).unwrap();
     }
     let before = log.bytes();
-    let Some(Next::Record { place, .. }) = log.read() else {
-        panic!("a record");
-    };
+    let place = read_one(&mut log);
     log.settle(&[place]);
     assert!(log.bytes() > before);
     assert_eq!(log.bytes(), disk.bytes());
@@ -855,7 +855,7 @@ fn a_settled_record_leaves_an_entry_in_a_segment_that_stays() {
 
 /// Shortens a segment by this many bytes.
 fn cut(disk: &SimulatedDisk, segment: u64, bytes: usize) {
-    disk.edit(&format!("{segment:020}.segment"), |content| {
+    disk.edit(&records_name(segment), |content| {
         content.truncate(content.len() - bytes);
     });
 }
@@ -911,7 +911,7 @@ fn a_damaged_last_record_is_a_torn_end_and_does_not_count() {
     let mut expected = log.stored();
     expected -= places[2].counts;
     drop(log);
-    disk.edit(&format!("{:020}.segment", places[2].segment), |bytes| {
+    disk.edit(&records_name(places[2].segment), |bytes| {
         let last = bytes.len() - 1;
         bytes[last] ^= 1;
     });
@@ -971,7 +971,7 @@ fn the_record_after_a_damaged_one_is_found_wherever_it_begins() {
             append(&mut log, number, 10).unwrap();
         }
         drop(log);
-        disk.edit(&format!("{:020}.segment", place.segment), |bytes| {
+        disk.edit(&records_name(place.segment), |bytes| {
             bytes[SEGMENT_HEADER] ^= 1;
         });
         let mut log = opened(&disk, limits);

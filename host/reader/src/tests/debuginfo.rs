@@ -5,22 +5,18 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use profcol_debuginfo::ExternalDwarf;
-use tempfile::TempDir;
 
-use super::answering;
+use super::{HONEST, answering, asks_for, stripped};
 use crate::extract::{ExtractOptions, ExtractionFailure, MAX_PIECE, Planned};
 use crate::messages::{
     CompanionKind, Empty, ExtractionFailureKind, RequestKind, ResponseKind, Shrunk,
-    WireCompanionRequest, WireExternalDwarf, WireExtractionFailure, WirePlanned, WireReason,
+    WireExternalDwarf, WireExtractionFailure, WirePlanned, WireReason,
 };
 use crate::testkit::{Serve, in_threads, one_after_the_other};
-use crate::{DebuginfoReader, ReaderFailure, Readers, serve};
-
-const HONEST: Serve = |socket| serve(socket, String::new());
+use crate::{DebuginfoReader, ReaderFailure, Readers};
 
 fn options() -> ExtractOptions {
     ExtractOptions {
@@ -61,17 +57,6 @@ fn extract(
     let mut reader = DebuginfoReader::new(readers);
     let planned = plan(&mut reader, path, options)?;
     Ok((planned, rest(&mut reader)?))
-}
-
-/// This program without symbols.
-fn stripped(folder: &TempDir) -> PathBuf {
-    let path = folder.path().join("stripped");
-    let strip = Command::new("strip")
-        .arg("-o")
-        .args([&path, &this_program()])
-        .status();
-    assert!(strip.unwrap().success());
-    path
 }
 
 /// Both ways to read.
@@ -133,7 +118,7 @@ fn both_report_the_same_failures() {
 #[test]
 fn reads_the_debug_file_of_a_stripped_program() {
     let folder = tempfile::tempdir().unwrap();
-    let stripped = stripped(&folder);
+    let stripped = stripped(folder.path());
     for readers in both() {
         let (_, expected) = extract(&readers, &this_program(), &options()).unwrap();
         let mut reader = DebuginfoReader::new(&readers);
@@ -238,18 +223,8 @@ fn a_reader_that_fails_is_replaced_once() {
             })
         },
         // Again and again.
-        |socket| {
-            answering(socket, |_| {
-                let kind = Some(CompanionKind::Separate(Empty {}));
-                Some(ResponseKind::Companion(WireCompanionRequest { kind }))
-            })
-        },
-        |socket| {
-            answering(socket, |_| {
-                let kind = Some(CompanionKind::Package(Empty {}));
-                Some(ResponseKind::Companion(WireCompanionRequest { kind }))
-            })
-        },
+        |socket| answering(socket, |_| asks_for(CompanionKind::Separate(Empty {}))),
+        |socket| answering(socket, |_| asks_for(CompanionKind::Package(Empty {}))),
     ];
     for broken in broken {
         let replaced = one_after_the_other(vec![broken, HONEST]);

@@ -4,7 +4,7 @@ mod debuginfo;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,6 +22,7 @@ use crate::messages::{
 use crate::testkit::{Serve, in_threads, one_after_the_other};
 
 const TURN: Duration = Duration::from_secs(60);
+const HONEST: Serve = |socket| serve(socket, String::new());
 
 /// A function of this program.
 #[inline(never)]
@@ -174,6 +175,22 @@ fn answering(
     }
 }
 
+fn asks_for(companion: CompanionKind) -> Option<ResponseKind> {
+    let kind = Some(companion);
+    Some(ResponseKind::Companion(WireCompanionRequest { kind }))
+}
+
+/// This program without symbols.
+fn stripped(folder: &Path) -> PathBuf {
+    let path = folder.join("stripped");
+    let strip = std::process::Command::new("strip")
+        .arg("-o")
+        .args([&path, &std::env::current_exe().unwrap()])
+        .status();
+    assert!(strip.unwrap().success());
+    path
+}
+
 /// Opens everything, and answers requests with this.
 fn hostile(request: RequestKind, answer: WireResolved) -> Option<ResponseKind> {
     Some(match request {
@@ -212,12 +229,7 @@ fn a_hostile_reader_is_replaced() {
         // An answer to another question.
         |socket| answering(socket, |_| Some(ResponseKind::Shrunk(Shrunk { weight: 1 }))),
         // Too many requests for companion files.
-        |socket| {
-            answering(socket, |_| {
-                let kind = Some(CompanionKind::Package(Empty {}));
-                Some(ResponseKind::Companion(WireCompanionRequest { kind }))
-            })
-        },
+        |socket| answering(socket, |_| asks_for(CompanionKind::Package(Empty {}))),
         |socket| {
             answering(socket, |_| {
                 Some(ResponseKind::Companion(WireCompanionRequest::default()))
@@ -234,8 +246,7 @@ fn a_hostile_reader_is_replaced() {
         },
     ];
     for hostile in hostile_ones {
-        let honest: Serve = |socket| serve(socket, String::new());
-        let (mut reader, reports) = reader(&one_after_the_other(vec![hostile, honest]));
+        let (mut reader, reports) = reader(&one_after_the_other(vec![hostile, HONEST]));
         let failed = match reader.open(1, this_program()) {
             Ok(opened) => {
                 assert!(opened.weight <= 128 << 20);
@@ -269,8 +280,7 @@ fn all_executables_are_open_again_after_a_reader_ended() {
             _ => None,
         })
     };
-    let honest: Serve = |socket| serve(socket, String::new());
-    let (mut reader, reports) = reader(&one_after_the_other(vec![weak, honest]));
+    let (mut reader, reports) = reader(&one_after_the_other(vec![weak, HONEST]));
     for key in [1, 2] {
         reader.open(key, this_program()).unwrap();
     }
@@ -305,8 +315,7 @@ fn a_reader_that_ended_while_idle_costs_nothing() {
         HAS_ENDED.store(true, Ordering::SeqCst);
         received
     };
-    let honest: Serve = |socket| serve(socket, String::new());
-    let (mut reader, reports) = reader(&one_after_the_other(vec![brief, honest]));
+    let (mut reader, reports) = reader(&one_after_the_other(vec![brief, HONEST]));
     // The answer came before the question, so it may be taken for one to no question.
     while reader.open(1, this_program()).is_err() {}
     while !HAS_ENDED.load(Ordering::SeqCst) {
@@ -327,8 +336,7 @@ fn a_reader_that_hangs_is_given_up() {
         }
         Ok(())
     };
-    let honest: Serve = |socket| serve(socket, String::new());
-    let (mut reader, reports) = reader(&one_after_the_other(vec![hanging, honest]));
+    let (mut reader, reports) = reader(&one_after_the_other(vec![hanging, HONEST]));
     let failed = reader.open(1, this_program()).map(|_| ()).unwrap_err();
     assert!(
         matches!(failed, ReadError::Reader(ReaderFailure::Deadline(_))),
@@ -375,13 +383,8 @@ fn reads_fail_after_the_stop() {
 #[test]
 fn a_reader_gets_companion_files_and_no_others() {
     let folder = tempfile::tempdir().unwrap();
-    let stripped = folder.path().join("stripped");
     let own = std::env::current_exe().unwrap();
-    let strip = std::process::Command::new("strip")
-        .arg("-o")
-        .args([&stripped, &own])
-        .status();
-    assert!(strip.unwrap().success());
+    let stripped = stripped(folder.path());
     let executable = Executable {
         file: Arc::new(File::open(&stripped).unwrap()),
         ..with_companions(Rc::new(OneFile(File::open(&own).ok())))
