@@ -31,6 +31,7 @@ mod places;
 mod process;
 mod protobuf;
 mod report;
+mod rerun;
 mod siblings;
 mod soak;
 mod systemd;

@@ -1,11 +1,12 @@
 //! Runs other programs: echoes the command line, prints the duration, and names the command in errors.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 /// Runs `command` with its output on the terminal.
 pub fn run(command: &mut Command) -> Result<()> {
@@ -15,41 +16,90 @@ pub fn run(command: &mut Command) -> Result<()> {
     let status = command
         .status()
         .with_context(|| format!("failed to start `{line}`"))?;
-    if !status.success() {
-        bail!("`{line}` failed ({status})");
-    }
+    check(status, &line)?;
     println!("  done in {:.1} s", started.elapsed().as_secs_f64());
     Ok(())
 }
 
+/// How a command ended, and what it printed to stdout.
+pub struct Ended {
+    pub stdout: String,
+    pub result: Result<()>,
+}
+
+impl Ended {
+    fn failed(why: impl Into<String>) -> Self {
+        Self {
+            stdout: String::new(),
+            result: Err(anyhow!(why.into())),
+        }
+    }
+}
+
+/// Runs `command` with its output on the terminal, and returns its stdout as well.
+pub fn run_and_read(command: &mut Command) -> Ended {
+    let line = command_line(command);
+    println!("$ {line}");
+    let started = Instant::now();
+    let mut stdout = String::new();
+    let result = print_and_read(command, &mut stdout)
+        .and_then(|status| check(status, &line))
+        .with_context(|| format!("failed to run `{line}`"));
+    println!("  done in {:.1} s", started.elapsed().as_secs_f64());
+    Ended { stdout, result }
+}
+
+fn print_and_read(command: &mut Command, stdout: &mut String) -> Result<ExitStatus> {
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let pipe = child.stdout.take().context("stdout is not a pipe")?;
+    for line in BufReader::new(pipe).split(b'\n') {
+        let line = line?;
+        let line = String::from_utf8_lossy(&line);
+        println!("{line}");
+        stdout.push_str(&line);
+        stdout.push('\n');
+    }
+    Ok(child.wait()?)
+}
+
+fn check(status: ExitStatus, line: &str) -> Result<()> {
+    match status.success() {
+        true => Ok(()),
+        false => bail!("`{line}` failed ({status})"),
+    }
+}
+
 /// Runs commands at the same time. Prints the output of each when it has ended.
-pub fn run_all_at_once(commands: Vec<Command>) -> Result<()> {
+pub fn run_all_at_once(commands: Vec<Command>) -> Vec<Ended> {
     let running: Vec<_> = commands
         .into_iter()
         .map(|mut command| thread::spawn(move || run_and_print(&mut command)))
         .collect();
-    let ended: Vec<Result<()>> = running
+    running
         .into_iter()
-        .map(|it| it.join().unwrap_or_else(|_| bail!("a thread panicked")))
-        .collect();
-    ended.into_iter().collect()
+        .map(|it| {
+            it.join()
+                .unwrap_or_else(|_| Ended::failed("a thread panicked"))
+        })
+        .collect()
 }
 
-fn run_and_print(command: &mut Command) -> Result<()> {
+fn run_and_print(command: &mut Command) -> Ended {
     let line = command_line(command);
     let started = Instant::now();
-    let output = command
-        .output()
-        .with_context(|| format!("failed to start `{line}`"))?;
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => return Ended::failed(format!("failed to start `{line}`: {error}")),
+    };
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     println!(
-        "$ {line}\n{}{}  done in {:.1} s",
+        "$ {line}\n{}{stdout}  done in {:.1} s",
         String::from_utf8_lossy(&output.stderr),
-        String::from_utf8_lossy(&output.stdout),
         started.elapsed().as_secs_f64()
     );
-    match output.status.success() {
-        true => Ok(()),
-        false => bail!("`{line}` failed ({})", output.status),
+    Ended {
+        stdout,
+        result: check(output.status, &line),
     }
 }
 

@@ -1,9 +1,10 @@
-//! Reports what was skipped on this machine and why. Nothing is skipped silently, and CI skips nothing.
+//! Reports what was skipped on this machine and why, and tests that are flaky. Nothing is skipped silently, and CI skips nothing.
 
 use anyhow::{Result, bail};
 
 pub struct Report {
     skipped: Vec<String>,
+    flaky: Vec<String>,
     skips_are_failures: bool,
 }
 
@@ -15,6 +16,7 @@ impl Report {
     fn new(skips_are_failures: bool) -> Self {
         Self {
             skipped: Vec::new(),
+            flaky: Vec::new(),
             skips_are_failures,
         }
     }
@@ -24,8 +26,16 @@ impl Report {
         self.skipped.push(format!("{what}: {why}"));
     }
 
-    /// Prints skipped parts, last so that they are seen; with CI=true they are failures.
+    /// Records that `test` failed and then passed alone.
+    pub fn flaky(&mut self, test: &str) {
+        self.flaky.push(test.to_owned());
+    }
+
+    /// Prints flaky tests and skipped parts, last so that they are seen; with CI=true skips are failures.
     pub fn finish(self) -> Result<()> {
+        for test in &self.flaky {
+            println!("flaky: {test} failed, and passed when it ran alone");
+        }
         for skip in &self.skipped {
             println!("skipped {skip}");
         }

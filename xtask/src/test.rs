@@ -14,7 +14,7 @@ use anyhow::{Result, anyhow};
 
 use crate::report::Report;
 use crate::workspace::Workspace;
-use crate::{peers, process};
+use crate::{peers, process, rerun};
 
 /// The file to which tests append their skips: `LIST` of `tests/skip`.
 const SKIPS: &str = "PROFCOL_TEST_SKIPS";
@@ -122,7 +122,7 @@ fn run_all(workspace: &Workspace, report: &mut Report, skips: &Path) -> Result<(
         cargo
     };
     let plan = peers::Plan::new(workspace, report);
-    let ready = thread::scope(|scope| -> Result<bool> {
+    let (ended, ready) = thread::scope(|scope| -> Result<_> {
         let peers = scope.spawn(|| plan.build());
         process::run(&mut cargo_test(&["--no-run"]))?;
         let waiting = WAITING_TESTS.iter().map(|test| {
@@ -131,20 +131,32 @@ fn run_all(workspace: &Workspace, report: &mut Report, skips: &Path) -> Result<(
             command
         });
         let waiting = waiting.chain([cargo_test(&["--doc"])]);
-        let results = [
-            process::run_all_at_once(waiting.collect()),
-            process::run(&mut cargo_test(&other_targets(workspace))),
-        ];
-        results.into_iter().collect::<Result<()>>()?;
-        peers
+        let mut ended = process::run_all_at_once(waiting.collect());
+        ended.push(process::run_and_read(&mut cargo_test(&other_targets(
+            workspace,
+        ))));
+        let ready = peers
             .join()
-            .map_err(|_| anyhow!("the thread that builds the peers panicked"))?
+            .map_err(|_| anyhow!("the thread that builds the peers panicked"))?;
+        Ok((ended, ready))
     })?;
-    if ready {
+    rerun::failed(ended, report, |arguments| {
+        let mut command = cargo_test(&["--lib", "--bins", "--tests", "--"]);
+        command.args(arguments);
+        command
+    })?;
+    if ready? {
         let peers = PEER_TESTS
             .iter()
             .map(|test| cargo_test(&["--test", test, "--", "--ignored"]));
-        process::run_all_at_once(peers.collect())?;
+        let ended = process::run_all_at_once(peers.collect());
+        rerun::failed(ended, report, |arguments| {
+            let targets = PEER_TESTS.iter().flat_map(|test| ["--test", test]);
+            let mut command = cargo_test(&[]);
+            command.args(targets).args(["--", "--ignored"]);
+            command.args(arguments);
+            command
+        })?;
     }
     Ok(())
 }
