@@ -69,11 +69,14 @@ impl FrameRow<'_> {
 
 impl LineRow<'_> {
     fn intern(&self, rows: &mut Interner) -> Line {
+        // OTLP rejects a function with nothing but a line.
+        let names = [&self.name, &self.system_name, &self.file];
+        let has_name = names.iter().any(|name| !name.is_empty());
         let function = Function {
             name: rows.string(&self.name),
             system_name: rows.string(&self.system_name),
             filename: rows.string(&self.file),
-            start_line: self.start_line,
+            start_line: if has_name { self.start_line } else { 0 },
         };
         Line {
             function: rows.function(function),

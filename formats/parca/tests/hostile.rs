@@ -132,7 +132,7 @@ fn the_first_of_duplicate_labels_wins() {
 }
 
 #[test]
-fn negative_lines_and_inverted_ranges_are_dropped() {
+fn negative_lines_inverted_ranges_and_lines_of_nameless_functions_are_dropped() {
     let mut dictionary = Dictionary::default();
     let name = dictionary.strings.push("name");
     let mapping = dictionary.mappings.push(MappingRef {
@@ -148,17 +148,21 @@ fn negative_lines_and_inverted_ranges_are_dropped() {
         name,
         ..profcol_profile::Function::default()
     });
-    let line = Line {
+    let nameless = dictionary.functions.push(profcol_profile::Function {
+        start_line: 5,
+        ..profcol_profile::Function::default()
+    });
+    let lines = [function, nameless].map(|function| Line {
         function,
         line: -7,
         column: -1,
-    };
+    });
     let location = dictionary.locations.push(LocationRef {
         location: Location {
             mapping,
             address: 1,
         },
-        lines: &[line],
+        lines: &lines,
         attributes: &[],
     });
     let mut samples = Samples::default();
