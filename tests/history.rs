@@ -6,11 +6,13 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use profcol_component::testkit::profiles;
 use profcol_profile::{KeyValue, Profiles};
 use profcol_test_harness::backend::wait_until;
+use profcol_test_harness::faults::Faults;
 use profcol_test_harness::peers::{Process, free_address, post_profiles, profcol};
 use profcol_test_harness::support::{SmallDisk, path, run};
 use serde_json::Value;
@@ -165,6 +167,69 @@ fn the_page_shows_what_was_before_a_restart_or_a_kill() {
     ));
     let total = render["flamebearer"]["numTicks"].as_u64().unwrap();
     assert_eq!(total, 360 * PER_SECOND, "{render}");
+}
+
+/// Posts a profile to a profcol that may be killed meanwhile.
+fn try_send(to: SocketAddr, second: u64) -> std::io::Result<()> {
+    let body = of_second(second).to_wire();
+    let length = body.len();
+    let head = format!(
+        "POST /v1development/profiles HTTP/1.1\r\nhost: {to}\r\ncontent-type: application/x-protobuf\r\n\
+         content-length: {length}\r\nconnection: close\r\n\r\n"
+    );
+    let mut stream = TcpStream::connect(to)?;
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(&body)?;
+    stream.read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+/// From the start to the regular end, with a profile in between. A preloaded library kills the unmodified program.
+#[test]
+fn a_kill_at_any_change_of_a_file_costs_nothing_that_is_on_disk() {
+    /// Far more than there are; reaching it is a bug.
+    const MAX_CALLS: usize = 200;
+    let Some(faults) = Faults::of(&["/live/"]) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("kept");
+    let start = ten_minutes_ago();
+    let host = Host::start(&kept);
+    for end in [start + 20, start + 40, start + 60] {
+        host.send(end - 20..end);
+        host.wait_for_disk(end);
+    }
+    drop(host);
+    for call in 1..MAX_CALLS {
+        let parent = tempfile::tempdir_in(folder.path()).unwrap();
+        let directory = parent.path().join("live");
+        let copied = Command::new("cp")
+            .arg("-r")
+            .args([&kept, &directory])
+            .status();
+        assert!(copied.unwrap().success());
+        let [otlp, page] = [free_address(), free_address()];
+        faults.kill_at(call);
+        let mut process = faults.profcol(&Host::config(&directory, otlp, page));
+        let listens = || [otlp, page].iter().all(|it| TcpStream::connect(it).is_ok());
+        wait_until("it to listen or to be killed", || {
+            process.has_ended() || listens()
+        });
+        let is_sent = try_send(otlp, start + 60).is_ok();
+        let is_killed = process.has_ended() || !process.stop().0.success();
+        let host = Host::start(&directory);
+        let shown = host.samples(start, start + 60);
+        assert_eq!(shown, 60 * PER_SECOND, "killed at call {call}");
+        let output = host.process.output();
+        assert!(!output.contains("damaged"), "call {call}: {output}");
+        if !is_killed {
+            assert!(is_sent && host.samples(start + 60, start + 61) == PER_SECOND);
+            assert!(call > 3, "only {call} calls");
+            return;
+        }
+    }
+    panic!("not done after {MAX_CALLS} calls");
 }
 
 #[test]

@@ -1,63 +1,13 @@
 //! Each exporter gets every batch once or reports why not, independently of the others, and at the end every sample
 //! counted by the BPF program is accounted for exactly once.
 
-use std::collections::HashMap;
-
 use profcol_net::grpc::{Code, Status};
 use profcol_profile::Profiles;
 use profcol_test_harness::backend::{Destination, Mode, wait_until};
+use profcol_test_harness::balance::Balance;
 use profcol_test_harness::peers::profcol;
 
 use crate::host::can_profile;
-
-/// The sample balance in the last log lines: `balance["ebpf_cpu"]["taken"]`.
-struct Balance(HashMap<String, HashMap<String, u64>>);
-
-impl Balance {
-    fn read(output: &str) -> Self {
-        let line = output
-            .lines()
-            .find(|line| line.contains("Sample balance at shutdown"));
-        let line = line.unwrap_or_else(|| panic!("there is no balance: {output}"));
-        let fields = line.split('"').skip(1).step_by(2);
-        let components = fields.flat_map(|field| field.split("; "));
-        let counts = components.filter_map(|component| {
-            let (name, counts) = component.split_once(": ")?;
-            let counts = counts.split(' ').filter_map(|count| {
-                let (key, samples) = count.split_once('=')?;
-                Some((key.to_owned(), samples.parse().ok()?))
-            });
-            Some((name.to_owned(), counts.collect()))
-        });
-        Self(counts.collect())
-    }
-
-    fn of(&self, component: &str, key: &str) -> u64 {
-        let counts = self.0.get(component);
-        counts
-            .and_then(|counts| counts.get(key))
-            .copied()
-            .unwrap_or(0)
-    }
-
-    /// The sum of a component's other entries.
-    fn others(&self, component: &str, key: &str) -> u64 {
-        self.0[component].values().sum::<u64>() - self.of(component, key)
-    }
-
-    fn check(&self, exporters: &[&str]) {
-        let (taken, passed_on) = (
-            self.of("ebpf_cpu", "taken"),
-            self.of("ebpf_cpu", "passed_on"),
-        );
-        assert!(passed_on > 0, "nothing was sampled");
-        assert_eq!(taken, self.others("ebpf_cpu", "taken"));
-        for exporter in exporters {
-            let settled: u64 = self.0[*exporter].values().sum();
-            assert_eq!(settled, passed_on, "of {exporter}");
-        }
-    }
-}
 
 fn arrived(at: &Destination) -> u64 {
     at.taken().iter().map(Profiles::observation_count).sum()

@@ -14,6 +14,7 @@ mod choice;
 mod clock;
 mod completeness;
 mod contexts;
+mod crowd;
 mod distribution;
 mod doctor;
 mod dotnet;

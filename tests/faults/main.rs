@@ -1,19 +1,22 @@
 //! Fault injection with the real program: invalid input, misbehaving clients, failing destinations, missing files and
-//! ports, full disks, crowds.
+//! ports, full, failing and slow disks, kills, jumps of the clock, crowds, too little memory and CPU.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod addresses;
 mod clients;
+mod clock;
 mod destinations;
 mod disk;
 mod http_destinations;
 mod input;
 mod memory;
+mod pressure;
 mod queues;
 mod schedule;
 mod start;
 mod status;
+mod stored_queue;
 mod tls;
 
 use std::net::SocketAddr;

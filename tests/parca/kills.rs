@@ -1,16 +1,15 @@
 //! A recorder and an uploader that are killed at every file change: no acknowledged batch is lost, and few are
 //! duplicated.
 //!
-//! A preloaded library (`kill.c`) kills the unmodified program at the n-th call, until there are no more calls.
+//! A preloaded library kills the unmodified program at the n-th call, until there are no more calls.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use profcol_component::testkit::profiles;
 use profcol_test_harness::backend::{Client, Destination, Mode, endpoint_in, wait_until};
+use profcol_test_harness::faults::Faults;
 use profcol_test_harness::peers::{Process, profcol};
-use profcol_test_harness::support::skip;
 
 use crate::files::{names, recorder, uploader_config};
 
@@ -20,41 +19,14 @@ const MAX_STEPS: usize = 200;
 /// The sizes of the batches; the distinct sizes identify them.
 const BATCHES: [usize; 3] = [1, 2, 3];
 
-struct Killer {
-    library: PathBuf,
-    _folder: tempfile::TempDir,
+/// Starts a profcol that is killed before the `step`-th change of a recording or one of its companion files.
+fn killed_at(step: usize, faults: &Faults, config: &str) -> Process {
+    faults.kill_at(step);
+    faults.profcol(config)
 }
 
-impl Killer {
-    fn new() -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let library = folder.path().join("kill.so");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/parca/kill.c");
-        let built = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", source, "-o"])
-            .arg(&library)
-            .output();
-        match built {
-            Ok(built) => assert!(built.status.success(), "{built:?}"),
-            Err(_) => {
-                skip("there is no C compiler for the library that kills");
-                return None;
-            }
-        }
-        Some(Self {
-            library,
-            _folder: folder,
-        })
-    }
-
-    /// Starts a profcol that is killed before the `step`-th file change.
-    fn start(&self, step: usize, config: &str) -> Process {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_profcol"));
-        command
-            .env("LD_PRELOAD", &self.library)
-            .env("KILL_AT", step.to_string());
-        Process::start_as(&mut command, &[], config)
-    }
+fn faults() -> Option<Faults> {
+    Faults::of(&[".padata"])
 }
 
 /// The number of deliveries of each batch, by its number of samples.
@@ -81,14 +53,14 @@ fn is_empty(folder: &Path) -> bool {
 
 #[test]
 fn a_recorder_killed_at_any_step_loses_no_acknowledged_batch() {
-    let Some(killer) = Killer::new() else {
+    let Some(faults) = faults() else {
         return;
     };
     for step in 1..MAX_STEPS {
         let folder = tempfile::tempdir().unwrap();
         // Each file is completed and compressed after two batches.
         let config = crate::files::recorder_config(folder.path(), "max_file_bytes: 6000");
-        let mut killed = killer.start(step, &config);
+        let mut killed = killed_at(step, &faults, &config);
         killed.wait_for_output("to be ready", |output| {
             output.contains("Everything is ready")
         });
@@ -134,7 +106,7 @@ fn a_recorder_killed_at_any_step_loses_no_acknowledged_batch() {
 
 #[test]
 fn an_uploader_killed_at_any_step_loses_nothing_and_duplicates_little() {
-    let Some(killer) = Killer::new() else {
+    let Some(faults) = faults() else {
         return;
     };
     const MAX_IN_FLIGHT: usize = 2;
@@ -148,7 +120,7 @@ fn an_uploader_killed_at_any_step_loses_nothing_and_duplicates_little() {
         let destination = Destination::new(Mode::Take);
         let options = format!("max_in_flight: {MAX_IN_FLIGHT}");
         let config = uploader_config(folder.path(), &destination, &options);
-        let mut killed = killer.start(step, &config);
+        let mut killed = killed_at(step, &faults, &config);
         wait_until("it to be killed or to finish", || {
             killed.has_ended() || is_empty(folder.path())
         });

@@ -13,6 +13,9 @@ use crate::{cross, deny, dist, features, fuzz, helm, kernels, kubernetes, new, t
 /// Per fuzz target.
 const FUZZ_SECONDS: u32 = 60;
 
+/// Each takes some ten seconds.
+const FAULT_SCHEDULES: u32 = 40;
+
 struct Part {
     command: &'static str,
     proves: &'static str,
@@ -49,6 +52,11 @@ const PARTS: &[Part] = &[
         command: "test, the longest",
         proves: "the unwind tables of every ELF file of this machine match readelf",
         run: |workspace, _| test::longest(workspace),
+    },
+    Part {
+        command: "test, faults at random",
+        proves: "accepted samples are delivered or counted after new random sequences of faults",
+        run: |workspace, _| test::random_faults(workspace, FAULT_SCHEDULES),
     },
     Part {
         command: "kubernetes-test",

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, anyhow};
 
@@ -30,6 +31,9 @@ const WAITING_THREADS: &str = "4";
 
 /// Ignored because it takes minutes.
 const LONG: &str = "every_row_of_every_file_matches_readelf";
+
+/// Runs a few seeds each time, and new ones at night.
+const RANDOM_FAULTS: &str = "schedule::";
 
 /// End to end, from the kernel to symbolized profiles on a terminal and in files.
 const LIVE: &str = "without_a_configuration_the_host_is_profiled_with_names";
@@ -95,6 +99,18 @@ pub fn longest(workspace: &Workspace) -> Result<()> {
         "--ignored",
         LONG,
     ]))
+}
+
+/// Random sequences of faults from a seed that no run had before.
+pub fn random_faults(workspace: &Workspace, schedules: u32) -> Result<()> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    process::run(
+        workspace
+            .cargo(&["test", "--workspace", "--test", "faults", "--"])
+            .args([RANDOM_FAULTS, "--nocapture"])
+            .env("PROFCOL_FAULT_SEED", now.as_secs().to_string())
+            .env("PROFCOL_FAULT_SCHEDULES", schedules.to_string()),
+    )
 }
 
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {

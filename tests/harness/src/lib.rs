@@ -5,6 +5,9 @@
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 pub mod backend;
+pub mod balance;
+pub mod cgroup;
+pub mod faults;
 pub mod hosts;
 pub mod judge;
 pub mod kafka;

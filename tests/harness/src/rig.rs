@@ -107,9 +107,10 @@ impl Rig {
         Client::new(endpoint_in(&self.output(), "grpc"))
     }
 
-    /// Waits until it has exited, in whatever way.
-    pub fn wait_for_end(mut self) {
+    /// Waits until it has exited, in whatever way. Returns its output.
+    pub fn wait_for_end(mut self) -> String {
         self.child.wait().unwrap();
+        self.output()
     }
 
     pub fn stop(mut self) -> String {

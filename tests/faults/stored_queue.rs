@@ -1,0 +1,358 @@
+//! A queue on disk whose process is killed at each change of a file, and whose disk fails or is slow.
+//!
+//! A preloaded library injects the faults into the unmodified program.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use profcol_component::testkit::profiles;
+use profcol_net::grpc::{Code, Status};
+use profcol_test_harness::backend::{
+    Client, ClosedPort, Destination, Mode, endpoint_in, wait_until,
+};
+use profcol_test_harness::balance::{Balance, metric, served_at};
+use profcol_test_harness::faults::{Calls, Error, Faults};
+use profcol_test_harness::peers::{Process, free_address, profcol};
+use profcol_test_harness::procfs;
+
+/// Three of them fill a file.
+const SAMPLES: usize = 400;
+const BATCHES: usize = 4;
+/// Far more than there are; reaching it is a bug.
+const MAX_CALLS: usize = 400;
+
+/// The profcol under test, with a queue on disk in `directory`.
+struct Setup<'a> {
+    directory: &'a Path,
+    destination: SocketAddr,
+    fsync: &'a str,
+    metrics: SocketAddr,
+}
+
+impl<'a> Setup<'a> {
+    fn new(directory: &'a Path, destination: SocketAddr, fsync: &'a str) -> Self {
+        Self {
+            directory,
+            destination,
+            fsync,
+            metrics: free_address(),
+        }
+    }
+
+    fn config(&self) -> String {
+        let Setup {
+            directory,
+            destination,
+            fsync,
+            metrics,
+        } = self;
+        let directory = directory.display();
+        let metrics = served_at(*metrics);
+        format!(
+            "\
+extensions:
+  file_storage: {{directory: {directory}, fsync: {fsync}, fsync_interval: 20ms, max_bytes: 1048576}}
+receivers:
+  otlp: {{protocols: {{grpc: {{endpoint: 127.0.0.1:0}}}}}}
+exporters:
+  otlp_grpc:
+    endpoint: {destination}
+    tls: {{insecure: true}}
+    sending_queue: {{storage: file_storage}}
+    retry_on_failure: {{initial_interval: 50ms, max_interval: 100ms, max_elapsed_time: 0s}}
+service:
+  shutdown_timeout: 60s
+  extensions: [file_storage]
+  telemetry: {{metrics: {metrics}, logs: {{sampling: {{enabled: false}}}}}}
+  pipelines:
+    profiles: {{receivers: [otlp], exporters: [otlp_grpc]}}
+"
+        )
+    }
+
+    fn metric(&self, name: &str) -> u64 {
+        metric(self.metrics, name, "otlp_grpc").unwrap_or(0)
+    }
+}
+
+/// A client of a profcol that is ready. None if it ends before.
+fn client_of(process: &mut Process) -> Option<Client> {
+    let is_ready = |process: &Process| process.output().contains("Everything is ready");
+    wait_until("it to be ready or killed", || {
+        is_ready(process) || process.has_ended()
+    });
+    is_ready(process).then(|| Client::new(endpoint_in(&process.output(), "grpc")))
+}
+
+/// Starts a profcol without faults.
+fn start(config: &str) -> (Process, Client) {
+    let mut process = profcol(config);
+    let client = client_of(&mut process);
+    let said = process.output();
+    (process, client.unwrap_or_else(|| panic!("{said}")))
+}
+
+/// The number of deliveries of each batch, by its number of samples.
+fn arrived(destination: &Destination) -> BTreeMap<usize, usize> {
+    let mut arrived = BTreeMap::new();
+    for profiles in destination.taken() {
+        *arrived.entry(profiles.sample_count()).or_default() += 1;
+    }
+    arrived
+}
+
+fn has_all(destination: &Destination, accepted: &[usize]) -> bool {
+    let arrived = arrived(destination);
+    accepted.iter().all(|batch| arrived.contains_key(batch))
+}
+
+fn copy(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-r").args([from, to]).status();
+    assert!(copied.unwrap().success());
+}
+
+/// Also of what it does with an earlier run's batches, and when it stops. At odd calls the next start is killed too.
+#[test]
+#[expect(clippy::print_stdout, reason = "the number of points is of interest")]
+fn a_kill_at_any_change_of_a_file_loses_and_tears_no_batch() {
+    // Whatever is below this folder.
+    let Some(faults) = Faults::of(&["/queues/"]) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let backlog = folder.path().join("backlog");
+    let closed = ClosedPort::reserve();
+    let earlier: Vec<usize> = (SAMPLES..SAMPLES + BATCHES).collect();
+    let (process, client) = start(&Setup::new(&backlog, closed.address, "never").config());
+    for &batch in &earlier {
+        client.send(&profiles(batch)).unwrap();
+    }
+    drop(process);
+
+    let later = SAMPLES + BATCHES..SAMPLES + 2 * BATCHES;
+    for call in 1..MAX_CALLS {
+        let queues = tempfile::tempdir_in(folder.path()).unwrap();
+        let directory = queues.path().join("queues");
+        copy(&backlog, &directory);
+        let destination = Destination::new(Mode::Take);
+        let config = Setup::new(&directory, destination.address, "always").config();
+        faults.kill_at(call);
+        let mut process = faults.profcol(&config);
+        let mut accepted = earlier.clone();
+        if let Some(client) = client_of(&mut process) {
+            let taken = later
+                .clone()
+                .take_while(|batch| client.send(&profiles(*batch)).is_ok());
+            accepted.extend(taken);
+        }
+        let is_killed = process.has_ended() || !process.stop().0.success();
+        let mut kills = usize::from(is_killed);
+        if is_killed && call % 2 == 1 {
+            faults.kill_at(call / 2 + 1);
+            let mut process = faults.profcol(&config);
+            wait_until("it to be killed or to deliver all", || {
+                process.has_ended() || has_all(&destination, &accepted)
+            });
+            kills += 1;
+        }
+        let (process, _client) = start(&config);
+        wait_until(&format!("all batches, after a kill at {call}"), || {
+            has_all(&destination, &accepted)
+        });
+        let (status, said) = process.stop();
+        assert!(status.success(), "{call}: {said}");
+        assert!(!said.contains("Dropping data"), "{call}: {said}");
+        assert_eq!(Balance::read(&said).dropped("otlp_grpc"), 0, "{call}");
+        assert_eq!(segments(&directory), 0, "{call}: {said}");
+        for (batch, times) in arrived(&destination) {
+            assert!(
+                accepted.contains(&batch) || later.contains(&batch),
+                "{call}: {batch}"
+            );
+            assert!(times <= 1 + kills, "{call}: {batch} came {times} times");
+        }
+        if !is_killed {
+            println!("killed at {} calls", call - 1);
+            // Each new batch is written, synced, and settled.
+            assert!(call > 3 * BATCHES, "only {call} calls");
+            return;
+        }
+    }
+    panic!("not done after {MAX_CALLS} calls");
+}
+
+fn segments(directory: &Path) -> usize {
+    let files = fs::read_dir(directory.join("exporter_otlp_grpc")).unwrap();
+    let names = files.map(|file| file.unwrap().file_name());
+    names
+        .filter(|name| name.to_string_lossy().ends_with(".segment"))
+        .count()
+}
+
+/// What a failing disk does.
+struct Case {
+    fsync: &'static str,
+    calls: Calls,
+    error: Error,
+    /// The client's answer. None if the batch is accepted.
+    refusal: Option<&'static str>,
+    failed_fsyncs: bool,
+}
+
+const CASES: [Case; 5] = [
+    Case {
+        fsync: "interval",
+        calls: Calls::Write,
+        error: Error::Io,
+        refusal: Some("failed to write to the storage: Input/output error"),
+        failed_fsyncs: false,
+    },
+    Case {
+        fsync: "interval",
+        calls: Calls::Write,
+        error: Error::NoSpace,
+        refusal: Some("no space left on the disk"),
+        failed_fsyncs: false,
+    },
+    Case {
+        fsync: "always",
+        calls: Calls::Sync,
+        error: Error::Io,
+        refusal: Some("failed to make the batch durable: Input/output error"),
+        failed_fsyncs: true,
+    },
+    Case {
+        fsync: "interval",
+        calls: Calls::Sync,
+        error: Error::Io,
+        refusal: None,
+        failed_fsyncs: true,
+    },
+    // There is room in the file that is being written.
+    Case {
+        fsync: "always",
+        calls: Calls::Name,
+        error: Error::Io,
+        refusal: None,
+        failed_fsyncs: false,
+    },
+];
+
+/// Three phases: batches that wait, the fault, and after it. Whatever was accepted arrives once.
+fn fails(faults: &Faults, case: &Case) {
+    let Case {
+        fsync,
+        calls,
+        error,
+        ..
+    } = case;
+    let what = format!("{calls:?} fails with {error:?}, fsync: {fsync}");
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("queues");
+    let refused = Mode::Refuse(Status::new(Code::Unavailable, "not now"));
+    let destination = Destination::new(refused);
+    let setup = Setup::new(&directory, destination.address, fsync);
+    let mut process = faults.profcol(&setup.config());
+    let client = client_of(&mut process).unwrap();
+    client.send(&profiles(1)).unwrap();
+    let (mut accepted, mut refused) = (1, 0);
+
+    faults.fail(*calls, *error);
+    for samples in 10..13 {
+        match (client.send(&profiles(samples)), case.refusal) {
+            (Ok(()), None) => accepted += samples,
+            (Err(status), Some(refusal)) => {
+                assert_eq!(status.code, Code::Unavailable, "{what}: {status}");
+                assert!(status.message.contains(refusal), "{what}: {status}");
+                refused += samples;
+            }
+            (answer, _) => panic!("{what}: {answer:?}"),
+        }
+    }
+    let failed_fsyncs = || setup.metric("profcol_storage_failed_fsyncs");
+    if case.failed_fsyncs {
+        wait_until(&what, || failed_fsyncs() > 0);
+        process.wait_for_output("to tell", |output| {
+            output.contains("Failed to make the stored queue durable")
+        });
+    } else {
+        assert_eq!(failed_fsyncs(), 0, "{what}");
+    }
+    let not_enqueued = setup.metric("otelcol_exporter_enqueue_failed_profile_samples");
+    assert_eq!(not_enqueued, refused as u64, "{what}");
+    // What was accepted is delivered although the disk fails.
+    destination.set(Mode::Take);
+    destination.wait_for_samples(accepted);
+
+    faults.heal();
+    for samples in 100..103 {
+        client.send(&profiles(samples)).unwrap();
+        accepted += samples;
+    }
+    destination.wait_for_samples(accepted);
+    drop(client);
+    let (status, said) = process.stop();
+    assert!(status.success(), "{what}: {said}");
+    let balance = Balance::read(&said);
+    assert_eq!(balance.of("otlp_grpc", "delivered"), accepted as u64);
+    assert_eq!(balance.dropped("otlp_grpc"), 0, "{what}: {said}");
+    // Nor does the next run find anything.
+    start(&setup.config()).0.stop();
+    assert_eq!(destination.samples(), accepted, "{what}");
+}
+
+#[test]
+fn a_failing_disk_refuses_the_client_or_delivers_and_recovers() {
+    let Some(faults) = Faults::of(&["/queues/"]) else {
+        return;
+    };
+    for case in &CASES {
+        fails(&faults, case);
+    }
+}
+
+/// Senders wait for a slow disk instead of filling the memory.
+#[test]
+fn a_slow_disk_loses_nothing_and_bounds_memory() {
+    const CLIENTS: usize = 8;
+    const EACH: usize = 12;
+    /// All batches together need more.
+    const MAX_GROWTH: u64 = 64 << 20;
+    let Some(faults) = Faults::of(&["/queues/"]) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("queues");
+    let destination = Destination::counting(Mode::Take);
+    let config = Setup::new(&directory, destination.address, "always").config();
+    let config = config.replace("max_bytes: 1048576", "max_bytes: 1073741824");
+    let mut process = faults.profcol(&config);
+    drop(client_of(&mut process).unwrap());
+    let before = procfs::peak_resident(process.pid()).unwrap();
+    faults.delay(Duration::from_millis(20));
+    let address = endpoint_in(&process.output(), "grpc");
+    // About a MiB.
+    let batch = profiles(20_000);
+    thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let client = Client::new(address);
+                for _ in 0..EACH {
+                    client.send(&batch).unwrap();
+                }
+            });
+        }
+    });
+    let all = CLIENTS * EACH * 20_000;
+    destination.wait_for_samples(all);
+    let growth = procfs::peak_resident(process.pid()).unwrap() - before;
+    assert!(growth < MAX_GROWTH, "{} MiB", growth >> 20);
+    let (status, said) = process.stop();
+    assert!(status.success(), "{said}");
+    assert_eq!(destination.samples(), all, "each once");
+}
