@@ -1,6 +1,7 @@
 //! A cgroup with limits for one program, version 1 or 2.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -62,8 +63,14 @@ impl Cgroup {
         })
     }
 
-    pub fn limit_memory(&self, bytes: u64) {
-        fs::write(self.memory_limit(), bytes.to_string()).unwrap();
+    /// Fails if it has more that cannot be given back.
+    pub fn limit_memory(&self, bytes: u64) -> io::Result<()> {
+        fs::write(self.memory_limit(), bytes.to_string())
+    }
+
+    pub fn unlimit_memory(&self) {
+        let unlimited = if self.is_v2 { "max" } else { "-1" };
+        fs::write(self.memory_limit(), unlimited).unwrap();
     }
 
     /// To so many percent of one CPU.
