@@ -1,4 +1,5 @@
-//! `profcol storage inspect`: lists and verifies the stored queues, and the profiles that `live_view` keeps on disk.
+//! `profcol storage inspect`: lists and verifies the stored queues and positions, and the profiles that `live_view` keeps on
+//! disk.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -10,7 +11,7 @@ use profcol_engine::stored_batch;
 use profcol_history::Coverage;
 use profcol_otlp::json::{self, ResourceAttrEncoding};
 use profcol_profile::Profiles;
-use profcol_storage::{Counts, FoundLog, LogReport, Purpose, logs, records};
+use profcol_storage::{Checkpoint, Counts, FoundLog, LogReport, Purpose, logs, records};
 
 use super::CommandError;
 use super::print::print_text;
@@ -55,6 +56,11 @@ pub fn inspect_storage(command: &InspectStorage) -> Result<(), CommandError> {
         let report = report.map_err(|error| failed(&error))??;
         bad += unusable + append_report(&mut text, &log, &report, time.as_ref(), unusable);
     }
+    if command.queue.is_none() {
+        for checkpoint in contents.checkpoints {
+            bad += append_checkpoint(&mut text, &checkpoint);
+        }
+    }
     if let Some(export) = export {
         let exported = export.end()?;
         let _ = writeln!(text, "exported {exported} batches");
@@ -66,6 +72,24 @@ pub fn inspect_storage(command: &InspectStorage) -> Result<(), CommandError> {
             "{bad} damaged places; profcol drops and counts their records and uses the rest"
         ))),
     }
+}
+
+/// Appends the state of a receiver to the text; returns its number of damaged places.
+fn append_checkpoint(text: &mut String, checkpoint: &Checkpoint) -> u64 {
+    let loaded = checkpoint.load();
+    // Writing to a string cannot fail.
+    let _ = match &loaded {
+        Ok(state) => {
+            let bytes = state.as_ref().map_or(0, Vec::len);
+            writeln!(
+                text,
+                "{}: {bytes} bytes of positions",
+                checkpoint.path().display()
+            )
+        }
+        Err(error) => writeln!(text, "{error}"),
+    };
+    u64::from(loaded.is_err())
 }
 
 /// Appends a log's report to the text; returns its number of damaged places.

@@ -7,7 +7,7 @@ use profcol_storage::{FsyncPolicy, StorageOptions, WhenFull};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Stores the sending queues of exporters on disk.
+/// Stores the sending queues of exporters, and positions of receivers, on disk.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 #[schemars(extend("x-refused" = {
@@ -17,7 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize};
     "directory_permissions": "directories are created with mode 0750; remove it",
 }))]
 pub struct FileStorageConfig {
-    /// Directory for the queues, exclusive to one process.
+    /// Directory for queues and positions, exclusive to one process.
     pub directory: String,
     /// Create the directory if it is missing.
     pub create_directory: bool,

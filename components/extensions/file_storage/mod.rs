@@ -1,4 +1,4 @@
-//! Stores the sending queues of exporters on disk.
+//! Stores the sending queues of exporters, and positions of receivers, on disk.
 
 mod config;
 #[cfg(test)]

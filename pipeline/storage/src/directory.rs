@@ -12,6 +12,7 @@ use profcol_component::files;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::checkpoint::Checkpoint;
 use crate::disk::{Disk, Folder};
 use crate::log::{Limits, Log, OpenError, Recovered};
 
@@ -64,7 +65,7 @@ pub enum WhenFull {
     DropNewest,
 }
 
-/// The storage of exporters' queues.
+/// The storage of exporters' queues and of receivers' states.
 pub struct Storage {
     options: StorageOptions,
     lock: Mutex<Option<File>>,
@@ -169,6 +170,12 @@ impl Storage {
             segment_bytes: segment_bytes(max_bytes),
         };
         Log::open(disk, limits).map_err(|error| StorageError::Log { directory, error })
+    }
+
+    /// The state of a receiver. Does not open anything yet.
+    pub fn checkpoint(&self, receiver: &str) -> Checkpoint {
+        let name = format!("receiver_{}", utf8_percent_encode(receiver, ESCAPED));
+        Checkpoint::new(&self.options.directory, &name)
     }
 }
 

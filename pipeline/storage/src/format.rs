@@ -176,7 +176,7 @@ pub fn read_settled_entry(salt: u64, entry: &[u8]) -> Option<u32> {
     (fields.u64()? == check(salt, &index.to_le_bytes())).then_some(index)
 }
 
-fn check(salt: u64, bytes: &[u8]) -> u64 {
+pub fn check(salt: u64, bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(salt, bytes)
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::checkpoint::Checkpoint;
 use crate::directory::{Purpose, owner_of};
 use crate::disk::{Disk, Folder};
 use crate::format::{BadSegment, Counts};
@@ -38,10 +39,11 @@ pub struct SegmentReport {
     pub unreadable: Option<String>,
 }
 
-/// The logs in a directory, by exporter, and the process that uses it.
+/// The logs in a directory, by exporter, the checkpoints, and the process that uses it.
 pub struct Contents {
     pub owner: Option<String>,
     pub logs: Vec<FoundLog>,
+    pub checkpoints: Vec<Checkpoint>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -52,16 +54,21 @@ pub struct InspectError {
     pub error: io::Error,
 }
 
-/// The logs in a directory.
+/// The logs and checkpoints in a directory.
 pub fn logs(directory: &Path) -> Result<Contents, InspectError> {
     let failed = |error| InspectError {
         path: directory.to_owned(),
         error,
     };
-    let mut found = Vec::new();
+    let (mut found, mut checkpoints) = (Vec::new(), Vec::new());
     for entry in std::fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        let log = entry.file_name().to_str().and_then(Purpose::of_folder);
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else {
+            continue;
+        };
+        checkpoints.extend(Checkpoint::of_file(directory, name));
+        let log = Purpose::of_folder(name);
         found.extend(log.map(|(purpose, exporter)| FoundLog {
             exporter,
             purpose,
@@ -69,9 +76,11 @@ pub fn logs(directory: &Path) -> Result<Contents, InspectError> {
         }));
     }
     found.sort();
+    checkpoints.sort_by(|a, b| a.path().cmp(b.path()));
     Ok(Contents {
         owner: owner_of(directory),
         logs: found,
+        checkpoints,
     })
 }
 

@@ -1,10 +1,12 @@
 //! Queues and histories on disk: each is an append-only, checksummed, segmented log, in a directory locked by one
-//! process at a time. A queue is read once, in order; a history is [browsed](Log::browse).
+//! process at a time. A queue is read once, in order; a history is [browsed](Log::browse). Beside them, components keep
+//! small states in [checkpoints](Checkpoint).
 //!
 //! The log does not depend on profiles: a record is a head and a body with counts. `docs/storage-format.md` describes
 //! the files.
 
 mod browser;
+mod checkpoint;
 mod directory;
 mod disk;
 mod format;
@@ -19,6 +21,7 @@ mod tests;
 mod walk;
 
 pub use browser::{BrowsedRecord, Browser};
+pub use checkpoint::{BadCheckpoint, Checkpoint};
 pub use directory::{FsyncPolicy, Purpose, Storage, StorageError, StorageOptions, WhenFull};
 pub use disk::{Disk, DiskFile, Folder};
 pub use format::{Counts, VERSION};
