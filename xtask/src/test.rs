@@ -24,7 +24,7 @@ const SKIPS: &str = "PROFCOL_TEST_SKIPS";
 const PEER_TESTS: &[&str] = &["kafka", "otelcol", "transports"];
 
 /// Tests that spend most of their time waiting, for timeouts and a browser: they run at the same time.
-const WAITING_TESTS: &[&str] = &["faults", "page", "parca", "reload", "storage"];
+const WAITING_TESTS: &[&str] = &["faults", "page", "parca", "positions", "reload", "storage"];
 
 /// Their threads: waiting tests leave the CPUs to others.
 const WAITING_THREADS: &str = "4";

@@ -14,9 +14,8 @@ use profcol_kafka::{DecodeError, Encoding, Error};
 use profcol_profile::{KeyValue, Profiles, Received, Value};
 use tokio::sync::{Notify, oneshot};
 
-use super::memory::Memory;
 use super::offsets::Offsets;
-use crate::shared::offer_within;
+use crate::shared::{Memory, offer_within};
 
 /// Maximum delay between retries, unless the refusal has one.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);

@@ -9,7 +9,6 @@
 
 mod config;
 mod delivery;
-mod memory;
 mod offsets;
 #[cfg(test)]
 mod tests;
@@ -35,8 +34,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 pub use self::config::KafkaConfig;
 use self::config::{InitialOffset, Strategy};
 use self::delivery::{Counters, Delivery};
-use self::memory::Memory;
 use self::topics::Topics;
+use crate::shared::Memory;
 
 /// Timeout of a request to a broker.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -341,7 +340,7 @@ impl ConsumerLoop {
         }
         // Until it has arrived: readings of the memory in use include what waits in the client and is in flight.
         let answer = self.config.max_fetch_size as usize;
-        let memory = self.delivery.memory.for_answer(answer);
+        let memory = self.delivery.memory.to_read(answer);
         let is_full = in_flight >= usize::from(self.config.max_in_flight) || memory.is_none();
         member.pause(is_full).await;
         let wait = match is_full {

@@ -13,7 +13,7 @@ use profcol_kafka::Encoding;
 use tokio::task::JoinSet;
 
 use super::delivery::{Counters, Delivery};
-use super::memory::Memory;
+use crate::shared::Memory;
 
 const LIMIT: u64 = 10 << 20;
 
@@ -61,7 +61,7 @@ impl Rig {
     }
 
     fn may_read_more(&self) -> bool {
-        self.delivery.memory.for_answer(1 << 20).is_some()
+        self.delivery.memory.to_read(1 << 20).is_some()
     }
 }
 

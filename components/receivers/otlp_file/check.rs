@@ -1,6 +1,7 @@
 //! Checks which files there are, and whether they can be read.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use profcol_component::{Check, place};
 
@@ -24,7 +25,7 @@ pub(super) async fn check(config: &OtlpFileConfig) -> Vec<Check> {
 }
 
 fn look_at(config: &OtlpFileConfig) -> Vec<Check> {
-    let mut files = Files::new(config);
+    let mut files = Files::new(config, Arc::default());
     files.scan();
     let mut checks = vec![match (files.error(), files.read_files()) {
         (Some(error), _) => Check::new(FILES, error).fail(

@@ -1,7 +1,7 @@
 //! The options of `otlp_file`; options of the Collector's `otlpjsonfile` are the same.
 
 use glob::Pattern;
-use profcol_config::{Config, Duration, Problems};
+use profcol_config::{ComponentId, Config, Duration, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +14,10 @@ pub struct OtlpFileConfig {
     /// Glob patterns of files to exclude.
     pub exclude: Vec<String>,
     /// Where to start in files that exist at startup: at the `beginning`, or at the `end` to read only what is
-    /// appended. Files created later are read from the beginning.
+    /// appended. Files created later are read from the beginning. Ignored if positions of an earlier run are stored.
     pub start_at: StartAt,
+    /// Extension that stores the positions in files, so that the next run continues there.
+    pub storage: Option<ComponentId>,
     /// Continue with appended records and new files; `false` reads the existing files once and ends.
     pub follow: bool,
     /// How often to check for new files and records.
@@ -24,6 +26,11 @@ pub struct OtlpFileConfig {
     pub format: Format,
     /// The maximum size of a record, in bytes, compressed or not. Larger ones are skipped.
     pub max_record_size: usize,
+    /// The maximum number of records in flight. After a crash, about as many are delivered twice.
+    pub max_in_flight: u16,
+    /// What to do if exporters gave up on a record: `retry` pushes it again, without limit; `leave`, for
+    /// `follow: false`, ends with an error.
+    pub when_undelivered: WhenUndelivered,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
@@ -33,6 +40,14 @@ pub enum StartAt {
     Beginning,
     #[default]
     End,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WhenUndelivered {
+    #[default]
+    Retry,
+    Leave,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
@@ -50,10 +65,13 @@ impl Default for OtlpFileConfig {
             include: Vec::new(),
             exclude: Vec::new(),
             start_at: StartAt::default(),
+            storage: None,
             follow: true,
             poll_interval: Duration::from_millis(200),
             format: Format::default(),
             max_record_size: 64 << 20,
+            max_in_flight: 100,
+            when_undelivered: WhenUndelivered::default(),
         }
     }
 }
@@ -81,6 +99,12 @@ impl Config for OtlpFileConfig {
         }
         if self.max_record_size == 0 || u32::try_from(self.max_record_size).is_err() {
             problems.add("max_record_size", "must be between 1 and 4294967295");
+        }
+        if self.max_in_flight == 0 {
+            problems.add("max_in_flight", "must be positive");
+        }
+        if self.follow && self.when_undelivered == WhenUndelivered::Leave {
+            problems.add("when_undelivered", "`leave` requires `follow: false`");
         }
     }
 }

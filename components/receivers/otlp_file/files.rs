@@ -4,15 +4,18 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use glob::Pattern;
+use parking_lot::Mutex;
 use profcol_profile::Received;
 
 use super::config::{OtlpFileConfig, StartAt};
+use super::positions::{Positions, Span};
 use super::record::{RecordError, decode};
-use super::tail::{End, FileId, Tail};
+use super::tail::{End, FileId, FoundRecord, Tail};
 
 /// Beyond this number, files are closed once read to their end.
 const MAX_OPEN: usize = 128;
@@ -22,11 +25,12 @@ const MAX_OPEN: usize = 128;
 const ROTATION_GRACE: Duration = Duration::from_secs(10);
 
 /// Approximate size of a portion of records.
-const READ_BATCH_BYTES: usize = 1 << 20;
+pub(super) const READ_BATCH_BYTES: usize = 1 << 20;
 
 pub(super) struct Files {
     config: OtlpFileConfig,
     exclude: Vec<Pattern>,
+    positions: Arc<Mutex<Positions>>,
     tails: HashMap<FileId, Tail>,
     /// Files with something to read, the next one last.
     due: Vec<FileId>,
@@ -40,6 +44,7 @@ pub(super) struct Files {
 pub(super) struct Record {
     pub(super) path: PathBuf,
     pub(super) offset: u64,
+    pub(super) span: Span,
     pub(super) content: Result<Received, RecordError>,
 }
 
@@ -51,7 +56,7 @@ struct Candidate {
 }
 
 impl Files {
-    pub(super) fn new(config: &OtlpFileConfig) -> Self {
+    pub(super) fn new(config: &OtlpFileConfig, positions: Arc<Mutex<Positions>>) -> Self {
         let exclude = config
             .exclude
             .iter()
@@ -59,6 +64,7 @@ impl Files {
         Self {
             exclude: exclude.collect(),
             config: config.clone(),
+            positions,
             tails: HashMap::new(),
             due: Vec::new(),
             unreadable: BTreeMap::new(),
@@ -92,15 +98,16 @@ impl Files {
         self.tails.values().filter(|tail| tail.is_open()).count()
     }
 
-    /// The first scan: sets the start positions.
-    pub(super) fn begin(&mut self) {
+    /// The first scan: sets the start positions, if there was no run before that stored its own.
+    pub(super) fn begin(&mut self, is_resumed: bool) {
         let at_end = self.config.start_at == StartAt::End;
         let format = self.config.format;
         self.scan();
-        if at_end {
+        if at_end && !is_resumed {
             for tail in self.tails.values_mut() {
-                if let Err(error) = tail.skip_to_end(format) {
-                    warn_once(&mut self.unreadable, &tail.path, &error);
+                match tail.skip_to_end(format) {
+                    Ok(()) => self.positions.lock().begin(tail.id, tail.position()),
+                    Err(error) => warn_once(&mut self.unreadable, &tail.path, &error),
                 }
             }
         }
@@ -132,7 +139,7 @@ impl Files {
                         self.due.push(found.id);
                     }
                 }
-                None => match Tail::open(&found.path) {
+                None => match self.open(&found.path) {
                     Ok(tail) => {
                         self.unreadable.remove(&found.path);
                         self.read_files += 1;
@@ -143,10 +150,27 @@ impl Files {
                 },
             }
         }
-        self.tails
-            .retain(|id, tail| present.contains(id) || tail.is_open());
+        let mut positions = self.positions.lock();
+        self.tails.retain(|id, tail| {
+            let stays = present.contains(id) || tail.is_open();
+            if !stays {
+                positions.forget(*id);
+            }
+            stays
+        });
+        drop(positions);
         let vanished = self.tails.keys().filter(|id| !present.contains(id));
         self.due.extend(vanished);
+    }
+
+    /// Opens a file at the position where reading ended, if it was read before.
+    fn open(&self, path: &Path) -> io::Result<Tail> {
+        let mut tail = Tail::open(path)?;
+        let known = self.positions.lock().next(tail.id);
+        if let Some((generation, position)) = known {
+            tail.resume(generation, position)?;
+        }
+        Ok(tail)
     }
 
     /// A portion of records; empty at the end of all files.
@@ -185,11 +209,13 @@ impl Files {
             return Ok(None);
         };
         self.unreadable.remove(&tail.path);
-        let size = found.record.as_ref().map_or(0, Bytes::len);
+        let FoundRecord { raw, span } = found;
+        let size = raw.record.as_ref().map_or(0, Bytes::len);
         let record = Record {
             path: tail.path.clone(),
-            offset: found.offset,
-            content: found.record.and_then(|bytes| decode(bytes, format, limit)),
+            offset: raw.offset,
+            span,
+            content: raw.record.and_then(|bytes| decode(bytes, format, limit)),
         };
         Ok(Some((record, size)))
     }
@@ -214,6 +240,7 @@ impl Files {
         let gone = self.tails.get(&id).is_some_and(|tail| self.is_gone(tail));
         if gone {
             self.tails.remove(&id);
+            self.positions.lock().forget(id);
         } else if self.open_files() > MAX_OPEN
             && let Some(tail) = self.tails.get_mut(&id)
         {

@@ -1,75 +1,50 @@
 //! Reads profiles from files written by the `file` exporter.
 //!
-//! Files are read on blocking threads, a portion at a time. A portion is passed on record by record; the next
-//! portion is read once all of it was accepted.
+//! ```text
+//! files ──► portion of records ──► pipelines ──► outcomes
+//!    ▲                                              │
+//!    └── a restart continues ◄── stored ◄── positions without a gap
+//! ```
+//!
+//! Files are read on blocking threads, a portion at a time. The next portion is read once all of it was accepted.
 
 mod check;
 mod config;
+mod delivery;
 mod files;
+mod positions;
 mod record;
+mod store;
 mod tail;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
+use profcol_admission::Admission;
 use profcol_component::{
-    BuildContext, BuildError, Check, ComponentStatus, Factory, Finalizer, Finalizers, IntCounter,
-    Outcome, Output, Receiver, RunError, Source, Stability, StartError, Status, Stop,
+    BuildContext, BuildError, Check, ComponentStatus, Factory, Output, Receiver, RunError,
+    Stability, StartError, Status, Stop,
 };
-use profcol_profile::Profiles;
-use tokio::sync::watch;
+use profcol_storage::Storage;
 
 pub use self::config::OtlpFileConfig;
-use self::files::{Files, Record};
-use crate::shared::offer;
-
-/// Maximum delay between retries, unless the refusal has one.
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
+use self::delivery::{Counters, Delivery, InFlight};
+use self::files::Files;
+use self::positions::Positions;
+use self::store::Store;
+use crate::shared::Memory;
 
 pub struct OtlpFile {
     config: OtlpFileConfig,
     files: Files,
+    positions: Arc<Mutex<Positions>>,
+    store: Store,
     counters: Counters,
+    admission: Admission,
     status: ComponentStatus,
-}
-
-#[derive(Clone)]
-struct Counters {
-    damaged: IntCounter,
-    undelivered: IntCounter,
-}
-
-/// Passes records on and tracks those in flight.
-struct Delivery {
-    output: Output,
-    stop: Stop,
-    counters: Counters,
-    totals: Arc<watch::Sender<Totals>>,
-}
-
-/// What was read, and the outcomes.
-#[derive(Clone, Default)]
-struct Totals {
-    records: u64,
-    damaged_records: u64,
-    samples: u64,
-    /// Samples that failed validation.
-    invalid_samples: u64,
-    delivered_samples: u64,
-    /// Samples permanently refused by a destination.
-    refused_samples: u64,
-    in_flight: usize,
-}
-
-/// The position of a record, for messages.
-#[derive(Clone)]
-struct RecordPosition {
-    path: PathBuf,
-    offset: u64,
 }
 
 impl Factory for OtlpFile {
@@ -85,28 +60,46 @@ impl Factory for OtlpFile {
         config: &OtlpFileConfig,
         context: &BuildContext,
     ) -> Result<Box<dyn Receiver>, BuildError> {
-        Ok(Box::new(OtlpFile::new(config, context)))
+        let storage = config.storage.as_ref();
+        let storage = storage.map(|storage| context.extension::<Arc<Storage>>(storage));
+        let storage = storage.transpose()?.as_deref().map(Arc::clone);
+        Ok(Box::new(OtlpFile::new(config, storage.as_deref(), context)))
     }
 }
 
 impl OtlpFile {
-    fn new(config: &OtlpFileConfig, context: &BuildContext) -> Self {
+    fn new(config: &OtlpFileConfig, storage: Option<&Storage>, context: &BuildContext) -> Self {
         let id = context.id.to_string();
-        let counter = |name, help| context.meter.counter(name, help, &[("receiver", &id)]);
+        let counter = |name: &str, help: &str| {
+            let name = format!("otelcol_receiver_otlp_file_{name}");
+            context.meter.counter(&name, help, &[("receiver", &id)])
+        };
+        let positions = Arc::default();
         Self {
             config: config.clone(),
-            files: Files::new(config),
-            status: context.status.clone(),
-            counters: Counters {
-                damaged: counter(
-                    "otelcol_receiver_otlp_file_damaged_records",
-                    "Unreadable records that were skipped.",
+            files: Files::new(config, Arc::clone(&positions)),
+            store: Store::new(
+                Arc::clone(&positions),
+                storage.map(|storage| storage.checkpoint(&id)),
+                counter(
+                    "forgotten_positions",
+                    "Positions in files that were forgotten because there were too many.",
                 ),
+            ),
+            positions,
+            counters: Counters {
+                damaged: counter("damaged_records", "Unreadable records that were skipped."),
                 undelivered: counter(
-                    "otelcol_receiver_otlp_file_undelivered_profile_samples",
+                    "undelivered_profile_samples",
                     "Samples not delivered to all destinations.",
                 ),
+                repeated: counter(
+                    "repeated_records",
+                    "Records pushed again because the exporters gave up on them.",
+                ),
             },
+            admission: context.admission.clone(),
+            status: context.status.clone(),
         }
     }
 }
@@ -114,10 +107,13 @@ impl OtlpFile {
 #[async_trait]
 impl Receiver for OtlpFile {
     async fn start(&mut self) -> Result<(), StartError> {
-        self.files.begin();
+        let is_resumed = self.store.load();
+        self.files.begin(is_resumed);
         if self.files.is_empty() {
             tracing::warn!(include = %self.config.include.join(", "), "No files match.");
         }
+        // Records appended from now on are read even if the first of them ends the process.
+        self.store.store().await;
         Ok(())
     }
 
@@ -128,28 +124,70 @@ impl Receiver for OtlpFile {
     async fn run(self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {
         let Self {
             config,
-            mut files,
+            files,
+            positions,
+            store,
             counters,
+            admission,
             status,
         } = *self;
-        let delivery = Delivery {
-            output: output.for_transport("file"),
-            stop: stop.clone(),
+        let delivery = Arc::new(Delivery::new(
+            output.for_transport("file"),
+            stop.clone(),
+            Memory::new(admission, stop.clone()),
+            &config,
             counters,
-            totals: Arc::default(),
+            positions,
+        ));
+        let reader = Reader {
+            config,
+            files,
+            delivery,
+            stop,
         };
-        while !stop.is_cancelled() {
+        let ended = tokio::select! {
+            ended = reader.run(&store, &status) => ended,
+            never = store.run() => match never {},
+        };
+        store.store().await;
+        ended
+    }
+}
+
+/// The running receiver.
+struct Reader {
+    config: OtlpFileConfig,
+    files: Files,
+    delivery: Arc<Delivery>,
+    stop: Stop,
+}
+
+impl Reader {
+    async fn run(self, store: &Store, status: &ComponentStatus) -> Result<(), RunError> {
+        let Self {
+            config,
+            mut files,
+            delivery,
+            stop,
+        } = self;
+        let mut in_flight = InFlight::default();
+        while delivery.goes_on() {
+            let memory = delivery.memory_to_read(&mut in_flight).await?;
             let records;
             (files, records) = run_blocking(files, Files::read).await?;
+            drop(memory);
             let at_end = records.is_empty();
             for record in records {
-                delivery.process(record).await;
+                if !delivery.goes_on() {
+                    break;
+                }
+                delivery.process(record, &mut in_flight).await?;
             }
             if at_end && !config.follow {
                 break;
             }
             if at_end {
-                status.set(match files.error() {
+                status.set(match files.error().or_else(|| store.error()) {
                     Some(error) => Status::RecoverableError(error.into()),
                     None => Status::Ok,
                 });
@@ -160,11 +198,11 @@ impl Receiver for OtlpFile {
                 (files, ()) = run_blocking(files, Files::scan).await?;
             }
         }
-        delivery.finish().await;
+        delivery.finish(in_flight).await?;
         if config.follow {
             return Ok(());
         }
-        let totals = delivery.totals.borrow().clone();
+        let totals = delivery.totals();
         totals.log(&files);
         if stop.is_cancelled() {
             return Ok(());
@@ -184,139 +222,4 @@ async fn run_blocking<R: Send + 'static>(
     working
         .await
         .map_err(|error| RunError::new(format!("failed to read files: {error}")))
-}
-
-// === impl Delivery ===
-
-impl Delivery {
-    async fn process(&self, record: Record) {
-        let place = RecordPosition {
-            path: record.path,
-            offset: record.offset,
-        };
-        match record.content {
-            Ok(received) => {
-                let dropped: usize = received.repaired.values().sum();
-                self.totals.send_modify(|totals| {
-                    totals.records += 1;
-                    totals.invalid_samples += dropped as u64;
-                });
-                if dropped > 0 {
-                    self.output.count_failed(dropped as u64);
-                    let offset = place.offset;
-                    tracing::warn!(path = %place.path.display(), offset, dropped, "Dropping invalid samples.");
-                }
-                if !received.profiles.is_empty() {
-                    self.deliver(received.profiles, &place).await;
-                }
-            }
-            Err(damage) => {
-                self.counters.damaged.inc();
-                self.totals
-                    .send_modify(|totals| totals.damaged_records += 1);
-                let offset = place.offset;
-                tracing::error!(path = %place.path.display(), offset, error = %damage, "Skipping a damaged record.");
-            }
-        }
-    }
-
-    async fn deliver(&self, profiles: Profiles, place: &RecordPosition) {
-        let samples = profiles.sample_count() as u64;
-        let waiting = self.watch(place.clone(), samples);
-        let offered = offer(
-            &self.output,
-            &self.stop,
-            &profiles,
-            Source::Replayable,
-            waiting,
-            MAX_RETRY_DELAY,
-        )
-        .await;
-        if let Err(refusal) = offered {
-            let offset = place.offset;
-            tracing::error!(path = %place.path.display(), offset, error = %refusal, "Record permanently refused.");
-        }
-    }
-
-    fn watch(&self, place: RecordPosition, samples: u64) -> Finalizers {
-        self.totals.send_modify(|totals| {
-            totals.samples += samples;
-            totals.in_flight += 1;
-        });
-        let totals = Arc::clone(&self.totals);
-        let undelivered = self.counters.undelivered.clone();
-        let mut finalizers = Finalizers::default();
-        finalizers.add(Finalizer::new(move |outcome| {
-            if outcome != Outcome::Delivered {
-                undelivered.inc_by(samples);
-                let RecordPosition { path, offset } = &place;
-                tracing::warn!(path = %path.display(), offset, samples, outcome = outcome.name(), "Record not delivered to all destinations.");
-            }
-            totals.send_modify(|totals| totals.settle(samples, outcome));
-        }));
-        finalizers
-    }
-
-    /// Waits for the outcome of all records, or for a stop: then the pipelines
-    /// deliver the rest.
-    async fn finish(&self) {
-        let mut totals = self.totals.subscribe();
-        tokio::select! {
-            _ = totals.wait_for(|totals| totals.in_flight == 0) => {}
-            () = self.stop.cancelled() => {}
-        }
-    }
-}
-
-// === impl Totals ===
-
-impl Totals {
-    fn settle(&mut self, samples: u64, outcome: Outcome) {
-        self.in_flight -= 1;
-        match outcome {
-            Outcome::Delivered => self.delivered_samples += samples,
-            Outcome::Rejected => self.refused_samples += samples,
-            Outcome::Undelivered | Outcome::Lost => {}
-        }
-    }
-
-    fn undelivered_samples(&self) -> u64 {
-        self.samples - self.delivered_samples - self.refused_samples
-    }
-
-    fn log(&self, files: &Files) {
-        tracing::info!(
-            files = files.read_files(),
-            unreadable_files = files.unreadable_files(),
-            records = self.records,
-            damaged_records = self.damaged_records,
-            samples = self.samples,
-            invalid_samples = self.invalid_samples,
-            delivered_samples = self.delivered_samples,
-            refused_samples = self.refused_samples,
-            undelivered_samples = self.undelivered_samples(),
-            "Finished reading files."
-        );
-    }
-
-    fn to_result(&self, files: &Files) -> Result<(), RunError> {
-        let failures = [
-            ("unreadable files", files.unreadable_files() as u64),
-            ("damaged records", self.damaged_records),
-            ("invalid samples", self.invalid_samples),
-            ("refused samples", self.refused_samples),
-            ("undelivered samples", self.undelivered_samples()),
-        ];
-        let failures = failures.iter().filter(|(_, count)| *count > 0);
-        let failures: Vec<String> = failures
-            .map(|(failure, count)| format!("{failure}: {count}"))
-            .collect();
-        if failures.is_empty() {
-            return Ok(());
-        }
-        let failures = failures.join(", ");
-        Err(RunError::new(format!(
-            "not everything was delivered ({failures})"
-        )))
-    }
 }

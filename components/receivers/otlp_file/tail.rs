@@ -15,18 +15,17 @@ use bytes::{Bytes, BytesMut};
 use memchr::{memchr, memrchr};
 
 use super::config::Format;
+use super::positions::{Fingerprint, Position, Span};
 use super::record::RecordError;
 
 const BLOCK: usize = 64 << 10;
-/// Length of the prefix by which a file that was replaced in place is recognized.
-const HEAD: usize = 256;
 const LENGTH: usize = 4;
 
 /// The identity of a file, which survives a rename.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct FileId {
-    device: u64,
-    inode: u64,
+    pub(super) device: u64,
+    pub(super) inode: u64,
 }
 
 pub(super) struct Tail {
@@ -34,7 +33,11 @@ pub(super) struct Tail {
     pub(super) id: FileId,
     /// `None` if the file was read to its end and closed, to limit the number of open files.
     file: Option<File>,
-    /// Position of the next record.
+    /// How often it was truncated.
+    generation: u64,
+    /// Where to continue after a restart: after the last record, or before a line that is being skipped.
+    position: Position,
+    /// Beginning of the buffer.
     offset: u64,
     /// End of the file at the last scan: beyond `offset` if a record is
     /// incomplete.
@@ -42,8 +45,6 @@ pub(super) struct Tail {
     /// Bytes read from `offset` on; empty between scans.
     buffer: BytesMut,
     framing: Option<Framing>,
-    /// The prefix of what was read.
-    head: Vec<u8>,
     /// Inside a line that is too long.
     skipping: bool,
     /// Whether it was logged that the rest of the file has to wait.
@@ -61,6 +62,11 @@ enum Framing {
 pub(super) struct RawRecord {
     pub(super) offset: u64,
     pub(super) record: Result<Bytes, RecordError>,
+}
+
+pub(super) struct FoundRecord {
+    pub(super) raw: RawRecord,
+    pub(super) span: Span,
 }
 
 /// Whether a truncated record may still be completed.
@@ -86,11 +92,12 @@ impl Tail {
             path: path.to_owned(),
             id: FileId::of(&file.metadata()?),
             file: Some(file),
+            generation: 0,
+            position: Position::default(),
             offset: 0,
             seen: 0,
             buffer: BytesMut::new(),
             framing: None,
-            head: Vec::new(),
             skipping: false,
             logged_waiting: false,
             grew: Instant::now(),
@@ -116,8 +123,19 @@ impl Tail {
         };
         self.buffer.clear();
         self.seen = self.offset;
-        self.head = self.read_head()?;
-        Ok(())
+        self.note_position()
+    }
+
+    pub(super) fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Continues at a position, or at the beginning if the file is another one or was truncated.
+    pub(super) fn resume(&mut self, generation: u64, position: Position) -> io::Result<()> {
+        self.generation = generation;
+        self.position = position;
+        self.offset = position.offset;
+        self.notice_truncation()
     }
 
     /// Whether a file of this length has new data.
@@ -131,45 +149,83 @@ impl Tail {
         format: Format,
         limit: usize,
         end: End,
-    ) -> io::Result<Option<RawRecord>> {
+    ) -> io::Result<Option<FoundRecord>> {
         self.notice_truncation()?;
+        let from = self.position;
         let found = match self.framing(format)? {
             None => None,
             Some(Framing::Lines) => self.next_line(limit, end)?,
             Some(Framing::Lengths) => self.next_length(limit, end)?,
         };
-        if found.is_none() {
+        let Some(raw) = found else {
             self.seen = self.offset + self.buffer.len() as u64;
             self.buffer = BytesMut::new();
-            self.head = self.read_head()?;
-        } else {
-            self.grew = Instant::now();
+            return Ok(None);
+        };
+        self.grew = Instant::now();
+        match &raw.record {
+            // The rest of the line is skipped first.
+            Err(_) if self.skipping => {}
+            Ok(bytes) if !bytes.is_empty() => {
+                self.position = Position {
+                    offset: self.offset,
+                    fingerprint: Fingerprint::of(bytes),
+                }
+            }
+            Ok(_) | Err(_) => {
+                // If the file cannot be read, the position stays before this record.
+                let _ = self.note_position();
+            }
         }
-        Ok(found)
+        Ok(Some(FoundRecord {
+            span: Span {
+                file: self.id,
+                generation: self.generation,
+                from,
+                to: self.position,
+            },
+            raw,
+        }))
     }
 
-    /// A file that is shorter than what was read of it, or has another prefix, was truncated and
+    /// A file that is shorter than what was read of it, or has other bytes before its position, was truncated and
     /// starts again.
     fn notice_truncation(&mut self) -> io::Result<()> {
-        if self.buffer.is_empty()
-            && (self.length()? < self.offset || !self.read_head()?.starts_with(&self.head))
-        {
-            tracing::info!(path = %self.path.display(), "File truncated; reading it from the beginning.");
+        if !self.buffer.is_empty() {
+            return Ok(());
+        }
+        let Position {
+            offset,
+            fingerprint,
+        } = self.position;
+        let is_same = self.length()? >= self.offset
+            && self.fingerprint(offset, fingerprint.length())? == fingerprint;
+        if !is_same {
+            tracing::info!(path = %self.path.display(), "File truncated or replaced; reading it from the beginning.");
+            self.generation += 1;
+            self.position = Position::default();
             self.offset = 0;
-            self.head.clear();
             self.framing = None;
             self.skipping = false;
         }
         Ok(())
     }
 
-    /// Reads the prefix, up to the last record: its writer may still truncate the rest.
-    fn read_head(&mut self) -> io::Result<Vec<u8>> {
-        let read = usize::try_from(self.offset).unwrap_or(usize::MAX);
-        let mut head = vec![0; read.min(HEAD)];
-        let read = self.file()?.read_at(&mut head, 0)?;
-        head.truncate(read);
-        Ok(head)
+    /// The position is the offset.
+    fn note_position(&mut self) -> io::Result<()> {
+        self.position = Position {
+            offset: self.offset,
+            fingerprint: self.fingerprint(self.offset, Fingerprint::MAX)?,
+        };
+        Ok(())
+    }
+
+    /// The fingerprint of up to `length` bytes before an offset.
+    fn fingerprint(&mut self, offset: u64, length: u16) -> io::Result<Fingerprint> {
+        let length = u64::from(length).min(offset);
+        let mut bytes = vec![0; length as usize];
+        self.file()?.read_exact_at(&mut bytes, offset - length)?;
+        Ok(Fingerprint::of(&bytes))
     }
 
     fn framing(&mut self, format: Format) -> io::Result<Option<Framing>> {

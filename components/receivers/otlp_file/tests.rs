@@ -2,17 +2,21 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use parking_lot::Mutex;
-use profcol_component::testkit::{context, profiles, wait_until};
-use profcol_component::{Answer, Batch, Consumer, Meter, Refusal, StatusBoard};
+use profcol_component::testkit::{context, load, profiles, wait_until};
+use profcol_component::{
+    Answer, Batch, Consumer, Finalizers, Meter, Outcome, Refusal, StatusBoard,
+};
 use profcol_otlp::json::{self, ResourceAttrEncoding};
+use profcol_storage::{FsyncPolicy, StorageOptions, WhenFull};
 use tempfile::TempDir;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::*;
-use profcol_component::testkit::load;
 
 /// Accepts batches, or refuses them as configured, and records the number of samples of each.
 #[derive(Default)]
@@ -59,10 +63,22 @@ struct Running {
 
 impl Running {
     async fn start(directory: TempDir, options: &str, consumed: Consumed) -> Self {
+        Self::start_within(directory, options, consumed, Admission::unlimited()).await
+    }
+
+    async fn start_within(
+        directory: TempDir,
+        options: &str,
+        consumed: Consumed,
+        admission: Admission,
+    ) -> Self {
         let root = directory.path().display();
         let options = format!("{{include: ['{root}/in*'], poll_interval: 1ms, {options}}}");
-        let context = context("otlp_file");
-        let mut receiver = OtlpFile::new(&load(&options).unwrap(), &context);
+        let config: OtlpFileConfig = load(&options).unwrap();
+        let mut context = context("otlp_file");
+        context.admission = admission;
+        let storage = config.storage.as_ref().map(|_| storage(directory.path()));
+        let mut receiver = OtlpFile::new(&config, storage.as_ref(), &context);
         receiver.start().await.unwrap();
         let consumed = Arc::new(consumed);
         let next = Arc::clone(&consumed) as Arc<dyn Consumer>;
@@ -88,9 +104,23 @@ impl Running {
         append(&self.path(name), bytes);
     }
 
-    async fn stop(mut self) {
+    async fn stop(mut self) -> TempDir {
         self.stop.cancel();
         self.ended().await.unwrap();
+        self.directory
+    }
+
+    /// Ends it without a chance to store anything.
+    async fn kill(mut self) -> TempDir {
+        self.task.abort_all();
+        let ended = self.task.join_next().await.unwrap();
+        assert!(ended.unwrap_err().is_cancelled());
+        self.directory
+    }
+
+    /// What the consumer holds without an outcome.
+    fn held(&self) -> Vec<Finalizers> {
+        std::mem::take(&mut *self.consumed.held.as_ref().unwrap().lock())
     }
 
     async fn ended(&mut self) -> Result<(), String> {
@@ -108,6 +138,24 @@ impl Running {
 
 fn directory() -> TempDir {
     tempfile::tempdir().unwrap()
+}
+
+fn storage(directory: &Path) -> Storage {
+    Storage::new(StorageOptions {
+        directory: directory.to_owned(),
+        create_directory: false,
+        fsync: FsyncPolicy::Never,
+        max_bytes: 1 << 20,
+        when_full: WhenFull::Block,
+    })
+}
+
+/// Holds batches without an outcome.
+fn holding() -> Consumed {
+    Consumed {
+        held: Some(Mutex::default()),
+        ..Consumed::default()
+    }
 }
 
 #[tokio::test]
@@ -327,8 +375,8 @@ fn reads_a_truncated_file_that_has_grown_since_from_the_beginning() {
             .collect()
     };
     append(&path, &line(1));
-    let mut files = Files::new(&config);
-    files.begin();
+    let mut files = Files::new(&config, Arc::default());
+    files.begin(false);
     assert_eq!(read(&mut files), [1]);
     // Longer than before each time, and then only appended to.
     for (text, expected) in [
@@ -392,17 +440,13 @@ async fn stops_while_a_record_is_refused() {
 }
 
 #[tokio::test]
-async fn reading_once_ends_when_everything_was_delivered() {
+async fn reading_once_ends_when_the_outcome_of_all_records_is_known() {
     let directory = directory();
     append(&directory.path().join("in"), &[line(1), line(2)].concat());
-    let consumed = Consumed {
-        held: Some(Mutex::default()),
-        ..Consumed::default()
-    };
-    let mut running = Running::start(directory, ONCE, consumed).await;
+    let options = format!("{ONCE}, when_undelivered: leave");
+    let mut running = Running::start(directory, &options, holding()).await;
     running.consumed.wait_for(&[1, 2]).await;
-    let held = std::mem::take(&mut *running.consumed.held.as_ref().unwrap().lock());
-    let [first, second] = held.try_into().unwrap();
+    let [first, second] = running.held().try_into().unwrap();
     first.settle(Outcome::Delivered);
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -415,6 +459,211 @@ async fn reading_once_ends_when_everything_was_delivered() {
         "not everything was delivered (undelivered samples: 2)"
     );
     assert_eq!(running.count("undelivered_profile_samples"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pushes_a_record_again_until_it_is_delivered() {
+    let directory = directory();
+    append(&directory.path().join("in"), &[line(1), line(2)].concat());
+    let mut running = Running::start(directory, ONCE, holding()).await;
+    running.consumed.wait_for(&[1, 2]).await;
+    let [first, second] = running.held().try_into().unwrap();
+    first.settle(Outcome::Undelivered);
+    second.settle(Outcome::Delivered);
+    running.consumed.wait_for(&[1, 2, 1]).await;
+    // Dropped without an outcome.
+    drop(running.held());
+    running.consumed.wait_for(&[1, 2, 1, 1]).await;
+    let [again] = running.held().try_into().unwrap();
+    again.settle(Outcome::Delivered);
+    assert_eq!(running.ended().await, Ok(()));
+    assert_eq!(running.count("repeated_records"), 2);
+    assert_eq!(running.count("undelivered_profile_samples"), 0);
+}
+
+#[tokio::test]
+async fn only_so_many_records_are_in_flight() {
+    let directory = directory();
+    let lines: Vec<Vec<u8>> = (1..=5).map(line).collect();
+    append(&directory.path().join("in"), &lines.concat());
+    let options = format!("{ONCE}, max_in_flight: 2");
+    let mut running = Running::start(directory, &options, holding()).await;
+    let mut count = 0;
+    while count < 5 {
+        let mut samples = running.consumed.samples.subscribe();
+        let is_full = |all: &Vec<usize>| all.len() >= (count + 2).min(5);
+        samples.wait_for(is_full).await.unwrap();
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let held = running.held();
+        assert!(held.len() <= 2, "{}", held.len());
+        count += held.len();
+        for finalizers in held {
+            finalizers.settle(Outcome::Delivered);
+        }
+    }
+    assert_eq!(running.ended().await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_no_more_while_memory_is_short_and_records_are_in_flight() {
+    const LIMIT: u64 = 10 << 20;
+    static IN_USE: AtomicU64 = AtomicU64::new(LIMIT);
+    let admission = Admission::with_memory_reader(|| Some(IN_USE.load(Ordering::Relaxed)), LIMIT);
+    let directory = directory();
+    append(&directory.path().join("in"), &line(1));
+    let options = "start_at: beginning";
+    let running = Running::start_within(directory, options, holding(), admission).await;
+    running.consumed.wait_for(&[1]).await;
+    running.append("in", &line(2));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    running.consumed.wait_for(&[1]).await;
+    assert_eq!(running.consumed.samples.borrow().len(), 1);
+    IN_USE.store(0, Ordering::Relaxed);
+    running.consumed.wait_for(&[1, 2]).await;
+    running.stop().await;
+}
+
+const STORED: &str = "start_at: beginning, storage: file_storage";
+
+#[tokio::test]
+async fn after_a_stop_continues_where_it_stopped() {
+    let directory = directory();
+    append(&directory.path().join("in"), &[line(1), line(2)].concat());
+    let running = Running::start(directory, STORED, Consumed::default()).await;
+    running.consumed.wait_for(&[1, 2]).await;
+    let directory = running.stop().await;
+    append(&directory.path().join("in"), &line(3));
+    append(&directory.path().join("in2"), &line(4));
+    let running = Running::start(directory, STORED, Consumed::default()).await;
+    let mut samples = running.consumed.samples.subscribe();
+    let two = samples.wait_for(|all| all.len() >= 2).await.unwrap();
+    let mut both = two.clone();
+    drop(two);
+    both.sort_unstable();
+    assert_eq!(both, [3, 4]);
+    let directory = running.stop().await;
+    // The same with the other default.
+    append(&directory.path().join("in3"), &line(5));
+    let options = "start_at: end, storage: file_storage";
+    let running = Running::start(directory, options, Consumed::default()).await;
+    running.consumed.wait_for(&[5]).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn after_a_kill_reads_again_what_was_not_delivered() {
+    let directory = directory();
+    append(&directory.path().join("in"), &line(1));
+    // From the end on: what is appended counts.
+    let options = "storage: file_storage";
+    let running = Running::start(directory, options, holding()).await;
+    running.append("in", &[line(2), line(3), line(4)].concat());
+    running.consumed.wait_for(&[2, 3, 4]).await;
+    let directory = running.kill().await;
+
+    let running = Running::start(directory, options, holding()).await;
+    running.consumed.wait_for(&[2, 3, 4]).await;
+    let [first, second, third] = running.held().try_into().unwrap();
+    first.settle(Outcome::Delivered);
+    third.settle(Outcome::Delivered);
+    let stored = running.path("receiver_otlp_file.checkpoint");
+    let end = line(1).len() + line(2).len();
+    wait_until("the position to be stored", async || {
+        let stored = fs::read_to_string(&stored).unwrap();
+        stored.contains(&format!("\"offset\":{end},"))
+    })
+    .await;
+    drop(second);
+    let directory = running.kill().await;
+
+    let running = Running::start(directory, options, Consumed::default()).await;
+    running.consumed.wait_for(&[3, 4]).await;
+    let directory = running.stop().await;
+    append(&directory.path().join("in"), &line(5));
+    let running = Running::start(directory, options, Consumed::default()).await;
+    running.consumed.wait_for(&[5]).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn recognizes_files_that_were_rotated_truncated_or_replaced_while_it_was_stopped() {
+    let check = async |change: &dyn Fn(&Path), expected: &[usize]| {
+        let directory = directory();
+        append(&directory.path().join("in"), &[line(1), line(2)].concat());
+        let running = Running::start(directory, STORED, Consumed::default()).await;
+        running.consumed.wait_for(&[1, 2]).await;
+        let directory = running.stop().await;
+        change(directory.path());
+        let running = Running::start(directory, STORED, Consumed::default()).await;
+        let mut samples = running.consumed.samples.subscribe();
+        let enough = |all: &Vec<usize>| all.len() >= expected.len();
+        let mut read = samples.wait_for(enough).await.unwrap().clone();
+        read.sort_unstable();
+        assert_eq!(read, expected);
+        running.stop().await;
+    };
+    let rotated = |folder: &Path| {
+        fs::rename(folder.join("in"), folder.join("in-1")).unwrap();
+        append(&folder.join("in-1"), &line(3));
+        append(&folder.join("in"), &line(4));
+    };
+    check(&rotated, &[3, 4]).await;
+    let truncated = |folder: &Path| fs::write(folder.join("in"), line(3)).unwrap();
+    check(&truncated, &[3]).await;
+    // The inode is the same, and the file longer than before.
+    let replaced = |folder: &Path| {
+        let lines = [line(30), line(40), line(50)].concat();
+        fs::write(folder.join("in"), lines).unwrap();
+    };
+    check(&replaced, &[30, 40, 50]).await;
+}
+
+#[tokio::test]
+async fn with_damaged_positions_reads_everything_again() {
+    for damage in [
+        &(|path: &Path| {
+            let stored = fs::read(path).unwrap();
+            fs::write(path, &stored[..stored.len() / 2]).unwrap();
+        }) as &dyn Fn(&Path),
+        &|path| fs::write(path, "").unwrap(),
+        &|path| {
+            fs::remove_file(path).unwrap();
+            fs::create_dir(path).unwrap();
+        },
+    ] {
+        let directory = directory();
+        append(&directory.path().join("in"), &[line(1), line(2)].concat());
+        let running = Running::start(directory, STORED, Consumed::default()).await;
+        running.consumed.wait_for(&[1, 2]).await;
+        let directory = running.stop().await;
+        damage(&directory.path().join("receiver_otlp_file.checkpoint"));
+        let options = "start_at: end, storage: file_storage";
+        let running = Running::start(directory, options, Consumed::default()).await;
+        running.consumed.wait_for(&[1, 2]).await;
+        running.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn the_status_shows_that_positions_cannot_be_stored() {
+    let directory = directory();
+    // A directory is in the way.
+    let path = directory.path().join("receiver_otlp_file.checkpoint");
+    fs::create_dir(&path).unwrap();
+    append(&directory.path().join("in"), &line(1));
+    let running = Running::start(directory, STORED, Consumed::default()).await;
+    running.consumed.wait_for(&[1]).await;
+    let status = || running.board.snapshot().remove("otlp_file");
+    wait_until("an error", async || {
+        matches!(status(), Some(Status::RecoverableError(error))
+            if error.to_string().starts_with("failed to store positions: "))
+    })
+    .await;
+    fs::remove_dir(&path).unwrap();
+    wait_until("its end", async || status() == Some(Status::Ok)).await;
+    running.stop().await;
 }
 
 #[tokio::test]
@@ -447,8 +696,8 @@ fn closes_finished_files_beyond_the_limit() {
     for number in 0..200 {
         append(&directory.path().join(number.to_string()), &line(1));
     }
-    let mut files = Files::new(&config);
-    files.begin();
+    let mut files = Files::new(&config, Arc::default());
+    files.begin(false);
     let read = |files: &mut Files| {
         let mut count = 0;
         loop {
@@ -480,6 +729,9 @@ fn has_the_collectors_defaults() {
             "poll_interval": "200ms",
             "format": "auto",
             "max_record_size": 67_108_864,
+            "storage": null,
+            "max_in_flight": 100,
+            "when_undelivered": "retry",
         })
     );
 }
@@ -495,10 +747,15 @@ fn validates_the_options() {
         "start_at: invalid start_at location \"now\"",
     );
     check(
-        "{include: ['a***'], poll_interval: 0s, follow: false, max_record_size: 0}",
+        "{include: ['a***'], poll_interval: 0s, follow: false, max_record_size: 0, max_in_flight: 0}",
         "include: parse include glob \"a***\": Pattern syntax error near position 3: wildcards are either regular `*` or recursive `**`\n\
          poll_interval: `poll_interval` must be positive\n\
          start_at: with `follow: false` nothing would be read: set `start_at: beginning`\n\
-         max_record_size: must be between 1 and 4294967295",
+         max_record_size: must be between 1 and 4294967295\n\
+         max_in_flight: must be positive",
+    );
+    check(
+        "{include: [a], when_undelivered: leave}",
+        "when_undelivered: `leave` requires `follow: false`",
     );
 }

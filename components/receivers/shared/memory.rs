@@ -1,4 +1,5 @@
-//! Memory for messages (decision 16). Nobody can be refused here: a message waits for memory, and no more are read meanwhile.
+//! Memory for records that are pulled: messages, lines of files (decision 16). Nobody can be refused here: a record waits for
+//! memory, and no more are read meanwhile.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,27 +11,27 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// Delay before memory is asked for again, like that of refused clients.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-pub(super) struct Memory {
+pub struct Memory {
     admission: Admission,
     stop: Stop,
-    /// Messages that wait, at most those in flight.
+    /// Records that wait, at most those in flight.
     waiting: AtomicUsize,
-    /// One message at a time may get less than it asks for, if nothing else is in progress in the process. So each is
+    /// One record at a time may get less than it asks for, if nothing else is in progress in the process. So each is
     /// delivered, however short memory is.
     short_grants: Semaphore,
 }
 
-/// The memory of a message, until it is dropped.
-pub(super) struct Grant<'a> {
+/// The memory of a record, until it is dropped.
+pub struct Grant<'a> {
     memory: Reservation,
     may_be_short: Option<SemaphorePermit<'a>>,
 }
 
-/// A message that waits.
+/// A record that waits.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Memory {
-    pub(super) fn new(admission: Admission, stop: Stop) -> Self {
+    pub fn new(admission: Admission, stop: Stop) -> Self {
         Self {
             admission,
             stop,
@@ -39,8 +40,8 @@ impl Memory {
         }
     }
 
-    /// Memory for an answer of a broker; `None` if there is none now, or messages wait for it.
-    pub(super) fn for_answer(&self, bytes: usize) -> Option<Reservation> {
+    /// Memory to read more; `None` if there is none now, or records wait for it.
+    pub fn to_read(&self, bytes: usize) -> Option<Reservation> {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             return None;
         }
@@ -48,13 +49,13 @@ impl Memory {
     }
 
     /// Waits for `bytes`; `None` after a stop.
-    pub(super) async fn reserve(&self, bytes: usize) -> Option<Grant<'_>> {
+    pub async fn reserve(&self, bytes: usize) -> Option<Grant<'_>> {
         let granted = self.when_granted(|grant| grant.resize(bytes));
         granted.await.map(|((), grant)| grant)
     }
 
     /// Repeats `attempt` until it gets the memory that it asks for; `None` after a stop.
-    pub(super) async fn when_granted<T>(
+    pub async fn when_granted<T>(
         &self,
         mut attempt: impl FnMut(&mut Grant<'_>) -> Result<T, Exhausted>,
     ) -> Option<(T, Grant<'_>)> {
@@ -66,7 +67,7 @@ impl Memory {
             };
             match attempt(&mut grant) {
                 Ok(done) => return Some((done, grant)),
-                Err(error) => tracing::debug!(%error, "A message waits for memory."),
+                Err(error) => tracing::debug!(%error, "A record waits for memory."),
             }
             drop(grant);
             waiting.get_or_insert_with(|| Waiting::new(&self.waiting));
@@ -80,7 +81,7 @@ impl Memory {
 
 impl Grant<'_> {
     /// Changes it to `bytes`.
-    pub(super) fn resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
+    pub fn resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
         match self.may_be_short {
             Some(_) => self.memory.resize_between(0, bytes),
             None => self.memory.resize(bytes),

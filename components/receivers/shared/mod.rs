@@ -1,5 +1,6 @@
 //! Shared by receivers that listen or read files.
 
+mod memory;
 mod offer;
 
 use std::sync::Arc;
@@ -12,8 +13,9 @@ use profcol_net::grpc::{Code, Status};
 use profcol_net::{AuthSettings, GrpcServerSettings, ServerError, Transport};
 use tokio::time::Instant;
 
+pub use self::memory::Memory;
+#[cfg(feature = "parca")]
 pub use self::offer::offer;
-#[cfg(feature = "kafka")]
 pub use self::offer::offer_within;
 
 /// How long requests in flight may take after a stop.

@@ -1,5 +1,6 @@
 //! Pushes profiles that can wait, with retries.
 
+#[cfg(feature = "parca")]
 use std::future::ready;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ const INITIAL_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Pushes the profiles until they are accepted, permanently refused, or a stop is requested; `waiting`
 /// receives the outcome. Returns the permanent refusal.
+#[cfg(feature = "parca")]
 pub async fn offer(
     output: &Output,
     stop: &Stop,
