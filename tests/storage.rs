@@ -765,3 +765,50 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     files.sort();
     files
 }
+
+#[test]
+fn a_gateway_takes_what_was_in_flight_at_a_kill_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let destination = Destination::new(Mode::Hang);
+    let mut gateway = profcol(&format!(
+        "\
+receivers:
+  otlp: {{protocols: {{grpc: {{endpoint: 127.0.0.1:0}}}}, answer_when: delivered, deduplicate: {{window: 1h}}}}
+exporters:
+  otlp_grpc:
+    endpoint: {}
+    tls: {{insecure: true}}
+    timeout: 1s
+    retry_on_failure: {{initial_interval: 50ms, max_interval: 100ms, max_elapsed_time: 0s}}
+service:
+  shutdown_timeout: 60s
+  telemetry: {{metrics: {{level: none}}, logs: {{sampling: {{enabled: false}}}}}}
+  pipelines:
+    profiles: {{receivers: [otlp], exporters: [otlp_grpc]}}
+",
+        destination.address
+    ));
+    gateway.wait_for_output("to be ready", |output| {
+        output.contains("Everything is ready")
+    });
+    let agent = Setup {
+        directory: folder.path(),
+        destination: endpoint_in(&gateway.output(), "grpc"),
+        storage: "",
+        queue: "",
+    };
+    let rig = agent.start();
+    for _ in 0..10 {
+        rig.client.send(&profiles(100)).unwrap();
+    }
+    // The gateway has each of them, and the agent, whose attempts time out, has no answer.
+    destination.wait_until_asked(10);
+    drop(rig);
+    let rig = agent.start();
+    destination.set(Mode::Take);
+    destination.wait_for_samples(1000);
+    rig.stop();
+    let (status, output) = gateway.stop();
+    assert!(status.success(), "{status}: {output}");
+    assert_eq!(destination.samples(), 1000);
+}

@@ -265,3 +265,19 @@ async fn missing_and_hanging_destinations_are_retryable() {
     assert!(refusal.is_retryable(), "{refusal}");
     assert!(refusal.to_string().contains(&address), "{refusal}");
 }
+
+#[tokio::test]
+async fn sends_the_id_of_the_batch_and_allows_no_other() {
+    let backend = backend::grpc();
+    let exporter = exporter(&backend.address, "").await;
+    let batch = batch(1);
+    exporter.export(&batch).await.unwrap();
+    let seen = backend.seen().pop().unwrap();
+    assert_eq!(seen.headers["profcol-batch-id"], batch.id.to_string());
+    let error = load::<OtlpGrpcConfig>("endpoint: a:1\nheaders: {Profcol-Batch-Id: a}");
+    let error = error.unwrap_err();
+    assert!(
+        error.contains("which the exporter sets; remove it"),
+        "{error}"
+    );
+}

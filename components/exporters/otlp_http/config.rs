@@ -6,6 +6,8 @@ use profcol_net::{HttpClientSettings, is_http_url};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::shared::otlp::validate_headers;
+
 /// Sends profiles over OTLP HTTP.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
@@ -91,6 +93,7 @@ impl Config for OtlpHttpConfig {
             problems.add("resource_attr_encoding", message);
         }
         self.client.validate(problems);
+        validate_headers(&self.client.headers, problems);
         problems.nested("retry_on_failure", |problems| {
             self.retry_on_failure.validate(problems)
         });

@@ -29,7 +29,8 @@ pub use self::config::OtlpHttpConfig;
 use self::config::{AttributeEncoding, HttpEncoding};
 use crate::shared::handshake;
 use crate::shared::otlp::{
-    Protobuf, SizeLimit, USER_AGENT, client_auth, delivered, not_created, refusal, truncated,
+    Protobuf, SizeLimit, USER_AGENT, client_auth, delivered, headers_of, not_created, refusal,
+    truncated,
 };
 
 pub struct OtlpHttp {
@@ -126,7 +127,7 @@ impl Exporter for OtlpHttp {
             method: Method::POST,
             content_type: self.content_type(),
             body,
-            headers: HeaderMap::new(),
+            headers: headers_of(batch),
             timeout: None,
         };
         match client.send(call).await {

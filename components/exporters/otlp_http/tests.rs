@@ -313,3 +313,19 @@ fn validates_the_endpoints() {
         assert!(error.contains(expected), "{options}: {error}");
     }
 }
+
+#[tokio::test]
+async fn sends_the_id_of_the_batch_and_allows_no_other() {
+    let backend = backend::http();
+    let exporter = exporter(&backend.address, "").await;
+    let batch = batch(1);
+    exporter.export(&batch).await.unwrap();
+    let seen = backend.seen().pop().unwrap();
+    assert_eq!(seen.headers["profcol-batch-id"], batch.id.to_string());
+    let error = load::<OtlpHttpConfig>("endpoint: http://a:1\nheaders: {Profcol-Batch-Id: a}");
+    let error = error.unwrap_err();
+    assert!(
+        error.contains("which the exporter sets; remove it"),
+        "{error}"
+    );
+}

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use profcol_component::{BuildContext, BuildError, Delivered, Reason, Refusal};
-use profcol_config::ComponentId;
+use http::{HeaderMap, HeaderValue};
+use profcol_component::{Batch, BatchId, BuildContext, BuildError, Delivered, Reason, Refusal};
+use profcol_config::{ComponentId, Headers, Problems};
 use profcol_net::auth::ClientAuth;
 use profcol_net::retry::RetryDecision;
 use profcol_net::{AuthSettings, Chunks, ClientError, Content, Encoding, ErrorAt};
@@ -46,6 +47,27 @@ impl Content for Protobuf<'_> {
     fn compressed(&self, encoding: Encoding) -> Option<Bytes> {
         let compressed = self.0.compressed()?;
         (compressed.encoding == encoding.name()).then(|| compressed.bytes.clone())
+    }
+}
+
+/// The headers of a request with this batch. The receiver `otlp` can drop duplicates by its id.
+pub(crate) fn headers_of(batch: &Batch) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    if let Ok(id) = HeaderValue::try_from(batch.id.to_string()) {
+        headers.insert(BatchId::HEADER, id);
+    }
+    headers
+}
+
+/// Refuses a configured batch id: all batches would be one.
+pub(crate) fn validate_headers(headers: &Headers, problems: &mut Problems) {
+    let mut names = headers.iter().map(|(name, _)| name);
+    if names.any(|name| name.eq_ignore_ascii_case(BatchId::HEADER)) {
+        let problem = format!(
+            "{} is the id of each batch, which the exporter sets; remove it",
+            BatchId::HEADER
+        );
+        problems.add("headers", problem);
     }
 }
 

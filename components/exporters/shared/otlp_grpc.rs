@@ -17,7 +17,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::handshake;
-use super::otlp::{Protobuf, SizeLimit, USER_AGENT, client_auth, delivered, refusal};
+use super::otlp::{
+    Protobuf, SizeLimit, USER_AGENT, client_auth, delivered, headers_of, refusal, validate_headers,
+};
 
 /// The fix if a destination has no profiles service.
 const NO_PROFILES: &str = "choose a destination that takes OTLP profiles; a Collector does only with \
@@ -39,6 +41,7 @@ pub struct OtlpGrpcConfig {
 impl Config for OtlpGrpcConfig {
     fn validate(&self, problems: &mut Problems) {
         self.client.validate(problems);
+        validate_headers(&self.client.headers, problems);
         self.delivery.validate(problems);
     }
 }
@@ -109,7 +112,7 @@ impl OtlpGrpcSender {
         let call = GrpcCall {
             path: GRPC_PATH,
             message: &Protobuf(&batch.profiles),
-            headers: HeaderMap::new(),
+            headers: headers_of(batch),
             timeout: self.config.delivery.limit(),
         };
         match client.unary(call).await {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use profcol_component::{
-    Accumulator, Answer, Batch, BatchId, BuildContext, Consumer, IntCounter, Limits, Ready,
-    Refusal, Source, Stop,
+    Accumulator, Answer, Batch, BuildContext, Consumer, IntCounter, Limits, Ready, Refusal, Source,
+    Stop,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -141,8 +141,8 @@ impl Lane {
 
     fn put_out(&self, ready: Ready) {
         let batches = ready.combine().into_iter();
-        // From here on the processor retries, so the batch gets an ID of its own.
-        let batches = batches.map(|batch| batch.with_id(BatchId::unique()));
+        // From here on the processor retries.
+        let batches = batches.map(Batch::resent_as_itself);
         self.held.lock().outbox.extend(batches);
     }
 

@@ -249,7 +249,7 @@ async fn a_merged_batch_keeps_its_id_across_retries() {
     #[async_trait]
     impl Consumer for Refusing {
         async fn consume(&self, batch: Batch) -> Answer {
-            let id = batch.id;
+            let id = batch.resend_id;
             self.0.lock().push(id);
             batch.refuse(Refusal::retry("down"))
         }

@@ -1,6 +1,6 @@
-//! The options of `otlp`: the Collector's, and two of our own.
+//! The options of `otlp`: the Collector's, and three of our own.
 
-use profcol_config::{Config, Present, Problems};
+use profcol_config::{Config, Duration, Present, Problems};
 use profcol_net::{GrpcServerSettings, HttpServerSettings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,18 @@ pub struct OtlpConfig {
     pub validation: Validation,
     /// When to answer a request.
     pub answer_when: AnswerWhen,
+    /// Take a batch only once, by the id that profcol's exporters send with it; disabled if absent.
+    pub deduplicate: Present<DeduplicateConfig>,
+}
+
+/// Which accepted batches are remembered.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct DeduplicateConfig {
+    /// How long the id of an accepted batch is remembered. Clients should not retry for longer.
+    pub window: Duration,
+    /// Maximum number of remembered ids, 100 bytes each; the oldest is forgotten first, and counted.
+    pub max_batches: usize,
 }
 
 /// What to listen on.
@@ -58,6 +70,15 @@ impl Protocols {
     }
 }
 
+impl Default for DeduplicateConfig {
+    fn default() -> Self {
+        Self {
+            window: Duration::from_secs(300),
+            max_batches: 10_000,
+        }
+    }
+}
+
 impl Config for OtlpConfig {
     fn validate(&self, problems: &mut Problems) {
         if self.protocols.grpc.is_none() && self.protocols.http.is_none() {
@@ -74,6 +95,20 @@ impl Config for OtlpConfig {
                 problems.nested("http", |problems| http.validate(problems));
             }
         });
+        if let Some(deduplicate) = &*self.deduplicate {
+            problems.nested("deduplicate", |problems| deduplicate.validate(problems));
+        }
+    }
+}
+
+impl DeduplicateConfig {
+    fn validate(&self, problems: &mut Problems) {
+        if self.window <= Duration::ZERO {
+            problems.add("window", "must be positive");
+        }
+        if self.max_batches == 0 {
+            problems.add("max_batches", "must be positive");
+        }
     }
 }
 

@@ -3,57 +3,61 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ::http::HeaderMap;
 use profcol_admission::{Admission, Reservation};
-use profcol_component::{Batch, Finalizer, Metadata, Outcome, Output, Refusal};
+use profcol_component::{Answer, Batch, BatchId, Finalizer, Metadata, Outcome, Output, Refusal};
 use profcol_net::Encoding;
 use profcol_net::compress::decompress;
 use profcol_net::grpc::Status;
 use profcol_otlp::service::PartialSuccess;
-use profcol_profile::{CompressedWire, Reason, Received, Validation};
+use profcol_profile::{CompressedWire, Profiles, Reason, Received, Validation};
 use tokio::sync::oneshot;
 
+use super::deduplicator::Deduplicator;
 use crate::shared::status;
 
 /// Moves checked messages into the pipelines.
 pub(super) struct Export {
-    output: Output,
+    pub(super) passage: Passage,
     pub(super) admission: Admission,
     pub(super) validation: Validation,
-    until_delivered: bool,
+    pub(super) deduplicator: Option<Arc<Deduplicator>>,
 }
 
-impl Export {
-    pub(super) fn new(
-        output: Output,
-        admission: Admission,
-        validation: Validation,
-        until_delivered: bool,
-    ) -> Self {
-        Self {
-            output,
-            admission,
-            validation,
-            until_delivered,
-        }
-    }
+/// The way of a batch into the pipelines.
+#[derive(Clone)]
+pub(super) struct Passage {
+    pub(super) output: Output,
+    /// Whether it ends with the delivery.
+    pub(super) until_delivered: bool,
+}
 
+/// Who sent a request, and which batch it has.
+pub(super) struct Origin {
+    metadata: Metadata,
+    peer: Option<IpAddr>,
+    batch: Option<BatchId>,
+}
+
+// === impl Export ===
+
+impl Export {
     pub(super) async fn push(
         &self,
         received: Received,
         mut reserved: Reservation,
-        metadata: Metadata,
-        peer: Option<IpAddr>,
+        origin: Origin,
     ) -> Result<PartialSuccess, Status> {
         let Received { profiles, repaired } = received;
-        self.output
+        self.passage
+            .output
             .count_failed(repaired.values().sum::<usize>() as u64);
         if !profiles.is_empty() {
             // For processors that decode the batch.
             reserved.resize(profiles.counts().undecoded_size)?;
-            let batch = Batch::new(profiles).with_metadata(metadata);
-            let delivering = self.deliver(batch.with_peer(peer), reserved);
+            let delivering = self.deliver(profiles, reserved, origin);
             delivering.await.map_err(status)?;
         }
         Ok(PartialSuccess {
@@ -62,8 +66,30 @@ impl Export {
         })
     }
 
+    async fn deliver(&self, profiles: Profiles, reserved: Reservation, origin: Origin) -> Answer {
+        let batch = Batch::new(profiles)
+            .with_metadata(origin.metadata)
+            .with_peer(origin.peer);
+        let Some(id) = origin.batch else {
+            return self.passage.deliver(batch, reserved).await;
+        };
+        let batch = batch.with_id(id);
+        let Some(deduplicator) = &self.deduplicator else {
+            return self.passage.deliver(batch, reserved).await;
+        };
+        let samples = batch.profiles.sample_count() as u64;
+        let passage = self.passage.clone();
+        // Not aborted if the client disconnects: whether the batch was accepted would not be known.
+        let delivery = async move { passage.deliver(batch, reserved).await };
+        deduplicator.once(id, samples, delivery).await
+    }
+}
+
+// === impl Passage ===
+
+impl Passage {
     /// The reservation is held until the exporters' queues have the batch.
-    async fn deliver(&self, mut batch: Batch, reserved: Reservation) -> Result<(), Refusal> {
+    async fn deliver(&self, mut batch: Batch, reserved: Reservation) -> Answer {
         if !self.until_delivered {
             return self.output.push(batch).await;
         }
@@ -86,6 +112,33 @@ impl Export {
     }
 }
 
+// === impl Origin ===
+
+impl Origin {
+    pub(super) fn of(headers: &HeaderMap, include_metadata: bool, peer: Option<IpAddr>) -> Self {
+        Self {
+            metadata: match include_metadata {
+                true => metadata(headers),
+                false => Metadata::default(),
+            },
+            peer,
+            batch: batch_id(headers),
+        }
+    }
+}
+
+fn batch_id(headers: &HeaderMap) -> Option<BatchId> {
+    let value = headers.get(BatchId::HEADER)?;
+    let id = value.to_str().ok().and_then(BatchId::parse);
+    if id.is_none() {
+        tracing::debug!(
+            ?value,
+            "Ignored a batch id that is not 32 hexadecimal digits."
+        );
+    }
+    id
+}
+
 /// The body as the profiles keep it.
 pub(super) fn keep_compressed(body: profcol_net::Compressed) -> CompressedWire {
     CompressedWire {
@@ -98,7 +151,7 @@ pub(super) fn keep_compressed(body: profcol_net::Compressed) -> CompressedWire {
 }
 
 /// The metadata of a request, as processors and exporters see it.
-pub(super) fn metadata(headers: &HeaderMap) -> Metadata {
+fn metadata(headers: &HeaderMap) -> Metadata {
     let mut metadata = Metadata::default();
     for (name, value) in headers {
         if let Ok(value) = value.to_str() {

@@ -7,7 +7,7 @@ use profcol_net::{GrpcRequest, GrpcService, unknown_method};
 use profcol_otlp::service::GRPC_PATH;
 use profcol_profile::Profiles;
 
-use super::export::{Export, keep_compressed, metadata};
+use super::export::{Export, Origin, keep_compressed};
 
 pub(super) struct Service(pub(super) Export);
 
@@ -31,15 +31,9 @@ impl GrpcService for Service {
                 .profiles
                 .with_compressed(keep_compressed(compressed));
         }
-        let taken = self
-            .0
-            .push(
-                received,
-                request.reserved,
-                metadata(&request.metadata),
-                request.connection.peer.ip(),
-            )
-            .await?;
+        let peer = request.connection.peer.ip();
+        let origin = Origin::of(&request.metadata, request.include_metadata, peer);
+        let taken = self.0.push(received, request.reserved, origin).await?;
         Ok(taken.encode().into())
     }
 }

@@ -6,14 +6,13 @@ use ::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use bytes::Bytes;
-use profcol_component::Metadata;
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{HttpRequest, HttpService, Message};
 use profcol_otlp::json;
 use profcol_otlp::service::{HTTP_PATH, PartialSuccess};
 use profcol_profile::{Profiles, Received};
 
-use super::export::{Export, keep_compressed, metadata};
+use super::export::{Export, Origin, keep_compressed};
 
 pub(super) struct Service(pub(super) Export);
 
@@ -72,12 +71,9 @@ impl Service {
             reserved.resize(0)?;
         }
         let received = self.read(format, request.body)?;
-        let metadata = match request.include_metadata {
-            true => metadata(&request.headers),
-            false => Metadata::default(),
-        };
         let peer = request.connection.peer.ip();
-        self.0.push(received, reserved, metadata, peer).await
+        let origin = Origin::of(&request.headers, request.include_metadata, peer);
+        self.0.push(received, reserved, origin).await
     }
 
     fn read(&self, format: Format, body: Message) -> Result<Received, Status> {

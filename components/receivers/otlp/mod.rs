@@ -4,6 +4,7 @@
 //! it, its original bytes are sent.
 
 mod config;
+mod deduplicator;
 mod export;
 mod grpc;
 mod http;
@@ -24,7 +25,8 @@ use profcol_net::{BoundAddr, GrpcServer, HttpServer, ListeningSockets, ServerErr
 
 use self::config::AnswerWhen;
 pub use self::config::OtlpConfig;
-use self::export::Export;
+use self::deduplicator::Deduplicator;
+use self::export::{Export, Passage};
 use crate::shared::{admission, authenticator, deadline, grpc_listening, not_started};
 
 pub struct Otlp {
@@ -35,6 +37,7 @@ pub struct Otlp {
     http_auth: Option<Arc<dyn ServerAuth>>,
     grpc_admission: Admission,
     http_admission: Admission,
+    deduplicator: Option<Arc<Deduplicator>>,
     sockets: ListeningSockets,
     grpc: Option<GrpcServer>,
     http: Option<HttpServer>,
@@ -74,6 +77,7 @@ impl Otlp {
         let protocols = &config.protocols;
         let grpc_auth = protocols.grpc.as_ref().and_then(|grpc| grpc.auth.as_ref());
         let http_auth = protocols.http.as_ref().and_then(|http| http.auth.as_ref());
+        let deduplicate = config.deduplicate.as_ref();
         Ok(Otlp {
             config: config.clone(),
             path: format!("receivers::{}", context.id),
@@ -81,6 +85,7 @@ impl Otlp {
             http_auth: authenticator(http_auth, context)?,
             grpc_admission: admission(context, "grpc"),
             http_admission: admission(context, "http"),
+            deduplicator: deduplicate.map(|it| Arc::new(Deduplicator::new(it, context))),
             sockets: context.shared.get(),
             grpc: None,
             http: None,
@@ -127,10 +132,16 @@ impl Receiver for Otlp {
 
     async fn run(self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {
         let export = |transport, admission| {
-            let output = output.for_transport(transport);
-            let validation = self.config.validation.into();
-            let until_delivered = self.config.answer_when == AnswerWhen::Delivered;
-            Export::new(output, admission, validation, until_delivered)
+            let passage = Passage {
+                output: output.for_transport(transport),
+                until_delivered: self.config.answer_when == AnswerWhen::Delivered,
+            };
+            Export {
+                passage,
+                admission,
+                validation: self.config.validation.into(),
+                deduplicator: self.deduplicator.clone(),
+            }
         };
         let grpc = grpc::Service(export("grpc", self.grpc_admission));
         let http = http::Service(export("http", self.http_admission));
@@ -146,6 +157,9 @@ impl Receiver for Otlp {
             }
         };
         tokio::join!(serve_grpc, serve_http);
+        if let Some(deduplicator) = self.deduplicator {
+            deduplicator.finish(deadline(&stop).await).await;
+        }
         Ok(())
     }
 }

@@ -11,7 +11,9 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use profcol_admission::Admission;
-use profcol_component::{Answer, Batch, Consumer, Extensions, Handles, Outcome, Refusal, testkit};
+use profcol_component::{
+    Answer, Batch, BatchId, Consumer, Extensions, Handles, Outcome, Refusal, testkit,
+};
 use profcol_net::auth::AuthData;
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{
@@ -145,8 +147,20 @@ impl Fixture {
         compression: Compression,
         body: impl Into<Bytes>,
     ) -> HttpReply {
-        let mut headers = HeaderMap::new();
-        headers.insert("x-team", HeaderValue::from_static("db"));
+        let headers = with_header("x-team", "db");
+        self.send_with(headers, path, method, kind, compression, body)
+            .await
+    }
+
+    async fn send_with(
+        &self,
+        headers: HeaderMap,
+        path: &str,
+        method: Method,
+        kind: &str,
+        compression: Compression,
+        body: impl Into<Bytes>,
+    ) -> HttpReply {
         let settings = HttpClientSettings {
             compression,
             ..HttpClientSettings::default()
@@ -167,6 +181,12 @@ impl Fixture {
         let labels: &[(&str, &str)] = &[("receiver", "otlp"), ("transport", transport)];
         self.context.meter.counter(name, "", labels).get()
     }
+}
+
+fn with_header(name: &'static str, value: &str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(name, HeaderValue::from_str(value).unwrap());
+    headers
 }
 
 fn endpoint(address: &BoundAddr) -> String {
@@ -773,4 +793,42 @@ fn at_least_one_protocol_is_required() {
     let error = load::<OtlpConfig>("protocols: {}").unwrap_err();
     let expected = "must specify at least one protocol when using the OTLP receiver";
     assert!(error.contains(expected), "{error}");
+}
+
+#[tokio::test]
+async fn a_batch_with_an_id_is_taken_once_over_either_protocol() {
+    let id = BatchId::unique();
+    for (deduplicate, taken) in [("", 4), ("deduplicate: ", 2)] {
+        let rig = Fixture::new(&format!("{BOTH}{deduplicate}")).await;
+        // An id that is none is ignored.
+        for value in [id.to_string(), id.to_string(), "no-id".to_owned()] {
+            let headers = with_header(BatchId::HEADER, &value);
+            let call = rig.call_with(Compression::None, headers, three_samples());
+            call.await.unwrap();
+        }
+        let headers = with_header(BatchId::HEADER, &id.to_string().to_uppercase());
+        let reply = rig.send_with(
+            headers,
+            HTTP_PATH,
+            Method::POST,
+            PROTOBUF,
+            Compression::None,
+            three_samples(),
+        );
+        assert_eq!(reply.await.status, 200);
+        let batches = rig.probe.taken();
+        assert_eq!(batches.len(), taken, "{deduplicate}");
+        let with_id = batches.iter().filter(|batch| batch.id == id).count();
+        assert_eq!(with_id, taken - 1, "the client's id is kept");
+        rig.stop().await;
+    }
+}
+
+#[test]
+fn the_window_and_its_batches_are_bounded() {
+    for option in ["window: 0s", "max_batches: 0"] {
+        let options = format!("{BOTH}deduplicate: {{{option}}}");
+        let error = load::<OtlpConfig>(&options).unwrap_err();
+        assert!(error.contains("must be positive"), "{error}");
+    }
 }

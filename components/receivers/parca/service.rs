@@ -65,7 +65,7 @@ impl Service {
         if profiles.is_empty() {
             return Ok(());
         }
-        let batch = Batch::new(profiles).with_id(id);
+        let batch = Batch::new(profiles).with_resend_id(id);
         self.output.push(batch).await.map_err(status)
     }
 

@@ -52,7 +52,7 @@ pub async fn offer_within<Memory, Admitted: Future<Output = Option<Memory>>>(
             return Ok(());
         };
         let (handed, attempt) = waiting.attempt();
-        let mut batch = Batch::new(profiles.clone()).with_id(id);
+        let mut batch = Batch::new(profiles.clone()).with_id(id).resent_as_itself();
         batch.source = source;
         batch.finalizers = handed;
         let answer = output.push(batch).await;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use profcol_profile::{Bound, Profiles};
 use tokio::time::Instant;
 
-use crate::{Batch, DeferredSymbols, Finalizers, Metadata, Source};
+use crate::{Batch, BatchId, DeferredSymbols, Finalizers, Metadata, Source};
 
 /// Unit of a batch's size.
 #[derive(
@@ -226,7 +226,8 @@ fn cut(
         return vec![batch];
     }
     let split = batch.profiles.split(bound(max.get()));
-    batch.into_pieces(split.pieces.into_iter().chain(split.oversize))
+    let ids = batch.id.of_pieces(&split).into_iter();
+    batch.into_pieces(ids.zip(split.pieces.into_iter().chain(split.oversize)))
 }
 
 /// Merges all batches into one; `None` if there are none.
@@ -237,6 +238,7 @@ fn merge(batches: Vec<Batch>) -> Option<Batch> {
     let mut finalizers = Finalizers::default();
     let mut deferred_symbols = DeferredSymbols::default();
     let mut parts = Vec::with_capacity(batches.len());
+    let id = BatchId::of_merged(batches.iter().map(|batch| batch.id));
     let (first, others) = batches.split_first()?;
     let (source, metadata) = (first.source, first.metadata.clone());
     let has_alternative = first.has_alternative;
@@ -251,7 +253,8 @@ fn merge(batches: Vec<Batch>) -> Option<Batch> {
         profiles: Profiles::merge(parts),
         source,
         has_alternative,
-        id: None,
+        id,
+        resend_id: None,
         metadata,
         peer,
         deferred_symbols,

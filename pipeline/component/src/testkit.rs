@@ -15,9 +15,9 @@ use profcol_profile::{
 };
 
 use crate::{
-    Answer, Batch, BuildContext, CodeAddress, Consumer, DeferredSymbols, Delivered, Delivery,
-    ExecutableAddress, Exporter, Extensions, Finalizer, InstanceId, Meter, Outcome, Pipelines,
-    Refusal, Shared, StatusBoard, SymbolFrame, SymbolLookup, SymbolSource,
+    Answer, Batch, BatchId, BuildContext, CodeAddress, Consumer, DeferredSymbols, Delivered,
+    Delivery, ExecutableAddress, Exporter, Extensions, Finalizer, InstanceId, Meter, Outcome,
+    Pipelines, Refusal, Shared, StatusBoard, SymbolFrame, SymbolLookup, SymbolSource,
 };
 
 /// Far longer than a test waits for anything.
@@ -220,7 +220,7 @@ pub struct Sink {
 struct SinkState {
     /// Samples per accepted batch.
     accepted: Vec<usize>,
-    offered: usize,
+    offered: Vec<BatchId>,
     answers: VecDeque<Refusal>,
 }
 
@@ -302,17 +302,22 @@ impl Sink {
 
     /// Number of offered batches, accepted or not.
     pub fn offered(&self) -> usize {
-        self.state.lock().offered
+        self.state.lock().offered.len()
     }
 
-    async fn take(&self, profiles: &Profiles) -> Answer {
-        self.state.lock().offered += 1;
+    /// Ids of the offered batches, in order.
+    pub fn offered_ids(&self) -> Vec<BatchId> {
+        self.state.lock().offered.clone()
+    }
+
+    async fn take(&self, batch: &Batch) -> Answer {
+        self.state.lock().offered.push(batch.id);
         tokio::time::sleep(self.delay).await;
         let mut state = self.state.lock();
         if let Some(refusal) = state.answers.pop_front() {
             return Err(refusal);
         }
-        state.accepted.push(profiles.sample_count());
+        state.accepted.push(batch.profiles.sample_count());
         Ok(())
     }
 }
@@ -320,7 +325,7 @@ impl Sink {
 #[async_trait]
 impl Consumer for Sink {
     async fn consume(&self, batch: Batch) -> Answer {
-        match self.take(&batch.profiles).await {
+        match self.take(&batch).await {
             Ok(()) => {
                 batch.finalizers.settle(Outcome::Delivered);
                 Ok(())
@@ -337,8 +342,6 @@ impl Exporter for Sink {
     }
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
-        self.take(&batch.profiles)
-            .await
-            .map(|()| Delivered::default())
+        self.take(batch).await.map(|()| Delivered::default())
     }
 }

@@ -156,8 +156,8 @@ pub trait Connector: Send + Sync + 'static {
 pub trait Pipelines: Send + Sync {
     /// Passes each pipeline its part of the batch, concurrently, and returns the worst answer.
     ///
-    /// The source of a batch with an [id](BatchId) resends it after a retryable refusal; a pipeline that has given its
-    /// final answer to its part is then skipped.
+    /// The source of a batch with a [resend id](Batch::resend_id) resends it after a retryable refusal; a pipeline that
+    /// has given its final answer to its part is then skipped.
     async fn push_parts(&self, batch: Batch, parts: Vec<(PipelineId, Profiles)>) -> Answer;
 
     /// Passes all of the batch to each of these pipelines.
@@ -240,8 +240,8 @@ impl Output {
         }
     }
 
-    /// Derives an [id](BatchId) from the content of batches that clients may resend: with several destinations, one may
-    /// accept a batch that another refuses. A reload may change the number of destinations.
+    /// Derives a [resend id](Batch::resend_id) from the content of batches that clients may resend: with several
+    /// destinations, one may accept a batch that another refuses. A reload may change the number of destinations.
     pub fn with_batch_ids(mut self, assigns_ids: Arc<AtomicBool>) -> Self {
         self.assigns_ids = assigns_ids;
         self
@@ -268,8 +268,8 @@ impl Output {
     pub async fn push(&self, mut batch: Batch) -> Answer {
         let samples = batch.profiles.sample_count() as u64;
         let source_samples = batch.source_samples();
-        if self.assigns_ids.load(Ordering::Relaxed) && batch.id.is_none() {
-            batch.id = Some(BatchId::of_content(&batch.profiles.body()));
+        if self.assigns_ids.load(Ordering::Relaxed) && batch.resend_id.is_none() {
+            batch.resend_id = Some(BatchId::of_content(&batch.profiles.body()));
         }
         let answer = self.next.consume(batch).await;
         match &answer {

@@ -104,6 +104,7 @@ impl Piece {
             encoding: ENCODING.name().to_owned(),
             peer: None,
             metadata: coverage.metadata(),
+            id: None,
         };
         Self {
             head: head.encode(),

@@ -5,7 +5,11 @@
 
 use twox_hash::XxHash3_64;
 
-pub const VERSION: u32 = 1;
+/// The version that is written.
+pub const VERSION: u32 = 2;
+
+/// The oldest version that is read. Version 1 has no ids of batches.
+const OLDEST_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"PROFCOLQ";
 pub const RECORD_MAGIC: [u8; 4] = [0xB7, b'p', b'c', b'r'];
@@ -85,7 +89,7 @@ impl SegmentHeader {
         if magic != MAGIC || stated != computed || low != number as u32 {
             return Err(BadSegment::Damaged);
         }
-        if version != VERSION {
+        if !(OLDEST_VERSION..=VERSION).contains(&version) {
             return Err(BadSegment::Version(version));
         }
         Ok(Self { number, salt })
@@ -250,7 +254,7 @@ mod tests {
         };
         assert_eq!(
             &hex(&segment.encode())[..48],
-            "50524f46434f4c5101000000070000000807060504030201"
+            "50524f46434f4c5102000000070000000807060504030201"
         );
         let counts = Counts {
             batches: 1,
@@ -301,14 +305,19 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_is_distinguished_from_damage() {
-        let mut bytes = SegmentHeader { number: 1, salt: 2 }.encode();
-        bytes[8] = 2;
-        let check = check(0, &bytes[..24]).to_le_bytes();
-        bytes[24..].copy_from_slice(&check);
-        assert_eq!(
-            SegmentHeader::decode(&bytes, 1),
-            Err(BadSegment::Version(2))
-        );
+    fn the_version_before_is_read_and_a_later_one_distinguished_from_damage() {
+        let header = SegmentHeader { number: 1, salt: 2 };
+        for (version, read) in [
+            (0, Err(BadSegment::Version(0))),
+            (1, Ok(header)),
+            (2, Ok(header)),
+            (3, Err(BadSegment::Version(3))),
+        ] {
+            let mut bytes = header.encode();
+            bytes[8] = version;
+            let check = check(0, &bytes[..24]).to_le_bytes();
+            bytes[24..].copy_from_slice(&check);
+            assert_eq!(SegmentHeader::decode(&bytes, 1), read);
+        }
     }
 }

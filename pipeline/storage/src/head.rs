@@ -1,8 +1,8 @@
-//! The head of a record: a batch's source, client, compression and metadata.
+//! The head of a record: a batch's source, client, compression, metadata and id.
 
 use std::net::IpAddr;
 
-use profcol_component::{Metadata, Source};
+use profcol_component::{BatchId, Metadata, Source};
 
 #[derive(Clone, Debug)]
 pub struct Head {
@@ -12,6 +12,8 @@ pub struct Head {
     /// The address of the client.
     pub peer: Option<IpAddr>,
     pub metadata: Metadata,
+    /// Histories have none, nor have records of version 1.
+    pub id: Option<BatchId>,
 }
 
 impl Head {
@@ -36,6 +38,7 @@ impl Head {
                 put(&mut head, value.as_bytes());
             }
         }
+        head.extend(self.id.into_iter().flat_map(BatchId::to_bytes));
         head
     }
 
@@ -60,11 +63,16 @@ impl Head {
         for _ in 0..fields.number()? {
             metadata.add(&fields.text()?, &fields.text()?);
         }
-        fields.0.is_empty().then_some(Self {
+        let id = match fields.0 {
+            [] => None,
+            bytes => Some(BatchId::from_bytes(bytes.try_into().ok()?)),
+        };
+        Some(Self {
             source,
             encoding,
             peer,
             metadata,
+            id,
         })
     }
 }
@@ -108,15 +116,22 @@ mod tests {
         let v4 = IpAddr::from(Ipv4Addr::LOCALHOST);
         let v6 = IpAddr::from(Ipv6Addr::LOCALHOST);
         [
-            (Source::Replayable, "", None, Metadata::default()),
-            (Source::Recorded, "zstd", Some(v4), metadata.clone()),
-            (Source::Live, "gzip", Some(v6), metadata),
+            (Source::Replayable, "", None, Metadata::default(), None),
+            (Source::Recorded, "zstd", Some(v4), metadata.clone(), None),
+            (
+                Source::Live,
+                "gzip",
+                Some(v6),
+                metadata,
+                Some(BatchId::unique()),
+            ),
         ]
-        .map(|(source, encoding, peer, metadata)| Head {
+        .map(|(source, encoding, peer, metadata, id)| Head {
             source,
             encoding: encoding.to_owned(),
             peer,
             metadata,
+            id,
         })
         .into()
     }
@@ -133,17 +148,61 @@ mod tests {
         for head in heads() {
             let read = Head::decode(&head.encode()).unwrap();
             assert_eq!(
-                (read.source, &read.encoding, read.peer, entries(&read)),
-                (head.source, &head.encoding, head.peer, entries(&head))
+                (
+                    read.id,
+                    read.source,
+                    &read.encoding,
+                    read.peer,
+                    entries(&read)
+                ),
+                (
+                    head.id,
+                    head.source,
+                    &head.encoding,
+                    head.peer,
+                    entries(&head)
+                )
             );
         }
+    }
+
+    /// Changing this requires a new [`VERSION`](crate::VERSION).
+    #[test]
+    fn bytes_match_the_documented_format() {
+        let mut metadata = Metadata::default();
+        metadata.add("a", "b");
+        let head = Head {
+            source: Source::Live,
+            encoding: "gzip".to_owned(),
+            peer: Some(Ipv4Addr::LOCALHOST.into()),
+            metadata,
+            id: None,
+        };
+        let version_1 = [
+            &[2, 4, 0, 0, 0][..],
+            b"gzip",
+            &[4, 0, 0, 0, 127, 0, 0, 1],
+            &[1, 0, 0, 0, 1, 0, 0, 0, b'a', 1, 0, 0, 0, b'b'],
+        ];
+        let version_1 = version_1.concat();
+        assert_eq!(head.encode(), version_1);
+        assert_eq!(Head::decode(&version_1).unwrap().id, None);
+        let id = BatchId::from_bytes(*b"0123456789abcdef");
+        let version_2 = Head {
+            id: Some(id),
+            ..head
+        };
+        let bytes = [&version_1[..], b"0123456789abcdef"].concat();
+        assert_eq!(version_2.encode(), bytes);
+        assert_eq!(Head::decode(&bytes).unwrap().id, Some(id));
     }
 
     #[test]
     fn a_part_of_a_head_is_none() {
         for head in heads() {
             let bytes = head.encode();
-            for end in 0..bytes.len() {
+            let without_id = Head { id: None, ..head }.encode().len();
+            for end in (0..bytes.len()).filter(|end| *end != without_id) {
                 assert!(Head::decode(&bytes[..end]).is_none(), "{end}");
             }
             assert!(Head::decode(&[&bytes[..], &[0]].concat()).is_none());

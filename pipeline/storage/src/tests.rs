@@ -588,7 +588,7 @@ fn a_segment_of_a_later_version_is_kept() {
         .unwrap();
     for name in [name.clone(), name.replace("segment", "settled")] {
         disk.edit(&name, |bytes| {
-            bytes[8] = 2;
+            bytes[8] = 3;
             let check = twox_hash::XxHash3_64::oneshot_with_seed(0, &bytes[..24]).to_le_bytes();
             bytes[24..32].copy_from_slice(&check);
         });
@@ -597,7 +597,7 @@ fn a_segment_of_a_later_version_is_kept() {
         .err()
         .unwrap();
     assert!(
-        matches!(refused, OpenError::Version { version: 2, .. }),
+        matches!(refused, OpenError::Version { version: 3, .. }),
         "{refused}"
     );
     assert_eq!(disk.files(), 2);

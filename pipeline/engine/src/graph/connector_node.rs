@@ -91,7 +91,7 @@ impl ConnectorNode {
 impl Consumer for ConnectorInput {
     async fn consume(&self, mut batch: Batch) -> Answer {
         // Two paths may lead here: each copy is delivered, and resent as itself.
-        batch.id = batch.id.map(|id| id.within(&self.pipeline));
+        batch.resend_id = batch.resend_id.map(|id| id.within(&self.pipeline));
         let node = &self.node;
         let samples = batch.profiles.sample_count() as u64;
         node.consumed.inc_by(samples);

@@ -109,7 +109,7 @@ impl FanOut {
     async fn push_once(&self, batch: Batch, consumers: &[Called]) -> Answer {
         let answers = consumers
             .iter()
-            .map(|called| called.consumer.consume(called.part_of(batch.clone())));
+            .map(|called| called.consumer.consume(called.copy_of(batch.clone())));
         let answers = join_all(answers).await;
         batch.finalizers.settle(Outcome::Delivered);
         worst(answers)
@@ -119,24 +119,28 @@ impl FanOut {
         if let Some(tap) = &self.tap {
             tap.pass(&batch);
         }
-        let Some(id) = batch.id else {
+        let Some(id) = batch.resend_id else {
             return match &consumers[..] {
-                [only] => only.consumer.consume(only.part_of(batch)).await,
+                [only] => only.consumer.consume(only.all_of(batch)).await,
                 consumers => self.push_once(batch, consumers).await,
             };
         };
         if let [only] = &consumers[..]
             && self.resends.is_empty()
         {
-            return only.consumer.consume(only.part_of(batch)).await;
+            return only.consumer.consume(only.all_of(batch)).await;
         }
         let finalizers = std::mem::take(&mut batch.finalizers);
         let answers = self.resends.answers(id);
         let refusals = consumers.iter().map(|called| {
-            let copy = called.part_of(Batch {
+            let copy = Batch {
                 finalizers: finalizers.clone(),
                 ..batch.clone()
-            });
+            };
+            let copy = match consumers.len() {
+                1 => called.all_of(copy),
+                _ => called.copy_of(copy),
+            };
             answers.push_to(Arc::clone(&called.name), copy, &*called.consumer)
         });
         let refusals = join_all(refusals).await;
@@ -165,11 +169,18 @@ impl Branch {
 }
 
 impl Called {
-    fn part_of(&self, batch: Batch) -> Batch {
+    /// What the only consumer gets.
+    fn all_of(&self, batch: Batch) -> Batch {
         match &self.part {
             Some(part) => batch.with_profiles(part.clone()),
             None => batch,
         }
+    }
+
+    /// What one of several consumers gets. All may lead to the same destination, with different processors on the way.
+    fn copy_of(&self, batch: Batch) -> Batch {
+        let id = batch.id.within(&self.name);
+        self.all_of(batch.with_id(id))
     }
 }
 
@@ -203,19 +214,19 @@ mod tests {
         let (good, dead) = (Arc::new(Sink::default()), full(1));
         let fan_out = fan_out(&[&good, &dead]);
         let id = BatchId::unique();
-        assert!(fan_out.consume(batch(3).with_id(id)).await.is_err());
+        assert!(fan_out.consume(batch(3).with_resend_id(id)).await.is_err());
         let [replaced, added] = [(), ()].map(|()| Arc::new(Sink::default()));
         fan_out.set(branches([("a", &replaced), ("b", &dead), ("c", &added)]));
-        fan_out.consume(batch(3).with_id(id)).await.unwrap();
+        fan_out.consume(batch(3).with_resend_id(id)).await.unwrap();
         assert_eq!(replaced.accepted(), [0; 0]);
         assert_eq!((dead.accepted(), added.accepted()), (vec![3], vec![3]));
         // With the only consumer that is left.
         let dead = full(1);
         fan_out.set(branches([("a", &good), ("b", &dead)]));
         let id = BatchId::unique();
-        assert!(fan_out.consume(batch(4).with_id(id)).await.is_err());
+        assert!(fan_out.consume(batch(4).with_resend_id(id)).await.is_err());
         fan_out.set(branches([("a", &good)]));
-        fan_out.consume(batch(4).with_id(id)).await.unwrap();
+        fan_out.consume(batch(4).with_resend_id(id)).await.unwrap();
         assert_eq!(good.accepted(), [3, 4]);
     }
 
@@ -231,10 +242,29 @@ mod tests {
         let fan_out = fan_out(&[&good, &dead]);
         let id = BatchId::unique();
         for expected in [false, false, true] {
-            let answer = fan_out.consume(batch(3).with_id(id)).await;
+            let answer = fan_out.consume(batch(3).with_resend_id(id)).await;
             assert_eq!(answer.is_ok(), expected);
         }
         assert_eq!((good.accepted(), dead.accepted()), (vec![3], vec![3]));
+    }
+
+    #[tokio::test]
+    async fn each_of_several_copies_has_an_id_of_its_own_and_keeps_it() {
+        let (good, dead) = (Arc::new(Sink::default()), full(1));
+        let fan_out = fan_out(&[&good, &dead]);
+        let id = BatchId::unique();
+        let batch = || batch(3).with_id(id).with_resend_id(id);
+        assert!(fan_out.consume(batch()).await.is_err());
+        fan_out.consume(batch()).await.unwrap();
+        let (good, dead) = (good.offered_ids(), dead.offered_ids());
+        assert_eq!((good.len(), dead.len()), (1, 2));
+        assert_eq!(dead[0], dead[1]);
+        assert!(good[0] != dead[0] && good[0] != id && dead[0] != id);
+        // The only consumer gets the batch itself.
+        let only = Arc::new(Sink::default());
+        fan_out.set(branches([("a", &only)]));
+        fan_out.consume(batch()).await.unwrap();
+        assert_eq!(only.offered_ids(), [id]);
     }
 
     #[tokio::test]
@@ -243,7 +273,7 @@ mod tests {
         let fan_out = fan_out(&[&good, &dead]);
         let id = BatchId::of_content(b"the same bytes");
         for _ in 0..4 {
-            let _ = fan_out.consume(batch(3).with_id(id)).await;
+            let _ = fan_out.consume(batch(3).with_resend_id(id)).await;
         }
         assert_eq!((good.accepted(), dead.accepted()), (vec![3, 3], vec![3, 3]));
     }
@@ -253,9 +283,9 @@ mod tests {
         let picky = Arc::new(Sink::refusing([Refusal::permanent("bad labels")]));
         let fan_out = fan_out(&[&picky, &full(1)]);
         let id = BatchId::unique();
-        let first = fan_out.consume(batch(1).with_id(id)).await;
+        let first = fan_out.consume(batch(1).with_resend_id(id)).await;
         assert!(first.is_err_and(|refusal| refusal.is_retryable()));
-        let second = fan_out.consume(batch(1).with_id(id)).await;
+        let second = fan_out.consume(batch(1).with_resend_id(id)).await;
         assert_eq!(second, Err(Refusal::permanent("bad labels")));
         assert_eq!(picky.offered(), 1);
     }
@@ -268,7 +298,7 @@ mod tests {
         let id = BatchId::unique();
         let with = |finalizers| Batch {
             finalizers,
-            ..batch(1).with_id(id)
+            ..batch(1).with_resend_id(id)
         };
         let (handed, attempt) = watched.finalizers.attempt();
         assert!(fan_out.consume(with(handed)).await.is_err());
@@ -285,9 +315,9 @@ mod tests {
         let good = Arc::new(Sink::default());
         let fan_out = fan_out(&[&good, &slow]);
         let id = BatchId::unique();
-        let hung_up = fan_out.consume(batch(2).with_id(id));
+        let hung_up = fan_out.consume(batch(2).with_resend_id(id));
         let _ = tokio::time::timeout(Duration::from_secs(5), hung_up).await;
-        fan_out.consume(batch(2).with_id(id)).await.unwrap();
+        fan_out.consume(batch(2).with_resend_id(id)).await.unwrap();
         assert_eq!((good.accepted(), slow.accepted()), (vec![2], vec![2]));
     }
 
@@ -296,9 +326,9 @@ mod tests {
         let (good, dead) = (Arc::new(Sink::default()), full(1));
         let fan_out = fan_out(&[&good, &dead]);
         let id = BatchId::unique();
-        let _ = fan_out.consume(batch(1).with_id(id)).await;
+        let _ = fan_out.consume(batch(1).with_resend_id(id)).await;
         tokio::time::advance(RESEND_WINDOW).await;
-        fan_out.consume(batch(1).with_id(id)).await.unwrap();
+        fan_out.consume(batch(1).with_resend_id(id)).await.unwrap();
         assert_eq!(good.accepted(), [1, 1]);
     }
 }

@@ -74,7 +74,8 @@ async fn a_resent_batch_repeats_only_the_refused_part() {
     let ([a, b, unnamed], fan_out) = consumers([Sink::default(), busy, Sink::default()]);
     let id = BatchId::unique();
     for expected in [false, true] {
-        let pushed = fan_out.consume_parts(batch(5).with_id(id), parts([("0", 2), ("1", 3)]));
+        let pushed =
+            fan_out.consume_parts(batch(5).with_resend_id(id), parts([("0", 2), ("1", 3)]));
         let answer = pushed.await.map_err(|(_, unknown)| unknown).unwrap();
         assert_eq!(answer.is_ok(), expected);
     }
@@ -113,7 +114,7 @@ async fn copies_of_a_batch_on_two_ways_to_a_connector_are_both_delivered() {
     let node = ConnectorNode::new(Arc::new(Pass(end)), "pass", &Meter::default(), fan_out);
     let way = |id: &str| node.input(&id.parse().unwrap());
     let (first, second) = (way("profiles/1"), way("profiles/2"));
-    let batch = batch(3).with_id(BatchId::unique());
+    let batch = batch(3).with_resend_id(BatchId::unique());
     assert!(first.consume(batch.clone()).await.is_err());
     second.consume(batch.clone()).await.unwrap();
     first.consume(batch).await.unwrap();

@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 use profcol_component::{
-    Answer, Batch, Consumer, Delivery, Destinations, Exporter, Gauge, Meter, Outcome,
+    Answer, Batch, BatchId, Consumer, Delivery, Destinations, Exporter, Gauge, Meter, Outcome,
     QueueSettings, Sizer,
 };
 use profcol_profile::Profiles;
@@ -336,7 +336,8 @@ impl Balancer {
 
     async fn push_once(&self, batch: Batch, parts: Vec<Part>) -> Answer {
         let answers = parts.iter().map(|part| {
-            let copy = batch.clone().with_profiles(part.of(&batch.profiles));
+            let (id, profiles) = part.of(&batch);
+            let copy = batch.clone().with_id(id).with_profiles(profiles);
             self.consume_part(copy, part)
         });
         let answers = join_all(answers).await;
@@ -355,7 +356,7 @@ impl Consumer for Balancer {
         }
         let table = self.table();
         let parts = table.parts(&batch.profiles, &HashSet::new());
-        let Some(id) = batch.id else {
+        let Some(id) = batch.resend_id else {
             return self.push_once(batch, parts).await;
         };
         if let [only] = &parts[..]
@@ -377,9 +378,11 @@ impl Consumer for Balancer {
             false => table.parts(&batch.profiles, &answered),
         };
         let refusals = parts.iter().map(|part| {
+            let (id, profiles) = part.of(&batch);
             let copy = Batch {
                 finalizers: finalizers.clone(),
-                profiles: part.of(&batch.profiles),
+                id,
+                profiles,
                 ..batch.clone()
             };
             async {
@@ -448,10 +451,9 @@ impl Table {
 
     fn pieces(&self, batch: Batch) -> Vec<(Arc<Sender>, Batch)> {
         let parts = self.parts(&batch.profiles, &HashSet::new());
-        let profiles = parts.iter().map(|part| part.of(&batch.profiles));
-        let profiles: Vec<_> = profiles.collect();
+        let pieces: Vec<_> = parts.iter().map(|part| part.of(&batch)).collect();
         let senders = parts.into_iter().map(|part| part.sender);
-        senders.zip(batch.into_pieces(profiles)).collect()
+        senders.zip(batch.into_pieces(pieces)).collect()
     }
 }
 
@@ -477,10 +479,13 @@ impl Part {
         &self.sender.queue
     }
 
-    pub(super) fn of(&self, profiles: &Profiles) -> Profiles {
-        match &*self.positions.resources {
-            [] => profiles.clone(),
-            resources => profiles.part(resources),
+    /// This part of the batch, and its id.
+    pub(super) fn of(&self, batch: &Batch) -> (BatchId, Profiles) {
+        let Positions { resources, total } = &self.positions;
+        if resources.is_empty() || resources.len() == *total {
+            return (batch.id, batch.profiles.clone());
         }
+        let id = batch.id.of_resources(resources);
+        (id, batch.profiles.part(resources))
     }
 }

@@ -29,9 +29,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use profcol_component::{
-    Answer, Batch, ComponentStatus, Consumer, Delivered, Delivery, Exporter, Finalizers, Kind,
-    Meter, Outcome, QueueSettings, Refusal, RetrySettings, Side, Source, StartError, Stop, Tap,
-    TapPoint, Taps, Undelivered,
+    Answer, Batch, BatchId, ComponentStatus, Consumer, Delivered, Delivery, Exporter, Finalizers,
+    Kind, Meter, Outcome, QueueSettings, Refusal, RetrySettings, Side, Source, StartError, Stop,
+    Tap, TapPoint, Taps, Undelivered,
 };
 use profcol_profile::{Bound, Profiles};
 use profcol_storage::Storage;
@@ -453,7 +453,9 @@ impl Sender {
         });
         let mut answer = Ok(());
         for Undelivered { profiles, refusal } in refused.into_iter().chain(retried) {
-            let part = batch.clone().with_profiles(profiles);
+            // Which part it is depends on what the destination took this time.
+            let id = BatchId::unique();
+            let part = batch.clone().with_id(id).with_profiles(profiles);
             let refusal = Some(refusal);
             let delivery = self.attempt_after(refusal, part, finalizers, splits, retries.clone());
             answer = worse(answer, Box::pin(delivery).await);
@@ -476,6 +478,7 @@ impl Sender {
             bytes / 2
         };
         let split = batch.profiles.split(Bound::Bytes(limit_bytes));
+        let ids = batch.id.of_pieces(&split);
         let mut answer = Ok(());
         if let Some(oversize) = split.oversize {
             let reason =
@@ -489,8 +492,8 @@ impl Sender {
                 stays_stored,
             });
         }
-        for profiles in split.pieces {
-            let piece = batch.clone().with_profiles(profiles);
+        for (id, profiles) in ids.into_iter().zip(split.pieces) {
+            let piece = batch.clone().with_id(id).with_profiles(profiles);
             let next = Box::pin(self.attempt(piece, finalizers, splits)).await;
             answer = worse(answer, next);
         }

@@ -59,8 +59,9 @@ const MAX_FRAME: u32 = 1 << 20;
 pub struct GrpcRequest {
     /// `/package.Service/Method`
     pub path: String,
-    /// Empty unless `include_metadata` is set.
     pub metadata: HeaderMap,
+    /// Whether the metadata may be passed on with the data.
+    pub include_metadata: bool,
     pub connection: Connection,
     pub auth: Option<AuthData>,
     pub message: Message,
@@ -427,11 +428,8 @@ impl Calls {
                 path: path.to_owned(),
                 message,
                 reserved,
-                metadata: if self.include_metadata {
-                    head.headers
-                } else {
-                    HeaderMap::new()
-                },
+                metadata: head.headers,
+                include_metadata: self.include_metadata,
                 connection,
                 auth,
                 deadline,

@@ -67,7 +67,8 @@ impl GrpcService for Behaviour {
                 Some(Compressed { encoding, bytes }) => format!("{encoding} {}", bytes.len()),
             })),
             "/test.Behaviour/Metadata" => {
-                let names: Vec<_> = request.metadata.keys().map(ToString::to_string).collect();
+                let mut names: Vec<_> = request.metadata.keys().map(ToString::to_string).collect();
+                names.push(format!("include={}", request.include_metadata));
                 Ok(Bytes::from(names.join(" ")))
             }
             "/test.Behaviour/Slow" => {

@@ -215,13 +215,41 @@ async fn each_resource_reaches_its_destination() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_part_has_the_same_id_whoever_gets_it() {
+    let id = BatchId::unique();
+    let mut seen = Vec::new();
+    for is_reversed in [false, true] {
+        let (a, b) = (Target::good("a"), Target::good("b"));
+        let targets = match is_reversed {
+            true => [&b, &a],
+            false => [&a, &b],
+        };
+        let rig = Rig::new(queued(|_| {}), &targets).await;
+        let divided = batch_to(&[("a", 1), ("b", 1)]).with_id(id);
+        rig.sender.consume(divided).await.unwrap();
+        let whole = batch_to(&[("b", 1)]).with_id(id);
+        rig.sender.consume(whole).await.unwrap();
+        rig.settle().await;
+        seen.push((a.sink.offered_ids(), b.sink.offered_ids()));
+        rig.stop().await;
+    }
+    let [(a, b), others] = &seen[..] else {
+        unreachable!("two runs")
+    };
+    assert_eq!((a, b), (&others.0, &others.1));
+    assert_eq!((a.len(), b.len()), (1, 2));
+    assert_eq!(b.iter().filter(|it| **it == id).count(), 1);
+    assert!(!a.contains(&id) && !b.contains(&a[0]), "{a:?} {b:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dead_destination_does_not_delay_the_others() {
     let (a, dead) = (Target::good("a"), Target::dead("dead"));
     let delivery = queued(|queue| queue.queue_size = 4);
     let rig = Rig::new(delivery, &[&a, &dead]).await;
     let mut refused = 0;
     for _ in 0..20 {
-        let batch = batch_to(&[("a", 1), ("dead", 1)]).with_id(BatchId::unique());
+        let batch = batch_to(&[("a", 1), ("dead", 1)]).with_resend_id(BatchId::unique());
         refused += usize::from(rig.sender.consume(batch).await.is_err());
     }
     // Its queue is full; the part of the other was accepted.
@@ -307,7 +335,7 @@ async fn a_resend_brings_nothing_twice_though_destinations_have_changed() {
     let rig = Rig::new(inline(), &[&a, &b, &dead]).await;
     let batch = || {
         let id = BatchId::of_content(b"the same");
-        batch_to(&[("dead", 1), ("b", 2), ("a", 4)]).with_id(id)
+        batch_to(&[("dead", 1), ("b", 2), ("a", 4)]).with_resend_id(id)
     };
     let refusal = rig.sender.consume(batch()).await.unwrap_err();
     assert_eq!(refusal, Refusal::retry("down"));
@@ -327,10 +355,10 @@ async fn a_resent_batch_with_other_resources_is_sent_whole() {
     let (a, dead) = (Target::good("a"), Target::dead("dead"));
     let rig = Rig::new(inline(), &[&a, &dead]).await;
     let id = BatchId::of_content(b"the same");
-    let first = batch_to(&[("a", 1), ("dead", 2)]).with_id(id);
+    let first = batch_to(&[("a", 1), ("dead", 2)]).with_resend_id(id);
     rig.sender.consume(first).await.unwrap_err();
     rig.change(&[&a]).await;
-    let second = batch_to(&[("dead", 2)]).with_id(id);
+    let second = batch_to(&[("dead", 2)]).with_resend_id(id);
     rig.sender.consume(second).await.unwrap();
     assert_eq!(a.sink.accepted(), [1, 2]);
     rig.stop().await;

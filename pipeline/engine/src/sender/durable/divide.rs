@@ -151,8 +151,17 @@ impl DurableQueue {
     fn hand_out(&self, batch: Batch, from: &Parked, table: &Table) {
         let parts = table.parts(&batch.profiles, &HashSet::new());
         let is_whole = from.positions.is_none() && parts.len() == 1;
-        let profiles: Vec<_> = parts.iter().map(|part| part.of(&batch.profiles)).collect();
-        for (part, piece) in parts.iter().zip(batch.into_pieces(profiles)) {
+        let piece = |part: &Part| {
+            let (id, profiles) = part.of(&batch);
+            // Its positions in the record: so it has the same id in the next run.
+            let id = match is_whole {
+                true => id,
+                false => batch.id.of_resources(&positions_of(part, from)),
+            };
+            (id, profiles)
+        };
+        let pieces: Vec<_> = parts.iter().map(piece).collect();
+        for (part, piece) in parts.iter().zip(batch.into_pieces(pieces)) {
             let left = match part.queue().try_reserve(&piece) {
                 Ok(slot) => match part.queue().enqueue(piece, slot) {
                     (_, None) => continue,

@@ -1,7 +1,7 @@
 //! A batch as a storage record: metadata in the head, encoded bytes as received in the body.
 
 use bytes::Bytes;
-use profcol_component::{Batch, BatchId, Metadata, Sizer, Source};
+use profcol_component::{Batch, BatchId, Metadata, Sizer};
 use profcol_net::Encoding;
 use profcol_net::compress::{DecompressError, decompress};
 use profcol_profile::{CompressedWire, Profiles, Validation};
@@ -37,6 +37,7 @@ impl Record {
                 encoding: encoding.to_owned(),
                 peer: batch.peer,
                 metadata: Metadata::clone(&batch.metadata),
+                id: Some(batch.id),
             }
             .encode(),
             body: profiles.body(),
@@ -66,6 +67,7 @@ pub fn batch_of(head: &[u8], body: Vec<u8>, counts: &Counts) -> Result<Batch, In
         encoding,
         peer,
         metadata,
+        id,
     } = Head::decode(head).ok_or(InvalidRecord::Head)?;
     let body = Bytes::from(body);
     let profiles = match encoding.as_str() {
@@ -85,15 +87,14 @@ pub fn batch_of(head: &[u8], body: Vec<u8>, counts: &Counts) -> Result<Batch, In
             })
         }
     };
-    let mut batch = match source {
-        Source::Live => Batch::live(profiles),
-        source => Batch {
-            source,
-            ..Batch::new(profiles)
-        },
+    let batch = Batch {
+        source,
+        // Version 1 of the format had none.
+        id: id.unwrap_or_else(BatchId::unique),
+        ..Batch::new(profiles)
     };
-    batch.id = Some(BatchId::unique());
-    Ok(batch.with_metadata(metadata).with_peer(peer))
+    let batch = batch.with_metadata(metadata).with_peer(peer);
+    Ok(batch.resent_as_itself())
 }
 
 fn read(wire: Bytes) -> Result<Profiles, profcol_profile::Invalid> {
@@ -102,6 +103,7 @@ fn read(wire: Bytes) -> Result<Profiles, profcol_profile::Invalid> {
 
 #[cfg(test)]
 mod tests {
+    use profcol_component::Source;
     use profcol_component::testkit::batch;
     use profcol_net::Level;
     use profcol_net::compress::compress;
@@ -127,8 +129,8 @@ mod tests {
             assert_eq!(record.counts.samples, 3);
             let after = batch_of(&record.head, record.body.to_vec(), &record.counts).unwrap();
             assert_eq!(
-                (after.source, after.peer, &after.metadata),
-                (source, before.peer, &before.metadata)
+                (after.id, after.source, after.peer, &after.metadata),
+                (before.id, source, before.peer, &before.metadata)
             );
             assert_eq!(after.profiles.to_wire(), before.profiles.to_wire());
         }
@@ -139,10 +141,9 @@ mod tests {
         let record = Record::of(&batch(1));
         for len in 0..record.head.len() {
             let cut = &record.head[..len];
-            assert!(
-                batch_of(cut, record.body.to_vec(), &record.counts).is_err(),
-                "{cut:?}"
-            );
+            let read = batch_of(cut, record.body.to_vec(), &record.counts);
+            // Without the id it is one of version 1.
+            assert_eq!(read.is_ok(), len == record.head.len() - 16, "{cut:?}");
         }
         for position in 0..record.head.len() {
             let mut changed = record.head.clone();
@@ -163,6 +164,7 @@ mod tests {
                 encoding: encoding.to_owned(),
                 peer: None,
                 metadata: Metadata::default(),
+                id: None,
             };
             let counts = Counts {
                 plain_bytes: plain_bytes as u64,

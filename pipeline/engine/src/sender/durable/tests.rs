@@ -413,3 +413,19 @@ async fn excess_partitions_are_flushed() {
     let (_, balance) = rig.stop().await;
     assert_eq!(balance.delivered, MAX_PARTITIONS as u64 + 1);
 }
+
+#[tokio::test]
+async fn each_attempt_has_the_id_of_the_stored_batch_also_in_the_next_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let rig = Fixture::start(folder.path(), refusing()).await;
+    let batch = batch(3);
+    let id = batch.id;
+    rig.sender.consume(batch).await.unwrap();
+    wait_until("retries", async || rig.sink.offered() >= 3).await;
+    let (before, _) = rig.stop().await;
+    let rig = Fixture::start(folder.path(), taking()).await;
+    rig.until_accepted(1).await;
+    let (after, _) = rig.stop().await;
+    let ids = [before.offered_ids(), after.offered_ids()].concat();
+    assert!(ids.len() > 3 && ids.iter().all(|it| *it == id), "{ids:?}");
+}

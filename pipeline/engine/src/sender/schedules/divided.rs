@@ -196,7 +196,7 @@ async fn send(id: u64, sender: Arc<Sender>, mut random: Rng) -> SentParts {
         batch.profiles = divided(id, &parts);
         match is_live {
             true => batch.source = Source::Live,
-            false => batch.id = Some(BatchId::of_content(&id.to_le_bytes())),
+            false => batch.resend_id = Some(BatchId::of_content(&id.to_le_bytes())),
         }
         let answer = answer_to(batch, &sender, &mut random).await;
         let is_done = !matches!(answer, None | Some(Err(Refusal::Retry { .. })));
