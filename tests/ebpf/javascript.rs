@@ -8,60 +8,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use profcol_test_harness::calls::javascript::{KIND, calls};
 use profcol_test_harness::profile::Sample;
 use profcol_test_harness::support::{root, skip};
 use profcol_test_harness::toolchain::Workshop;
 
-use crate::calls::{
-    Calls, ShortLived, chain_of, check_isolated, count, names_of, samples_with_table,
-};
+use crate::calls::{ShortLived, check_isolated, count, names_of, samples_with_table};
 use crate::host::{Profiler, Running, can_profile};
 
 /// Enough to sample each chain often.
 const MIN_SAMPLES: usize = 700;
 const TIMEOUT: Duration = Duration::from_secs(60);
-
-const KIND: &str = "v8js";
-const PROGRAM: &str = "calls.js";
-
-/// The chains of `calls.js`, innermost first.
-const CHAINS: &[&[&str]] = &[
-    &["burn", "inner", "middle", "by_call"],
-    &["burn", "mapped", "by_map"],
-    &["burn", "compare", "by_sort"],
-    &["burn", "replacer", "by_replace"],
-    &["burn", "revive", "by_json"],
-    &["burn", "method", "method", "Derived", "by_class"],
-    &["burn", "delegate", "generate", "by_generator"],
-    &["burn", "closure", "by_closure"],
-    &["burn", "inner", "middle", "by_bind"],
-    &["burn", "inner", "by_apply"],
-    &["burn", "get property", "by_getter"],
-    &["burn", "get", "by_proxy"],
-    &["burn", "by_exception"],
-    &["burn", "by_größe"],
-];
-
-fn expected(way: &str) -> Vec<String> {
-    match way {
-        // After its `await` it has no caller.
-        "by_async" => ["burn", "by_async"].map(str::to_owned).to_vec(),
-        _ => chain_of(way, CHAINS, &["main"]),
-    }
-}
-
-fn calls() -> Calls {
-    Calls {
-        kind: KIND,
-        program: PROGRAM,
-        ways: CHAINS.len() + 2,
-        chain: Box::new(expected),
-        is_of_program: |frame| {
-            frame.source.0.ends_with(PROGRAM) && frame.function.as_deref() != Some("(anonymous)")
-        },
-        name: |name| name,
-    }
-}
 
 /// The host's Node.js, and those that CI installs, by version.
 fn nodes() -> BTreeMap<String, PathBuf> {

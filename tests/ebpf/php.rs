@@ -13,45 +13,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use profcol_test_harness::calls::php::{KIND, calls};
 use profcol_test_harness::peers::free_address;
 use profcol_test_harness::profile::{Frame, Profile, Sample};
 use profcol_test_harness::support::skip;
 use profcol_test_harness::toolchain::Workshop;
 
-use crate::calls::{Calls, ShortLived, chain_of, count, name, names_of, samples_in, since_known};
+use crate::calls::{ShortLived, count, name, names_of, samples_in, since_known};
 use crate::host::{Profiler, Running, can_profile};
 
 /// Enough to sample each chain often.
 const MIN_SAMPLES: usize = 700;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-const KIND: &str = "php";
-const PROGRAM: &str = "calls.php";
-
-/// The chains of `calls.php`, innermost first, without their common part.
-const CHAINS: &[&[&str]] = &[
-    &["burn", "inner", "middle", "by_call"],
-    &["burn", "{closure}", "by_map"],
-    &["burn", "compare", "by_sort"],
-    &["burn", "replace", "by_replace"],
-    &["burn", "generate", "by_generator"],
-    &["burn", "generate", "by_generator_from_c"],
-    &["burn", "Base::method", "Derived::method", "by_method"],
-    &["burn", "Derived::make", "by_static"],
-    &["burn", "Derived::__call", "by_magic_call"],
-    &["burn", "Derived::__get", "by_magic_get"],
-    &["burn", "Derived::__toString", "by_string"],
-    &["burn", "Derived::getIterator", "by_iterator"],
-    &["burn", "Closed::__destruct", "by_destructor"],
-    &["burn", "{closure}", "by_closure"],
-    &["burn", "inner", "by_name"],
-    &["burn", "inner", "by_reflection"],
-    &["burn", "by_exception"],
-    &["burn", "by_eval"],
-    &["burn", "by_größe"],
-    &["{closure}", "by_callbacks"],
-    &["by_hash"],
-];
 /// Without opcache; with opcache; with its JIT.
 const KINDS_OF_CODE: [&[&str]; 3] = [
     &[],
@@ -67,28 +41,6 @@ const KINDS_OF_CODE: [&[&str]; 3] = [
         "-dopcache.jit_buffer_size=64M",
     ],
 ];
-const MAIN: &[&str] = &["main", "{main}"];
-
-fn expected(way: &str) -> Vec<String> {
-    match way {
-        "by_fiber" => ["burn", "by_fiber", "{closure}"]
-            .map(str::to_owned)
-            .to_vec(),
-        _ => chain_of(way, CHAINS, MAIN),
-    }
-}
-
-fn calls() -> Calls {
-    Calls {
-        kind: KIND,
-        program: PROGRAM,
-        ways: CHAINS.len() + 2,
-        chain: Box::new(expected),
-        is_of_program: |frame| frame.source.0.ends_with(PROGRAM),
-        name: |name| name,
-    }
-}
-
 /// The host's PHP, if it has fibers.
 fn php() -> Option<PathBuf> {
     let php = PathBuf::from("php");

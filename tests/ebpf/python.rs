@@ -7,42 +7,19 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use profcol_test_harness::calls::python::{KIND, calls};
 use profcol_test_harness::profile::Sample;
 use profcol_test_harness::support::skip;
 use profcol_test_harness::toolchain::Workshop;
 
 use crate::calls::{
-    Calls, Churn, ShortLived, chain_of, check_isolated, count, name, names_of, number_after,
-    samples_with_table,
+    Churn, ShortLived, check_isolated, count, name, names_of, number_after, samples_with_table,
 };
 use crate::host::{Profiler, Running, can_profile};
 
 /// Enough to sample each chain often.
 const MIN_SAMPLES: usize = 700;
 const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// The chains of `calls.py`, innermost first, with qualified names as since 3.11.
-const CHAINS: &[&[&str]] = &[
-    &["burn", "inner", "middle", "by_call"],
-    &["burn", "Key.__lt__", "by_callback"],
-    &["burn", "delegate", "generate", "by_generator"],
-    &["burn", "delegate", "generate", "by_generator_from_c"],
-    &["burn", "by_lambda.<locals>.<lambda>", "by_lambda"],
-    &["burn", "inner", "middle", "by_partial"],
-    &["burn", "handle", "by_exception"],
-    &[
-        "burn",
-        "Base.method",
-        "Derived.method",
-        "Derived.attribute",
-        "by_method",
-    ],
-    &["burn", "<module>", "by_execution"],
-    &["burn", "wait_for", "gather", "by_coroutine"],
-    &["by_hash"],
-    &["burn", "by_größe"],
-];
-const KIND: &str = "cpython";
 
 struct Interpreter {
     path: PathBuf,
@@ -70,29 +47,6 @@ fn interpreters() -> Vec<Interpreter> {
     found
         .map(|((_, minor), path)| Interpreter { path, minor })
         .collect()
-}
-
-/// The whole chain from `burn` to the outermost function.
-fn expected(way: &str, minor: u32) -> Vec<String> {
-    let mut chain = chain_of(way, CHAINS, &["main", "<module>"]);
-    if minor < 11 {
-        for name in &mut chain {
-            *name = name.rsplit('.').next().unwrap_or(name).to_owned();
-        }
-    }
-    chain
-}
-
-/// The expectations for this version.
-fn calls(minor: u32) -> Calls {
-    Calls {
-        kind: KIND,
-        program: "calls.py",
-        ways: CHAINS.len() + 1,
-        chain: Box::new(move |way| expected(way, minor)),
-        is_of_program: |_| true,
-        name: |name| name,
-    }
 }
 
 fn program() -> PathBuf {

@@ -6,6 +6,7 @@
 
 pub mod backend;
 pub mod balance;
+pub mod calls;
 pub mod cgroup;
 pub mod faults;
 pub mod hosts;

@@ -1,0 +1,49 @@
+//! The chains of `calls.py`.
+
+use super::{Calls, chain_of};
+
+/// Innermost first, with qualified names as since 3.11.
+const CHAINS: &[&[&str]] = &[
+    &["burn", "inner", "middle", "by_call"],
+    &["burn", "Key.__lt__", "by_callback"],
+    &["burn", "delegate", "generate", "by_generator"],
+    &["burn", "delegate", "generate", "by_generator_from_c"],
+    &["burn", "by_lambda.<locals>.<lambda>", "by_lambda"],
+    &["burn", "inner", "middle", "by_partial"],
+    &["burn", "handle", "by_exception"],
+    &[
+        "burn",
+        "Base.method",
+        "Derived.method",
+        "Derived.attribute",
+        "by_method",
+    ],
+    &["burn", "<module>", "by_execution"],
+    &["burn", "wait_for", "gather", "by_coroutine"],
+    &["by_hash"],
+    &["burn", "by_größe"],
+];
+pub const KIND: &str = "cpython";
+
+/// The whole chain from `burn` to the outermost function.
+fn expected(way: &str, minor: u32) -> Vec<String> {
+    let mut chain = chain_of(way, CHAINS, &["main", "<module>"]);
+    if minor < 11 {
+        for name in &mut chain {
+            *name = name.rsplit('.').next().unwrap_or(name).to_owned();
+        }
+    }
+    chain
+}
+
+/// The expectations for this version.
+pub fn calls(minor: u32) -> Calls {
+    Calls {
+        kind: KIND,
+        program: "calls.py",
+        ways: CHAINS.len() + 1,
+        chain: Box::new(move |way| expected(way, minor)),
+        is_of_program: |_| true,
+        name: |name| name,
+    }
+}
