@@ -1,8 +1,9 @@
 //! aarch64: programs with known chains, with signed return addresses, on kernels with 48-bit addresses and tables in
-//! blocks, and with 52-bit addresses and an arena.
+//! blocks, and with 52-bit addresses and an arena; and programs of interpreted languages.
 
 use std::path::Path;
 
+use profcol_test_harness::calls::{javascript, php, python, since_known};
 use profcol_test_harness::judge::{MinSamples, Subject};
 use profcol_test_harness::profile::Profile;
 use profcol_test_harness::programs::{Program, program};
@@ -79,10 +80,57 @@ fn samples_aarch64_on_linux_6_12() {
     check("6.12", "arena");
 }
 
+/// Each kind of call of CPython, PHP and Node.js, as on x86-64.
+#[test]
+#[ignore = "cargo xtask kernels runs it"]
+fn samples_interpreters_of_aarch64() {
+    let version = "6.12";
+    let folder = kernels().join("aarch64");
+    let guest = guest(&folder);
+    let mut list = String::new();
+    let languages = [
+        ("python", "/usr/bin/python3.11", "-S", python::calls(11)),
+        ("php", "/usr/bin/php8.2", "-n", php::calls()),
+        (
+            "node",
+            "/usr/bin/node",
+            "--no-warnings",
+            javascript::calls(),
+        ),
+    ];
+    for (name, executable, option, calls) in &languages {
+        guest.add_all(&folder.join(name));
+        let program = calls.path();
+        guest.add(&program, &program);
+        list += &format!("{executable} {option} {} 600\n", program.display());
+    }
+    guest.write("etc/programs", &list);
+    let ran = guest.boot(&folder.join(version).join("vmlinuz"), "");
+
+    check_run(&ran, version, "arena");
+    let mut profile = Profile::default();
+    profile.read_on(&ran.profiles);
+    for (name, executable, _, calls) in &languages {
+        let samples = profile.samples.iter();
+        let pid = samples.filter(|sample| sample.executable == *executable);
+        let pid = pid.map(|sample| sample.pid).next();
+        let pid = pid.unwrap_or_else(|| panic!("no {name}: {}", ran.reported("output")));
+        let what = format!("{name} on aarch64");
+        calls.check(&since_known(calls.kind, &profile, pid), pid, &what);
+    }
+}
+
+fn guest(folder: &Path) -> Guest {
+    let profcol = std::env::var_os(PROFCOL).expect("`cargo xtask kernels` sets PROFCOL_AARCH64");
+    let script = include_str!("init-aarch64");
+    let guest = Guest::new(AARCH64, &folder.join("busybox"), script, CONFIG);
+    guest.add_program(Path::new(&profcol), "profcol");
+    guest
+}
+
 #[expect(clippy::print_stdout, reason = "what was measured is of interest")]
 fn check(version: &str, tables: &str) {
     let kernels = kernels();
-    let profcol = std::env::var_os(PROFCOL).expect("`cargo xtask kernels` sets PROFCOL_AARCH64");
     let only = std::env::var("PROGRAM").unwrap_or_default();
     let workshop = Workshop::open();
     let mut subjects: Vec<Subject> = programs()
@@ -95,9 +143,7 @@ fn check(version: &str, tables: &str) {
         .collect();
 
     let folder = kernels.join("aarch64");
-    let script = include_str!("init-aarch64");
-    let guest = Guest::new(AARCH64, &folder.join("busybox"), script, CONFIG);
-    guest.add_program(Path::new(&profcol), "profcol");
+    let guest = guest(&folder);
     for library in ["ld-linux-aarch64.so.1", "libc.so.6"] {
         let file = Path::new(LIBRARIES).join(library);
         guest.add(&file, &Path::new("/lib").join(library));

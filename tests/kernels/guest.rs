@@ -78,6 +78,12 @@ impl Guest {
         fs::copy(file, copy).unwrap();
     }
 
+    /// Adds the files of a folder, with their paths below it.
+    pub fn add_all(&self, folder: &Path) {
+        let mut copy = Command::new("cp");
+        run(copy.arg("-a").arg(folder.join(".")).arg(self.disk()));
+    }
+
     /// Adds a program without its debuginfo.
     pub fn add_program(&self, program: &Path, name: &str) {
         run(Command::new(self.machine.objcopy)
@@ -115,7 +121,7 @@ impl Guest {
         qemu.arg(TIMEOUT)
             .args(self.machine.qemu)
             .args(["-accel", "tcg,thread=multi", "-smp", "2"])
-            .args(["-m", "1G", "-no-reboot", "-nodefaults", "-display", "none"])
+            .args(["-m", "2G", "-no-reboot", "-nodefaults", "-display", "none"])
             .args(["-serial", &format!("file:{}", console.display())])
             .args([
                 "-chardev",

@@ -1,6 +1,6 @@
 //! `cargo xtask kernels`: tests profcol on Debian's kernels, each in its own virtual machine (`tests/kernels`).
 //!
-//! Only the kernel image is extracted from a package; nothing is installed. Downloads are kept in `target/kernels`
+//! The kernel image and language runtimes are extracted from packages; nothing is installed. Downloads are kept in `target/kernels`
 //! until the distribution has a newer version.
 
 use std::fs;
@@ -19,6 +19,8 @@ struct Machines {
     /// Subdirectory of `target/kernels`.
     folder: &'static str,
     files: &'static [Packaged],
+    /// Language runtimes, each in a folder of its own.
+    runtimes: &'static [Runtime],
     /// Programs needed by the tests, and their packages.
     tools: &'static [(&'static str, &'static str)],
 }
@@ -33,6 +35,12 @@ struct Packaged {
     path: &'static str,
     /// The Debian release that has it, if not this machine's.
     release: Option<&'static str>,
+}
+
+/// A language runtime and the packages that it needs.
+struct Runtime {
+    name: &'static str,
+    packages: &'static [&'static str],
 }
 
 const fn kernel(name: &'static str, package: &'static str) -> Packaged {
@@ -55,6 +63,7 @@ const X86_64: Machines = Machines {
         kernel("6.1/vmlinuz", "linux-image-cloud-amd64"),
         kernel("6.12/vmlinuz", "linux-image-6.12-cloud-amd64"),
     ],
+    runtimes: &[],
     tools: &[
         ("qemu-system-x86_64", "qemu-system-x86"),
         ("busybox", "busybox-static"),
@@ -75,6 +84,62 @@ const AARCH64: Machines = Machines {
             package: "busybox-static:arm64",
             path: "bin/busybox",
             release: None,
+        },
+    ],
+    runtimes: &[
+        Runtime {
+            name: "python",
+            packages: &[
+                "python3.11-minimal",
+                "libpython3.11-minimal",
+                "libpython3.11-stdlib",
+                "libexpat1",
+                "libssl3",
+                "zlib1g",
+                "libc6",
+            ],
+        },
+        Runtime {
+            name: "php",
+            packages: &[
+                "php8.2-cli",
+                "libargon2-1",
+                "libedit2",
+                "libbsd0",
+                "libmd0",
+                "libtinfo6",
+                "libpcre2-8-0",
+                "libsodium23",
+                "libxml2",
+                "liblzma5",
+                "libicu72",
+                "libstdc++6",
+                "libgcc-s1",
+                "libssl3",
+                "zlib1g",
+                "libc6",
+            ],
+        },
+        Runtime {
+            name: "node",
+            packages: &[
+                "nodejs",
+                "libnode108",
+                "node-acorn:all",
+                "node-busboy:all",
+                "node-cjs-module-lexer:all",
+                "node-undici:all",
+                "libbrotli1",
+                "libc-ares2",
+                "libicu72",
+                "libnghttp2-14",
+                "libssl3",
+                "libstdc++6",
+                "libgcc-s1",
+                "libuv1",
+                "zlib1g",
+                "libc6",
+            ],
         },
     ],
     tools: &[
@@ -149,8 +214,64 @@ impl Machines {
                 return false;
             }
         }
+        for runtime in self.runtimes {
+            let folder = folder.join(self.folder).join(runtime.name);
+            if let Err(error) = fetch_runtime(&folder, runtime) {
+                report.skip(self.what, &format!("no {}: {error:#}", runtime.name));
+                return false;
+            }
+        }
         true
     }
+}
+
+/// Extracts the runtime's packages to `folder`.
+fn fetch_runtime(folder: &Path, runtime: &Runtime) -> Result<()> {
+    let packages = runtime
+        .packages
+        .iter()
+        .map(|name| match name.contains(':') {
+            true => (*name).to_owned(),
+            false => format!("{name}:arm64"),
+        });
+    let packages: Vec<String> = packages.collect();
+    let versions = process::output(
+        Command::new("apt-get")
+            .args(["download", "--print-uris"])
+            .args(&packages),
+    )?;
+    let stamp = folder.with_extension("packages");
+    if folder.exists() && fs::read_to_string(&stamp).is_ok_and(|kept| kept == versions) {
+        return Ok(());
+    }
+    let fetched = folder.with_extension("fetched");
+    for old in [folder, &fetched] {
+        if old.exists() {
+            fs::remove_dir_all(old)
+                .with_context(|| format!("failed to empty {}", old.display()))?;
+        }
+    }
+    fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
+    fs::create_dir_all(&fetched)
+        .with_context(|| format!("failed to create {}", fetched.display()))?;
+    process::run(
+        Command::new("apt-get")
+            .args(["download", "--quiet"])
+            .args(&packages)
+            .current_dir(&fetched),
+    )?;
+    let entries =
+        fs::read_dir(&fetched).with_context(|| format!("failed to read {}", fetched.display()))?;
+    for entry in entries.flatten() {
+        let mut extract = Command::new("dpkg-deb");
+        process::run(extract.arg("--extract").arg(entry.path()).arg(folder))?;
+    }
+    // It would have to be unpacked in memory.
+    let documentation = folder.join("usr/share/doc");
+    let _ = fs::remove_dir_all(documentation);
+    fs::remove_dir_all(&fetched)
+        .with_context(|| format!("failed to remove {}", fetched.display()))?;
+    fs::write(&stamp, versions).with_context(|| format!("failed to write {}", stamp.display()))
 }
 
 /// Downloads the file to `path`.

@@ -42,6 +42,8 @@ pub trait Architecture {
     /// Calls push the return address instead of setting a link register. The saved caller registers
     /// then end the frame.
     const CALLS_PUSH: bool;
+    /// How far the thread pointer may be above the C library's descriptor of the thread, which `pthread_self` returns.
+    const MAX_THREAD_DESCRIPTOR: u64;
 
     fn mode(word: u64) -> Mode;
 
@@ -60,6 +62,12 @@ pub trait Architecture {
 
     /// Strips pointer authentication from a return address; `address_bits` masks valid user addresses.
     fn return_address(word: u64, address_bits: u64) -> u64;
+
+    /// Whether `pthread_self` of a thread with this thread pointer returns `descriptor`.
+    #[inline(always)]
+    fn is_thread(descriptor: u64, thread_pointer: u64) -> bool {
+        thread_pointer.wrapping_sub(descriptor) <= Self::MAX_THREAD_DESCRIPTOR
+    }
 }
 
 pub enum X86_64 {}
@@ -111,6 +119,7 @@ impl Architecture for X86_64 {
         link: 40 + 8 * 8,
     };
     const CALLS_PUSH: bool = true;
+    const MAX_THREAD_DESCRIPTOR: u64 = 0;
 
     #[inline(always)]
     fn mode(code_segment: u64) -> Mode {
@@ -200,6 +209,9 @@ impl Architecture for Aarch64 {
         link: 312 + 30 * 8,
     };
     const CALLS_PUSH: bool = false;
+    /// The descriptor ends at the thread pointer; it has 1,856 bytes in glibc 2.36. Those of other threads are at least
+    /// a stack away.
+    const MAX_THREAD_DESCRIPTOR: u64 = 4096;
 
     #[inline(always)]
     fn mode(state: u64) -> Mode {

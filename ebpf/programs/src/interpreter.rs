@@ -1,6 +1,7 @@
 //! Adds the frames of interpreted code after the native frames that run them.
 
 use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_probe_read_user};
+use profcol_ebpf_common::architecture::Architecture;
 use profcol_ebpf_common::barrier_var;
 use profcol_ebpf_common::counter;
 use profcol_ebpf_common::frame::Frame;
@@ -10,6 +11,7 @@ use profcol_ebpf_common::interpreter::{
 };
 use profcol_ebpf_common::record::{MAX_USER_WORDS, ThreadKey};
 
+use crate::Target;
 use crate::kernel;
 use crate::maps::{self, INTERPRETERS, PYTHON_THREADS, RUNTIME_PROCESSES};
 use crate::scratch::{FRAME_CAPACITY, Scratch, ScratchHandle};
@@ -252,7 +254,7 @@ pub extern "C" fn find_thread(handle: ScratchHandle) -> u32 {
         // Only of the newest interpreter, whose frames come before those of the one that started it.
         // SAFETY: a word is read atomically.
         if let Some(&known) = unsafe { PYTHON_THREADS.get(&key) }
-            && scratch.word(known.wrapping_add(layout.thread_id.into())) == Some(thread_pointer)
+            && is_current(scratch, layout, known, thread_pointer)
             && scratch.word(known.wrapping_add(layout.thread_interpreter.into())) == Some(owner)
             && begin(scratch, layout, known)
         {
@@ -279,9 +281,7 @@ pub extern "C" fn find_thread(handle: ScratchHandle) -> u32 {
             continue;
         }
         // A thread has a state in each subinterpreter that it used; only one of them is active.
-        if scratch.word(thread.wrapping_add(layout.thread_id.into())) == Some(thread_pointer)
-            && begin(scratch, layout, thread)
-        {
+        if is_current(scratch, layout, thread, thread_pointer) && begin(scratch, layout, thread) {
             let _ = PYTHON_THREADS.insert(&key, &thread, 0);
             scratch.thread_owner = owner;
             return CONTINUE;
@@ -297,6 +297,18 @@ pub extern "C" fn find_thread(handle: ScratchHandle) -> u32 {
         return no_thread(scratch);
     }
     CONTINUE
+}
+
+/// Whether this is a state of the current thread.
+#[inline(always)]
+fn is_current(
+    scratch: &mut Scratch,
+    layout: &python::Layout,
+    thread: u64,
+    thread_pointer: u64,
+) -> bool {
+    let id = scratch.word(thread.wrapping_add(layout.thread_id.into()));
+    id.is_some_and(|id| Target::is_thread(id, thread_pointer))
 }
 
 /// Begins the walk along the thread's frames; false if it has none.

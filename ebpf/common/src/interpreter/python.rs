@@ -22,7 +22,7 @@ pub struct Layout {
     pub interpreter_threads: u32,
     pub thread_next: u32,
     pub thread_interpreter: u32,
-    /// `thread_id`, or `native_thread_id` if the former is not the thread pointer.
+    /// `thread_id`: what `pthread_self` returned.
     pub thread_id: u32,
     /// `current_frame`, `cframe` or `frame`.
     pub thread_frame: u32,

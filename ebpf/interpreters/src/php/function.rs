@@ -1,5 +1,7 @@
 //! A function: its name, class, file and first line.
 
+use std::ffi::c_char;
+
 use profcol_ebpf_common::interpreter::php;
 
 use super::layout::FunctionLayout;
@@ -118,11 +120,19 @@ fn string(memory: &impl Memory, address: u64) -> Result<String, FunctionError> {
     Ok(text.chars().take(MAX_BYTES).collect())
 }
 
-/// The hash that PHP keeps with a string; 0 there means that it is not known yet. Bytes are signed on x86-64.
+/// The hash that PHP keeps with a string; 0 there means that it is not known yet.
 fn hash_of(text: &[u8]) -> u64 {
+    hash_of_chars(text, c_char::MIN != 0)
+}
+
+/// Bytes are signed where C's `char` is: on x86-64, but not on aarch64.
+fn hash_of_chars(text: &[u8], are_signed: bool) -> u64 {
     const INITIAL: u64 = 5381;
     let hash = text.iter().fold(INITIAL, |hash, &byte| {
-        let byte = i64::from(byte.cast_signed()).cast_unsigned();
+        let byte = match are_signed {
+            true => i64::from(byte.cast_signed()).cast_unsigned(),
+            false => byte.into(),
+        };
         hash.wrapping_mul(33).wrapping_add(byte)
     });
     hash | 1 << 63
@@ -137,6 +147,7 @@ mod tests {
     fn strings_have_the_hashes_of_php() {
         assert_eq!(hash_of(b""), 5381 | 1 << 63);
         assert_eq!(hash_of(b"a"), (5381 * 33 + 97) | 1 << 63);
-        assert_eq!(hash_of(b"\xc3"), (5381 * 33 - 61) | 1 << 63);
+        assert_eq!(hash_of_chars(b"\xc3", true), (5381 * 33 - 61) | 1 << 63);
+        assert_eq!(hash_of_chars(b"\xc3", false), (5381 * 33 + 195) | 1 << 63);
     }
 }

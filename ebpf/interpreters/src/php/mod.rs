@@ -48,9 +48,6 @@ pub fn detect<S: Source + ?Sized>(
         return Err(refuse("builds with threads are not supported yet"));
     };
     let (current, function) = layout::layouts(version).map_err(refuse)?;
-    if executable.machine() == Machine::Aarch64 {
-        return Err(refuse("it is not supported on aarch64 yet"));
-    }
     let Some(delta) = executable.code_delta(entry.address) else {
         return Err(refuse("its loop is not in a loaded segment"));
     };
@@ -88,6 +85,10 @@ fn generated_code<S: Source + ?Sized>(
     entry: u64,
     delta: u64,
 ) -> Option<php::Layout> {
+    // Elsewhere its frames are unwound by their frame pointers, if at all.
+    if executable.machine() != Machine::X86_64 {
+        return None;
+    }
     let code = executable.loaded(entry, ENTRY_BYTES)?;
     let decoder = Decoder::with_ip(64, &code, entry, DecoderOptions::NONE);
     let mut jumps = decoder

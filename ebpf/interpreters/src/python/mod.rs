@@ -11,7 +11,7 @@ mod lines;
 mod text;
 
 use profcol_ebpf_common::interpreter::{Interpreter, runtime};
-use profcol_elf::{Machine, Source};
+use profcol_elf::Source;
 
 pub use self::code::Code;
 pub use self::layout::CodeLayout;
@@ -49,9 +49,6 @@ pub fn detect<S: Source + ?Sized>(
     let refuse = |why| unsupported(&version.to_string(), why);
     let offsets = offsets.as_ref().map(|(_, bytes)| &**bytes);
     let (layout, code) = layout::layouts(version, offsets).map_err(refuse)?;
-    if executable.machine() == Machine::Aarch64 {
-        return Err(refuse("it is not supported on aarch64 yet"));
-    }
     let Some(delta) = executable.code_delta(entry.address) else {
         return Err(refuse("its loop is not in a loaded segment"));
     };

@@ -18,7 +18,7 @@ mod tests;
 use std::ops::Range;
 
 use profcol_ebpf_common::interpreter::{Interpreter, runtime};
-use profcol_elf::{Machine, Source};
+use profcol_elf::Source;
 
 use self::function::Function;
 use self::heap::Heap;
@@ -85,9 +85,6 @@ pub fn detect<S: Source + ?Sized>(
     let sizes = sizes.and_then(BytecodeSizes::new);
     let constants = executable.numbers(CONSTANTS);
     let heap = HeapLayout::new(version, &constants, sizes).map_err(refuse)?;
-    if executable.machine() == Machine::Aarch64 {
-        return Err(refuse("it is not supported on aarch64 yet"));
-    }
     let builtins = executable.functions_named(|name| name.starts_with(BUILTIN));
     let (loops, forwarders) = match builtins.first().zip(builtins.last()) {
         Some(((first, _), (last, _))) => {
