@@ -96,7 +96,7 @@ impl Connector for Failover {
                 finalizers,
                 has_alternative: true,
                 // What other levels answered is of no concern.
-                id: batch.id.map(|id| id.within(&level.to_string())),
+                resend_id: batch.resend_id.map(|id| id.within(&level.to_string())),
                 ..batch.clone()
             };
             let refusal = match next.push(copy, pipelines).await {
