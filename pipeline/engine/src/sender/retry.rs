@@ -28,7 +28,7 @@ impl Backoff {
         let wait = jittered(self.interval, settings.randomization_factor, random_unit())
             .max(retry_after.unwrap_or_default());
         let max_elapsed: Duration = settings.max_elapsed_time.into();
-        if !max_elapsed.is_zero() && self.began.elapsed() + wait > max_elapsed {
+        if !max_elapsed.is_zero() && self.began.elapsed().saturating_add(wait) > max_elapsed {
             return None;
         }
         let grown = self.interval.mul_f64(settings.multiplier.clamp(0.0, 1e3));
@@ -50,6 +50,14 @@ fn random_unit() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `Retry-After` may be any number.
+    #[tokio::test(start_paused = true)]
+    async fn an_endless_delay_is_out_of_time() {
+        let mut backoff = Backoff::new(&RetrySettings::default());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(backoff.next(Some(Duration::MAX)), None);
+    }
 
     #[test]
     fn jitter_stays_within_its_factor() {

@@ -27,7 +27,7 @@ use super::lifetime::{Activity, Lifetime, PingLimit, Running};
 use super::listen::{BoundAddr, Listener};
 use super::settings::{GrpcServerKeepalive, GrpcServerSettings, ServerParameters};
 use super::sockets::ListeningSockets;
-use super::{ServerError, WINDOW};
+use super::{MAX_HEADERS, ServerError, WINDOW};
 use crate::auth::{AuthData, ServerAuth};
 use crate::compress::{DecompressError, Encoding, GRPC_ACCEPTED, decompress_request};
 use crate::grpc::frame::{AnswerBody, Framed, Messages, Received, read_unary};
@@ -254,7 +254,7 @@ fn http2_builder(settings: &GrpcServerSettings) -> http2::Builder<TokioExecutor>
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(4 * WINDOW)
         .max_frame_size(MAX_FRAME)
-        .max_header_list_size(64 << 10)
+        .max_header_list_size(MAX_HEADERS)
         .max_concurrent_streams(streams)
         .max_send_buf_size(64 << 10)
         .keep_alive_interval(limit(time).unwrap_or(TWO_HOURS))

@@ -29,7 +29,7 @@ use super::lifetime::{Activity, Lifetime};
 use super::listen::{BoundAddr, Listener};
 use super::settings::HttpServerSettings;
 use super::sockets::ListeningSockets;
-use super::{ServerError, WINDOW};
+use super::{MAX_HEADERS, ServerError, WINDOW};
 use crate::auth::{AuthData, ServerAuth};
 use crate::body::{BodyError, read_body};
 use crate::compress::{DecompressError, Encoding, decompress_request};
@@ -229,13 +229,14 @@ fn builder(keep_alive: bool) -> auto::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         // Enforced by `StallGuard`, which distinguishes waiting for a request from reading its headers.
         .header_read_timeout(None)
+        .max_buf_size(MAX_HEADERS as usize)
         .keep_alive(keep_alive);
     builder
         .http2()
         .timer(TokioTimer::new())
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(4 * WINDOW)
-        .max_header_list_size(64 << 10)
+        .max_header_list_size(MAX_HEADERS)
         .max_concurrent_streams(100)
         .keep_alive_interval(Duration::from_secs(2 * 3600))
         .keep_alive_timeout(Duration::from_secs(20));

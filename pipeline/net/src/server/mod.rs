@@ -40,6 +40,9 @@ pub use sockets::{KeepSockets, ListeningSockets};
 /// HTTP/2 receive window per stream; four times as much per connection.
 const WINDOW: u32 = 1 << 20;
 
+/// Maximum size of a request's headers. Over HTTP/1 hyper buffers six times as much by default.
+const MAX_HEADERS: u32 = 64 << 10;
+
 /// A server could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
