@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod addresses;
+mod answers;
 mod clients;
 mod clock;
 mod destinations;
 mod disk;
+mod floods;
 mod http_destinations;
 mod input;
 mod memory;

@@ -22,6 +22,10 @@ pub enum HttpMode {
     Hang,
     /// Responds with this status line and headers, and accepts nothing.
     Refuse(&'static str),
+    /// Responds with these bytes, and accepts nothing.
+    Say(&'static str),
+    /// Responds with these bytes, one every 100 ms, and accepts nothing.
+    Trickle(&'static str),
     /// Accepts nothing and disconnects in the middle of the response body.
     CutAnswer,
     /// Disconnects in the middle of the request.
@@ -134,6 +138,15 @@ async fn serve(connection: TcpStream, state: Arc<Mutex<State>>) -> Option<()> {
         let answer = match mode {
             HttpMode::Hang => std::future::pending().await,
             HttpMode::Refuse(status) => format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n"),
+            HttpMode::Say(answer) => answer.to_owned(),
+            HttpMode::Trickle(answer) => {
+                for byte in answer.bytes() {
+                    connection.write_all(&[byte]).await.ok()?;
+                    // So slowly that no timeout allows for the whole.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                std::future::pending().await
+            }
             HttpMode::AtMost(limit) if body.len() > limit => {
                 "HTTP/1.1 413 Payload Too Large\r\ncontent-length: 0\r\n\r\n".to_owned()
             }
