@@ -243,13 +243,17 @@ async fn within(
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::pin::Pin;
+    use std::sync::mpsc;
+    use std::task::Poll;
+
     use profcol_component::testkit::context;
     use profcol_history::Limits;
 
     use super::*;
 
-    #[test]
-    fn taps_have_the_access_rules_of_the_page() {
+    fn api() -> Api {
         let history = History::new(Limits {
             max_age: Duration::from_secs(60),
             max_bytes: 1 << 20,
@@ -258,7 +262,12 @@ mod tests {
         });
         let service = Service::new(&context("live_view"));
         let hosts = AllowedHosts::new("127.0.0.1:7071", &[]);
-        let api = Api::new(Arc::new(history), Arc::new(service), 1 << 20, hosts);
+        Api::new(Arc::new(history), Arc::new(service), 1 << 20, hosts)
+    }
+
+    #[test]
+    fn taps_have_the_access_rules_of_the_page() {
+        let api = api();
         let admitted = |method: Method, host: &str, path: &str| {
             let request = http::Request::builder().method(method).uri(path);
             let (head, ()) = request.header(HOST, host).body(()).unwrap().into_parts();
@@ -271,6 +280,46 @@ mod tests {
             let other = admitted(Method::POST, "localhost:7071", path);
             assert_eq!(other, Err(StatusCode::METHOD_NOT_ALLOWED));
         }
+    }
+
+    /// Lets it begin; it must not end yet.
+    async fn begin(mut query: Pin<&mut impl Future<Output = Response<Bytes>>>) {
+        let poll = poll_fn(|cx| Poll::Ready(query.as_mut().poll(cx).is_pending()));
+        assert!(poll.await, "it has ended");
+    }
+
+    #[tokio::test]
+    async fn queries_beyond_the_limit_wait_and_those_of_gone_clients_do_not() {
+        let api = api();
+        let (begun, has_begun) = mpsc::channel();
+        // A query that runs until its sender is dropped.
+        let query = |number: usize| {
+            let (end, ended) = mpsc::channel::<()>();
+            let begun = begun.clone();
+            let answer = api.in_turn(move || {
+                begun.send(number).unwrap();
+                let _ = ended.recv();
+                response(StatusCode::OK, TEXT, "")
+            });
+            (end, Box::pin(answer))
+        };
+        let [first, second, third, fourth] = [1, 2, 3, 4].map(query);
+        let ((end_first, mut first), (end_second, mut second)) = (first, second);
+        let ((_, mut third), (end_fourth, mut fourth)) = (third, fourth);
+        for waiting in [&mut first, &mut second, &mut third, &mut fourth] {
+            begin(waiting.as_mut()).await;
+        }
+        // These clients disconnect: the running query keeps its place until it ends, the waiting one has none.
+        drop((first, third));
+        assert_eq!(api.permits.available_permits(), 0);
+        begin(fourth.as_mut()).await;
+        drop((end_first, end_fourth));
+        assert_eq!(fourth.await.status(), StatusCode::OK);
+        drop(end_second);
+        assert_eq!(second.await.status(), StatusCode::OK);
+        let mut numbers: Vec<_> = has_begun.try_iter().collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, [1, 2, 4]);
     }
 
     #[tokio::test(start_paused = true)]
