@@ -272,6 +272,74 @@ fn the_sandbox_outlasts_reloads() {
 }
 
 #[test]
+fn a_process_without_the_sandbox_is_not_restricted() {
+    let destination = Destination::new(Mode::Take);
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let file = |folder: &TempDir| folder.path().join("profiles.jsonl");
+    let with = |folder: &TempDir, service: &str| {
+        let settings = format!("{{path: {}}}", path(&file(folder)));
+        let exporters = [("otlp_grpc", to(&destination, "")), ("file", settings)];
+        config(&exporters, service)
+    };
+    for (service, seccomp) in [
+        ("sandbox: {landlock: false}", "Seccomp:\t2"),
+        ("sandbox: {landlock: false, seccomp: false}", "Seccomp:\t0"),
+    ] {
+        let rig = Rig::start(&with(&first, service));
+        let status = fs::read_to_string(format!("/proc/{}/status", rig.pid())).unwrap();
+        assert!(status.contains(seccomp), "{service}: {status}");
+        // Landlock would deny that directory.
+        rig.write("moved", &with(&second, service));
+        rig.signal("-HUP");
+        rig.wait_for(RELOADED, 1);
+        rig.client().send(&profiles(2)).unwrap();
+        let output = rig.stop();
+        assert!(!output.contains("Landlock"), "{output}");
+        assert_ne!(fs::metadata(file(&second)).unwrap().len(), 0);
+        fs::remove_file(file(&second)).unwrap();
+    }
+}
+
+#[test]
+fn a_listener_that_is_open_to_everyone_is_logged_when_it_starts() {
+    const WARNING: &str = "Every host that reaches this one can connect";
+    let with = |receivers: &str| {
+        format!(
+            "receivers:
+  otlp: {{protocols: {{grpc: {{endpoint: '0.0.0.0:0'}}, http: {{endpoint: '127.0.0.1:0'}}}}}}
+  otlp/protected: {{protocols: {{http: {{endpoint: '0.0.0.0:0', auth: {{authenticator: bearertokenauth}}}}}}}}
+  otlp/added: {{protocols: {{http: {{endpoint: '[::]:0'}}}}}}
+exporters: {{nop: }}
+extensions: {{bearertokenauth: {{token: t}}}}
+service:
+  extensions: [bearertokenauth]
+  telemetry: {{metrics: {{level: none}}, logs: {{sampling: {{enabled: false}}}}}}
+  pipelines: {{profiles: {{receivers: [{receivers}], exporters: [nop]}}}}
+"
+        )
+    };
+    let rig = Rig::start(&with("otlp, otlp/protected"));
+    assert_eq!(rig.count(WARNING), 1, "{}", rig.output());
+    rig.write("added", &with("otlp, otlp/protected, otlp/added"));
+    rig.signal("-HUP");
+    rig.wait_for(RELOADED, 1);
+    assert_eq!(rig.count(WARNING), 2, "{}", rig.output());
+    rig.stop();
+}
+
+#[test]
+fn a_crash_leaves_no_memory_behind() {
+    let rig = Rig::start(&config(&[("nop", String::new())], ""));
+    let limits = fs::read_to_string(format!("/proc/{}/limits", rig.pid())).unwrap();
+    let core = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max core file size"));
+    let values: Vec<&str> = core.unwrap().split_whitespace().collect();
+    assert_eq!(values, ["1", "1", "bytes"]);
+    rig.stop();
+}
+
+#[test]
 fn a_config_map_that_is_swapped_is_noticed() {
     let [first, second] = [(), ()].map(|()| Destination::new(Mode::Take));
     let watched = |destination| {

@@ -56,7 +56,7 @@ pub fn fetch(url: &str) -> Result<Vec<u8>, FetchError> {
 
 async fn get(url: &str) -> Result<HttpReply, FetchError> {
     let settings = HttpClientSettings {
-        endpoint: url.to_owned(),
+        endpoint: url.into(),
         compression: Compression::None,
         ..HttpClientSettings::default()
     };

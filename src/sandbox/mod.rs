@@ -16,6 +16,7 @@ use profcol_component::{Capabilities, Check};
 use profcol_engine::Document;
 
 use profcol_reader::Readers;
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use self::paths::Landlock;
 use self::readers::Supervision;
@@ -54,7 +55,9 @@ pub enum Missing {
 /// Restricts the calling thread, and the threads it will create. Where the kernel refuses, the process runs on without.
 pub fn enter(document: &Document) -> Sandbox {
     let settings = &document.service.sandbox;
-    // First, as no program can be started later.
+    // The processes that read executables inherit it.
+    forbid_core_dumps();
+    // Before the others, as no program can be started later.
     let readers = Supervision::start(document);
     let landlock = settings.landlock.then(|| landlock(document)).flatten();
     // Last, as it denies the system calls of Landlock.
@@ -63,6 +66,19 @@ pub fn enter(document: &Document) -> Sandbox {
         seccomp,
         landlock,
         readers,
+    }
+}
+
+/// A crash must not copy the secrets of the configuration to a file or another program.
+fn forbid_core_dumps() {
+    // With 0, Linux still passes all memory to a program that `core_pattern` names.
+    let least = Some(1);
+    let limit = Rlimit {
+        current: least,
+        maximum: least,
+    };
+    if let Err(error) = setrlimit(Resource::Core, limit) {
+        tracing::debug!(error = %std::io::Error::from(error), "Failed to turn off core dumps.");
     }
 }
 

@@ -189,7 +189,6 @@ fn give_up_rights() {
     // The parent has done so, too; the socket ends this process where the kernel does not.
     privileges::keep(Capabilities::NONE);
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let _ = limit(Resource::Core, 0);
 }
 
 /// The niceness of a reader that yields to other programs. Stacks stay incomplete until their tables are built, while

@@ -10,6 +10,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use libc::c_long;
 use memmap2::MmapMut;
 use profcol_component::Capabilities;
 use profcol_test_skip::skip;
@@ -75,6 +76,89 @@ fn the_filter_denies_what_profcol_never_does() {
     });
     for (attempt, holds) in attempts {
         assert!(holds, "{attempt}");
+    }
+}
+
+/// Makes a system call whose arguments are all invalid or without effect.
+#[allow(unsafe_code, reason = "no safe function makes these system calls")]
+fn call(number: c_long, arguments: [c_long; 4]) -> Result<(), Errno> {
+    let [a, b, c, d] = arguments;
+    // SAFETY: pointers are null, and the kernel checks them.
+    let answer = unsafe { libc::syscall(number, a, b, c, d) };
+    match answer {
+        -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap()),
+        _ => Ok(()),
+    }
+}
+
+const NETLINK: c_long = libc::AF_NETLINK as c_long;
+const RAW: c_long = libc::SOCK_RAW as c_long;
+
+/// Beyond what a profile allows, whatever it is.
+const ALWAYS_DENIED: [(&str, c_long, [c_long; 4]); 22] = [
+    ("ptrace", libc::SYS_ptrace, [-1, 0, 0, 0]),
+    ("process_vm_writev", libc::SYS_process_vm_writev, [0; 4]),
+    ("pidfd_getfd", libc::SYS_pidfd_getfd, [-1, -1, 0, 0]),
+    ("unshare", libc::SYS_unshare, [0; 4]),
+    ("setns", libc::SYS_setns, [-1, 0, 0, 0]),
+    ("a new process", libc::SYS_clone3, [0; 4]),
+    ("mount", libc::SYS_mount, [0; 4]),
+    ("umount", libc::SYS_umount2, [0; 4]),
+    ("pivot_root", libc::SYS_pivot_root, [0; 4]),
+    ("init_module", libc::SYS_init_module, [0; 4]),
+    ("finit_module", libc::SYS_finit_module, [-1, 0, 0, 0]),
+    ("delete_module", libc::SYS_delete_module, [0; 4]),
+    ("kexec_load", libc::SYS_kexec_load, [-1, -1, 0, -1]),
+    ("execve", libc::SYS_execve, [0; 4]),
+    ("execveat", libc::SYS_execveat, [-1, 0, 0, 0]),
+    ("memfd_create", libc::SYS_memfd_create, [0; 4]),
+    ("io_uring", libc::SYS_io_uring_setup, [0; 4]),
+    ("userfaultfd", libc::SYS_userfaultfd, [-1, 0, 0, 0]),
+    ("keys", libc::SYS_keyctl, [-1, 0, 0, 0]),
+    ("the clock", libc::SYS_clock_settime, [-1, 0, 0, 0]),
+    (
+        "netlink of the audit log",
+        libc::SYS_socket,
+        [NETLINK, RAW, libc::NETLINK_AUDIT as c_long, 0],
+    ),
+    (
+        "netlink of the firewall",
+        libc::SYS_socket,
+        [NETLINK, RAW, libc::NETLINK_NETFILTER as c_long, 0],
+    ),
+];
+
+/// What only a profile for this host allows.
+const OF_THE_PROFILER: [(&str, c_long, [c_long; 4]); 3] = [
+    ("bpf", libc::SYS_bpf, [-1, 0, 0, 0]),
+    ("perf_event_open", libc::SYS_perf_event_open, [0; 4]),
+    ("process_vm_readv", libc::SYS_process_vm_readv, [0; 4]),
+];
+
+#[test]
+fn the_filter_denies_system_calls_by_profile() {
+    let profiler = Capabilities::BPF | Capabilities::PERFMON | Capabilities::SYS_PTRACE;
+    for (needed, may_profile) in [(FORWARDER, false), (profiler, true)] {
+        let attempts = under_seccomp(needed, || {
+            let attempt = |(name, number, arguments)| (name, call(number, arguments));
+            let own = call(
+                libc::SYS_socket,
+                [NETLINK, RAW, libc::NETLINK_ROUTE.into(), 0],
+            );
+            (
+                ALWAYS_DENIED.map(attempt),
+                OF_THE_PROFILER.map(attempt),
+                own,
+            )
+        });
+        let (always, of_the_profiler, own) = attempts;
+        for (name, answer) in always {
+            assert!(is_denied(answer), "{name} for {needed}: {answer:?}");
+        }
+        for (name, answer) in of_the_profiler {
+            assert_eq!(!is_denied(answer), may_profile, "{name} for {needed}");
+        }
+        assert!(!is_denied(own), "addresses of network interfaces");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The options of `otlp_http`, compatible with the Collector.
 
 use profcol_component::{QueueSettings, RetrySettings};
-use profcol_config::{Config, Problem, Problems};
+use profcol_config::{Config, Problem, Problems, Url};
 use profcol_net::{HttpClientSettings, is_http_url};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ pub struct OtlpHttpConfig {
     /// The queue in front of the exporter.
     pub sending_queue: QueueSettings,
     /// URL for profiles; by default `endpoint` followed by `/v1development/profiles`.
-    pub profiles_endpoint: String,
+    pub profiles_endpoint: Url,
     /// Encoding of requests: `proto` or `json`.
     pub encoding: HttpEncoding,
     /// Encoding of resource attributes in JSON: `plain` text, which every reader understands, or
@@ -59,12 +59,12 @@ impl AttributeEncoding {
 
 impl OtlpHttpConfig {
     /// URL that profiles are posted to.
-    pub fn url(&self) -> String {
+    pub fn url(&self) -> Url {
         if !self.profiles_endpoint.is_empty() {
             return self.profiles_endpoint.clone();
         }
-        let base = self.client.endpoint.trim_end_matches('/');
-        format!("{base}{}", profcol_otlp::service::HTTP_PATH)
+        let base = self.client.endpoint.expose().trim_end_matches('/');
+        Url::new(format!("{base}{}", profcol_otlp::service::HTTP_PATH))
     }
 }
 
@@ -79,7 +79,7 @@ impl Config for OtlpHttpConfig {
             ("profiles_endpoint", &self.profiles_endpoint),
         ];
         for (key, url) in endpoints {
-            if !url.is_empty() && !is_http_url(url) {
+            if !url.is_empty() && !is_http_url(url.expose()) {
                 let message =
                     format!("{url:?} is not a URL such as http://host:port or https://host");
                 problems.add(key, message);

@@ -103,7 +103,7 @@ impl Exporter for OtlpHttp {
             timeout: Some(handshake::TIMEOUT),
         };
         let answer = client.send(call).await;
-        vec![handshake::of_http(&self.config.url(), answer)]
+        vec![handshake::of_http(&self.config.url().to_string(), answer)]
     }
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
@@ -145,7 +145,8 @@ struct NoReply(#[source] HttpError);
 impl OtlpHttp {
     fn create_client(&self) -> Result<&HttpClient, ErrorAt<ClientError>> {
         let config = &self.config;
-        let client = HttpClient::new(&config.client, &config.url(), self.auth.clone(), USER_AGENT)
+        let (url, auth) = (config.url(), self.auth.clone());
+        let client = HttpClient::new(&config.client, url.expose(), auth, USER_AGENT)
             .map_err(|error| not_created(&self.id, error))?;
         Ok(self.client.get_or_init(|| client))
     }

@@ -1,6 +1,6 @@
 //! The options of `k8s_attributes`: the Collector's, and those of profcol.
 
-use profcol_config::{Config, Duration, Problems};
+use profcol_config::{Config, Duration, Problems, Url};
 use profcol_kubernetes::{Access, AuthType, Kubelet};
 use profcol_net::is_http_url;
 use regex::Regex;
@@ -72,8 +72,8 @@ pub enum Origin {
 #[serde(default)]
 pub struct KubeletConfig {
     /// Its URL, such as `https://${env:K8S_NODE_NAME}:10250`.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub endpoint: String,
+    #[serde(skip_serializing_if = "Url::is_empty")]
+    pub endpoint: Url,
     /// Skip the verification of its certificate, which many kubelets sign themselves.
     pub insecure_skip_verify: bool,
     /// Minimum interval between requests.
@@ -161,7 +161,7 @@ impl Default for K8sAttributesConfig {
 impl Default for KubeletConfig {
     fn default() -> Self {
         Self {
-            endpoint: String::new(),
+            endpoint: Url::default(),
             insecure_skip_verify: false,
             poll_interval: Duration::from_secs(10),
         }
@@ -271,7 +271,7 @@ impl Config for K8sAttributesConfig {
 impl K8sAttributesConfig {
     pub(super) fn access(&self) -> Access {
         let kubelet = || Kubelet {
-            endpoint: self.kubelet.endpoint.clone(),
+            endpoint: self.kubelet.endpoint.expose().to_owned(),
             insecure_skip_verify: self.kubelet.insecure_skip_verify,
         };
         Access {
@@ -284,7 +284,7 @@ impl K8sAttributesConfig {
 
     /// A kubelet has the pods of its node and no other objects.
     fn check_kubelet(&self, problems: &mut Problems) {
-        if !is_http_url(&self.kubelet.endpoint) {
+        if !is_http_url(self.kubelet.endpoint.expose()) {
             problems.add(
                 "kubelet::endpoint",
                 "needs a URL such as https://${env:K8S_NODE_NAME}:10250",

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use profcol_config::{Config, Duration, Present, Problems};
+use profcol_config::{Config, Duration, Present, Problems, Url};
 use profcol_net::is_http_url;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ pub struct SymbolizeConfig {
 #[serde(default)]
 pub struct DebuginfodConfig {
     /// `http://` or `https://`, tried in order. Empty: those in the environment variable `DEBUGINFOD_URLS`.
-    pub urls: Vec<String>,
+    pub urls: Vec<Url>,
     /// Cache directory; created with access for this user only.
     pub cache_directory: String,
     /// Maximum size of the cache. The oldest files are evicted first; a larger file is not downloaded.
@@ -154,7 +154,7 @@ impl Config for SymbolizeConfig {
 impl Config for DebuginfodConfig {
     fn validate(&self, problems: &mut Problems) {
         for (position, url) in self.urls.iter().enumerate() {
-            if !is_http_url(url) {
+            if !is_http_url(url.expose()) {
                 let problem = format!("invalid URL {url:?}; write http://host or https://host");
                 problems.add(&format!("urls::{position}"), problem);
             }

@@ -21,13 +21,17 @@ use profcol_component::{
     Stability, StartError, Stop, files,
 };
 use profcol_net::auth::ServerAuth;
-use profcol_net::{BoundAddr, GrpcServer, HttpServer, ListeningSockets, ServerError, Transport};
+use profcol_net::{
+    BoundAddr, GrpcServer, HttpServer, HttpServerSettings, ListeningSockets, ServerError, Transport,
+};
 
 use self::config::AnswerWhen;
 pub use self::config::OtlpConfig;
 use self::deduplicator::Deduplicator;
 use self::export::{Export, Passage};
-use crate::shared::{admission, authenticator, deadline, grpc_listening, not_started};
+use crate::shared::{
+    admission, authenticator, deadline, grpc_listening, not_started, warn_if_exposed,
+};
 
 pub struct Otlp {
     config: OtlpConfig,
@@ -101,14 +105,14 @@ impl Receiver for Otlp {
             let server = GrpcServer::bind(settings, self.grpc_auth.clone(), &self.sockets)
                 .map_err(|error| self.not_started("grpc", error))?
                 .with_admission(self.grpc_admission.clone());
-            listening("grpc", server.local_addr());
+            started("grpc", server.local_addr(), &grpc_listening(GRPC, settings));
             self.grpc = Some(server);
         }
         if let Some(settings) = &*protocols.http {
             let server = HttpServer::bind(settings, self.http_auth.clone(), &self.sockets)
                 .map_err(|error| self.not_started("http", error))?
                 .with_admission(self.http_admission.clone());
-            listening("http", server.local_addr());
+            started("http", server.local_addr(), &http_listening(settings));
             self.http = Some(server);
         }
         Ok(())
@@ -117,12 +121,8 @@ impl Receiver for Otlp {
     async fn check(&mut self) -> Vec<Check> {
         let protocols = &self.config.protocols;
         let grpc = protocols.grpc.as_ref();
-        let grpc = grpc.map(|it| grpc_listening("listen_grpc", it));
-        let http = protocols.http.as_ref().map(|it| {
-            let is_unix = it.transport == Transport::Unix;
-            let is_protected = it.tls.is_some() || it.auth.is_some();
-            Listening::new("listen_http", &it.endpoint, is_unix, is_protected)
-        });
+        let grpc = grpc.map(|it| grpc_listening(GRPC, it));
+        let http = protocols.http.as_ref().map(http_listening);
         let mut checks = Vec::new();
         for listening in grpc.into_iter().chain(http) {
             checks.extend(listening.check().await);
@@ -164,6 +164,16 @@ impl Receiver for Otlp {
     }
 }
 
-fn listening(protocol: &str, address: &BoundAddr) {
+fn started(protocol: &str, address: &BoundAddr, listening: &Listening) {
     tracing::info!(protocol, endpoint = %address, "Starting OTLP server.");
+    warn_if_exposed(listening, address);
+}
+
+/// The name of the check of the gRPC server.
+const GRPC: &str = "listen_grpc";
+
+fn http_listening(settings: &HttpServerSettings) -> Listening {
+    let is_unix = settings.transport == Transport::Unix;
+    let is_protected = settings.tls.is_some() || settings.auth.is_some();
+    Listening::new("listen_http", &settings.endpoint, is_unix, is_protected)
 }

@@ -19,7 +19,9 @@ use profcol_net::{ClientError, GrpcClient, GrpcServer, ListeningSockets};
 pub use self::config::ParcaConfig;
 use self::debuginfo::Debuginfo;
 use self::service::Service;
-use crate::shared::{admission, authenticator, deadline, grpc_listening, not_started};
+use crate::shared::{
+    admission, authenticator, deadline, grpc_listening, not_started, warn_if_exposed,
+};
 
 pub struct Parca {
     config: ParcaConfig,
@@ -94,6 +96,8 @@ impl Receiver for Parca {
             self.upstream = Some(upstream.map_err(|error| self.upstream_not_started(error))?);
         }
         tracing::info!(endpoint = %server.local_addr(), "Starting Parca server.");
+        let listening = grpc_listening("listen", &self.config.server);
+        warn_if_exposed(&listening, server.local_addr());
         self.server = Some(server);
         Ok(())
     }

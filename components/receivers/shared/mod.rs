@@ -10,7 +10,7 @@ use profcol_admission::Admission;
 use profcol_component::{BuildContext, BuildError, Listening, Refusal, StartError, Stop};
 use profcol_net::auth::ServerAuth;
 use profcol_net::grpc::{Code, Status};
-use profcol_net::{AuthSettings, GrpcServerSettings, ServerError, Transport};
+use profcol_net::{AuthSettings, BoundAddr, GrpcServerSettings, ServerError, Transport};
 use tokio::time::Instant;
 
 pub use self::memory::Memory;
@@ -51,6 +51,18 @@ pub fn grpc_listening(check: &'static str, settings: &GrpcServerSettings) -> Lis
     let is_unix = settings.transport == Transport::Unix;
     let is_protected = settings.tls.is_some() || settings.auth.is_some();
     Listening::new(check, &settings.endpoint, is_unix, is_protected)
+}
+
+/// Warns if everyone can connect to a server that has started.
+pub fn warn_if_exposed(listening: &Listening, bound: &BoundAddr) {
+    if let BoundAddr::Tcp(address) = bound
+        && listening.is_exposed(&[*address])
+    {
+        tracing::warn!(
+            endpoint = %address,
+            "Every host that reaches this one can connect, without a password and unencrypted. Set `endpoint` to one address, or set `tls` and `auth`."
+        );
+    }
 }
 
 /// Why a server failed to start; `path` is the path of its settings.

@@ -31,4 +31,5 @@ pub use sources::{SourceId, SourceLimitError, Sources};
 pub use suggest::did_you_mean;
 pub use values::{
     ComponentId, Duration, DurationError, Headers, IdError, PipelineId, Present, REDACTED, Secret,
+    Url, redact_url,
 };

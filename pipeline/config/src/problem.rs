@@ -4,7 +4,7 @@ use std::fmt;
 
 use profcol_printable::{indented, line};
 
-use crate::node::{Location, Node};
+use crate::node::{Location, Node, Value};
 use crate::report::Report;
 use crate::sources::Sources;
 
@@ -153,6 +153,16 @@ impl Problems {
                 problem.related.push((place, cause.message.clone()));
                 problem.help = problem.help.take().or_else(|| cause.help.clone());
             }
+        }
+    }
+
+    /// Masks a value that belongs to no known option in reports: it may be a secret.
+    pub fn mask(&mut self, node: &Node) {
+        match &node.value {
+            Value::Map(map) => map.values().for_each(|entry| self.mask(&entry.node)),
+            Value::Seq(items) => items.iter().for_each(|item| self.mask(item)),
+            Value::Null | Value::Bool(_) => {}
+            _ => self.mask_source(node.at),
         }
     }
 

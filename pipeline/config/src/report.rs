@@ -126,6 +126,13 @@ impl Report<'_> {
     fn masked(&self, line: &str, at: Location) -> String {
         let here = |secret: &&Location| secret.source == at.source && secret.line == at.line;
         let mut chars: Vec<char> = line.chars().collect();
+        let is_checked = |secret: &Location| secret.source == at.source;
+        if !self.problems.secrets().iter().any(is_checked)
+            && let Some(start) = likely_secret(line)
+            && let Some(hidden) = chars.get_mut(start..)
+        {
+            hidden.fill('*');
+        }
         for secret in self.problems.secrets().iter().filter(here) {
             let start = (secret.column as usize).saturating_sub(1).min(chars.len());
             // A secret of unknown length hides the rest of its line.
@@ -139,6 +146,37 @@ impl Report<'_> {
         }
         chars.into_iter().collect()
     }
+}
+
+/// Where, in characters, the first text begins that is likely a secret: the value of a key with such a name, or a URL with a
+/// user. For text without options, as it is not valid YAML or could not be completed.
+fn likely_secret(line: &str) -> Option<usize> {
+    const NAMES: [&str; 9] = [
+        "api_key",
+        "api-key",
+        "authorization",
+        "credential",
+        "htpasswd",
+        "_pem",
+        "password",
+        "secret",
+        "token",
+    ];
+    let lower = line.to_ascii_lowercase();
+    let value_of = |name: &&str| {
+        let key = lower.find(*name)?;
+        let colon = key + lower.get(key..)?.find(':')?;
+        let value = lower.get(colon + 1..)?;
+        // A reference is none, and what the report may be about.
+        let is_reference = value.trim_start().starts_with("${") && !value.contains(":-");
+        (!is_reference).then_some(colon + 1)
+    };
+    let url = lower.find("://").map(|scheme| scheme + 3);
+    let url = url.filter(|start| lower.get(*start..).is_some_and(|rest| rest.contains('@')));
+    let start = NAMES.iter().filter_map(value_of).chain(url).min()?;
+    let blank = |c: &char| c.is_whitespace();
+    let (before, value) = line.split_at_checked(start)?;
+    Some(before.chars().count() + value.chars().take_while(blank).count())
 }
 
 /// A line truncated around the marked location.
@@ -210,6 +248,22 @@ mod tests {
             |at| found(at).help("do better"),
             "bad\n --> t.yaml:2:4\n  |\n2 | b: éxyzw # c\n  |    ^^^^^\n  = help: do better",
         );
+    }
+
+    #[test]
+    fn hides_what_is_likely_a_secret() {
+        for (line, expected) in [
+            ("  bearer_token: hunter2", Some(16)),
+            ("é: {Password: hunter2, a: 1}", Some(14)),
+            ("endpoint: http://user:hunter2@h", Some(17)),
+            ("endpoint: http://h:1", None),
+            ("token: ${env:TOKEN}", None),
+            ("token: ${env:TOKEN:-hunter2}", Some(7)),
+            ("token", None),
+            ("", None),
+        ] {
+            assert_eq!(likely_secret(line), expected, "{line}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::error::Error;
 
 use http::HeaderName;
 use http::uri::InvalidUri;
+use profcol_config::Url;
 
 use crate::{ClientError, ServerError};
 
@@ -31,7 +32,9 @@ pub enum EndpointError {
     #[error("{0:?}: TLS is not supported; use http:// or unix://")]
     Tls(String),
     #[error("\"{0}\" is not supported; use http://host:port or https://host:port")]
-    NotHttp(String),
+    NotHttp(Url),
+    #[error("user and password are not supported here; use `auth` or `headers`")]
+    Credentials,
 }
 
 /// Settings that cannot be used.
@@ -62,16 +65,23 @@ pub enum SettingsError {
 #[derive(Debug, thiserror::Error)]
 #[error("invalid URL {url:?}: {error}")]
 pub struct UrlError {
-    pub url: String,
+    url: Url,
     #[source]
-    pub error: InvalidUri,
+    error: InvalidUri,
+}
+
+impl UrlError {
+    pub fn new(url: &Url, error: InvalidUri) -> Self {
+        let url = url.clone();
+        Self { url, error }
+    }
 }
 
 /// A proxy of another kind than HTTP.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnsupportedProxy {
     #[error("{0:?} is not supported; use http://host:port")]
-    Url(String),
+    Url(Url),
     #[error(
         "{0} proxies are not supported, only http://host:port (from proxy_url or the environment)"
     )]

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use profcol_config::Url;
 use profcol_net::compress::Encoding;
 use profcol_net::{
     Compression, HttpCall, HttpClient, HttpClientSettings, HttpError, HttpReply, Message,
@@ -322,9 +323,12 @@ async fn response_headers_and_cors_are_added() {
 }
 
 /// A proxy that records the request and then acts as the server.
-async fn proxy(answer: &'static str) -> (String, tokio::task::JoinHandle<String>) {
+async fn proxy(answer: &'static str) -> (Url, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://user:pass@{}", listener.local_addr().unwrap());
+    let url = Url::new(format!(
+        "http://user:pass@{}",
+        listener.local_addr().unwrap()
+    ));
     let request = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut head = Vec::new();
@@ -357,6 +361,28 @@ async fn a_forwarding_proxy_gets_the_absolute_url() {
         request.contains("proxy-authorization: Basic dXNlcjpwYXNz"),
         "{request}"
     );
+}
+
+#[tokio::test]
+async fn a_user_in_the_url_is_sent_but_not_shown() {
+    let (url, request) = proxy("HTTP/1.1 202 ok\r\ncontent-length: 0\r\n\r\n").await;
+    let url = url.expose().replace("pass", "p%40ss") + "/v1?key=hunter2";
+    let settings = HttpClientSettings::default();
+    send(&settings, &url, &message("")).await.unwrap();
+    let request = request.await.unwrap();
+    for expected in [
+        "POST /v1?key=hunter2 HTTP/1.1\r\n",
+        "authorization: Basic dXNlcjpwQHNz\r\n",
+        "host: 127.0.0.1:",
+    ] {
+        assert!(request.contains(expected), "{request}");
+    }
+    // Nobody listens there any more.
+    let error = send(&settings, &url, &message("")).await.unwrap_err();
+    let shown = format!("{error} {error:?}");
+    for secret in ["p%40ss", "p@ss", "dXNlcjpwQHNz", "hunter2"] {
+        assert!(!shown.contains(secret), "{shown}");
+    }
 }
 
 #[tokio::test]

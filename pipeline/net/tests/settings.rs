@@ -143,5 +143,9 @@ fn rejects_invalid_settings() {
         "{proxy_url: 'http://:3128'}",
         "is not supported; use http://host:port",
     );
+    check::<HttpClientSettings>(
+        "{proxy_url: 'https://user:hunter2@h:1'}",
+        "\"https://[REDACTED]@h:1\" is not supported; use http://host:port",
+    );
     check::<HttpClientSettings>("{timeout: -1s}", "timeout: must be non-negative");
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::StatusCode;
 use profcol_component::{Check, place};
+use profcol_config::Url;
 use profcol_net::{Hint, HttpClient, HttpClientSettings, HttpError};
 
 use super::{Debuginfod, FileKind, FileRequest, USER_AGENT, url_of};
@@ -19,14 +20,14 @@ const UNNAMED: &str = "programs whose debuginfo is not on this host have no func
 
 impl Debuginfod {
     pub async fn check(&self) -> Vec<Check> {
-        let servers = self.urls.iter().map(|server| of_server(server));
+        let servers = self.urls.iter().map(of_server);
         let mut checks = join_all(servers).await;
         checks.extend(place::of_directory(self.cache.directory(), true).await);
         checks
     }
 }
 
-async fn of_server(server: &str) -> Check {
+async fn of_server(server: &Url) -> Check {
     let request = FileRequest {
         build_id: "0".repeat(40).into(),
         what: FileKind::DebugInfo,
@@ -35,7 +36,8 @@ async fn of_server(server: &str) -> Check {
         timeout: TIMEOUT.into(),
         ..HttpClientSettings::default()
     };
-    let client = match HttpClient::new(&settings, &url_of(server, &request), None, USER_AGENT) {
+    let url = url_of(server, &request);
+    let client = match HttpClient::new(&settings, url.expose(), None, USER_AGENT) {
         Ok(client) => client,
         Err(error) => {
             return Check::new(SERVER, error.to_string())
@@ -48,7 +50,7 @@ async fn of_server(server: &str) -> Check {
     }
 }
 
-fn of_answer(server: &str, status: StatusCode) -> Check {
+fn of_answer(server: &Url, status: StatusCode) -> Check {
     let found = format!("{server} answers with HTTP status {}", status.as_u16());
     let check = Check::new(SERVER, found);
     match status {
@@ -64,7 +66,7 @@ fn of_answer(server: &str, status: StatusCode) -> Check {
     }
 }
 
-fn of_failure(server: &str, error: &HttpError) -> Check {
+fn of_failure(server: &Url, error: &HttpError) -> Check {
     let problem = error.problem();
     let found = match error {
         HttpError::Timeout { .. } | HttpError::Broken { .. } => problem,

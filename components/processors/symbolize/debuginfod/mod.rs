@@ -19,6 +19,7 @@ use http::StatusCode;
 use http::header::CONTENT_LENGTH;
 use parking_lot::Mutex;
 use profcol_component::{BuildError, Stop};
+use profcol_config::Url;
 use profcol_net::{ClientError, HttpClient, HttpClientSettings, HttpError, is_http_url};
 use tokio::runtime::Handle;
 
@@ -76,7 +77,7 @@ enum State {
 }
 
 pub(super) struct Debuginfod {
-    urls: Vec<String>,
+    urls: Vec<Url>,
     limit: Duration,
     cache: Cache,
     states: Mutex<HashMap<FileRequest, State>>,
@@ -109,7 +110,7 @@ impl Debuginfod {
         if urls.is_empty() {
             // Besides servers, the variable may have elfutils' keywords for signatures.
             let words = from_environment.unwrap_or_default().split_whitespace();
-            urls.extend(words.filter(|word| is_http_url(word)).map(str::to_owned));
+            urls.extend(words.filter(|word| is_http_url(word)).map(Url::from));
         }
         if urls.is_empty() {
             let problem = "debuginfod::urls: name a server, or set DEBUGINFOD_URLS";
@@ -244,12 +245,13 @@ impl Debuginfod {
         Some(Instant::now() + retry_after)
     }
 
-    async fn fetch(&self, server: &str, request: &FileRequest) -> Reply {
+    async fn fetch(&self, server: &Url, request: &FileRequest) -> Reply {
         let settings = HttpClientSettings {
             timeout: self.limit.into(),
             ..HttpClientSettings::default()
         };
-        let fetched = match HttpClient::new(&settings, &url_of(server, request), None, USER_AGENT) {
+        let url = url_of(server, request);
+        let fetched = match HttpClient::new(&settings, url.expose(), None, USER_AGENT) {
             Ok(client) => self.receive(&client, request).await,
             Err(error) => Err(error.into()),
         };
@@ -300,9 +302,10 @@ impl Debuginfod {
     }
 }
 
-fn url_of(server: &str, request: &FileRequest) -> String {
+fn url_of(server: &Url, request: &FileRequest) -> Url {
     let (id, what) = (&request.build_id, request.what.name());
-    format!("{}/buildid/{id}/{what}", server.trim_end_matches('/'))
+    let server = server.expose().trim_end_matches('/');
+    Url::new(format!("{server}/buildid/{id}/{what}"))
 }
 
 /// Why a download failed.

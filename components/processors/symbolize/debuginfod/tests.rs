@@ -312,11 +312,11 @@ fn servers_default_to_the_environment_variable() {
             .map_err(|error| error.to_string())
     };
     let from_environment = Some("ima:enforcing https://a.example/ http://b.example");
-    let both = ["https://a.example/", "http://b.example"].map(str::to_owned);
+    let both = ["https://a.example/", "http://b.example"].map(Url::from);
     assert_eq!(new("debuginfod:", from_environment).unwrap(), both);
     assert_eq!(
         new("debuginfod: {urls: [http://c.example]}", from_environment).unwrap(),
-        ["http://c.example"]
+        [Url::from("http://c.example")]
     );
     let refused = new("debuginfod:", None).unwrap_err();
     assert!(refused.contains("DEBUGINFOD_URLS"), "{refused}");

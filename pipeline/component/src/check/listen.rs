@@ -88,14 +88,19 @@ impl Listening {
     fn of_exposure(&self, addresses: &[SocketAddr]) -> Check {
         let endpoint = &self.endpoint;
         let check = Check::new(self.name, format!("{endpoint} is free"));
-        let is_public = addresses.iter().any(|it| it.ip().is_unspecified());
-        if !is_public || !self.is_sensitive || self.is_protected {
-            return check;
+        match self.is_exposed(addresses) {
+            true => check.warn(
+                "every host that reaches this one can connect, without a password and unencrypted",
+                "set `endpoint` to one address, such as localhost for clients on this host, or set `tls` and `auth`",
+            ),
+            false => check,
         }
-        check.warn(
-            "every host that reaches this one can connect, without a password and unencrypted",
-            "set `endpoint` to one address, such as localhost for clients on this host, or set `tls` and `auth`",
-        )
+    }
+
+    /// Whether a server at these addresses is open to everyone, though it matters who connects.
+    pub fn is_exposed(&self, addresses: &[SocketAddr]) -> bool {
+        let is_public = addresses.iter().any(|it| it.ip().is_unspecified());
+        is_public && self.is_sensitive && !self.is_protected
     }
 
     fn of_failure(&self, addresses: &[SocketAddr], error: &io::Error) -> Check {

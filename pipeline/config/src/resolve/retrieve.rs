@@ -9,6 +9,7 @@ use crate::node::{Location, Node};
 use crate::problem::{MAX_PROBLEMS, Problem};
 use crate::sources::{SourceId, SourceLimitError, Sources};
 use crate::suggest::did_you_mean;
+use crate::values::Url;
 use crate::yaml::{self, Budget};
 
 /// Supported URI schemes.
@@ -88,7 +89,8 @@ impl<'w> Reader<'w> {
                 .help("write `--set key.of.option=value`"));
         };
         let yaml = format!("{}: {}", key.trim().replace('.', "::"), value.trim());
-        let name = format!("--set {}", shorten(text));
+        // The value may be a secret.
+        let name = format!("--set {}", shorten(key));
         let read = self.keep(name, Arc::from(yaml), None)?;
         self.document(&read)
     }
@@ -148,7 +150,10 @@ impl<'w> Reader<'w> {
             "env" => self.variable(body, used_at),
             "yaml" => {
                 let text = self.once("yaml", body, |_| Ok(body.as_bytes().to_vec()))?;
-                self.keep(format!("yaml:{}", shorten(body)), text, used_at)
+                // The value may be a secret.
+                let key = body.split(':').next().unwrap_or_default();
+                let key = key.trim_start_matches(['{', '[', ' ']);
+                self.keep(format!("yaml:{}", shorten(key)), text, used_at)
             }
             "file" => {
                 let text = self.once("file", body, |providers| {
@@ -159,13 +164,13 @@ impl<'w> Reader<'w> {
                 self.keep(body, text, used_at)
             }
             _ => {
-                let url = format!("{scheme}:{body}");
+                let url = Url::new(format!("{scheme}:{body}"));
                 let text = self.once(scheme, body, |providers| {
-                    providers.fetch(&url).map_err(|error| {
+                    providers.fetch(url.expose()).map_err(|error| {
                         Problem::new(format!("unable to download {url:?}: {error}"))
                     })
                 })?;
-                self.keep(url, text, used_at)
+                self.keep(url.to_string(), text, used_at)
             }
         }
     }

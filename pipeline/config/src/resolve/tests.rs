@@ -477,10 +477,10 @@ fn a_problem_in_expanded_text_shows_the_text_and_its_reference() {
          \x20 |\n\
          1 | many\n\
          \x20 | ^\n\
-         \x20 = used at yaml:{int: '${env:N}', list: [1]}:1:8\n\
+         \x20 = used at yaml:int:1:8\n\
          \n\
          list::0: expected type 'string', got unconvertible type 'int'\n\
-         \x20--> yaml:{int: '${env:N}', list: [1]}:1:26\n\
+         \x20--> yaml:int:1:26\n\
          \x20 |\n\
          1 | {int: '${env:N}', list: [1]}\n\
          \x20 |                          ^\n\

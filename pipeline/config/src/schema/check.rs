@@ -11,7 +11,7 @@ use super::{ALIASES, IGNORE_CASE, NULL_IS_PRESENT, REFUSED, UNKNOWN, alternative
 use crate::node::{Map, MapEntry, Node, Value};
 use crate::problem::{Problem, Problems};
 use crate::suggest::did_you_mean;
-use crate::values::{ComponentId, Duration, IdError, PipelineId};
+use crate::values::{ComponentId, Duration, IdError, PipelineId, redact_url};
 use crate::yaml::scalar::resolve;
 
 /// Longer lists of valid keys or values are not shown.
@@ -52,10 +52,12 @@ impl<'s> Checker<'s, '_> {
         if types.any {
             return node.clone();
         }
-        if schema
-            .get("format")
-            .is_some_and(|format| format == "secret")
-        {
+        let shows_secret = match schema.get("format").and_then(Json::as_str) {
+            Some("secret") => true,
+            Some("secret-url") => node.as_str().is_none_or(|url| redact_url(url) != url),
+            _ => false,
+        };
+        if shows_secret {
             self.problems.mask_source(node.at);
         }
         match &node.value {
@@ -142,6 +144,9 @@ impl<'s> Checker<'s, '_> {
             let name = aliases.and_then(|a| a.get(key)?.as_str()).unwrap_or(key);
             let MapEntry { key_at, node } = entry;
             if let Some(advice) = refused.and_then(|keys| keys.get(key)?.as_str()) {
+                if node.as_str().is_none() {
+                    self.problems.mask(node);
+                }
                 let problem = Problem::new("is not supported").help(advice).at(*key_at);
                 self.nested(key, |this| this.problems.push(problem));
                 continue;
@@ -152,6 +157,8 @@ impl<'s> Checker<'s, '_> {
                     Some(self.nested(name, |this| this.free_value(node, schema)))
                 }
                 (None, None) => {
+                    // It may be a misspelt secret.
+                    self.problems.mask(node);
                     let names = properties
                         .into_iter()
                         .flat_map(|p| p.keys().map(String::as_str));

@@ -3,9 +3,9 @@
 use serde_json::Value as Json;
 
 use super::{alternatives, follow};
-use crate::values::REDACTED;
+use crate::values::{REDACTED, redact_url};
 
-/// Replaces every non-empty secret, as declared by `schema`, with `[REDACTED]`.
+/// Replaces every non-empty secret, as declared by `schema`, with `[REDACTED]`; of a URL, only what may be secret.
 pub fn redact(value: &mut Json, schema: &Json) {
     walk(value, schema, schema);
 }
@@ -16,10 +16,12 @@ fn walk(value: &mut Json, schema: &Json, root: &Json) {
         walk(value, alternative, root);
     }
     match value {
-        Json::String(text)
-            if schema.get("format").is_some_and(|f| f == "secret") && !text.is_empty() =>
-        {
-            *text = REDACTED.to_owned();
+        Json::String(text) if !text.is_empty() => {
+            match schema.get("format").and_then(Json::as_str) {
+                Some("secret") => *text = REDACTED.to_owned(),
+                Some("secret-url") => *text = redact_url(text).into_owned(),
+                _ => {}
+            }
         }
         Json::Array(items) => {
             if let Some(schema) = schema.get("items") {

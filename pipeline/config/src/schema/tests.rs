@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{options, redact, schema_of};
 use crate::{
-    ComponentId, Config, Duration, Headers, Node, Present, Problems, Secret, Sources, load, yaml,
+    ComponentId, Config, Duration, Headers, Node, Present, Problems, Secret, Sources, Url, load,
+    yaml,
 };
 
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -76,6 +77,7 @@ struct Everything {
     servers: BTreeMap<String, Server>,
     headers: Headers,
     token: Secret,
+    proxy: Url,
     anything: serde_json::Value,
 }
 
@@ -312,10 +314,13 @@ fn reports_mismatched_types() {
 
 #[test]
 fn redacts_by_schema() {
-    let all = accepted("token: t\nheaders: {k: v, e: ''}\nnames: [n]\nanything: {token: x}");
+    let all = accepted(
+        "token: t\nproxy: http://u:p@h:1\nheaders: {k: v, e: ''}\nnames: [n]\nanything: {token: x}",
+    );
     let mut json = serde_json::to_value(&all).expect("plain");
     redact(&mut json, &schema_of::<Everything>());
     assert_eq!(json["token"], "[REDACTED]");
+    assert_eq!(json["proxy"], "http://[REDACTED]@h:1");
     assert_eq!(
         json["headers"],
         serde_json::json!([{"name": "k", "value": "[REDACTED]"}, {"name": "e", "value": ""}])
@@ -433,6 +438,7 @@ fn lists_options() {
         "protocols::grpc::tls::ca_file string",
         "headers map of secret | list of section",
         "token secret",
+        "proxy string",
         "anything any",
     ] {
         assert!(
@@ -457,4 +463,15 @@ fn a_report_hides_the_secrets_beside_a_problem() {
         report.contains("1 | {headers: {authorization: *******}, token: ****, count: big}"),
         "{report}"
     );
+}
+
+#[test]
+fn a_report_hides_the_values_of_unknown_keys() {
+    let text = "{tokn: hunter2, tls: {heders: [hunter2]}, proxy: 'http://u:hunter2@h', count: big}";
+    let (node, sources) = parse(text);
+    let mut problems = Problems::default();
+    assert_eq!(load::<Everything>(&node, &mut problems), None);
+    let report = problems.report(&sources).to_string();
+    assert!(report.contains("has invalid keys: tokn"), "{report}");
+    assert!(!report.contains("hunter2"), "{report}");
 }

@@ -5,9 +5,11 @@ mod headers;
 mod ids;
 mod present;
 mod secret;
+mod url;
 
 pub use duration::{Duration, DurationError};
 pub use headers::Headers;
 pub use ids::{ComponentId, IdError, PipelineId};
 pub use present::Present;
 pub use secret::{REDACTED, Secret};
+pub use url::{Url, redact_url};

@@ -320,6 +320,7 @@ fn check_sections(root: &Node, problems: &mut Problems) {
         .iter()
         .filter(|(key, _)| !SECTIONS.contains(&key.as_str()))
     {
+        problems.mask(&entry.node);
         let problem = Problem::new(format!("the configuration has invalid keys: {key}"));
         problems.push(problem.at(entry.key_at).help(suggestion(key, SECTIONS)));
     }
@@ -370,11 +371,13 @@ fn declare<C: ?Sized>(
     let id: ComponentId = match key.parse() {
         Ok(id) => id,
         Err(error) => {
+            problems.mask(&written.node);
             problems.push(bad_id(&error).at(written.key_at));
             return None;
         }
     };
     let Some(entry) = entries.iter().find(|entry| entry.has_name(id.kind())) else {
+        problems.mask(&written.node);
         let (kind, names) = (id.kind(), entries.iter().map(|entry| entry.name));
         let valid = names.clone().collect::<Vec<_>>().join(" ");
         let message = format!("unknown type: {kind:?} for id: {key:?} (valid values: [{valid}])");

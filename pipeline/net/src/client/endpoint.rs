@@ -52,6 +52,9 @@ impl GrpcTarget {
                 tls: TlsByScheme::Open,
             });
         }
+        if endpoint.contains('@') {
+            return Err(EndpointError::Credentials);
+        }
         let (tls, address) = match endpoint.split_once("://") {
             None => (TlsByScheme::Open, endpoint),
             Some(("http", rest)) => (TlsByScheme::Never, rest.trim_end_matches('/')),
@@ -152,6 +155,10 @@ mod tests {
             ("h:grpc", Err("invalid port \"grpc\"")),
             (":4317", Err("address :4317: missing host")),
             ("unix://", Err("unix socket path cannot be empty")),
+            (
+                "http://user:hunter2@h:1",
+                Err("user and password are not supported here; use `auth` or `headers`"),
+            ),
             (
                 "dns://8.8.8.8/h:1",
                 Err("custom DNS server \"8.8.8.8\" is not supported; use dns:///host:port"),

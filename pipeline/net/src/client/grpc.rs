@@ -12,6 +12,7 @@ use h2::{Reason, RecvStream, SendStream};
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
+use profcol_config::Url;
 use tokio::time::{sleep, timeout};
 
 use super::channel::{Channel, Connection, Http2Options, Running};
@@ -132,7 +133,7 @@ impl GrpcClient {
                 target,
                 settings.endpoint.clone(),
                 tls,
-                Proxies::new("")?,
+                Proxies::new(&Url::default())?,
                 settings.balancer_name,
                 http2,
             ),

@@ -6,17 +6,23 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HOST, PROXY_AUTHORIZATION, USER_AGENT,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HOST, PROXY_AUTHORIZATION,
+    USER_AGENT,
 };
+use http::uri::Authority;
 use http::{Extensions, HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::body::{Frame, Incoming};
 use hyper_util::client::legacy::{Client, Error as PoolError};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use percent_encoding::percent_decode_str;
+use profcol_config::{Url, redact_url};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
@@ -165,20 +171,21 @@ pub struct HttpClient {
 }
 
 impl HttpClient {
-    /// Reads the certificates; connects on the first request. `url` is the full URL built from `settings.endpoint`.
+    /// Reads the certificates; connects on the first request. `url` is the full URL built from `settings.endpoint`. A user in
+    /// it is sent as in browsers and Go, by basic authentication, unless a header of the settings replaces that.
     pub fn new(
         settings: &HttpClientSettings,
         url: &str,
         auth: Option<Arc<dyn ClientAuth>>,
         user_agent: &str,
     ) -> Result<HttpClient, ClientError> {
-        let url: Uri = url.parse().map_err(|error| UrlError {
-            url: url.to_owned(),
-            error,
-        })?;
+        let written = Url::new(url);
+        let url = written.expose().parse::<Uri>();
+        let (url, credentials) =
+            without_credentials(url.map_err(|error| UrlError::new(&written, error))?);
         let (https, Some((host, port))) = (url.scheme_str() == Some("https"), host_and_port(&url))
         else {
-            return Err(EndpointError::NotHttp(url.to_string()).into());
+            return Err(EndpointError::NotHttp(written).into());
         };
         let protocols: &'static [&'static [u8]] = if settings.force_attempt_http2 {
             &[b"h2", b"http/1.1"]
@@ -200,11 +207,15 @@ impl HttpClient {
             buffers: Buffers::sized(settings.read_buffer_size, settings.write_buffer_size),
         }));
         let keepalive = settings.resolved_keepalive()?;
+        let mut headers = header_map(&settings.headers)?;
+        if let Some(credentials) = credentials {
+            headers.entry(AUTHORIZATION).or_insert(credentials);
+        }
         Ok(HttpClient {
             pool: pool(settings, &keepalive, connector),
             user_agent: HeaderValue::from_str(user_agent)
                 .map_err(|_| SettingsError::UserAgent(user_agent.to_owned()))?,
-            headers: header_map(&settings.headers)?,
+            headers,
             compression: settings
                 .compression
                 .for_http()
@@ -258,7 +269,7 @@ impl HttpClient {
                 Ok(HttpDownload {
                     status: head.status,
                     headers: head.headers,
-                    url: self.url.to_string(),
+                    url: self.name(),
                     body,
                 })
             };
@@ -276,7 +287,7 @@ impl HttpClient {
             None => work.await,
             Some(limit) => timeout(limit, work).await.unwrap_or_else(|_| {
                 Err(HttpError::Timeout {
-                    url: self.url.to_string(),
+                    url: self.name(),
                     limit,
                 })
             }),
@@ -385,15 +396,42 @@ impl HttpClient {
         }
         let hint = extras.get().and_then(ReceivedAlert::hint);
         HttpError::Broken {
-            url: self.url.to_string(),
+            url: self.name(),
             error: BrokenExchange(error.into()),
             hint,
         }
     }
 
     fn broken(&self, error: impl Into<Box<dyn StdError + Send + Sync>>) -> HttpError {
-        HttpError::broken(&self.url.to_string(), error)
+        HttpError::broken(&self.name(), error)
     }
+
+    /// The URL without what may be secret, for messages.
+    fn name(&self) -> String {
+        redact_url(&self.url.to_string()).into_owned()
+    }
+}
+
+/// The URL without its user, and the header that authenticates that user.
+fn without_credentials(url: Uri) -> (Uri, Option<HeaderValue>) {
+    let authority = url.authority().map_or("", Authority::as_str);
+    let Some((user, host)) = authority.rsplit_once('@') else {
+        return (url, None);
+    };
+    let (name, password) = user.split_once(':').unwrap_or((user, ""));
+    let mut plain: Vec<u8> = percent_decode_str(name).collect();
+    plain.push(b':');
+    plain.extend(percent_decode_str(password));
+    // Base64 is valid in a header.
+    let mut header =
+        HeaderValue::from_str(&format!("Basic {}", BASE64_STANDARD.encode(plain))).ok();
+    if let Some(header) = &mut header {
+        header.set_sensitive(true);
+    }
+    let host = host.parse::<Authority>().ok();
+    let mut parts = url.clone().into_parts();
+    parts.authority = host;
+    (Uri::from_parts(parts).unwrap_or(url), header)
 }
 
 fn pool(
@@ -470,7 +508,7 @@ impl tower_service::Service<Uri> for Connector {
         Box::pin(async move {
             let Some((host, port)) = host_and_port(&url) else {
                 return Err(ConnectError::Lookup {
-                    host: url.to_string(),
+                    host: redact_url(&url.to_string()).into_owned(),
                     error: LookupError::MissingHost,
                 });
             };

@@ -2,6 +2,7 @@
 
 use http::{HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use profcol_config::Url;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::error::ProxyError;
@@ -28,22 +29,20 @@ pub(super) struct Proxy {
 
 impl Proxies {
     /// `url` is the configured proxy; empty uses the environment.
-    pub fn new(url: &str) -> Result<Proxies, SettingsError> {
+    pub fn new(url: &Url) -> Result<Proxies, SettingsError> {
         if url.is_empty() {
             return Ok(Proxies {
                 matcher: Matcher::from_env(),
                 from_env: true,
             });
         }
-        let uri: Uri = url.parse().map_err(|error| UrlError {
-            url: url.to_owned(),
-            error,
-        })?;
+        let uri = url.expose().parse::<Uri>();
+        let uri = uri.map_err(|error| UrlError::new(url, error))?;
         if uri.scheme_str() != Some("http") || uri.host().is_none_or(str::is_empty) {
-            return Err(UnsupportedProxy::Url(url.to_owned()).into());
+            return Err(UnsupportedProxy::Url(url.clone()).into());
         }
         Ok(Proxies {
-            matcher: Matcher::builder().all(url.to_owned()).build(),
+            matcher: Matcher::builder().all(url.expose().to_owned()).build(),
             from_env: false,
         })
     }

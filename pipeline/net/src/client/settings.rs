@@ -1,6 +1,6 @@
 //! Client settings, with the Collector's names and defaults.
 
-use profcol_config::{Config, Duration, Headers, Present, Problem, Problems};
+use profcol_config::{Config, Duration, Headers, Present, Problem, Problems, Url};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,7 @@ use crate::{EndpointError, SettingsError};
 pub struct GrpcClientSettings {
     /// The server: `host:port`, `dns:///host:port`, `http://host:port` (no TLS), `https://host:port`
     /// (TLS whatever `tls::insecure` says) or `unix:///path`.
+    #[schemars(extend("format" = "secret-url"))]
     pub endpoint: String,
     /// `gzip`, `zstd`, `snappy` or `none`.
     pub compression: Compression,
@@ -152,10 +153,10 @@ impl Config for GrpcClientSettings {
 #[serde(default)]
 pub struct HttpClientSettings {
     /// Base URL of the server, such as `https://host:4318`.
-    pub endpoint: String,
+    pub endpoint: Url,
     /// URL of an HTTP proxy; by default taken from HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
     #[serde(skip_serializing_if = "is_default")]
-    pub proxy_url: String,
+    pub proxy_url: Url,
     /// TLS settings for `https://` URLs.
     #[serde(skip_serializing_if = "is_default")]
     pub tls: ClientTls,
@@ -207,8 +208,8 @@ pub struct HttpClientSettings {
 impl Default for HttpClientSettings {
     fn default() -> HttpClientSettings {
         HttpClientSettings {
-            endpoint: String::new(),
-            proxy_url: String::new(),
+            endpoint: Url::default(),
+            proxy_url: Url::default(),
             tls: ClientTls::default(),
             read_buffer_size: 0,
             write_buffer_size: 0,
