@@ -624,6 +624,55 @@ fn validate_prints_valid_on_a_terminal() {
     check(&["validate", "--config", path(&good.path)], 0, "", "");
 }
 
+#[test]
+fn validate_warns_of_batches_held_before_a_stored_queue() {
+    let exporters = [
+        (
+            "otlp_grpc",
+            "{endpoint: a:1, sending_queue: {storage: file_storage}}",
+        ),
+        (
+            "load_balancing",
+            "{protocol: {otlp: {sending_queue: {storage: file_storage}}}, resolver: {static: {hostnames: [a:1]}}}",
+        ),
+    ];
+    for (id, settings) in exporters {
+        let with = |pipelines: &str| {
+            let text = format!(
+                "extensions: {{file_storage: }}
+receivers: {{nop: }}
+processors: {{batch: }}
+exporters: {{nop: , {id}: {settings}}}
+connectors: {{forward: }}
+service: {{extensions: [file_storage], pipelines: {{{pipelines}}}}}
+"
+            );
+            let config = file("stored.yaml", text);
+            run(&["validate", "--config", path(&config.path)])
+        };
+        let direct = with(&format!(
+            "profiles: {{receivers: [nop], processors: [batch], exporters: [{id}]}}"
+        ));
+        let joined = with(&format!(
+            "profiles: {{receivers: [nop], processors: [batch], exporters: [forward]}}, \
+             profiles/next: {{receivers: [forward], exporters: [{id}]}}"
+        ));
+        let expected = format!(
+            "warning: pipeline \"profiles\": the processor \"batch\" accepts batches before the stored queue of the exporter {id:?}"
+        );
+        for warned in [direct, joined] {
+            assert_eq!(warned.code, Some(0), "{warned:?}");
+            assert!(warned.stderr.starts_with(&expected), "{warned:?}");
+            assert_eq!(warned.stderr.lines().count(), 1, "{warned:?}");
+        }
+        let apart = with(&format!(
+            "profiles: {{receivers: [nop], processors: [batch], exporters: [nop]}}, \
+             profiles/stored: {{receivers: [nop], exporters: [{id}]}}"
+        ));
+        assert_eq!((apart.code, apart.stderr.as_str()), (Some(0), ""), "{id}");
+    }
+}
+
 const DAC_OVERRIDE: u64 = 1 << 1;
 const DAC_READ_SEARCH: u64 = 1 << 2;
 const NET_BIND_SERVICE: u64 = 1 << 10;

@@ -4,11 +4,13 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::process::{Child, Command};
 use std::thread;
 use std::time::Duration;
 
 use profcol_component::testkit::profiles;
-use profcol_test_harness::backend::{ClosedPort, Destination, Mode, wait_until};
+use profcol_test_harness::backend::{ClosedPort, Destination, Mode, endpoint_in, wait_until};
+use profcol_test_harness::peers::{free_address, get};
 use profcol_test_harness::rig::{REFUSED, RELOADED, Rig};
 use profcol_test_harness::services::{of_services, services};
 use profcol_test_harness::support::{is_root, path, skip};
@@ -224,6 +226,101 @@ fn a_wrong_configuration_changes_nothing() {
 }
 
 #[test]
+fn metrics_tell_how_reloads_ended() {
+    let destination = Destination::new(Mode::Take);
+    let metrics = free_address();
+    let right = |number: usize| {
+        let consumers = format!(", sending_queue: {{num_consumers: {number}}}");
+        let served = format!(
+            "metrics: {{readers: [{{pull: {{exporter: {{prometheus: {{host: {}, port: {}}}}}}}}}]}}",
+            metrics.ip(),
+            metrics.port()
+        );
+        config(&[("otlp_grpc", to(&destination, &consumers))], "")
+            .replace("metrics: {level: none}", &served)
+    };
+    let rig = Rig::start(&right(1));
+    let scraped = || {
+        let text = get(metrics, "/metrics");
+        let value = |name: &str| -> f64 {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            let value = line.unwrap_or_else(|| panic!("no {name} in {text}"));
+            value.trim().parse().unwrap()
+        };
+        (
+            value("profcol_config_reloads_total{result=\"success\"}"),
+            value("profcol_config_reloads_total{result=\"failure\"}"),
+            value("profcol_config_last_reload_successful"),
+            value("profcol_config_last_reload_success_timestamp_seconds"),
+        )
+    };
+    let (successes, failures, is_successful, started) = scraped();
+    assert_eq!((successes, failures, is_successful), (0.0, 0.0, 1.0));
+    assert!(started > 0.0);
+
+    rig.write("1", &right(2));
+    rig.signal("-HUP");
+    rig.wait_for(RELOADED, 1);
+    let (successes, failures, is_successful, reloaded) = scraped();
+    assert_eq!((successes, failures, is_successful), (1.0, 0.0, 1.0));
+    assert!(reloaded > started);
+
+    rig.write("2", "receivers: {");
+    rig.signal("-HUP");
+    rig.wait_for(REFUSED, 1);
+    let refused = scraped();
+    assert_eq!(refused, (1.0, 1.0, 0.0, reloaded));
+
+    rig.write("3", &right(3));
+    rig.signal("-HUP");
+    rig.wait_for(RELOADED, 2);
+    let (successes, failures, is_successful, recovered) = scraped();
+    assert_eq!((successes, failures, is_successful), (2.0, 1.0, 1.0));
+    assert!(recovered > reloaded);
+    rig.stop();
+}
+
+#[test]
+fn clients_keep_their_connection_over_reloads() {
+    let destination = Destination::new(Mode::Take);
+    let version = |number: usize| {
+        let consumers = format!(", sending_queue: {{num_consumers: {}}}", number % 2 + 1);
+        config(&[("otlp_grpc", to(&destination, &consumers))], "")
+    };
+    let rig = Rig::start(&version(0));
+    let client = rig.client();
+    client.send(&profiles(1)).unwrap();
+    let server = endpoint_in(&rig.output(), "grpc");
+    let connected = connections_to(server);
+    assert_eq!(connected.len(), 1, "{connected:?}");
+    for number in 1..=20 {
+        rig.write(&number.to_string(), &version(number));
+        rig.signal("-HUP");
+        rig.wait_for(RELOADED, number);
+        client.send(&profiles(1)).unwrap();
+        assert_eq!(connections_to(server), connected, "reload {number}");
+    }
+    rig.stop();
+    assert_eq!(destination.samples(), 21);
+}
+
+/// The clients' ports of established connections.
+fn connections_to(server: SocketAddr) -> Vec<u16> {
+    const ESTABLISHED: &str = "01";
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let port = |address: &str| u16::from_str_radix(address.rsplit(':').next().unwrap(), 16);
+    let mut ports = Vec::new();
+    for line in table.lines().skip(1) {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (from, to) = (port(fields[1]).unwrap(), port(fields[2]).unwrap());
+        if to == server.port() && fields[3] == ESTABLISHED {
+            ports.push(from);
+        }
+    }
+    ports
+}
+
+#[test]
 fn the_sandbox_outlasts_reloads() {
     let destination = Destination::new(Mode::Take);
     let (open, closed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -403,25 +500,50 @@ fn the_sampling_receiver_keeps_running() {
         skip("loading BPF programs needs root");
         return;
     }
-    let with = |exporters: &str| {
+    const RELOADS: usize = 20;
+    let destination = Destination::new(Mode::Take);
+    let metrics = free_address();
+    let busy = Busy::start();
+    let pid = busy.0.id();
+    let with = |number: usize| {
+        let exporters = ["nop", "nop, nop/2"][number % 2];
         format!(
-            "receivers: {{ebpf_cpu: {{interval: 200ms}}}}
-exporters: {{nop: , nop/2: , otlp_grpc: {{endpoint: \"127.0.0.1:1\"}}}}
+            "receivers: {{ebpf_cpu: {{interval: 200ms, frequency: 99, include: [{{pid: {pid}}}]}}}}
+processors: {{resource: {{attributes: [{{key: reload, value: \"{number}\", action: upsert}}]}}}}
+exporters:
+  nop:
+  nop/2:
+  otlp_grpc: {{endpoint: \"{}\", tls: {{insecure: true}}, sending_queue: {{num_consumers: {}}}}}
 service:
-  telemetry: {{metrics: {{level: none}}, logs: {{sampling: {{enabled: false}}}}}}
-  pipelines: {{profiles: {{receivers: [ebpf_cpu], exporters: [{exporters}]}}}}
-"
+  telemetry:
+    logs: {{sampling: {{enabled: false}}}}
+    metrics: {{readers: [{{pull: {{exporter: {{prometheus: {{host: {}, port: {}}}}}}}}}]}}
+  pipelines: {{profiles: {{receivers: [ebpf_cpu], processors: [resource], exporters: [otlp_grpc, {exporters}]}}}}
+",
+            destination.address,
+            number % 2 + 1,
+            metrics.ip(),
+            metrics.port(),
         )
     };
-    let rig = Rig::start(&with("nop"));
-    for number in 1..=20 {
-        let exporters = ["nop", "nop, nop/2"][number % 2];
-        rig.write(&number.to_string(), &with(exporters));
+    let rig = Rig::start(&with(0));
+    let metric = |name: &str| -> u64 {
+        let text = get(metrics, "/metrics");
+        let value = text.lines().find_map(|line| line.strip_prefix(name));
+        value.map_or(0, |value| value.trim().parse().unwrap())
+    };
+    let samples = || metric("profcol_ebpf_cpu_samples_total");
+    for number in 1..=RELOADS {
+        let before = samples();
+        rig.write(&number.to_string(), &with(number));
         rig.signal("-HUP");
         rig.wait_for(RELOADED, number);
-        // Time to take samples.
-        thread::sleep(Duration::from_millis(50));
+        wait_until("further samples", || samples() > before);
     }
+    // The tables of the shell and its libraries, once each.
+    let built = metric("profcol_ebpf_cpu_executables_total{outcome=\"built\"}");
+    assert!((1..RELOADS as u64).contains(&built), "{built}");
+    drop(busy);
     let output = rig.stop();
     assert_eq!(output.matches("Loaded the BPF programs").count(), 1);
     let number_after = |text: &str| -> u64 {
@@ -436,4 +558,24 @@ service:
     assert!(taken > 0);
     assert_eq!(number_after("passed_on="), taken, "{output}");
     assert_eq!(number_after("nop: delivered="), taken, "{output}");
+    assert_eq!(number_after("otlp_grpc: delivered="), taken, "{output}");
+}
+
+/// A program that uses a CPU.
+struct Busy(Child);
+
+impl Busy {
+    fn start() -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", "while :; do :; done"]);
+        Self(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        // Both fail only if it has already exited.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

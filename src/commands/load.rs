@@ -31,6 +31,9 @@ impl Loaded {
         for note in self.document.deprecations() {
             tracing::warn!("{note}");
         }
+        for warning in self.document.warnings() {
+            tracing::warn!("{warning}");
+        }
     }
 }
 

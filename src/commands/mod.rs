@@ -32,6 +32,7 @@ pub use self::top::top;
 #[cfg(feature = "parca")]
 pub use self::upload::upload;
 use crate::cli::Configuration;
+use crate::stderr;
 
 /// Why a command failed; determines the exit code.
 #[derive(Debug, thiserror::Error)]
@@ -69,11 +70,14 @@ impl CommandError {
     }
 }
 
-/// Reads, checks and builds a configuration without starting anything. Prints success to a terminal only: scripts read
-/// the exit code.
+/// Reads, checks and builds a configuration without starting anything. Warnings go to stderr. Prints success to a terminal
+/// only: scripts read the exit code.
 pub fn validate(configuration: &Configuration) -> Result<(), CommandError> {
     let loaded = load::load(configuration)?;
     load::check(&loaded.document)?;
+    for warning in loaded.document.warnings() {
+        stderr::print(&format!("warning: {warning}\n"));
+    }
     match io::stdout().is_terminal() {
         true => print_text("The configuration is valid.\n"),
         false => Ok(()),

@@ -1,5 +1,6 @@
 //! Calls from agents, and calls to servers.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ::http::HeaderMap;
@@ -8,12 +9,14 @@ use profcol_net::grpc::{Code, Status};
 use profcol_net::{Compression, GrpcCall, GrpcClient, GrpcClientSettings, Message};
 use profcol_parca::service::{WRITE, WRITE_ARROW, WRITE_RAW, request};
 use profcol_profile::Profiles;
-use profcol_test_harness::backend::{Client, ClosedPort, endpoint_in, wait_until};
+use profcol_test_harness::backend::{
+    Client, ClosedPort, Destination, Mode, endpoint_in, wait_until,
+};
 use profcol_test_harness::peers::{Process, profcol};
-use profcol_test_harness::support::{golden, root};
+use profcol_test_harness::support::{golden, path, root};
 
 use crate::script::{Answer, Script};
-use crate::{Server, messages, profiles, sum};
+use crate::{Server, listening, messages, profiles, sum, total};
 
 fn recordings(folder: &str) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(golden(folder))
@@ -26,8 +29,12 @@ fn recordings(folder: &str) -> Vec<PathBuf> {
 }
 
 fn client(server: &Server) -> GrpcClient {
+    client_of(server.address)
+}
+
+fn client_of(server: SocketAddr) -> GrpcClient {
     let mut settings = GrpcClientSettings {
-        endpoint: server.address.to_string(),
+        endpoint: server.to_string(),
         compression: Compression::None,
         ..GrpcClientSettings::default()
     };
@@ -101,6 +108,56 @@ fn responds_to_recorded_agents_like_the_recorded_server() {
     }
     wait_until("everything to arrive", || server.total() >= expected);
     assert_eq!(server.total(), expected);
+}
+
+#[test]
+fn accepted_batches_of_agents_survive_a_kill_in_a_stored_queue() {
+    let storage = tempfile::tempdir().unwrap();
+    let closed = ClosedPort::reserve();
+    let start = || {
+        let mut process = profcol(&format!(
+            "\
+extensions:
+  file_storage: {{directory: \"{}\"}}
+receivers:
+  parca: {{endpoint: 127.0.0.1:0}}
+exporters:
+  otlp_grpc:
+    endpoint: {}
+    tls: {{insecure: true}}
+    sending_queue: {{storage: file_storage}}
+    retry_on_failure: {{initial_interval: 50ms, max_interval: 100ms, max_elapsed_time: 0s}}
+service:
+  extensions: [file_storage]
+  telemetry: {{metrics: {{level: none}}}}
+  pipelines:
+    profiles: {{receivers: [parca], exporters: [otlp_grpc]}}
+",
+            path(storage.path()),
+            closed.address
+        ));
+        let address = listening(&mut process);
+        (process, address)
+    };
+    let (killed, address) = start();
+    let runtime = runtime();
+    let client = runtime.block_on(async { client_of(address) });
+    let mut expected = 0;
+    for (path, rows) in recordings("parca/online-v2")
+        .iter()
+        .zip([37, 115, 80, 90, 76, 96])
+    {
+        let recorded = messages(path);
+        let sent = unary(&client, WRITE_ARROW, &recorded[0].1);
+        runtime.block_on(sent).unwrap();
+        expected += rows;
+    }
+    // With SIGKILL.
+    drop(killed);
+    let destination = Destination::on(closed.address, Mode::Take);
+    let (_next, _) = start();
+    wait_until("everything to arrive", || total(&destination) >= expected);
+    assert_eq!(total(&destination), expected);
 }
 
 /// The IDs that a server requests.

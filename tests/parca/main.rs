@@ -67,17 +67,8 @@ service:
 ",
             destination.address
         ));
-        process.wait_for_output("to be ready", |output| {
-            output.contains("Everything is ready")
-        });
-        let output = process.output();
-        let line = output
-            .lines()
-            .find(|line| line.contains("Parca server"))
-            .unwrap();
-        let address = line.rsplit("endpoint=").next().unwrap();
         Self {
-            address: address.trim().parse().unwrap(),
+            address: listening(&mut process),
             process,
             destination,
         }
@@ -87,6 +78,20 @@ service:
     fn total(&self) -> i64 {
         total(&self.destination)
     }
+}
+
+/// Waits until the receiver `parca` listens, and returns its address.
+fn listening(process: &mut Process) -> SocketAddr {
+    process.wait_for_output("to be ready", |output| {
+        output.contains("Everything is ready")
+    });
+    let output = process.output();
+    let line = output
+        .lines()
+        .find(|line| line.contains("Parca server"))
+        .unwrap();
+    let address = line.rsplit("endpoint=").next().unwrap();
+    address.trim().parse().unwrap()
 }
 
 fn total(destination: &Destination) -> i64 {

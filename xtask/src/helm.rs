@@ -121,6 +121,23 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
             .args(["--kube-version", "1.28"]),
         "mode: sidecar needs Kubernetes 1.29",
     )?;
+    for (settings, watches) in [
+        ("backend=b:4317", false),
+        ("backend=b:4317,reload.watch=true", true),
+        ("backend=b:4317,enableConfigChecksumAnnotation=false", true),
+        ("configMap.create=false,configMap.existingName=own", true),
+        (
+            "configMap.create=false,configMap.existingName=own,reload.watch=false",
+            false,
+        ),
+    ] {
+        let objects = process::output(template(&helm, &chart).args(["--set", settings]))?;
+        ensure!(
+            objects.contains("--set=service.reload.watch=true") == watches,
+            "{settings}: the pods must {}watch their configuration",
+            if watches { "" } else { "not " }
+        );
+    }
     let shop = application(&chart, &rendered)?;
     let objects =
         process::output(template(&helm, &shop).args(["--set", "profcol.backend=b:4317"]))?;

@@ -37,6 +37,7 @@ pub struct BatchProcessor {
 impl Factory for BatchProcessor {
     const NAME: &'static str = "batch";
     const STABILITY: Stability = Stability::Beta;
+    const ANSWERS_EARLY: bool = true;
     type Config = BatchConfig;
     type Component = dyn Processor;
 

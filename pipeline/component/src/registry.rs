@@ -33,6 +33,8 @@ pub trait Factory: 'static {
     /// Whether two instances cannot run at the same time, as they would share a file or count samples twice. A reload
     /// then stops the old instance before it starts the new one; all others overlap.
     const IS_EXCLUSIVE: bool = false;
+    /// Whether a processor answers before the next component has the batch, so that a crash loses what it holds.
+    const ANSWERS_EARLY: bool = false;
     type Config: Config;
     /// `dyn Receiver`, `dyn Processor`, `dyn Exporter`, `dyn Connector` or `dyn Extension`.
     type Component: ?Sized;
@@ -72,6 +74,7 @@ pub struct Entry<C: ?Sized> {
     pub aliases: &'static [&'static str],
     pub stability: Stability,
     pub is_exclusive: bool,
+    pub answers_early: bool,
     /// The JSON Schema of its configuration.
     pub schema: fn() -> serde_json::Value,
     pub capabilities: fn(&dyn AnyConfig) -> Capabilities,
@@ -179,6 +182,7 @@ pub const fn entry<F: Factory>() -> Entry<F::Component> {
         aliases: F::ALIASES,
         stability: F::STABILITY,
         is_exclusive: F::IS_EXCLUSIVE,
+        answers_early: F::ANSWERS_EARLY,
         schema: profcol_config::schema::schema_of::<F::Config>,
         capabilities: |config| {
             let config = config.as_any().downcast_ref::<F::Config>();

@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::checkpoint::Checkpoint;
 use crate::disk::{Disk, Folder};
 use crate::log::{Limits, Log, OpenError, Recovered};
+#[cfg(feature = "testkit")]
+use crate::simulated::SimulatedDisk;
 
 /// Locked by the process that uses the directory; holds its PID.
 const LOCK: &str = "lock";
@@ -69,6 +71,9 @@ pub enum WhenFull {
 pub struct Storage {
     options: StorageOptions,
     lock: Mutex<Option<File>>,
+    /// Has the log of the only exporter.
+    #[cfg(feature = "testkit")]
+    simulated: Option<SimulatedDisk>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +104,23 @@ impl Storage {
         Self {
             options,
             lock: Mutex::new(None),
+            #[cfg(feature = "testkit")]
+            simulated: None,
         }
+    }
+
+    /// With the log of one exporter on a simulated disk, in place of a locked directory.
+    #[cfg(feature = "testkit")]
+    pub fn simulated(options: StorageOptions, disk: SimulatedDisk) -> Self {
+        Self {
+            simulated: Some(disk),
+            ..Self::new(options)
+        }
+    }
+
+    #[cfg(feature = "testkit")]
+    pub fn is_simulated(&self) -> bool {
+        self.simulated.is_some()
     }
 
     pub fn options(&self) -> &StorageOptions {
@@ -155,15 +176,12 @@ impl Storage {
     /// Opens an exporter's log and recovers the records of earlier runs. Blocking.
     pub fn open(&self, purpose: Purpose, exporter: &str) -> Result<(Log, Recovered), StorageError> {
         let directory = self.options.directory.join(purpose.folder_of(exporter));
-        let failed = |error| StorageError::Directory {
-            directory: directory.clone(),
-            error,
-        };
-        let disk: Arc<dyn Disk> = Arc::new(Folder::create(&directory).map_err(failed)?);
-        // The new directory entry must survive a power loss.
-        Folder::existing(&self.options.directory)
-            .sync()
-            .map_err(failed)?;
+        let disk = self
+            .disk(&directory)
+            .map_err(|error| StorageError::Directory {
+                directory: directory.clone(),
+                error,
+            })?;
         let max_bytes = self.options.max_bytes;
         let limits = Limits {
             max_bytes,
@@ -176,6 +194,17 @@ impl Storage {
     pub fn checkpoint(&self, receiver: &str) -> Checkpoint {
         let name = format!("receiver_{}", utf8_percent_encode(receiver, ESCAPED));
         Checkpoint::new(&self.options.directory, &name)
+    }
+
+    fn disk(&self, directory: &Path) -> io::Result<Arc<dyn Disk>> {
+        #[cfg(feature = "testkit")]
+        if let Some(disk) = &self.simulated {
+            return Ok(Arc::new(disk.clone()));
+        }
+        let folder = Folder::create(directory)?;
+        // The new directory entry must survive a power loss.
+        Folder::existing(&self.options.directory).sync()?;
+        Ok(Arc::new(folder))
     }
 }
 

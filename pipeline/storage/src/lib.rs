@@ -14,8 +14,8 @@ mod head;
 mod inspect;
 mod log;
 mod segment;
-#[cfg(test)]
-mod simulated;
+#[cfg(any(test, feature = "testkit"))]
+pub mod simulated;
 #[cfg(test)]
 mod tests;
 mod walk;

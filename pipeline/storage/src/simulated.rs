@@ -54,7 +54,7 @@ struct SimulatedFile {
 }
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -111,6 +111,13 @@ impl SimulatedDisk {
     /// Kills the process after this many changes: the next write is partial, and later operations have no effect.
     pub fn kill_after(&self, changes: u64) {
         self.0.lock().changes_left = Some(changes);
+    }
+
+    /// Kills the process: its operations have no effect from now on.
+    pub fn kill(&self) {
+        let mut world = self.0.lock();
+        world.is_killed = true;
+        world.has_ended = true;
     }
 
     /// Starts the next process.

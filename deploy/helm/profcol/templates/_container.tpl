@@ -13,6 +13,9 @@ command: [{{ . | quote }}]
 {{- end }}
 args:
   - --config=/etc/profcol/config.yaml
+  {{- if include "profcol.watchesConfig" . }}
+  - --set=service.reload.watch=true
+  {{- end }}
   {{- with .Values.command.extraArgs }}
   {{- toYaml . | nindent 2 }}
   {{- end }}

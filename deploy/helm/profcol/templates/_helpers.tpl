@@ -59,6 +59,15 @@ labels:
 {{- end }}
 {{- end }}
 
+{{/* Whether an annotation of the pods changes with the configuration. */}}
+{{- define "profcol.restartsOnChange" -}}
+{{- if and .Values.configMap.create .Values.enableConfigChecksumAnnotation }}true{{ end }}
+{{- end }}
+
+{{- define "profcol.watchesConfig" -}}
+{{- if kindIs "bool" .Values.reload.watch | ternary .Values.reload.watch (eq (include "profcol.restartsOnChange" .) "") }}true{{ end }}
+{{- end }}
+
 {{- define "profcol.isAgent" -}}
 {{- if eq .Values.mode "daemonset" }}true{{ end }}
 {{- end }}
@@ -181,9 +190,9 @@ metadata:
     {{- with .Values.podLabels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
-  {{- if or .Values.podAnnotations (and .Values.configMap.create .Values.enableConfigChecksumAnnotation) }}
+  {{- if or .Values.podAnnotations (include "profcol.restartsOnChange" .) }}
   annotations:
-    {{- if and .Values.configMap.create .Values.enableConfigChecksumAnnotation }}
+    {{- if include "profcol.restartsOnChange" . }}
     checksum/config: {{ include "profcol.config" . | sha256sum }}
     {{- end }}
     {{- with .Values.podAnnotations }}

@@ -30,7 +30,7 @@ spec:
     metadata:
       labels:
         {{- include "profcol.sidecar.labels" . | nindent 8 }}
-      {{- if and .Values.configMap.create .Values.enableConfigChecksumAnnotation }}
+      {{- if include "profcol.restartsOnChange" . }}
       annotations:
         {{- include "profcol.sidecar.annotations" . | nindent 8 }}
       {{- end }}

@@ -10,6 +10,7 @@ mod schema;
 #[cfg(test)]
 mod tests;
 mod topology;
+mod warnings;
 
 use std::collections::HashSet;
 use std::fmt;

@@ -35,6 +35,21 @@ impl Document {
         connectors.flat_map(|id| self.fed_by(id).map(move |next| (id, next)))
     }
 
+    /// The pipelines that a batch in this one may get to, with itself.
+    pub(super) fn reachable_from<'a>(&'a self, pipeline: &'a Pipeline) -> Vec<&'a Pipeline> {
+        let mut reached = vec![pipeline];
+        let mut seen = 0;
+        while let Some(pipeline) = reached.get(seen).copied() {
+            for (_, next) in self.following(pipeline) {
+                if reached.iter().all(|it| it.id != next.id) {
+                    reached.push(next);
+                }
+            }
+            seen += 1;
+        }
+        reached
+    }
+
     /// The maximum number of pipelines that a batch passes before each of them.
     pub(crate) fn depths(&self) -> BTreeMap<&PipelineId, usize> {
         let pipelines = &self.service.pipelines;

@@ -22,7 +22,6 @@ use std::io;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -36,7 +35,7 @@ use tokio::time::Instant;
 use self::parked::{Evicted, ParkedBatches};
 pub use self::record::{InvalidRecord, batch_of};
 use self::record::{Record, size_in};
-use self::writer::{RefusedBatch, Request, Writer};
+use self::writer::{RefusedBatch, Request, RunningWriter};
 use super::account::{Account, DropReason, Size};
 use super::metrics::StorageMetrics;
 use super::overflow::OverflowLog;
@@ -61,7 +60,7 @@ pub(super) struct DurableQueue {
     shared: Arc<Shared>,
     /// `None` once the queue is closed.
     requests: Mutex<Option<mpsc::Sender<Request>>>,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    writer: Mutex<Option<RunningWriter>>,
 }
 
 /// State shared by the writer, the dispatcher and the exports.
@@ -178,19 +177,12 @@ impl DurableQueue {
         }
         shared.observe(&settings);
         let (requests, received) = mpsc::channel();
-        let writer = Writer::new(
-            Arc::clone(&shared),
-            settings.clone(),
-            storage.options(),
-            received,
-        );
-        let thread = std::thread::Builder::new().name("storage".to_owned());
-        let thread = thread.spawn(move || writer.run());
+        let writer = RunningWriter::start(Arc::clone(&shared), settings.clone(), storage, received);
         Ok(Self {
             settings,
             shared,
             requests: Mutex::new(Some(requests)),
-            writer: Mutex::new(Some(thread.map_err(OpenError::Thread)?)),
+            writer: Mutex::new(Some(writer.map_err(OpenError::Thread)?)),
         })
     }
 
@@ -286,6 +278,18 @@ impl DurableQueue {
         self.shared.state.lock().log.stored().batches
     }
 
+    #[cfg(test)]
+    pub(super) fn failed_syncs(&self) -> u64 {
+        self.shared.metrics.failed_syncs.get()
+    }
+
+    /// Whether nothing uses the log any more, after the queue was dropped.
+    #[cfg(test)]
+    pub(super) fn ended(&self) -> impl FnMut() -> bool + use<> {
+        let shared = Arc::downgrade(&self.shared);
+        move || shared.strong_count() == 0
+    }
+
     /// Moves batches from the log to the exporter until the queue is closed; then until it is empty, time is up, or the
     /// destination refuses.
     pub(super) async fn dispatch(&self, sender: Arc<Sender>, stopping: &Stopping) {
@@ -311,11 +315,8 @@ impl DurableQueue {
         }
         let writer = self.writer.lock().take();
         if let Some(writer) = writer {
-            // Join on a blocking thread. A panic of the writer is propagated and so ends the process.
-            let joined = tokio::task::spawn_blocking(move || writer.join()).await;
-            if let Ok(Err(panic)) = joined {
-                std::panic::resume_unwind(panic);
-            }
+            // Its panic so ends the process.
+            writer.join().await;
         }
     }
 

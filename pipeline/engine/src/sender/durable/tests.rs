@@ -1,5 +1,7 @@
 //! A queue stored in a temporary folder, over restarts: each batch arrives once and in order, or counts as dropped.
 
+mod power_loss;
+
 use std::path::Path;
 
 use profcol_component::testkit::{Sink, batch, batch_with_outcomes, wait_until};
@@ -35,6 +37,10 @@ impl Fixture {
             when_full,
         });
         storage.lock().unwrap();
+        Self::on(storage, sink).await
+    }
+
+    async fn on(storage: Storage, sink: Sink) -> Self {
         let sink = Arc::new(sink);
         let exporter = Arc::clone(&sink) as Arc<dyn Exporter>;
         let sender = Sender::new(

@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+#[cfg(test)]
+use std::sync::mpsc::TryRecvError;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Instant;
+use std::{io, thread};
 
 use profcol_component::{Batch, Finalizers, Outcome, QueueSettings, Refusal};
 use profcol_storage::{
-    AppendError, Counts, FsyncPolicy, RecordPosition, StorageOptions, Unsynced, WhenFull,
+    AppendError, Counts, FsyncPolicy, RecordPosition, Storage, Unsynced, WhenFull,
 };
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::Shared;
 use super::record::{Record, size_in};
@@ -17,6 +20,10 @@ use crate::sender::account::{DropReason, Size};
 
 /// Maximum group size. Its callers hold their batches in memory anyway.
 const MAX_GROUP: usize = 1024;
+
+/// Time between turns on the runtime's clock.
+#[cfg(test)]
+pub(super) const TURN: std::time::Duration = std::time::Duration::from_millis(10);
 
 pub(super) enum Request {
     Store {
@@ -42,7 +49,7 @@ pub(super) struct RefusedBatch {
     pub is_full: bool,
 }
 
-pub(super) struct Writer {
+struct Writer {
     shared: Arc<Shared>,
     settings: QueueSettings,
     fsync: FsyncPolicy,
@@ -51,6 +58,13 @@ pub(super) struct Writer {
     /// When written batches must be synced.
     sync_due: Option<Instant>,
     is_closed: bool,
+}
+
+pub(super) enum RunningWriter {
+    Thread(thread::JoinHandle<()>),
+    /// On a simulated disk, and on the paused clock.
+    #[cfg(test)]
+    Task(tokio::task::JoinSet<()>),
 }
 
 /// Written batches not yet accepted.
@@ -66,7 +80,7 @@ struct PanicGuard(Arc<Shared>);
 
 impl Drop for PanicGuard {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if thread::panicking() {
             self.0.is_broken.store(true, Ordering::Relaxed);
             self.0.published.notify_one();
         }
@@ -110,14 +124,48 @@ impl From<NoRoom> for Refusal {
     }
 }
 
-impl Writer {
-    pub(super) fn new(
+impl RunningWriter {
+    pub(super) fn start(
         shared: Arc<Shared>,
         settings: QueueSettings,
-        options: &StorageOptions,
+        storage: &Storage,
+        requests: Receiver<Request>,
+    ) -> io::Result<Self> {
+        let writer = Writer::new(shared, settings, storage, requests);
+        #[cfg(test)]
+        if storage.is_simulated() {
+            let mut task = tokio::task::JoinSet::new();
+            task.spawn_on(writer.run_on_clock(), &tokio::runtime::Handle::current());
+            return Ok(Self::Task(task));
+        }
+        let thread = thread::Builder::new().name("storage".to_owned());
+        Ok(Self::Thread(thread.spawn(move || writer.run())?))
+    }
+
+    /// Waits for its end, and propagates its panic.
+    pub(super) async fn join(self) {
+        match self {
+            Self::Thread(thread) => {
+                let joined = tokio::task::spawn_blocking(move || thread.join()).await;
+                if let Ok(Err(panic)) = joined {
+                    std::panic::resume_unwind(panic);
+                }
+            }
+            #[cfg(test)]
+            Self::Task(task) => drop(task.join_all().await),
+        }
+    }
+}
+
+impl Writer {
+    fn new(
+        shared: Arc<Shared>,
+        settings: QueueSettings,
+        storage: &Storage,
         requests: Receiver<Request>,
     ) -> Self {
-        Self {
+        let options = storage.options();
+        let mut writer = Self {
             shared,
             settings,
             fsync: options.fsync,
@@ -125,11 +173,14 @@ impl Writer {
             requests,
             sync_due: None,
             is_closed: false,
-        }
+        };
+        // A killed run may have left batches that are not synced.
+        writer.plan_sync();
+        writer
     }
 
     /// Runs until the queue is closed and earlier requests are done.
-    pub(super) fn run(mut self) {
+    fn run(mut self) {
         let _guard = PanicGuard(Arc::clone(&self.shared));
         while !self.is_closed {
             let first = match self.sync_due {
@@ -140,15 +191,41 @@ impl Writer {
                 }
             };
             match first {
-                Ok(first) => self.work(first),
-                Err(RecvTimeoutError::Timeout) => self.sync_or_seal(),
+                Ok(first) => self.turn(Some(first)),
+                Err(RecvTimeoutError::Timeout) => self.turn(None),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if self.sync_due.is_some_and(|due| due <= Instant::now()) {
-                self.sync_or_seal();
-            }
-            self.shared.observe(&self.settings);
         }
+        self.finish();
+    }
+
+    /// The same on the runtime's clock, which a thread does not see when it is paused.
+    #[cfg(test)]
+    async fn run_on_clock(mut self) {
+        let _guard = PanicGuard(Arc::clone(&self.shared));
+        while !self.is_closed {
+            match self.requests.try_recv() {
+                Ok(first) => self.turn(Some(first)),
+                Err(TryRecvError::Empty) => self.turn(None),
+                Err(TryRecvError::Disconnected) => break,
+            }
+            tokio::time::sleep(TURN).await;
+        }
+        self.finish();
+    }
+
+    /// Handles a request with those that wait behind it, then syncs what is due.
+    fn turn(&mut self, first: Option<Request>) {
+        if let Some(first) = first {
+            self.work(first);
+        }
+        if self.sync_due.is_some_and(|due| due <= Instant::now()) {
+            self.sync_or_seal();
+        }
+        self.shared.observe(&self.settings);
+    }
+
+    fn finish(mut self) {
         // Truncates the log of an empty queue.
         self.shared.state.lock().log.reclaim_active();
         if self.fsync != FsyncPolicy::Never {
@@ -348,6 +425,11 @@ impl Writer {
             // The caller may have hung up.
             let _ = reply.send(Ok(()));
         }
+        self.plan_sync();
+    }
+
+    /// Plans the next sync, unless one is planned.
+    fn plan_sync(&mut self) {
         if let FsyncPolicy::Interval(interval) = self.fsync {
             self.sync_due
                 .get_or_insert_with(|| Instant::now() + interval);
@@ -355,7 +437,7 @@ impl Writer {
     }
 
     /// Refuses batches that could not be made durable.
-    fn withdraw(&self, written: Vec<Written>, error: &std::io::Error) {
+    fn withdraw(&self, written: Vec<Written>, error: &io::Error) {
         self.shared.state.lock().log.withdraw();
         for (_, batch, record, reply) in written {
             let units = size_in(self.settings.sizer, &record.counts);
@@ -386,7 +468,7 @@ impl Writer {
         }
     }
 
-    fn sync(&self, unsynced: &Unsynced) -> std::io::Result<()> {
+    fn sync(&self, unsynced: &Unsynced) -> io::Result<()> {
         if unsynced.is_empty() {
             return Ok(());
         }

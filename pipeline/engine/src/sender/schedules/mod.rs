@@ -5,6 +5,7 @@
 //! A failing schedule names its seed, which `PROFCOL_QUEUE_SEED` repeats.
 
 mod divided;
+mod power_loss;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,0 +1,220 @@
+//! What a power loss and a failed fsync cost with each `fsync`, on a simulated disk and the paused clock.
+
+use futures_util::future::join_all;
+use profcol_storage::simulated::{Faults, SimulatedDisk};
+
+use super::super::writer::TURN;
+use super::*;
+
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Disks, each of which keeps other unsynced bytes.
+const DISKS: u64 = 40;
+
+const FAILING_SYNC: Faults = Faults {
+    sync: 1000,
+    append: 0,
+    read: 0,
+    remove: 0,
+};
+
+async fn start(disk: &SimulatedDisk, fsync: FsyncPolicy, sink: Sink) -> Fixture {
+    let options = StorageOptions {
+        directory: "simulated".into(),
+        create_directory: false,
+        fsync,
+        max_bytes: 16 << 20,
+        when_full: WhenFull::Block,
+    };
+    Fixture::on(Storage::simulated(options, disk.clone()), sink).await
+}
+
+/// Kills the process.
+async fn kill(rig: Fixture, disk: &SimulatedDisk) {
+    disk.kill();
+    let shared = Arc::downgrade(&rig.sender.durable().unwrap().shared);
+    drop(rig);
+    wait_until("the end of its tasks", async || shared.strong_count() == 0).await;
+    disk.restart();
+}
+
+/// The sizes of the batches that the next process delivers.
+async fn recovered(disk: &SimulatedDisk, fsync: FsyncPolicy) -> Vec<usize> {
+    let rig = start(disk, fsync, taking()).await;
+    let durable = Arc::clone(rig.sender.durable().unwrap());
+    wait_until("all deliveries", async || durable.stored_batches() == 0).await;
+    rig.stop().await.0.accepted()
+}
+
+/// Stores ten batches of one to ten samples, the last four in the last interval before the power fails. Returns those that
+/// survive on each disk.
+async fn survivors_of_ten(fsync: FsyncPolicy) -> Vec<Vec<usize>> {
+    let mut survivors = Vec::new();
+    for seed in 0..DISKS {
+        let disk = SimulatedDisk::new(seed);
+        let rig = start(&disk, fsync, refusing()).await;
+        for samples in 1..=10 {
+            tokio::time::sleep(INTERVAL * 3 / 10).await;
+            rig.sender.consume(batch(samples)).await.unwrap();
+        }
+        kill(rig, &disk).await;
+        disk.lose_power();
+        let arrived = recovered(&disk, fsync).await;
+        // Whole batches in their order, also with holes between them.
+        assert!(arrived.is_sorted_by(|a, b| a < b), "{arrived:?}");
+        assert!(arrived.iter().all(|it| *it <= 10), "{arrived:?}");
+        survivors.push(arrived);
+    }
+    survivors
+}
+
+#[tokio::test(start_paused = true)]
+async fn fsync_always_loses_nothing() {
+    for arrived in survivors_of_ten(FsyncPolicy::Always).await {
+        assert_eq!(arrived.len(), 10, "{arrived:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn fsync_interval_loses_at_most_the_last_interval() {
+    let survivors = survivors_of_ten(FsyncPolicy::Interval(INTERVAL)).await;
+    for arrived in &survivors {
+        assert!(arrived.starts_with(&[1, 2, 3, 4, 5, 6]), "{arrived:?}");
+    }
+    assert!(survivors.iter().any(|it| it.len() < 10), "{survivors:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn fsync_never_may_lose_everything_and_delivers_nothing_corrupt() {
+    let survivors = survivors_of_ten(FsyncPolicy::Never).await;
+    assert!(survivors.contains(&Vec::new()), "{survivors:?}");
+    assert!(survivors.iter().any(|it| !it.is_empty()), "{survivors:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_fsync_is_needed_to_survive_a_kill() {
+    let policies = [
+        FsyncPolicy::Always,
+        FsyncPolicy::Interval(INTERVAL),
+        FsyncPolicy::Never,
+    ];
+    for fsync in policies {
+        let disk = SimulatedDisk::new(1);
+        let rig = start(&disk, fsync, refusing()).await;
+        for samples in 1..=10 {
+            rig.sender.consume(batch(samples)).await.unwrap();
+        }
+        kill(rig, &disk).await;
+        let expected: Vec<usize> = (1..=10).collect();
+        assert_eq!(recovered(&disk, fsync).await, expected, "{fsync:?}");
+    }
+}
+
+/// Without waiting for another batch.
+#[tokio::test(start_paused = true)]
+async fn batches_of_a_killed_process_are_synced_within_the_interval() {
+    let fsync = FsyncPolicy::Interval(INTERVAL);
+    for seed in 0..DISKS {
+        let disk = SimulatedDisk::new(seed);
+        let rig = start(&disk, fsync, refusing()).await;
+        rig.sender.consume(batch(5)).await.unwrap();
+        kill(rig, &disk).await;
+        let rig = start(&disk, fsync, refusing()).await;
+        tokio::time::sleep(INTERVAL + 2 * TURN).await;
+        kill(rig, &disk).await;
+        disk.lose_power();
+        assert_eq!(recovered(&disk, fsync).await, [5], "disk {seed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn batches_share_an_fsync() {
+    const BATCHES: u64 = 100;
+    let disk = SimulatedDisk::new(1);
+    let rig = start(&disk, FsyncPolicy::Always, taking()).await;
+    let consuming = (0..BATCHES).map(|_| rig.sender.consume(batch(1)));
+    for answer in join_all(consuming).await {
+        answer.unwrap();
+    }
+    let metrics = &rig.sender.durable().unwrap().shared.metrics;
+    assert_eq!(metrics.stored_batches.get(), BATCHES);
+    // All of them wait when the writer looks.
+    assert_eq!(metrics.fsync.get_sample_count(), 1);
+    rig.stop().await;
+}
+
+/// The writer's thread, on a real disk.
+#[tokio::test]
+async fn a_thread_syncs_without_further_requests() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = Storage::new(StorageOptions {
+        directory: folder.path().to_owned(),
+        create_directory: true,
+        fsync: FsyncPolicy::Interval(Duration::from_millis(10)),
+        max_bytes: 16 << 20,
+        when_full: WhenFull::Block,
+    });
+    storage.lock().unwrap();
+    let rig = Fixture::on(storage, refusing()).await;
+    rig.sender.consume(batch(1)).await.unwrap();
+    let metrics = &rig.sender.durable().unwrap().shared.metrics;
+    wait_until("a sync", async || metrics.fsync.get_sample_count() == 1).await;
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_whose_fsync_fails_is_refused_and_not_delivered() {
+    let disk = SimulatedDisk::new(1);
+    let rig = start(&disk, FsyncPolicy::Always, refusing()).await;
+    rig.sender.consume(batch(1)).await.unwrap();
+    disk.set_faults(FAILING_SYNC);
+    let refusal = rig.sender.consume(batch(2)).await.unwrap_err();
+    assert!(matches!(refusal, Refusal::Retry { .. }), "{refusal}");
+    let reason = refusal.to_string();
+    assert!(
+        reason.contains("failed to make the batch durable"),
+        "{reason}"
+    );
+    let (live, outcomes) = batch_with_outcomes(4);
+    let live = Batch {
+        source: Source::Live,
+        ..live
+    };
+    rig.sender.consume(live).await.unwrap();
+    wait_until("the outcome", async || !outcomes.seen().is_empty()).await;
+    assert_eq!(outcomes.seen(), [Outcome::Undelivered]);
+    let durable = Arc::clone(rig.sender.durable().unwrap());
+    assert_eq!(durable.shared.metrics.failed_syncs.get(), 2);
+    assert_eq!(durable.stored_batches(), 1);
+    assert_eq!(durable.shared.size.load(Ordering::Relaxed), 1);
+    assert_eq!(rig.sender.balance().dropped, [("storage_failed", 4)]);
+
+    disk.set_faults(Faults::default());
+    rig.sender.consume(batch(8)).await.unwrap();
+    drop(durable);
+    kill(rig, &disk).await;
+    disk.lose_power();
+    assert_eq!(recovered(&disk, FsyncPolicy::Always).await, [1, 8]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_failed_fsync_of_an_interval_new_batches_are_durable() {
+    let fsync = FsyncPolicy::Interval(INTERVAL);
+    for seed in 0..DISKS {
+        let disk = SimulatedDisk::new(seed);
+        let rig = start(&disk, fsync, refusing()).await;
+        disk.set_faults(FAILING_SYNC);
+        rig.sender.consume(batch(1)).await.unwrap();
+        tokio::time::sleep(INTERVAL + 2 * TURN).await;
+        let durable = Arc::clone(rig.sender.durable().unwrap());
+        assert_eq!(durable.shared.metrics.failed_syncs.get(), 1);
+        drop(durable);
+        disk.set_faults(Faults::default());
+        rig.sender.consume(batch(2)).await.unwrap();
+        tokio::time::sleep(INTERVAL + 2 * TURN).await;
+        kill(rig, &disk).await;
+        disk.lose_power();
+        let arrived = recovered(&disk, fsync).await;
+        assert_eq!(arrived.last(), Some(&2), "disk {seed}: {arrived:?}");
+    }
+}
