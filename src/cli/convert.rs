@@ -6,7 +6,8 @@ use clap::{Args, ValueEnum};
 
 #[derive(Args, Clone, Debug)]
 pub struct Convert {
-    /// pprof, OTLP in protobuf or JSON, or folded stacks; the content decides, not the extension
+    /// A profile in any of these formats except .svg, several OTLP messages as the file exporter writes them, or a recording
+    /// (.padata), compressed or not; the content decides, not the extension
     pub from: PathBuf,
     /// The extension selects the format: .html, .svg, .pb.gz, .folded, .speedscope.json, .firefox.json, .firefox.json.gz, .otlp, .otlp.json
     pub to: PathBuf,

@@ -1,11 +1,12 @@
 // Opens the page of a running profcol in Chromium and uses it.
 //
 //   node browser.mjs URL SCREENSHOT_FOLDER [--puppeteer FOLDER] [--chromium PROGRAM] [--hostile NAME] [--history START]
+//     [--password URL] [--token URL]
 //
 // puppeteer-core comes from NODE_PATH or from --puppeteer (the folder of the package). With --hostile, a function of that name
 // and a label of that value must be in the profile and must stay text. With --history, there are the profiles of main.rs for an hour from
-// that time, in milliseconds. Exits with 1 and a reason at the first failed check.
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+// that time, in milliseconds. The pages of --password and --token require the user and password, and the token, of main.rs. Exits with 1 and a reason at the first failed check.
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { launch } from './puppeteer.mjs';
@@ -22,7 +23,7 @@ function parseArguments(given) {
     if (given[index].startsWith('--')) options[given[index].slice(2)] = given[++index];
     else places.push(given[index]);
   }
-  if (places.length !== 2) throw new Error('usage: browser.mjs URL SCREENSHOT_FOLDER [--puppeteer FOLDER] [--chromium PROGRAM] [--hostile NAME] [--history START]');
+  if (places.length !== 2) throw new Error('usage: browser.mjs URL SCREENSHOT_FOLDER [--puppeteer FOLDER] [--chromium PROGRAM] [--hostile NAME] [--history START] [--password URL] [--token URL]');
   return { ...options, url: new URL(places[0]).href, screenshots: places[1] };
 }
 
@@ -68,6 +69,22 @@ class Visit {
     } catch (error) {
       const shown = await this.page.evaluate(() => document.querySelector('.error:not([hidden])')?.textContent ?? '');
       throw new Error(`waited in vain for ${what}${shown ? `; the page says: ${shown}` : ''}`, { cause: error });
+    }
+  }
+
+  // Opens a page of another server with nothing kept from other pages. It may refuse requests.
+  async onServer(url, action) {
+    const context = await this.page.browser().createBrowserContext();
+    const visit = new Visit(await context.newPage(), { ...this.options, url: new URL(url).href });
+    visit.page.on('pageerror', (error) => visit.problems.push(`exception: ${error}`));
+    try {
+      await action(visit);
+      visit.checkProblems();
+    } catch (error) {
+      await visit.screenshot('failure-of-login').catch(() => {});
+      throw error;
+    } finally {
+      await context.close();
     }
   }
 
@@ -141,6 +158,11 @@ const STEPS = {
     }
     const policy = await visit.page.evaluate(async () => (await fetch('/')).headers.get('content-security-policy'));
     check(policy?.includes("default-src 'none'"), `the page has no strict Content-Security-Policy, but: ${policy}`);
+    for (const path of ['', 'page.js', 'api/v1/status', 'api/v1/nothing']) {
+      const { headers } = await fetch(`${visit.options.url}${path}`, { headers: { origin: 'https://other.example' } });
+      const allowed = [...headers.keys()].filter((name) => name.startsWith('access-control-'));
+      check(allowed.length === 0, `/${path} lets pages of other hosts read it: ${allowed}`);
+    }
     await visit.screenshot('flame-graph');
   },
 
@@ -610,6 +632,56 @@ const STEPS = {
     });
   },
 
+  async 'the browser asks for user and password'(visit) {
+    if (!visit.options.password) return;
+    await visit.onServer(visit.options.password, async (stranger) => {
+      // Without a window there is nobody to ask.
+      const refused = await stranger.page.goto(stranger.options.url).then((response) => `status ${response.status()}`, (error) => error.message);
+      check(refused.includes('ERR_INVALID_AUTH_CREDENTIALS'), `the browser does not ask for a password: ${refused}`);
+    });
+    await visit.onServer(visit.options.password, async (user) => {
+      await user.page.authenticate({ username: 'ann', password: 'correct horse' });
+      await user.open('');
+      await user.waitForGraph();
+    });
+  },
+
+  async 'the page asks for a token, keeps it for the tab, and sends it with downloads'(visit) {
+    if (!visit.options.token) return;
+    await visit.onServer(visit.options.token, async (user) => {
+      const logIn = async (token) => {
+        await user.waitFor('a question for the token', () => document.querySelector('.login[open] input') !== null);
+        await user.page.type('.login input', token);
+        await user.page.keyboard.press('Enter');
+      };
+      await user.page.goto(user.options.url);
+      await user.waitFor('a question for the token', () => document.querySelector('.login[open]') !== null);
+      await user.screenshot('login');
+      await logIn('wrong');
+      await user.waitFor('a word on the wrong token', () => document.querySelector('.login[open] .error:not([hidden])') !== null);
+      await logIn('correct-token');
+      await user.waitForData();
+      await user.waitForGraph();
+      const shown = await user.page.evaluate(() => location.href + document.cookie + document.body.textContent);
+      check(!shown.includes('correct-token'), `the page or its address has the token: ${shown}`);
+      await user.page.reload({ waitUntil: 'load' });
+      await user.waitForData();
+      check(await user.page.$('.login') === null, 'a reload asks for the token again');
+      await user.page.click('#tab-pipelines');
+      await user.waitFor('the components', () => document.querySelectorAll('.card').length > 1);
+      const saved = await downloaded(user, /^profile-\d+\.folded$/, async () => {
+        await user.page.click('.menu summary');
+        await user.waitFor('the downloads', () => document.querySelector('.menu a') !== null);
+        await user.page.evaluate(() => [...document.querySelectorAll('.menu a')].find((found) => found.textContent === 'Folded stacks').click());
+      });
+      check(/^main;/m.test(saved), `the download has no stacks: ${saved.slice(0, 500)}`);
+    });
+    await visit.onServer(visit.options.token, async (other) => {
+      await other.page.goto(other.options.url);
+      await other.waitFor('a question for the token', () => document.querySelector('.login[open]') !== null);
+    });
+  },
+
   async 'names stay text'(visit) {
     const { hostile } = visit.options;
     await visit.open('view=table');
@@ -670,16 +742,27 @@ async function checkFile(visit, html, folded) {
   check(await file.page.$('.legend .scale') !== null, 'the file does not compare');
   await file.screenshot('file');
   const lines = (text) => text.trim().split('\n').sort().join('\n');
-  const saved = join(visit.options.screenshots, 'profile.folded');
-  rmSync(saved, { force: true });
-  const session = await file.page.createCDPSession();
-  await session.send('Browser.setDownloadBehavior', { behavior: 'allow', downloadPath: visit.options.screenshots });
-  await file.page.evaluate(() => [...document.querySelectorAll('button')].find((found) => found.textContent.startsWith('Download folded')).click());
-  const deadline = Date.now() + TIMEOUT_MS;
-  while (!existsSync(saved) && Date.now() < deadline) await new Promise((done) => { setTimeout(done, 50); });
-  check(lines(readFileSync(saved, 'utf8')) === lines(folded), 'the file saves other stacks than the server');
+  const saved = await downloaded(file, /^profile\.folded$/, () => file.page.evaluate(
+    () => [...document.querySelectorAll('button')].find((found) => found.textContent.startsWith('Download folded')).click(),
+  ));
+  check(lines(saved) === lines(folded), 'the file saves other stacks than the server');
   file.checkProblems();
   await file.page.close();
+}
+
+// The text of the file that an action saves.
+async function downloaded(visit, name, action) {
+  const folder = join(visit.options.screenshots, 'downloads');
+  mkdirSync(folder, { recursive: true });
+  const saved = () => readdirSync(folder).find((file) => name.test(file));
+  for (const old of readdirSync(folder).filter((file) => name.test(file))) rmSync(join(folder, old));
+  const session = await visit.page.createCDPSession();
+  await session.send('Browser.setDownloadBehavior', { behavior: 'allow', downloadPath: folder, browserContextId: visit.page.browserContext().id });
+  await action();
+  const deadline = Date.now() + TIMEOUT_MS;
+  while (!saved() && Date.now() < deadline) await new Promise((done) => { setTimeout(done, 50); });
+  check(saved() !== undefined, `no file ${name} was saved`);
+  return readFileSync(join(folder, saved()), 'utf8');
 }
 
 async function expectSame(shown, expected) {

@@ -19,7 +19,7 @@ use profcol_profile::{
 };
 use profcol_test_harness::backend::wait_until;
 use profcol_test_harness::peers::free_address;
-use profcol_test_harness::support::{file, path, profcol, root, skip};
+use profcol_test_harness::support::{File, file, path, profcol, root, skip};
 
 const CHROMIUM: &str = "/usr/bin/chromium";
 /// A function name and a label with HTML.
@@ -34,12 +34,15 @@ const HISTORY: [(&str, &str, [u64; 2]); 4] = [
     ("database", "database::commit", [200, 200]),
 ];
 
-struct Running(Child);
+struct Running {
+    child: Child,
+    _config: File,
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -54,10 +57,9 @@ fn people_can_use_the_page() {
         return;
     }
     let [page, otlp] = [free_address(), free_address()].map(|it| it.to_string());
-    let config = file("page.yaml", configuration(&page, &otlp));
-    let mut profcol = profcol(&["--config", path(&config.path)]);
-    let _profcol = Running(profcol.stdout(Stdio::null()).spawn().unwrap());
-    wait_until("profcol to listen", || TcpStream::connect(&otlp).is_ok());
+    let _profcol = start("page.yaml", configuration(&page, &otlp), &otlp);
+    let with_password = Guarded::start("password.yaml", PASSWORD);
+    let with_token = Guarded::start("token.yaml", TOKEN);
     let start = start_of_history();
     assert!(
         send(&otlp, &history(start)),
@@ -88,6 +90,7 @@ fn people_can_use_the_page() {
         .arg(&screenshots)
         .args(["--hostile", HOSTILE])
         .args(["--history", &(start * 1000).to_string()])
+        .args(["--password", &with_password.url, "--token", &with_token.url])
         .output()
         .unwrap();
     let [output, errors] = [&browser.stdout, &browser.stderr].map(|it| String::from_utf8_lossy(it));
@@ -96,6 +99,51 @@ fn people_can_use_the_page() {
         "{output}{errors}screenshots are in {}",
         screenshots.display()
     );
+}
+
+fn start(name: &str, configuration: String, otlp: &str) -> Running {
+    let config = file(name, configuration);
+    let mut profcol = profcol(&["--config", path(&config.path)]);
+    let running = Running {
+        child: profcol.stdout(Stdio::null()).spawn().unwrap(),
+        _config: config,
+    };
+    wait_until("profcol to listen", || TcpStream::connect(otlp).is_ok());
+    running
+}
+
+/// Options of an extension, as `browser.mjs` logs in.
+const PASSWORD: &str = "basicauth: {htpasswd: {inline: 'ann:correct horse'}}";
+const TOKEN: &str = "bearertokenauth: {token: correct-token}";
+
+/// Another profcol, with a page that requires authentication.
+struct Guarded {
+    url: String,
+    _profcol: Running,
+}
+
+impl Guarded {
+    fn start(name: &str, extension: &str) -> Self {
+        let [page, otlp] = [free_address(), free_address()].map(|it| it.to_string());
+        let (id, _) = extension.split_once(':').unwrap();
+        let configuration = format!(
+            "
+receivers: {{otlp: {{protocols: {{http: {{endpoint: '{otlp}'}}}}}}}}
+exporters: {{live_view: {{endpoint: '{page}', resolution: 1s, auth: {{authenticator: {id}}}}}}}
+extensions: {{{extension}}}
+service:
+  telemetry: {{metrics: {{level: none}}}}
+  extensions: [{id}]
+  pipelines: {{profiles: {{receivers: [otlp], exporters: [live_view]}}}}
+"
+        );
+        let profcol = start(name, configuration, &otlp);
+        assert!(send(&otlp, &profile(0)), "profcol accepts no profile");
+        Self {
+            url: format!("http://{page}/"),
+            _profcol: profcol,
+        }
+    }
 }
 
 fn has_puppeteer() -> bool {

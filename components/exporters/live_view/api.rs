@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::header::{HOST, IF_NONE_MATCH};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use profcol_net::auth::Scheme;
 use profcol_net::grpc::{self, Status};
 use profcol_net::{AllowedHosts, HttpRequest, HttpService, guarded, response};
 use profcol_pyroscope::{ConnectCode, ConnectMethod, ConnectRpcError};
@@ -34,6 +35,8 @@ pub(super) struct Api {
     querier: Arc<Querier>,
     hosts: AllowedHosts,
     assets: Vec<Asset>,
+    /// The page is public where it asks for a token by itself; its data is not.
+    assets_are_public: bool,
     permits: Arc<Semaphore>,
 }
 
@@ -43,6 +46,7 @@ impl Api {
         service: Arc<Service>,
         max_memory: usize,
         hosts: AllowedHosts,
+        scheme: Option<Scheme>,
     ) -> Self {
         Self {
             querier: Arc::new(Querier::new(Arc::clone(&history))),
@@ -50,6 +54,7 @@ impl Api {
             service,
             hosts,
             assets: assets::all(),
+            assets_are_public: matches!(scheme, Some(Scheme::Token(_))),
             permits: Arc::new(Semaphore::new(MAX_QUERIES)),
         }
     }
@@ -143,6 +148,10 @@ impl Api {
 }
 
 impl HttpService for Api {
+    fn is_public(&self, head: &Parts) -> bool {
+        self.assets_are_public && self.asset(head.uri.path()).is_some()
+    }
+
     fn admit(&self, head: &Parts) -> Result<(), Response<Bytes>> {
         // HTTP/2 has the host in the URI.
         let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
@@ -253,7 +262,7 @@ mod tests {
 
     use super::*;
 
-    fn api() -> Api {
+    fn api(scheme: Option<Scheme>) -> Api {
         let history = History::new(Limits {
             max_age: Duration::from_secs(60),
             max_bytes: 1 << 20,
@@ -262,15 +271,38 @@ mod tests {
         });
         let service = Service::new(&context("live_view"));
         let hosts = AllowedHosts::new("127.0.0.1:7071", &[]);
-        Api::new(Arc::new(history), Arc::new(service), 1 << 20, hosts)
+        Api::new(Arc::new(history), Arc::new(service), 1 << 20, hosts, scheme)
+    }
+
+    fn head(method: Method, host: &str, path: &str) -> Parts {
+        let request = http::Request::builder().method(method).uri(path);
+        let (head, ()) = request.header(HOST, host).body(()).unwrap().into_parts();
+        head
+    }
+
+    #[test]
+    fn only_a_page_that_asks_for_a_token_is_public_and_never_its_data() {
+        let token = || Some(Scheme::Token("Bearer".to_owned()));
+        for (scheme, path, expected) in [
+            (token(), "/", true),
+            (token(), "/page.js", true),
+            (token(), "/style.css", true),
+            (token(), "/api/v1/status", false),
+            (token(), "/querier.v1.QuerierService/LabelNames", false),
+            (token(), "/page.js/../api/v1/status", false),
+            (Some(Scheme::Basic), "/", false),
+            (None, "/", false),
+        ] {
+            let request = head(Method::GET, "localhost:7071", path);
+            assert_eq!(api(scheme).is_public(&request), expected, "{path}");
+        }
     }
 
     #[test]
     fn taps_have_the_access_rules_of_the_page() {
-        let api = api();
+        let api = api(None);
         let admitted = |method: Method, host: &str, path: &str| {
-            let request = http::Request::builder().method(method).uri(path);
-            let (head, ()) = request.header(HOST, host).body(()).unwrap().into_parts();
+            let head = head(method, host, path);
             api.admit(&head).map_err(|refused| refused.status())
         };
         for path in [tap::PATH, label_changes::PATH] {
@@ -290,7 +322,7 @@ mod tests {
 
     #[tokio::test]
     async fn queries_beyond_the_limit_wait_and_those_of_gone_clients_do_not() {
-        let api = api();
+        let api = api(None);
         let (begun, has_begun) = mpsc::channel();
         // A query that runs until its sender is dropped.
         let query = |number: usize| {

@@ -271,6 +271,7 @@ impl Exporter for LiveView {
                         Arc::clone(&self.service),
                         self.config.max_memory_mib << 20,
                         AllowedHosts::new(&self.config.endpoint, &self.config.allowed_hosts),
+                        self.auth.as_ref().and_then(|auth| auth.scheme()),
                     );
                     server.serve(api, stop.deadline(GRACE)).await;
                 }

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use profcol_component::{BuildError, Check};
-use profcol_net::auth::{AuthData, ServerAuth};
+use profcol_net::auth::{AuthData, Scheme, ServerAuth};
 use profcol_net::grpc::{Code, Status};
 use tokio::sync::Semaphore;
 
@@ -97,6 +97,10 @@ impl ServerAuth for Server {
             subject: Some(subject),
             ..AuthData::default()
         })
+    }
+
+    fn scheme(&self) -> Option<Scheme> {
+        Some(Scheme::Basic)
     }
 }
 

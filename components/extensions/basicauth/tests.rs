@@ -130,6 +130,11 @@ async fn refuses_headers_without_basic_authentication() {
     check(&basic("no colon"), "invalid authorization format").await;
     let missing = server.authenticate(&HeaderMap::new()).await.unwrap_err();
     assert_eq!(missing.message, "no basic auth provided");
+    let challenge = server.scheme().and_then(|scheme| scheme.challenge());
+    assert_eq!(
+        challenge.unwrap(),
+        r#"Basic realm="profcol", charset="UTF-8""#
+    );
 }
 
 #[tokio::test]

@@ -7,12 +7,13 @@ mod tests;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
+use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use profcol_component::{
     BuildContext, BuildError, Check, Extension, Factory, Handles, Stability, StartError,
 };
 use profcol_config::Secret;
-use profcol_net::auth::{AuthData, ClientAuth, ClientAuthError, ServerAuth};
+use profcol_net::auth::{AuthData, ClientAuth, ClientAuthError, Scheme, ServerAuth};
 use profcol_net::grpc::{Code, Status};
 use subtle::{Choice, ConstantTimeEq};
 
@@ -143,6 +144,12 @@ impl ServerAuth for BearerTokenAuth {
                 "provided authorization does not match expected scheme or token",
             )),
         }
+    }
+
+    fn scheme(&self) -> Option<Scheme> {
+        // Names of schemes consist of the same characters as names of headers.
+        let is_scheme = HeaderName::try_from(&self.scheme).is_ok();
+        (is_scheme && self.header == AUTHORIZATION).then(|| Scheme::Token(self.scheme.clone()))
     }
 }
 

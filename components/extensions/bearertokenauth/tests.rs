@@ -65,6 +65,22 @@ async fn accepts_any_of_the_tokens() {
     .await;
 }
 
+#[test]
+fn the_challenge_has_the_configured_scheme() {
+    let check = |options: &str, expected: Option<&str>| {
+        let auth = BearerTokenAuth::new(&load(options).unwrap()).unwrap();
+        let challenge = auth.scheme().and_then(|scheme| scheme.challenge());
+        let text = challenge.as_ref().map(|value| value.to_str().unwrap());
+        assert_eq!(text, expected, "{options}");
+    };
+    check("token: abc", Some(r#"Bearer realm="profcol""#));
+    check("{token: abc, scheme: Key}", Some(r#"Key realm="profcol""#));
+    // Not in `Authorization`, or not after a scheme.
+    check("{token: abc, header: X-Token}", None);
+    check("{token: abc, scheme: ''}", None);
+    check("{token: abc, scheme: 'My Key'}", None);
+}
+
 #[tokio::test]
 async fn sends_the_first_token_and_marks_it_as_sensitive() {
     let check = async |options: &str, header: &str, value: &str| {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use ::http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use ::http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -14,7 +14,7 @@ use profcol_admission::Admission;
 use profcol_component::{
     Answer, Batch, BatchId, Consumer, Extensions, Handles, Outcome, Refusal, testkit,
 };
-use profcol_net::auth::AuthData;
+use profcol_net::auth::{AuthData, Scheme};
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{
     Compression, GrpcCall, GrpcClient, GrpcClientSettings, HttpCall, HttpClient,
@@ -716,6 +716,10 @@ impl ServerAuth for Door {
             _ => Err(Status::new(Code::Unauthenticated, "who are you?")),
         }
     }
+
+    fn scheme(&self) -> Option<Scheme> {
+        Some(Scheme::Basic)
+    }
 }
 
 const LOCKED: &str = "protocols: {grpc: {endpoint: 127.0.0.1:0, auth: {authenticator: door}}, http: {endpoint: 127.0.0.1:0, auth: {authenticator: door}}}";
@@ -736,6 +740,8 @@ async fn the_authenticator_decides_who_may_send() {
     assert_eq!(stranger, Status::new(Code::Unauthenticated, "who are you?"));
     let reply = rig.post(PROTOBUF, three_samples()).await;
     assert_eq!(reply.status, 401);
+    let challenge = Scheme::Basic.challenge();
+    assert_eq!(reply.headers.get(WWW_AUTHENTICATE), challenge.as_ref());
     assert_eq!(Status::from_protobuf(&reply.body), Ok(stranger));
     assert!(rig.probe.taken().is_empty());
 

@@ -15,5 +15,5 @@ mod tests;
 mod write;
 
 pub use format::{Format, UnknownFormat};
-pub use read::{ReadError, read};
+pub use read::{ReadError, RecordError, read, read_within};
 pub use write::{WriteError, call_tree, write, write_tree};

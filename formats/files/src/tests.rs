@@ -25,11 +25,279 @@ fn written_profiles_can_be_read_back() {
         "a.otlp.json",
         "a.folded",
         "A.COLLAPSED",
+        "a.html",
+        "a.speedscope.json",
+        "a.firefox.json",
+        "a.firefox.json.gz",
     ] {
         let format = Format::of_file(name).unwrap();
         let content = write(&model, format, "test").unwrap();
         assert_eq!(stacks(&content), STACKS, "{name}");
+        let compressed = zstd::bulk::compress(&content, 0).unwrap();
+        assert_eq!(stacks(&compressed), STACKS, "{name}, compressed");
     }
+}
+
+/// Binaries, source files, kinds of code, languages and times.
+#[test]
+fn a_page_keeps_what_it_shows() {
+    let model = read(THREADS).unwrap();
+    let page = write(&model, Format::Html, "test").unwrap();
+    let again = write(&read(&page).unwrap(), Format::Html, "test").unwrap();
+    // The functions with their values, whichever row they are in.
+    let document = |page: &[u8]| {
+        let page = str::from_utf8(page).unwrap();
+        let (_, rest) = page.split_once("id=\"profile\">").unwrap();
+        let (text, _) = rest.split_once("</script>").unwrap();
+        let document: Value = serde_json::from_str(text).unwrap();
+        let cell = |table: &str, column: &str, row: usize| document[table][column][row].clone();
+        let index = |value: Value| value.as_u64().unwrap() as usize;
+        let rows = 0..document["functions"]["frame"].as_array().unwrap().len();
+        let functions = rows.map(|row| {
+            let frame = index(cell("functions", "frame", row));
+            let text = |column| document["strings"][index(cell("frames", column, frame))].clone();
+            let kind = &document["kinds"][index(cell("frames", "kind", frame))];
+            let language = &document["languages"][index(cell("frames", "language", frame))];
+            format!(
+                "{} {} {} {} {kind} {language} {} {}",
+                text("name"),
+                text("file"),
+                cell("frames", "line", frame),
+                text("binary"),
+                cell("functions", "self", row),
+                cell("functions", "total", row),
+            )
+        });
+        let mut functions: Vec<String> = functions.collect();
+        functions.sort();
+        let whole = ["type", "unit", "from", "until", "total"].map(|it| document[it].to_string());
+        (whole, functions)
+    };
+    assert_eq!(document(&again), document(&page));
+}
+
+#[test]
+fn a_firefox_profile_keeps_threads_binaries_and_lines() {
+    let model = read(THREADS).unwrap();
+    let firefox = write(&model, Format::Firefox, "test").unwrap();
+    let again = read(&firefox).unwrap();
+    let names = again.resources.iter().map(|it| {
+        let attributes = &it.resource.as_ref().unwrap().attributes;
+        let values = attributes.iter().map(|it| format!("{:?}", it.value));
+        values.collect::<Vec<_>>().join(" ")
+    });
+    assert_eq!(
+        names.collect::<Vec<_>>(),
+        [
+            r#"Int(100) Str("app") Str("app")"#,
+            r#"Int(100) Str("app") Str("reader")"#,
+            r#"Int(200) Str("python3") Str("python3")"#,
+        ]
+    );
+    assert_eq!(stacks(&firefox), stacks(THREADS));
+    let page = |model| String::from_utf8(write(model, Format::Html, "").unwrap()).unwrap();
+    for kept in ["app.c", "math.h", "vmlinux"] {
+        assert!(page(&again).contains(kept), "{kept}");
+    }
+}
+
+/// Two messages, as the exporter `file` and `storage inspect --export` write them.
+fn messages(format: Format) -> [Vec<u8>; 2] {
+    ["main;a 3\n", "main;a;b 4\nother 1\n"]
+        .map(|text| write(&read(text.as_bytes()).unwrap(), format, "").unwrap())
+}
+
+fn records(messages: &[Vec<u8>]) -> Vec<u8> {
+    let records = messages.iter().map(|it| {
+        let length = u32::try_from(it.len()).unwrap().to_be_bytes();
+        [&length[..], it].concat()
+    });
+    records.collect::<Vec<_>>().concat()
+}
+
+#[test]
+fn streams_of_otlp_are_read_whole() {
+    let lines = messages(Format::OtlpJson).join(&b'\n');
+    assert_eq!(stacks(&lines), STACKS);
+    assert_eq!(stacks(&[&lines[..], b"\r\n\n"].concat()), STACKS);
+    for format in [Format::OtlpJson, Format::OtlpProto] {
+        let plain = messages(format);
+        assert_eq!(stacks(&records(&plain)), STACKS, "{format}");
+        let compressed = plain.map(|it| zstd::bulk::compress(&it, 0).unwrap());
+        assert_eq!(stacks(&records(&compressed)), STACKS, "{format}");
+    }
+    let error = |content: &[u8]| read(content).unwrap_err().to_string();
+    let damaged = error(&[&lines[..], b"\n{\"resourceProfiles\": 1}"].concat());
+    assert!(
+        damaged.starts_with("line 3: invalid OTLP JSON profile: "),
+        "{damaged}"
+    );
+    let [first, second] =
+        messages(Format::OtlpProto).map(|it| zstd::bulk::compress(&it, 0).unwrap());
+    let place = 4 + first.len();
+    let mut torn = records(&[first.clone(), second]);
+    torn.pop();
+    assert_eq!(
+        error(&torn),
+        format!("invalid OTLP record at byte {place}: the file ends within it")
+    );
+    let damaged = error(&records(&[first, vec![0xff; 9]]));
+    assert!(
+        damaged.starts_with(&format!("invalid OTLP record at byte {place}: ")),
+        "{damaged}"
+    );
+}
+
+/// A bomb, as a record and as a file.
+#[test]
+fn decompressed_and_nested_profiles_are_limited() {
+    let bomb = zstd::bulk::compress(&vec![b'{'; 1 << 20], 0).unwrap();
+    for content in [records(&[bomb.clone()]), bomb] {
+        let error = read_within(&content, 1 << 19).unwrap_err().to_string();
+        assert!(
+            error.ends_with("the profile needs more memory than the limit of 2 GiB"),
+            "{error}"
+        );
+    }
+    // Each function has a value, so there are as many stacks as functions.
+    let opens = (0..2000).map(|at| json!({"type": "O", "frame": 0, "at": at}));
+    let closes = (2000..4000).map(|at| json!({"type": "C", "frame": 0, "at": at}));
+    let nested = speedscope(json!({
+        "type": "evented", "unit": "seconds", "events": opens.chain(closes).collect::<Vec<_>>(),
+    }));
+    let locations = 2000 * 2001 / 2 * 4;
+    read_within(&nested, locations + 1000).unwrap();
+    let error = read_within(&nested, locations).unwrap_err();
+    assert!(matches!(error, ReadError::TooLarge), "{error}");
+}
+
+fn speedscope(profile: Value) -> Vec<u8> {
+    let frames = json!([{"name": "main"}, {"name": "a", "file": "a.c", "line": 3}]);
+    let file = json!({
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "shared": {"frames": frames}, "profiles": [profile],
+    });
+    file.to_string().into_bytes()
+}
+
+#[test]
+fn speedscope_profiles_of_other_programs() {
+    let event = |kind: &str, frame: u32, at: f64| json!({"type": kind, "frame": frame, "at": at});
+    let evented = |events: &[Value]| {
+        speedscope(
+            json!({"type": "evented", "name": "x", "unit": "milliseconds", "startValue": 0, "endValue": 9, "events": events}),
+        )
+    };
+    let [open, inner] = [event("O", 0, 1.0), event("O", 1, 2.5)];
+    let content = evented(&[
+        open.clone(),
+        inner.clone(),
+        event("C", 1, 3.0),
+        event("C", 0, 5.0),
+    ]);
+    assert_eq!(stacks(&content), "main 3500000\nmain;a 500000\n");
+    let kind = profcol_flamegraph::sample_types(&read(&content).unwrap()).remove(0);
+    assert_eq!((&*kind.name, &*kind.unit), ("time", "nanoseconds"));
+    let sampled = |samples: Value, weights: Value| {
+        speedscope(
+            json!({"type": "sampled", "unit": "none", "samples": samples, "weights": weights}),
+        )
+    };
+    assert_eq!(
+        stacks(&sampled(json!([[0], [0, 1], [0]]), json!([1, 2, 3]))),
+        "main 4\nmain;a 2\n"
+    );
+
+    for (content, expected) in [
+        (
+            sampled(json!([[0, 7]]), json!([1])),
+            "profiles[0].samples[0]: there is no frame 7",
+        ),
+        (
+            sampled(json!([[0]]), json!([-1])),
+            "profiles[0].weights[0]: -1",
+        ),
+        (
+            sampled(json!([[0]]), json!([])),
+            "profiles[0].weights: 0 for 1 samples",
+        ),
+        (
+            evented(&[open.clone()]),
+            "profiles[0].events: 1 frames stay open",
+        ),
+        (
+            evented(&[inner.clone(), open.clone()]),
+            "profiles[0].events[1]: earlier than the event before",
+        ),
+        (
+            evented(&[open, inner, event("C", 0, 3.0)]),
+            "profiles[0].events[2]: closes a frame that is not the innermost one",
+        ),
+        (
+            speedscope(json!({"type": "evented", "unit": "parsec", "events": []})),
+            "profiles[0].unit: \"parsec\"",
+        ),
+    ] {
+        let error = read(&content).unwrap_err().to_string();
+        assert_eq!(error, format!("invalid speedscope file: {expected}"));
+    }
+}
+
+#[test]
+fn damaged_pages_and_firefox_profiles_are_refused_with_the_place() {
+    let model = read(STACKS.as_bytes()).unwrap();
+    let written = |format| String::from_utf8(write(&model, format, "").unwrap()).unwrap();
+    let (page, firefox) = (written(Format::Html), written(Format::Firefox));
+    let error = |text: &str, old: &str, new: &str| {
+        assert!(text.contains(old), "no {old} in {text}");
+        read(text.replacen(old, new, 1).as_bytes())
+            .unwrap_err()
+            .to_string()
+    };
+    assert_eq!(
+        error(&page, r#""nodes":{"depth":[0,"#, r#""nodes":{"depth":[3,"#),
+        "invalid profile in the HTML page: nodes[0]: it has no caller"
+    );
+    assert_eq!(
+        error(&page, r#""frames":{"name":["#, r#""frames":{"name":[99,"#),
+        "invalid profile in the HTML page: frames: the columns have different lengths"
+    );
+    assert_eq!(
+        error(&firefox, r#""prefix":[null,"#, r#""prefix":[0,"#),
+        "invalid profile of the Firefox Profiler: threads[0].samples.stack[1]: the stack is damaged"
+    );
+    let old = error(
+        &firefox,
+        r#""preprocessedProfileVersion":60"#,
+        r#""preprocessedProfileVersion":50"#,
+    );
+    assert!(
+        old.starts_with("version 50 of the Firefox Profiler's format is too old: load"),
+        "{old}"
+    );
+}
+
+#[cfg(feature = "parca")]
+#[test]
+fn recordings_are_read_compressed_or_not() {
+    for content in [
+        &include_bytes!("../../../fuzz/seeds/padata/v1.padata")[..],
+        include_bytes!("../../../fuzz/seeds/padata/v2.padata"),
+    ] {
+        let model = read(content).unwrap();
+        assert!(model.sample_count() > 0);
+        let compressed = zstd::bulk::compress(content, 0).unwrap();
+        assert_eq!(stacks(&compressed), stacks(content));
+        let torn = read(&content[..content.len() - 1]).unwrap_err().to_string();
+        assert!(torn.starts_with("the file ends at byte "), "{torn}");
+    }
+}
+
+#[cfg(not(feature = "parca"))]
+#[test]
+fn recordings_need_a_feature() {
+    let error = read(&[0xa6, 0xe7, 0xcc, 0xca, 0]).unwrap_err().to_string();
+    assert!(error.contains("without the feature `parca`"), "{error}");
 }
 
 /// pprof stores the sample count beside the weight: the two must not be added up.
@@ -180,16 +448,10 @@ fn code_with_a_source_file_and_without_an_address_is_run_by_a_runtime() {
 
 #[test]
 fn formats_that_are_only_written_are_named() {
-    let model = read(THREADS).unwrap();
-    for format in [
-        Format::Firefox,
-        Format::Speedscope,
-        Format::Html,
-        Format::Svg,
-    ] {
-        let content = write(&model, format, "test").unwrap();
-        let error = read(&content).unwrap_err().to_string();
-        assert!(error.contains("which profcol only writes"), "{error}");
+    let svg = write(&read(THREADS).unwrap(), Format::Svg, "test").unwrap();
+    for content in [&svg[..], b"<!DOCTYPE html><p>another page</p>"] {
+        let error = read(content).unwrap_err().to_string();
+        assert!(error.contains("without a profile to read"), "{error}");
     }
 }
 
@@ -221,6 +483,22 @@ fn invalid_profiles_are_rejected_with_a_reason() {
 }
 
 proptest! {
+    /// A damaged file is read or refused.
+    #[test]
+    fn reads_damaged_files(
+        name in prop::sample::select(&["a.html", "a.speedscope.json", "a.firefox.json", "a.otlp.json"][..]),
+        place in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+    ) {
+        let model = read(STACKS.as_bytes()).unwrap();
+        let mut content = write(&model, Format::of_file(name).unwrap(), "").unwrap();
+        // Of a page the script is most.
+        let start = String::from_utf8_lossy(&content).find("id=\"profile\">").unwrap_or(0);
+        let place = start + place.index(content.len() - start);
+        content[place] = byte;
+        let _ = read_within(&content, 1 << 20);
+    }
+
     /// Arbitrary bytes either decode or return an error.
     #[test]
     fn reads_anything(content in prop::collection::vec(any::<u8>(), 0..200)) {

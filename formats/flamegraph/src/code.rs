@@ -1,6 +1,6 @@
 //! What a frame's code is: its file or runtime, how it runs, and its language.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The code of a location.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,7 +11,9 @@ pub struct Code<'a> {
     pub language: Language,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(
+    Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum FrameKind {
     #[default]

@@ -34,6 +34,7 @@ const SHARED: &[&str] = modules!(
     "viewer.js",
 );
 const LIVE: &[&str] = modules!(
+    "login.js",
     "api.js",
     "selector.js",
     "labelfilter.js",

@@ -1,4 +1,6 @@
 // Requests to the page's server.
+import { saveFile } from './dom.js';
+import { authorization, takeToken } from './login.js';
 
 function queryOf(parameters) {
   const query = new URLSearchParams();
@@ -32,21 +34,27 @@ export function holdDataWhilePressed() {
   }, { capture: true });
 }
 
-// `read` is the form of the response: json or text.
-export async function request(path, parameters, signal, read = 'json') {
+// Asks for a token if the server requires one. For a password the browser asks.
+async function authorizedFetch(address, signal) {
+  for (;;) {
+    const headers = authorization();
+    const response = await fetch(address, { signal, credentials: 'same-origin', headers });
+    const [scheme] = (response.headers.get('www-authenticate') ?? '').split(' ');
+    if (response.status !== 401 || scheme === '' || scheme === 'Basic') return response;
+    await takeToken(scheme, headers.authorization);
+  }
+}
+
+// A successful response, or an error with the server's reason.
+async function respond(path, parameters, signal) {
   let response;
   try {
-    response = await fetch(addressOf(path, parameters), { signal, credentials: 'same-origin' });
+    response = await authorizedFetch(addressOf(path, parameters), signal);
   } catch (error) {
     if (error.name === 'AbortError') throw error;
     throw new Error('profcol is not responding. Is it still running?', { cause: error });
   }
-  if (response.ok) {
-    const data = await response[read]();
-    await released;
-    signal?.throwIfAborted();
-    return data;
-  }
+  if (response.ok) return response;
   let reason = '';
   try {
     reason = (await response.json()).error;
@@ -54,4 +62,20 @@ export async function request(path, parameters, signal, read = 'json') {
     // A proxy's error response carries no error text of profcol.
   }
   throw new Error(reason || `${path}: server returned ${response.status}`);
+}
+
+// `read` is the form of the response: json or text.
+export async function request(path, parameters, signal, read = 'json') {
+  const response = await respond(path, parameters, signal);
+  const data = await response[read]();
+  await released;
+  signal?.throwIfAborted();
+  return data;
+}
+
+// A link to the address would carry no token.
+export async function saveResponse(path, parameters) {
+  const response = await respond(path, parameters);
+  const [, name] = /filename="([^"]+)"/.exec(response.headers.get('content-disposition')) ?? [];
+  saveFile(await response.blob(), name ?? path);
 }

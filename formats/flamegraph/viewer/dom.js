@@ -60,6 +60,12 @@ export function flashLabel(clicked, result) {
   setTimeout(() => { clicked.textContent = label; }, ANSWER_MILLISECONDS);
 }
 
+export function saveFile(blob, name) {
+  const href = URL.createObjectURL(blob);
+  element('a', { href, download: name }).click();
+  URL.revokeObjectURL(href);
+}
+
 // Copies a text, and says so on the clicked button.
 export async function copyText(clicked, text) {
   flashLabel(clicked, await copied(text) ? 'Copied' : 'Copy failed');

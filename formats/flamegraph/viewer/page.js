@@ -1,11 +1,12 @@
 // The live page: range, label filter, comparison and polling around the viewer.
-import { addressOf, holdDataWhilePressed, request } from './api.js';
+import { addressOf, holdDataWhilePressed, request, saveResponse } from './api.js';
 import { button, copyText, element, flashLabel, select, setPressed } from './dom.js';
 import { formatClock, formatDate, formatDuration, formatValue } from './format.js';
 import { addMatcher } from './selector.js';
 import { currentTheme } from './colors.js';
 import { decodeSandwich } from './sandwich.js';
 import { decodeState, encodeState } from './url.js';
+import { hasToken } from './login.js';
 import { LabelFilter } from './labelfilter.js';
 import { PipelineView } from './pipelines.js';
 import { ProcessList } from './processes.js';
@@ -412,9 +413,19 @@ class Page {
     const only = comparison ? ', current only' : '';
     this.downloads.lastChild.replaceChildren(...FORMATS.map(([format, label]) => {
       const isDifference = comparison && DIFFERENCES.includes(format);
-      const address = addressOf('download', { format, ...(isDifference ? difference : current) });
-      return element('a', { href: address, download: true }, label + (isDifference ? ', difference' : only));
+      const parameters = { format, ...(isDifference ? difference : current) };
+      const onclick = hasToken() ? (event) => this.save(event, parameters) : null;
+      return element('a', { href: addressOf('download', parameters), download: true, onclick }, label + (isDifference ? ', difference' : only));
     }), button(`Copy as folded stacks${only}`, (event) => this.copyFolded(event.currentTarget, current), { class: 'plain' }));
+  }
+
+  async save(event, parameters) {
+    event.preventDefault();
+    try {
+      await saveResponse('download', parameters);
+    } catch (error) {
+      this.showError(error);
+    }
   }
 
   async copyFolded(clicked, current) {

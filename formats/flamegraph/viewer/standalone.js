@@ -4,7 +4,7 @@ import { decodeState, defaultsOf, encodeState } from './url.js';
 import { decodeNodes } from './profile.js';
 import { foldedOf } from './folded.js';
 import { sandwichOf } from './callers.js';
-import { button, copyText, element } from './dom.js';
+import { button, copyText, element, saveFile } from './dom.js';
 import { Viewer } from './viewer.js';
 
 function storeState(state, isStep, defaults) {
@@ -22,9 +22,7 @@ function localSandwich({ profile: { frames, nodes }, selected }) {
 }
 
 function downloadFolded(profile) {
-  const href = URL.createObjectURL(new Blob([foldedOf(profile)], { type: 'text/plain' }));
-  element('a', { href, download: 'profile.folded' }).click();
-  URL.revokeObjectURL(href);
+  saveFile(new Blob([foldedOf(profile)], { type: 'text/plain' }), 'profile.folded');
 }
 
 function startStandalone() {

@@ -15,6 +15,30 @@ pub trait ServerAuth: Send + Sync + std::fmt::Debug {
     /// A refusal is usually [`Code::Unauthenticated`](crate::grpc::Code::Unauthenticated); over
     /// HTTP it becomes the matching status.
     async fn authenticate(&self, headers: &HeaderMap) -> Result<AuthData, Status>;
+
+    /// Named to HTTP clients that are refused. `None` if the credentials are not in `Authorization`.
+    fn scheme(&self) -> Option<Scheme>;
+}
+
+/// An HTTP authentication scheme.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// User and password; browsers ask for them.
+    Basic,
+    /// A token after this word, such as `Bearer`.
+    Token(String),
+}
+
+impl Scheme {
+    /// The value of `WWW-Authenticate`; `None` if the word cannot be in a header.
+    pub fn challenge(&self) -> Option<HeaderValue> {
+        match self {
+            Self::Basic => Some(HeaderValue::from_static(
+                r#"Basic realm="profcol", charset="UTF-8""#,
+            )),
+            Self::Token(word) => HeaderValue::try_from(format!(r#"{word} realm="profcol""#)).ok(),
+        }
+    }
 }
 
 /// Provides the headers that authenticate an outgoing request.

@@ -8,6 +8,7 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -191,6 +192,27 @@ async fn raw(addr: std::net::SocketAddr, request: &[u8]) -> String {
     // A server that gives up may reset the connection after its response.
     let _ = stream.read_to_end(&mut answer).await;
     String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test]
+async fn a_refused_client_learns_how_to_authenticate() {
+    let server = http_server_with(&http_settings(), Some(Arc::new(StaticAuth)));
+    let get = async |path: &str, header: &str| {
+        let request =
+            format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{header}\r\n");
+        raw(server.tcp(), request.as_bytes()).await
+    };
+    let challenge = "www-authenticate: Basic realm=\"profcol\", charset=\"UTF-8\"\r\n";
+    for header in ["", "authorization: Basic eDp5\r\n"] {
+        let refused = get("/", header).await;
+        assert!(refused.starts_with("HTTP/1.1 401 "), "{refused}");
+        assert!(refused.contains(challenge), "{refused}");
+    }
+    for (path, header) in [("/", "authorization: open sesame\r\n"), ("/public", "")] {
+        let answer = get(path, header).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        assert!(!answer.contains("www-authenticate"), "{answer}");
+    }
 }
 
 #[tokio::test]

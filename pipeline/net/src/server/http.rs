@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -30,7 +30,7 @@ use super::listen::{BoundAddr, Listener};
 use super::settings::HttpServerSettings;
 use super::sockets::ListeningSockets;
 use super::{MAX_HEADERS, ServerError, WINDOW};
-use crate::auth::{AuthData, ServerAuth};
+use crate::auth::{AuthData, Scheme, ServerAuth};
 use crate::body::{BodyError, read_body};
 use crate::compress::{DecompressError, Encoding, decompress_request};
 use crate::grpc::{Code, Status};
@@ -59,6 +59,11 @@ pub struct HttpRequest {
 
 /// Handles requests.
 pub trait HttpService: Send + Sync + 'static {
+    /// Whether a request needs no authentication.
+    fn is_public(&self, _head: &Parts) -> bool {
+        false
+    }
+
     /// Accepts or refuses a request by method, path and headers, before the body is read.
     #[expect(
         clippy::result_large_err,
@@ -76,6 +81,7 @@ pub trait HttpService: Send + Sync + 'static {
 /// A type-erased service, so that the connection code is compiled once, here, instead of in each crate with a service.
 /// Costs one allocation per request.
 trait AnyService: Send + Sync {
+    fn is_public(&self, head: &Parts) -> bool;
     #[expect(
         clippy::result_large_err,
         reason = "the refusal is the response; it is moved once per request"
@@ -86,6 +92,10 @@ trait AnyService: Send + Sync {
 }
 
 impl<S: HttpService> AnyService for S {
+    fn is_public(&self, head: &Parts) -> bool {
+        HttpService::is_public(self, head)
+    }
+
     fn admit(&self, head: &Parts) -> Result<(), Response<Bytes>> {
         HttpService::admit(self, head)
     }
@@ -320,15 +330,13 @@ impl Requests {
         connection: Connection,
     ) -> Response<Bytes> {
         let auth = match &self.auth {
-            Some(auth) => match auth.authenticate(&head.headers).await {
-                Ok(auth) => Some(auth),
-                Err(status) => {
-                    return self
-                        .service
-                        .refusal(&head.headers, status.code.to_http(), &status);
+            Some(auth) if !self.service.is_public(head) => {
+                match auth.authenticate(&head.headers).await {
+                    Ok(auth) => Some(auth),
+                    Err(status) => return self.unauthenticated(head, &status, auth.scheme()),
                 }
-            },
-            None => None,
+            }
+            _ => None,
         };
         if let Err(refusal) = self.service.admit(head) {
             return refusal;
@@ -353,6 +361,22 @@ impl Requests {
             reserved,
         };
         self.service.call(request).await
+    }
+
+    fn unauthenticated(
+        &self,
+        head: &Parts,
+        status: &Status,
+        scheme: Option<Scheme>,
+    ) -> Response<Bytes> {
+        let http = status.code.to_http();
+        let mut response = self.service.refusal(&head.headers, http, status);
+        let challenge = scheme.and_then(|scheme| scheme.challenge());
+        if let Some(challenge) = challenge.filter(|_| http == StatusCode::UNAUTHORIZED) {
+            let headers = response.headers_mut();
+            headers.insert(WWW_AUTHENTICATE, challenge);
+        }
+        response
     }
 
     async fn receive(

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
-use profcol_net::auth::{AuthData, ServerAuth};
+use profcol_net::auth::{AuthData, Scheme, ServerAuth};
 use profcol_net::compress::{self, Encoding, Level};
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{
@@ -98,6 +98,10 @@ pub const LARGE: usize = 50_000_000;
 pub struct Describe;
 
 impl HttpService for Describe {
+    fn is_public(&self, head: &Parts) -> bool {
+        head.uri.path() == "/public"
+    }
+
     fn admit(&self, head: &Parts) -> Result<(), Response<Bytes>> {
         if head.uri.path() == "/missing" {
             let mut response = Response::new(Bytes::from_static(b"nothing here"));
@@ -204,7 +208,14 @@ pub fn grpc_server_with(
 }
 
 pub fn http_server(settings: &HttpServerSettings) -> Running {
-    let server = HttpServer::bind(settings, None, &ListeningSockets::default()).unwrap();
+    http_server_with(settings, None)
+}
+
+pub fn http_server_with(
+    settings: &HttpServerSettings,
+    auth: Option<Arc<dyn ServerAuth>>,
+) -> Running {
+    let server = HttpServer::bind(settings, auth, &ListeningSockets::default()).unwrap();
     let (addr, stats) = (server.local_addr().clone(), server.stats());
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(server.serve(Describe, until(stopped)));
@@ -282,6 +293,10 @@ impl ServerAuth for StaticAuth {
             Some(value) if value == "open sesame" => Ok(AuthData::default()),
             _ => Err(Status::new(Code::Unauthenticated, "who are you?")),
         }
+    }
+
+    fn scheme(&self) -> Option<Scheme> {
+        Some(Scheme::Basic)
     }
 }
 
