@@ -73,7 +73,12 @@ fn a_page_keeps_what_it_shows() {
         let whole = ["type", "unit", "from", "until", "total"].map(|it| document[it].to_string());
         (whole, functions)
     };
-    assert_eq!(document(&again), document(&page));
+    let (whole, functions) = document(&page);
+    // Each function gets a location of its own: the stack shows where it was inlined.
+    let functions = functions
+        .iter()
+        .map(|it| it.replace("\"inlined\"", "\"native\""));
+    assert_eq!(document(&again), (whole, functions.collect()));
 }
 
 #[test]
