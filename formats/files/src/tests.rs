@@ -157,7 +157,7 @@ fn streams_of_otlp_are_read_whole() {
 #[test]
 fn decompressed_and_nested_profiles_are_limited() {
     let bomb = zstd::bulk::compress(&vec![b'{'; 1 << 20], 0).unwrap();
-    for content in [records(&[bomb.clone()]), bomb] {
+    for content in [records(std::slice::from_ref(&bomb)), bomb] {
         let error = read_within(&content, 1 << 19).unwrap_err().to_string();
         assert!(
             error.ends_with("the profile needs more memory than the limit of 2 GiB"),
@@ -227,7 +227,7 @@ fn speedscope_profiles_of_other_programs() {
             "profiles[0].weights: 0 for 1 samples",
         ),
         (
-            evented(&[open.clone()]),
+            evented(std::slice::from_ref(&open)),
             "profiles[0].events: 1 frames stay open",
         ),
         (
