@@ -2,9 +2,9 @@
 
 #![cfg_attr(fuzzing, no_main)]
 
-mod parca_records;
+mod arrow_panics;
 
-use parca_records::let_arrow_panic;
+use arrow_panics::let_arrow_panic;
 use profcol_files::{Format, read_within, write};
 use profcol_fuzz::fuzz_target;
 use profcol_profile::{Profiles, Validation};

@@ -2,9 +2,11 @@
 
 #![cfg_attr(fuzzing, no_main)]
 
+mod arrow_panics;
 mod parca_records;
 
-use parca_records::{LIMIT, check, let_arrow_panic};
+use arrow_panics::let_arrow_panic;
+use parca_records::{LIMIT, check};
 use profcol_fuzz::fuzz_target;
 use profcol_parca::ipc;
 use profcol_parca::padata::Reader;

@@ -9,18 +9,6 @@ use profcol_profile::{Model, Profiles, Validation};
 /// Far below the defaults, so that a decompression bomb hits this limit instead of the fuzzer's.
 pub const LIMIT: usize = 8 << 20;
 
-/// The Arrow library panics on some records, which `ipc::read` turns into errors. Any other panic ends the run,
-/// including a library panic that reaches the target.
-pub fn let_arrow_panic() {
-    let ends_run = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        let file = panic.location().map_or("", |location| location.file());
-        if !file.contains("/arrow-") {
-            ends_run(panic);
-        }
-    }));
-}
-
 pub fn check(batch: &RecordBatch, stacks: &Stacks) {
     let Ok(samples) = read_samples(batch) else {
         return;

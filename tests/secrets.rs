@@ -166,8 +166,8 @@ fn no_report_shows_a_secret_option() {
                     ],
                 ] {
                     let Ended { stdout, stderr, .. } = ended(&mut profcol(arguments));
-                    assert_hides(&what, &stdout, &[secret.clone()]);
-                    assert_hides(&what, &stderr, &[secret.clone()]);
+                    assert_hides(&what, &stdout, std::slice::from_ref(&secret));
+                    assert_hides(&what, &stderr, std::slice::from_ref(&secret));
                 }
             }
             checked.push(what);

@@ -259,7 +259,7 @@ fn a_record_that_panics_in_arrow_is_refused_silently() {
 }
 
 /// A profcol that sends to `parca`.
-pub fn agent(to: std::net::SocketAddr, options: &str) -> (Process, Client) {
+pub fn agent(to: SocketAddr, options: &str) -> (Process, Client) {
     let mut process = profcol(&format!(
         "\
 receivers:
