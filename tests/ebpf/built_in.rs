@@ -81,6 +81,48 @@ fn without_a_configuration_the_host_is_profiled_with_names() {
     );
 }
 
+/// Two of them: the port of the second is in use at the latest.
+#[test]
+fn it_prints_five_lines_writes_no_file_and_takes_another_port_if_its_own_is_in_use() {
+    if !can_profile() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let start = |name: &str| {
+        let place = folder.path().join(name);
+        fs::create_dir(&place).unwrap();
+        let errors = folder.path().join(format!("{name}.errors"));
+        let started = Command::new(PROFCOL)
+            .current_dir(&place)
+            .env_remove("OUTPUT")
+            .stdout(Stdio::null())
+            .stderr(File::create(&errors).unwrap())
+            .stdin(Stdio::null())
+            .spawn();
+        let profcol = Running::of(started.unwrap());
+        let text = || fs::read_to_string(&errors).unwrap();
+        wait_until("profcol to introduce itself", || text().contains("Ctrl-C"));
+        let text = text();
+        let page = text.lines().find_map(|line| line.split_once("http://"));
+        let page: SocketAddr = page.unwrap().1.trim_end_matches('/').parse().unwrap();
+        assert!(get(page, "/api/v1/status").contains("\"name\":\"cpu\""));
+        (profcol, place, page, text)
+    };
+    let [first, second] = ["first", "second"].map(start);
+    let usual = "127.0.0.1:7071";
+    let another = format!("serving it on another one. taken=\"{usual}\"");
+    for (_, _, page, text) in [&first, &second] {
+        let is_usual = page.to_string() == usual;
+        assert_eq!(text.contains(&another), !is_usual, "{text}");
+        assert_eq!(text.lines().count(), if is_usual { 5 } else { 6 }, "{text}");
+    }
+    assert_ne!(first.2, second.2);
+    for (mut profcol, place, ..) in [first, second] {
+        profcol.interrupt();
+        assert_eq!(fs::read_dir(place).unwrap().count(), 0);
+    }
+}
+
 #[test]
 fn without_root_it_says_what_is_missing_and_shows_what_it_receives() {
     if !can_profile() {
