@@ -553,7 +553,7 @@ service:
         let value = text.lines().find_map(|line| line.strip_prefix(name));
         value.map_or(0, |value| value.trim().parse().unwrap())
     };
-    let samples = || metric("profcol_ebpf_cpu_samples");
+    let samples = || metric("profcol_ebpf_cpu_samples{receiver=\"ebpf_cpu\"}");
     for number in 1..=RELOADS {
         let before = samples();
         rig.write(&number.to_string(), &with(number));
@@ -562,7 +562,7 @@ service:
         wait_until("further samples", || samples() > before);
     }
     // The tables of the shell and its libraries, once each.
-    let built = metric("profcol_ebpf_cpu_executables{outcome=\"built\"}");
+    let built = metric("profcol_ebpf_cpu_executables{outcome=\"built\",receiver=\"ebpf_cpu\"}");
     assert!((1..RELOADS as u64).contains(&built), "{built}");
     drop(busy);
     let output = rig.stop();
@@ -575,11 +575,12 @@ service:
         let end = rest.find(|next: char| !next.is_ascii_digit());
         rest[..end.unwrap_or(rest.len())].parse().unwrap()
     };
-    let taken = number_after("ebpf_cpu: taken=");
-    assert!(taken > 0);
-    assert_eq!(number_after("passed_on="), taken, "{output}");
-    assert_eq!(number_after("nop: delivered="), taken, "{output}");
-    assert_eq!(number_after("otlp_grpc: delivered="), taken, "{output}");
+    let passed_on = number_after("passed_on=");
+    assert!(passed_on > 0);
+    let kept = number_after("ebpf_cpu: taken=") - number_after("excluded=");
+    assert_eq!(kept, passed_on, "{output}");
+    assert_eq!(number_after("nop: delivered="), passed_on, "{output}");
+    assert_eq!(number_after("otlp_grpc: delivered="), passed_on, "{output}");
 }
 
 /// A program that uses a CPU.

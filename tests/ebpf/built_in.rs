@@ -105,7 +105,9 @@ fn it_prints_five_lines_writes_no_file_and_takes_another_port_if_its_own_is_in_u
         let text = text();
         let page = text.lines().find_map(|line| line.split_once("http://"));
         let page: SocketAddr = page.unwrap().1.trim_end_matches('/').parse().unwrap();
-        assert!(get(page, "/api/v1/status").contains("\"name\":\"cpu\""));
+        wait_until("the page to have samples", || {
+            get(page, "/api/v1/status").contains("\"name\":\"cpu\"")
+        });
         (profcol, place, page, text)
     };
     let [first, second] = ["first", "second"].map(start);
