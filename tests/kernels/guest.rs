@@ -38,7 +38,7 @@ pub const AARCH64: Machine = Machine {
 };
 
 /// Seconds; about ten times the usual duration.
-const TIMEOUT: &str = "300";
+const TIMEOUT: &str = "600";
 
 pub struct Guest {
     machine: Machine,

@@ -1,7 +1,5 @@
 //! A function: its name, class, file and first line.
 
-use std::ffi::c_char;
-
 use profcol_ebpf_common::interpreter::php;
 
 use super::layout::FunctionLayout;
@@ -110,7 +108,7 @@ fn string(memory: &impl Memory, address: u64) -> Result<String, FunctionError> {
     let length = usize::try_from(length).unwrap_or(usize::MAX).min(MAX_BYTES);
     let bytes = memory.bytes(address.wrapping_add(STRING_DATA), length)?;
     let hash = memory.word(address.wrapping_add(STRING_HASH))?;
-    if hash != 0 && length < MAX_BYTES && hash != hash_of(&bytes) {
+    if length < MAX_BYTES && !may_have_hash(&bytes, hash) {
         // Its memory is used for something else by now.
         return Err(FunctionError::Replaced);
     }
@@ -120,19 +118,16 @@ fn string(memory: &impl Memory, address: u64) -> Result<String, FunctionError> {
     Ok(text.chars().take(MAX_BYTES).collect())
 }
 
-/// The hash that PHP keeps with a string; 0 there means that it is not known yet.
-fn hash_of(text: &[u8]) -> u64 {
-    hash_of_chars(text, c_char::MIN != 0)
+/// Whether PHP may keep this hash with a string; 0 there means that it is not known yet. Only x86-64 is known to have signed
+/// bytes; elsewhere, text that is not ASCII has any hash.
+fn may_have_hash(text: &[u8], hash: u64) -> bool {
+    hash == 0 || hash == hash_of(text) || !cfg!(target_arch = "x86_64") && !text.is_ascii()
 }
 
-/// Bytes are signed where C's `char` is: on x86-64, but not on aarch64.
-fn hash_of_chars(text: &[u8], are_signed: bool) -> u64 {
+fn hash_of(text: &[u8]) -> u64 {
     const INITIAL: u64 = 5381;
     let hash = text.iter().fold(INITIAL, |hash, &byte| {
-        let byte = match are_signed {
-            true => i64::from(byte.cast_signed()).cast_unsigned(),
-            false => byte.into(),
-        };
+        let byte = i64::from(byte.cast_signed()).cast_unsigned();
         hash.wrapping_mul(33).wrapping_add(byte)
     });
     hash | 1 << 63
@@ -147,7 +142,7 @@ mod tests {
     fn strings_have_the_hashes_of_php() {
         assert_eq!(hash_of(b""), 5381 | 1 << 63);
         assert_eq!(hash_of(b"a"), (5381 * 33 + 97) | 1 << 63);
-        assert_eq!(hash_of_chars(b"\xc3", true), (5381 * 33 - 61) | 1 << 63);
-        assert_eq!(hash_of_chars(b"\xc3", false), (5381 * 33 + 195) | 1 << 63);
+        assert_eq!(hash_of(b"\xc3"), (5381 * 33 - 61) | 1 << 63);
+        assert!(may_have_hash(b"a", 0) && !may_have_hash(b"a", 1));
     }
 }
