@@ -125,6 +125,13 @@ impl Calls {
         }
     }
 
+    /// Whether [`check_chains`](Self::check_chains) would accept the chains.
+    pub fn are_exact(&self, profile: &Profile, pid: u32) -> bool {
+        let verdict = self.judge(profile, pid);
+        let wrong: usize = verdict.wrong.values().sum();
+        verdict.exact * 100 >= (verdict.exact + wrong) * 99
+    }
+
     /// The same without the shares, which are others where some instructions are emulated. Returns the samples by kind of call.
     #[expect(clippy::print_stdout, reason = "the figures are of interest")]
     pub fn check_chains(&self, profile: &Profile, pid: u32, what: &str) -> BTreeMap<String, usize> {
