@@ -9,10 +9,10 @@ use krafka::consumer::{
     Consumer, ConsumerRebalanceListener, ConsumerRecord, OffsetAndMetadata, TopicPartition,
 };
 use parking_lot::Mutex;
-use profcol_component::{Finalizer, Finalizers, IntCounter, Outcome, Output, Source, Stop};
+use profcol_component::{Finalizers, IntCounter, Outcome, Output, Source, Stop};
 use profcol_kafka::{DecodeError, Encoding, Error};
 use profcol_profile::{KeyValue, Profiles, Received, Value};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use super::offsets::Offsets;
 use crate::shared::{Memory, offer_within};
@@ -124,7 +124,7 @@ impl Delivery {
         // For processors that decode the batch, until the exporters' queues have it.
         let undecoded = profiles.counts().undecoded_size;
         loop {
-            let (waiting, outcome) = watch();
+            let (waiting, outcome) = Finalizers::watched();
             let offered = offer_within(
                 || self.memory.reserve(undecoded),
                 &self.output,
@@ -270,18 +270,4 @@ impl ConsumerRebalanceListener for Delivery {
 
 fn partition_of(record: &ConsumerRecord) -> TopicPartition {
     TopicPartition::new(&*record.topic, record.partition)
-}
-
-/// Finalizers that report an outcome.
-fn watch() -> (Finalizers, oneshot::Receiver<Outcome>) {
-    let (sender, receiver) = oneshot::channel();
-    let sender = Mutex::new(Some(sender));
-    let mut finalizers = Finalizers::default();
-    finalizers.add(Finalizer::new(move |outcome| {
-        if let Some(sender) = sender.lock().take() {
-            // Fails if the receiver has ended.
-            let _ = sender.send(outcome);
-        }
-    }));
-    (finalizers, receiver)
 }

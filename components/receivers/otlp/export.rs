@@ -7,13 +7,12 @@ use std::sync::Arc;
 
 use ::http::HeaderMap;
 use profcol_admission::{Admission, Reservation};
-use profcol_component::{Answer, Batch, BatchId, Finalizer, Metadata, Outcome, Output, Refusal};
+use profcol_component::{Answer, Batch, BatchId, Finalizers, Metadata, Outcome, Output, Refusal};
 use profcol_net::Encoding;
 use profcol_net::compress::decompress;
 use profcol_net::grpc::Status;
 use profcol_otlp::service::PartialSuccess;
 use profcol_profile::{CompressedWire, Profiles, Reason, Received, Validation};
-use tokio::sync::oneshot;
 
 use super::deduplicator::Deduplicator;
 use crate::shared::status;
@@ -93,13 +92,8 @@ impl Passage {
         if !self.until_delivered {
             return self.output.push(batch).await;
         }
-        let (report, outcome) = oneshot::channel();
-        let report = parking_lot::Mutex::new(Some(report));
-        batch.finalizers.add(Finalizer::new(move |outcome| {
-            let report = report.lock().take();
-            // Fails if the client disconnected.
-            let _ = report.map(|report| report.send(outcome));
-        }));
+        let (waiting, outcome) = Finalizers::watched();
+        batch.finalizers.append(waiting);
         self.output.push(batch).await?;
         drop(reserved);
         match outcome.await {

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use profcol_admission::Reservation;
-use profcol_component::{
-    Finalizer, Finalizers, IntCounter, Outcome, Output, Refusal, RunError, Source, Stop,
-};
+use profcol_component::{Finalizers, IntCounter, Outcome, Output, Refusal, RunError, Source, Stop};
 use profcol_profile::{Profiles, Received};
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet};
@@ -199,7 +197,7 @@ impl Delivery {
 
     /// Pushes a record until it is accepted, permanently refused, or a stop is requested.
     async fn push(&self, pending: &Pending) -> Result<oneshot::Receiver<Outcome>, Refusal> {
-        let (waiting, outcome) = watch();
+        let (waiting, outcome) = Finalizers::watched();
         // For processors that decode the batch, until the exporters' queues have it.
         let undecoded = pending.profiles.counts().undecoded_size;
         offer_within(
@@ -291,20 +289,6 @@ impl Delivery {
             }
         }
     }
-}
-
-/// Finalizers that report an outcome.
-fn watch() -> (Finalizers, oneshot::Receiver<Outcome>) {
-    let (sender, receiver) = oneshot::channel();
-    let sender = Mutex::new(Some(sender));
-    let mut finalizers = Finalizers::default();
-    finalizers.add(Finalizer::new(move |outcome| {
-        if let Some(sender) = sender.lock().take() {
-            // Fails if the receiver has ended.
-            let _ = sender.send(outcome);
-        }
-    }));
-    (finalizers, receiver)
 }
 
 // === impl InFlight ===

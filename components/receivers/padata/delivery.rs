@@ -256,19 +256,15 @@ fn watch(
     samples: u64,
     permit: OwnedSemaphorePermit,
 ) -> Finalizers {
-    let permit = parking_lot::Mutex::new(Some(permit));
     let mut finalizers = Finalizers::default();
     finalizers.add(Finalizer::new(move |outcome| {
-        let permit = permit.lock().take();
-        if let Some(permit) = permit {
-            // Fails if the receiver has ended.
-            let _ = reports.send(Report {
-                number,
-                samples,
-                outcome,
-            });
-            drop(permit);
-        }
+        // Fails if the receiver has ended.
+        let _ = reports.send(Report {
+            number,
+            samples,
+            outcome,
+        });
+        drop(permit);
     }));
     finalizers
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 /// Outcome of a batch, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,17 +59,18 @@ struct AttemptState {
 
 struct Shared {
     worst: AtomicU8,
-    report: Box<dyn Fn(Outcome) + Send + Sync>,
+    /// Taken when the last copy is gone.
+    report: Option<Box<dyn FnOnce(Outcome) + Send + Sync>>,
 }
 
 // === impl Finalizer ===
 
 impl Finalizer {
-    /// `report` is called exactly once, when the last copy is settled.
-    pub fn new(report: impl Fn(Outcome) + Send + Sync + 'static) -> Self {
+    /// `report` is called when the last copy is settled.
+    pub fn new(report: impl FnOnce(Outcome) + Send + Sync + 'static) -> Self {
         let shared = Shared {
             worst: AtomicU8::new(0),
-            report: Box::new(report),
+            report: Some(Box::new(report)),
         };
         Self {
             shared: Arc::new(shared),
@@ -112,6 +114,15 @@ impl fmt::Debug for Finalizer {
 // === impl Finalizers ===
 
 impl Finalizers {
+    /// Finalizers that send the outcome to a receiver, which may be gone by then.
+    pub fn watched() -> (Self, oneshot::Receiver<Outcome>) {
+        let (sender, receiver) = oneshot::channel();
+        let finalizer = Finalizer::new(move |outcome| {
+            let _ = sender.send(outcome);
+        });
+        (Self(vec![finalizer]), receiver)
+    }
+
     pub fn add(&mut self, finalizer: Finalizer) {
         self.0.push(finalizer);
     }
@@ -195,7 +206,9 @@ impl Drop for Shared {
             2 => Outcome::Rejected,
             _ => Outcome::Lost,
         };
-        (self.report)(outcome);
+        if let Some(report) = self.report.take() {
+            report(outcome);
+        }
     }
 }
 

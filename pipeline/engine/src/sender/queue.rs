@@ -227,14 +227,11 @@ impl Queue {
         let gauge = self.size.clone();
         gauge.add(f64::from(size));
         let (report, outcome) = oneshot::channel();
-        let report = Mutex::new(Some((report, slot)));
         batch.finalizers.add(Finalizer::new(move |outcome| {
             gauge.sub(f64::from(size));
-            let report = report.lock().take();
-            if let Some((report, _slot)) = report {
-                // The receiver is dropped unless the caller waits for the result.
-                let _ = report.send(outcome);
-            }
+            // The receiver is dropped unless the caller waits for the result.
+            let _ = report.send(outcome);
+            drop(slot);
         }));
         (outcome, self.move_in(batch))
     }

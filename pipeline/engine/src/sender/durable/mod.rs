@@ -391,7 +391,6 @@ impl DurableQueue {
         let requests = self.requests.lock().clone();
         let shared = Arc::clone(&self.shared);
         let size = size_in(self.settings.sizer, &place.counts);
-        let requests = Mutex::new(requests);
         let evicted = evicted.clone();
         batch.finalizers.add(Finalizer::new(move |outcome| {
             if outcome == Outcome::Lost {
@@ -399,8 +398,7 @@ impl DurableQueue {
                 return;
             }
             shared.size.fetch_sub(size, Ordering::Relaxed);
-            let requests = requests.lock();
-            if let Some(requests) = &*requests
+            if let Some(requests) = requests
                 && !evicted.is_set()
             {
                 // If the writer has ended, the next run delivers the batch again.
