@@ -6,7 +6,6 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use profcol_component::testkit::profiles;
@@ -14,7 +13,7 @@ use profcol_profile::{KeyValue, Profiles};
 use profcol_test_harness::backend::wait_until;
 use profcol_test_harness::faults::Faults;
 use profcol_test_harness::peers::{Process, free_address, post_profiles, profcol};
-use profcol_test_harness::support::{SmallDisk, path, run};
+use profcol_test_harness::support::{SmallDisk, copy_folder, path, run};
 use serde_json::Value;
 
 /// A profcol with a minute of history in memory and all of it on disk.
@@ -187,8 +186,6 @@ fn try_send(to: SocketAddr, second: u64) -> std::io::Result<()> {
 /// From the start to the regular end, with a profile in between. A preloaded library kills the unmodified program.
 #[test]
 fn a_kill_at_any_change_of_a_file_costs_nothing_that_is_on_disk() {
-    /// Far more than there are; reaching it is a bug.
-    const MAX_CALLS: usize = 200;
     let Some(faults) = Faults::of(&["/live/"]) else {
         return;
     };
@@ -201,16 +198,11 @@ fn a_kill_at_any_change_of_a_file_costs_nothing_that_is_on_disk() {
         host.wait_for_disk(end);
     }
     drop(host);
-    for call in 1..MAX_CALLS {
+    let calls = faults.kill_at_each(|call| {
         let parent = tempfile::tempdir_in(folder.path()).unwrap();
         let directory = parent.path().join("live");
-        let copied = Command::new("cp")
-            .arg("-r")
-            .args([&kept, &directory])
-            .status();
-        assert!(copied.unwrap().success());
+        copy_folder(&kept, &directory);
         let [otlp, page] = [free_address(), free_address()];
-        faults.kill_at(call);
         let mut process = faults.profcol(&Host::config(&directory, otlp, page));
         let listens = || [otlp, page].iter().all(|it| TcpStream::connect(it).is_ok());
         wait_until("it to listen or to be killed", || {
@@ -225,11 +217,10 @@ fn a_kill_at_any_change_of_a_file_costs_nothing_that_is_on_disk() {
         assert!(!output.contains("damaged"), "call {call}: {output}");
         if !is_killed {
             assert!(is_sent && host.samples(start + 60, start + 61) == PER_SECOND);
-            assert!(call > 3, "only {call} calls");
-            return;
         }
-    }
-    panic!("not done after {MAX_CALLS} calls");
+        is_killed
+    });
+    assert!(calls >= 3, "only {calls} calls");
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -92,18 +91,9 @@ fn stop(process: Process) -> String {
     output
 }
 
-/// How often each record arrived.
-fn arrived(destination: &Destination) -> BTreeMap<usize, usize> {
-    let mut arrived = BTreeMap::new();
-    for profiles in destination.taken() {
-        *arrived.entry(profiles.sample_count()).or_default() += 1;
-    }
-    arrived
-}
-
 fn wait_for(destination: &Destination, records: RangeInclusive<usize>) {
     wait_until("all records to arrive", || {
-        let arrived = arrived(destination);
+        let arrived = destination.deliveries();
         records.clone().all(|record| arrived.contains_key(&record))
     });
 }
@@ -129,13 +119,13 @@ fn records_survive_kills_and_are_not_sent_again_after_a_stop() {
     let process = rig.start("storage: file_storage");
     wait_for(&destination, 1..=50);
     stop(process);
-    let before = arrived(&destination);
+    let before = destination.deliveries();
     assert_eq!(before.len(), 50);
     rig.append(51..=51);
     let process = rig.start("");
     wait_for(&destination, 51..=51);
     stop(process);
-    let mut after = arrived(&destination);
+    let mut after = destination.deliveries();
     assert_eq!(after.remove(&51), Some(1));
     assert_eq!(after, before, "records were sent again");
 }
@@ -197,6 +187,6 @@ fn with_damaged_positions_records_are_sent_again_and_none_is_lost() {
         wait_for(&destination, 1..=record);
         let output = stop(process);
         assert!(output.contains("is damaged"), "{output}");
-        assert_eq!(arrived(&destination)[&1], 2 + round, "{output}");
+        assert_eq!(destination.deliveries()[&1], 2 + round, "{output}");
     }
 }

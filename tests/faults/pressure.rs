@@ -1,6 +1,5 @@
 //! A gateway whose cgroup has hardly enough memory or CPU.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -161,17 +160,10 @@ fn everything_arrives(cgroup: &Cgroup, limit: impl Fn(&str) -> Limit) -> u64 {
         });
     });
     destination.set(Mode::Take);
-    let arrived = || -> BTreeMap<usize, usize> {
-        let mut arrived = BTreeMap::new();
-        for profiles in destination.taken() {
-            *arrived.entry(profiles.sample_count()).or_default() += 1;
-        }
-        arrived
-    };
     let began = Instant::now();
     wait_until("all to arrive", || {
         gateway.address();
-        arrived().len() == CLIENTS * BATCHES
+        destination.deliveries().len() == CLIENTS * BATCHES
     });
     println!(
         "{limit:?} bytes: restarted {} times, drained in {:.1?}",
@@ -179,7 +171,11 @@ fn everything_arrives(cgroup: &Cgroup, limit: impl Fn(&str) -> Limit) -> u64 {
         began.elapsed()
     );
     // A client without an answer sends again, and what was in flight at a kill is delivered again.
-    let twice: usize = arrived().values().map(|times| times - 1).sum();
+    let twice: usize = destination
+        .deliveries()
+        .values()
+        .map(|times| times - 1)
+        .sum();
     let unanswered = unanswered.into_inner();
     assert!(
         twice <= unanswered + gateway.restarts * BATCHES,

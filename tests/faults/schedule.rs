@@ -3,7 +3,7 @@
 //!
 //! A sequence prints its seed: `PROFCOL_FAULT_SEED=n` repeats it, `PROFCOL_FAULT_SCHEDULES=n` runs more.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -379,7 +379,7 @@ service:
     }
 
     fn check(&self, destination: &Destination, outcomes: &Outcomes, what: &str) {
-        let arrived = arrived(destination);
+        let arrived = destination.deliveries();
         let invented: Vec<_> = arrived.keys().filter(|batch| **batch > self.sent).collect();
         assert!(invented.is_empty(), "{invented:?}: {what}");
         let twice: usize = arrived.values().map(|times| times - 1).sum();
@@ -406,15 +406,6 @@ service:
             assert_eq!(missing, outcomes.dropped, "{what}");
         }
     }
-}
-
-/// How often each batch has arrived.
-fn arrived(destination: &Destination) -> BTreeMap<usize, usize> {
-    let mut arrived = BTreeMap::new();
-    for profiles in destination.taken() {
-        *arrived.entry(profiles.sample_count()).or_default() += 1;
-    }
-    arrived
 }
 
 #[test]

@@ -2,11 +2,9 @@
 //!
 //! A preloaded library injects the faults into the unmodified program.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -19,12 +17,11 @@ use profcol_test_harness::balance::{Balance, metric, served_at};
 use profcol_test_harness::faults::{Calls, Error, Faults};
 use profcol_test_harness::peers::{Process, free_address, profcol};
 use profcol_test_harness::procfs;
+use profcol_test_harness::support::copy_folder;
 
 /// Three of them fill a file.
 const SAMPLES: usize = 400;
 const BATCHES: usize = 4;
-/// Far more than there are; reaching it is a bug.
-const MAX_CALLS: usize = 400;
 
 /// The profcol under test, with a queue on disk in `directory`.
 struct Setup<'a> {
@@ -97,23 +94,9 @@ fn start(config: &str) -> (Process, Client) {
     (process, client.unwrap_or_else(|| panic!("{said}")))
 }
 
-/// The number of deliveries of each batch, by its number of samples.
-fn arrived(destination: &Destination) -> BTreeMap<usize, usize> {
-    let mut arrived = BTreeMap::new();
-    for profiles in destination.taken() {
-        *arrived.entry(profiles.sample_count()).or_default() += 1;
-    }
-    arrived
-}
-
 fn has_all(destination: &Destination, accepted: &[usize]) -> bool {
-    let arrived = arrived(destination);
+    let arrived = destination.deliveries();
     accepted.iter().all(|batch| arrived.contains_key(batch))
-}
-
-fn copy(from: &Path, to: &Path) {
-    let copied = Command::new("cp").arg("-r").args([from, to]).status();
-    assert!(copied.unwrap().success());
 }
 
 /// Also of what it does with an earlier run's batches, and when it stops. At odd calls the next start is killed too.
@@ -135,13 +118,12 @@ fn a_kill_at_any_change_of_a_file_loses_and_tears_no_batch() {
     drop(process);
 
     let later = SAMPLES + BATCHES..SAMPLES + 2 * BATCHES;
-    for call in 1..MAX_CALLS {
+    let calls = faults.kill_at_each(|call| {
         let queues = tempfile::tempdir_in(folder.path()).unwrap();
         let directory = queues.path().join("queues");
-        copy(&backlog, &directory);
+        copy_folder(&backlog, &directory);
         let destination = Destination::new(Mode::Take);
         let config = Setup::new(&directory, destination.address, "always").config();
-        faults.kill_at(call);
         let mut process = faults.profcol(&config);
         let mut accepted = earlier.clone();
         if let Some(client) = client_of(&mut process) {
@@ -169,21 +151,18 @@ fn a_kill_at_any_change_of_a_file_loses_and_tears_no_batch() {
         assert!(!said.contains("Dropping data"), "{call}: {said}");
         assert_eq!(Balance::read(&said).dropped("otlp_grpc"), 0, "{call}");
         assert_eq!(segments(&directory), 0, "{call}: {said}");
-        for (batch, times) in arrived(&destination) {
+        for (batch, times) in destination.deliveries() {
             assert!(
                 accepted.contains(&batch) || later.contains(&batch),
                 "{call}: {batch}"
             );
             assert!(times <= 1 + kills, "{call}: {batch} came {times} times");
         }
-        if !is_killed {
-            println!("killed at {} calls", call - 1);
-            // Each new batch is written, synced, and settled.
-            assert!(call > 3 * BATCHES, "only {call} calls");
-            return;
-        }
-    }
-    panic!("not done after {MAX_CALLS} calls");
+        is_killed
+    });
+    println!("killed at {calls} calls");
+    // Each new batch is written, synced, and settled.
+    assert!(calls >= 3 * BATCHES, "only {calls} calls");
 }
 
 fn segments(directory: &Path) -> usize {

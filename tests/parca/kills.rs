@@ -3,39 +3,20 @@
 //!
 //! A preloaded library kills the unmodified program at the n-th call, until there are no more calls.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use profcol_component::testkit::profiles;
 use profcol_test_harness::backend::{Client, Destination, Mode, endpoint_in, wait_until};
 use profcol_test_harness::faults::Faults;
-use profcol_test_harness::peers::{Process, profcol};
+use profcol_test_harness::peers::profcol;
 
 use crate::files::{names, recorder, uploader_config};
-
-/// Far more than there are; reaching it is a bug.
-const MAX_STEPS: usize = 200;
 
 /// The sizes of the batches; the distinct sizes identify them.
 const BATCHES: [usize; 3] = [1, 2, 3];
 
-/// Starts a profcol that is killed before the `step`-th change of a recording or one of its companion files.
-fn killed_at(step: usize, faults: &Faults, config: &str) -> Process {
-    faults.kill_at(step);
-    faults.profcol(config)
-}
-
 fn faults() -> Option<Faults> {
     Faults::of(&[".padata"])
-}
-
-/// The number of deliveries of each batch, by its number of samples.
-fn delivered(destination: &Destination) -> BTreeMap<usize, usize> {
-    let mut delivered = BTreeMap::new();
-    for taken in destination.taken() {
-        *delivered.entry(taken.sample_count()).or_default() += 1;
-    }
-    delivered
 }
 
 /// Uploads a folder and waits until it is empty.
@@ -56,11 +37,11 @@ fn a_recorder_killed_at_any_step_loses_no_acknowledged_batch() {
     let Some(faults) = faults() else {
         return;
     };
-    for step in 1..MAX_STEPS {
+    let steps = faults.kill_at_each(|step| {
         let folder = tempfile::tempdir().unwrap();
         // Each file is completed and compressed after two batches.
         let config = crate::files::recorder_config(folder.path(), "max_file_bytes: 6000");
-        let mut killed = killed_at(step, &faults, &config);
+        let mut killed = faults.profcol(&config);
         killed.wait_for_output("to be ready", |output| {
             output.contains("Everything is ready")
         });
@@ -69,10 +50,8 @@ fn a_recorder_killed_at_any_step_loses_no_acknowledged_batch() {
         let answered: Vec<usize> = BATCHES.iter().take_while(answered).copied().collect();
         if answered.len() == BATCHES.len() {
             // The last file is only compressed once complete.
-            let (status, output) = killed.stop();
-            if status.success() {
-                assert!(step > 12, "only {step} steps: {output}");
-                return;
+            if killed.stop().0.success() {
+                return false;
             }
         } else {
             wait_until("it to be killed", || killed.has_ended());
@@ -85,7 +64,7 @@ fn a_recorder_killed_at_any_step_loses_no_acknowledged_batch() {
         }
         let destination = Destination::new(Mode::Take);
         deliver(folder.path(), &destination);
-        let delivered = delivered(&destination);
+        let delivered = destination.deliveries();
         for samples in BATCHES {
             let times = delivered.get(&samples).copied().unwrap_or(0);
             // Batches in flight may or may not be there.
@@ -100,8 +79,9 @@ fn a_recorder_killed_at_any_step_loses_no_acknowledged_batch() {
             delivered.get(&50).copied().unwrap_or(0),
             usize::from(step % 2 == 0)
         );
-    }
-    panic!("not done after {MAX_STEPS} steps");
+        true
+    });
+    assert!(steps >= 12, "only {steps} steps");
 }
 
 #[test]
@@ -110,7 +90,7 @@ fn an_uploader_killed_at_any_step_loses_nothing_and_duplicates_little() {
         return;
     };
     const MAX_IN_FLIGHT: usize = 2;
-    for step in 1..MAX_STEPS {
+    let steps = faults.kill_at_each(|step| {
         let folder = tempfile::tempdir().unwrap();
         let (recorded, client) = recorder(folder.path(), "max_file_bytes: 6000");
         for samples in BATCHES {
@@ -120,14 +100,14 @@ fn an_uploader_killed_at_any_step_loses_nothing_and_duplicates_little() {
         let destination = Destination::new(Mode::Take);
         let options = format!("max_in_flight: {MAX_IN_FLIGHT}");
         let config = uploader_config(folder.path(), &destination, &options);
-        let mut killed = killed_at(step, &faults, &config);
+        let mut killed = faults.profcol(&config);
         wait_until("it to be killed or to finish", || {
             killed.has_ended() || is_empty(folder.path())
         });
         let is_done = !killed.has_ended();
         drop(killed);
         deliver(folder.path(), &destination);
-        let delivered = delivered(&destination);
+        let delivered = destination.deliveries();
         assert_eq!(delivered.keys().copied().collect::<Vec<_>>(), BATCHES);
         let times: usize = delivered.values().sum();
         let bound = if is_done { 0 } else { MAX_IN_FLIGHT };
@@ -135,10 +115,7 @@ fn an_uploader_killed_at_any_step_loses_nothing_and_duplicates_little() {
             times <= BATCHES.len() + bound,
             "killed at step {step}: {delivered:?}"
         );
-        if is_done {
-            assert!(step > 6, "only {step} steps");
-            return;
-        }
-    }
-    panic!("not done after {MAX_STEPS} steps");
+        !is_done
+    });
+    assert!(steps >= 6, "only {steps} steps");
 }

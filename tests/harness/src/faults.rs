@@ -12,6 +12,9 @@ use tempfile::TempDir;
 use crate::peers::Process;
 use crate::support::{program, skip};
 
+/// A program that makes more calls does not end.
+const MAX_CALLS: usize = 200;
+
 /// How a call fails.
 #[derive(Clone, Copy, Debug)]
 #[repr(i64)]
@@ -105,6 +108,18 @@ impl Faults {
     pub fn kill_at(&self, n: usize) {
         let n = self.calls() + n;
         self.set_range(Calls::All, n..=n, 0);
+    }
+
+    /// Kills the program at one call after the other, until `is_killed` returns false for a number of a call that it does not make.
+    /// Returns the number of its calls.
+    pub fn kill_at_each(&self, mut is_killed: impl FnMut(usize) -> bool) -> usize {
+        for call in 1..MAX_CALLS {
+            self.kill_at(call);
+            if !is_killed(call) {
+                return call - 1;
+            }
+        }
+        panic!("not done after {MAX_CALLS} calls");
     }
 
     /// Lets all calls of this kind fail from now on.

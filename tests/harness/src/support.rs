@@ -27,6 +27,12 @@ pub fn target() -> PathBuf {
     folder.expect("programs are in a folder of it").to_owned()
 }
 
+/// Copies a folder with what is in it.
+pub fn copy_folder(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-r").args([from, to]).status();
+    assert!(copied.unwrap().success());
+}
+
 /// The output and the exit status of a command.
 #[derive(Debug)]
 pub struct Ended {

@@ -3,6 +3,7 @@
 
 pub mod http;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -134,6 +135,15 @@ impl Destination {
 
     pub fn taken(&self) -> Vec<Profiles> {
         self.state.lock().unwrap().taken.clone()
+    }
+
+    /// How often each batch was taken, by its number of samples.
+    pub fn deliveries(&self) -> BTreeMap<usize, usize> {
+        let mut deliveries = BTreeMap::new();
+        for profiles in self.taken() {
+            *deliveries.entry(profiles.sample_count()).or_default() += 1;
+        }
+        deliveries
     }
 
     /// The number of calls, accepted or not.
