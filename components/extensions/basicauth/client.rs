@@ -3,13 +3,11 @@
 use std::sync::OnceLock;
 
 use async_trait::async_trait;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
 use profcol_component::Check;
 use profcol_config::Secret;
-use profcol_net::auth::{ClientAuth, ClientAuthError};
+use profcol_net::auth::{ClientAuth, ClientAuthError, basic_authorization};
 
 use super::config::ClientAuthSettings;
 use crate::watched_file::{self, FileError, WatchedFile};
@@ -98,10 +96,10 @@ impl ClientAuth for Client {
                 "invalid authorization format: the username contains `:`",
             ));
         }
-        let plain = format!("{}:{}", username.expose(), password.expose());
-        let value = format!("Basic {}", STANDARD.encode(plain));
-        let mut value = HeaderValue::try_from(value).expect("base64 is valid in a header");
-        value.set_sensitive(true);
-        Ok(vec![(AUTHORIZATION, value)])
+        let (username, password) = (username.expose().as_bytes(), password.expose().as_bytes());
+        Ok(vec![(
+            AUTHORIZATION,
+            basic_authorization(username, password),
+        )])
     }
 }

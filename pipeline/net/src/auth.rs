@@ -5,6 +5,8 @@ use std::error::Error;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::grpc::Status;
@@ -39,6 +41,15 @@ impl Scheme {
             Self::Token(word) => HeaderValue::try_from(format!(r#"{word} realm="profcol""#)).ok(),
         }
     }
+}
+
+/// The value of `Authorization` for a user, by basic authentication.
+pub fn basic_authorization(user: &[u8], password: &[u8]) -> HeaderValue {
+    let encoded = BASE64_STANDARD.encode([user, b":", password].concat());
+    let mut value =
+        HeaderValue::try_from(format!("Basic {encoded}")).expect("base64 is valid in a header");
+    value.set_sensitive(true);
+    value
 }
 
 /// Provides the headers that authenticate an outgoing request.

@@ -212,7 +212,7 @@ async fn headers_over_http2_are_limited() {
     }
 }
 
-/// A header of 4,000 bytes in the table that both sides keep, of which each further byte makes another copy.
+/// A header of 4,000 bytes in the dynamic table; each further byte refers to it once more.
 #[tokio::test]
 async fn headers_are_limited_after_decompression() {
     for server in servers() {

@@ -1,5 +1,5 @@
 //! A file of several OTLP messages, as the exporter `file` and `profcol storage inspect --export` write them: lines of
-//! JSON, or records after their length, each of which may be compressed.
+//! JSON, or length-prefixed records, optionally compressed.
 
 use bytes::Bytes;
 use profcol_otlp::json;

@@ -1,13 +1,12 @@
 //! HTTP requests to one URL, over hyper-util's connection pool.
 
+use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::header::{
@@ -33,7 +32,7 @@ use super::outgoing::Outgoing;
 use super::proxy::{Proxies, Proxy};
 use super::settings::HttpClientSettings;
 use super::{ClientError, MAX_RESPONSE};
-use crate::auth::{ClientAuth, ClientAuthError};
+use crate::auth::{ClientAuth, ClientAuthError, basic_authorization};
 use crate::chunks::Chunks;
 use crate::compress::{Encoding, Level, compress_async, decompress_answer};
 use crate::hint::{Hint, HintSuffix};
@@ -419,19 +418,12 @@ fn without_credentials(url: Uri) -> (Uri, Option<HeaderValue>) {
         return (url, None);
     };
     let (name, password) = user.split_once(':').unwrap_or((user, ""));
-    let mut plain: Vec<u8> = percent_decode_str(name).collect();
-    plain.push(b':');
-    plain.extend(percent_decode_str(password));
-    // Base64 is valid in a header.
-    let mut header =
-        HeaderValue::from_str(&format!("Basic {}", BASE64_STANDARD.encode(plain))).ok();
-    if let Some(header) = &mut header {
-        header.set_sensitive(true);
-    }
+    let [name, password] = [name, password].map(|text| Cow::from(percent_decode_str(text)));
+    let header = basic_authorization(&name, &password);
     let host = host.parse::<Authority>().ok();
     let mut parts = url.clone().into_parts();
     parts.authority = host;
-    (Uri::from_parts(parts).unwrap_or(url), header)
+    (Uri::from_parts(parts).unwrap_or(url), Some(header))
 }
 
 fn pool(

@@ -8,7 +8,7 @@ use super::*;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Disks, each of which keeps other unsynced bytes.
+/// Each disk keeps different unsynced bytes.
 const DISKS: u64 = 40;
 
 const FAILING_SYNC: Faults = Faults {
