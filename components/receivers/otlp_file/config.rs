@@ -5,6 +5,8 @@ use profcol_config::{ComponentId, Config, Duration, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::shared::WhenUndelivered;
+
 /// Reads profiles from files.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
@@ -40,14 +42,6 @@ pub enum StartAt {
     Beginning,
     #[default]
     End,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WhenUndelivered {
-    #[default]
-    Retry,
-    Leave,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
@@ -103,8 +97,6 @@ impl Config for OtlpFileConfig {
         if self.max_in_flight == 0 {
             problems.add("max_in_flight", "must be positive");
         }
-        if self.follow && self.when_undelivered == WhenUndelivered::Leave {
-            problems.add("when_undelivered", "`leave` requires `follow: false`");
-        }
+        self.when_undelivered.validate(self.follow, problems);
     }
 }

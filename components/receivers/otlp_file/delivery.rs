@@ -13,10 +13,10 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout_at;
 
-use super::config::{OtlpFileConfig, WhenUndelivered};
+use super::config::OtlpFileConfig;
 use super::files::{Files, READ_BATCH_BYTES, Record};
 use super::positions::{Positions, Span};
-use crate::shared::{Memory, offer_within};
+use crate::shared::{Memory, WhenUndelivered, offer_within};
 
 /// Maximum delay between retries, unless the refusal has one.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);

@@ -5,6 +5,8 @@ use profcol_padata::DEFAULT_MAX_RECORD_MIB;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::shared::WhenUndelivered;
+
 /// Reads profiles from Parca Agent's offline files.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
@@ -39,14 +41,6 @@ pub enum AfterDelivery {
     Move,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WhenUndelivered {
-    #[default]
-    Retry,
-    Leave,
-}
-
 impl Default for PadataConfig {
     fn default() -> Self {
         Self {
@@ -76,9 +70,7 @@ impl Config for PadataConfig {
         if (self.after == AfterDelivery::Move) == self.move_to.is_empty() {
             problems.add("move_to", "must be set if and only if `after` is `move`");
         }
-        if self.follow && self.when_undelivered == WhenUndelivered::Leave {
-            problems.add("when_undelivered", "`leave` requires `follow: false`");
-        }
+        self.when_undelivered.validate(self.follow, problems);
         if self.max_in_flight == 0 {
             problems.add("max_in_flight", "must be positive");
         }

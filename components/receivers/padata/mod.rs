@@ -28,9 +28,9 @@ use profcol_parca::padata::BadFile;
 use tokio::task::spawn_blocking;
 
 pub use self::config::PadataConfig;
-use self::config::WhenUndelivered;
 use self::delivery::{Delivery, Ledger, Totals};
 use self::finish::{End, finish_file};
+use crate::shared::WhenUndelivered;
 
 /// How long to wait for batches in flight after a stop.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);

@@ -16,8 +16,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Padata;
-use super::config::{PadataConfig, WhenUndelivered};
+use super::config::PadataConfig;
 use super::delivery::{Delivery, Ledger};
+use crate::shared::WhenUndelivered;
 use profcol_padata::{Delivered, Progress, files, remove_orphans};
 
 fn batches(settled: u16, refused: &[u16]) -> Delivered {

@@ -2,6 +2,7 @@
 
 mod memory;
 mod offer;
+mod undelivered;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ pub use self::memory::Memory;
 #[cfg(feature = "parca")]
 pub use self::offer::offer;
 pub use self::offer::offer_within;
+pub use self::undelivered::WhenUndelivered;
 
 /// How long requests in flight may take after a stop.
 const GRACE: Duration = Duration::from_secs(5);
