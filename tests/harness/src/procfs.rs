@@ -195,13 +195,16 @@ mod tests {
         assert!((0..100).any(|_| grows()));
     }
 
-    // Of a process that does nothing: memory of this one changes with the children of other tests.
+    // Of a process that has started and does nothing: memory of this one changes with the children of other tests.
     #[test]
     fn reads_the_memory_of_a_process() {
         let mut process = std::process::Command::new("cat")
             .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();
+        std::io::Write::write_all(process.stdin.as_mut().unwrap(), &[0]).unwrap();
+        std::io::Read::read_exact(process.stdout.as_mut().unwrap(), &mut [0]).unwrap();
         let pid = process.id();
         let resident = resident(pid).unwrap();
         assert!(resident > 4096);
