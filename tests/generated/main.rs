@@ -1,5 +1,7 @@
 //! The generated files of this repository. Each test compares; `UPDATE=1` (or `cargo xtask gen`) writes them.
 
+mod unsafe_code;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 
