@@ -1,18 +1,23 @@
-//! Shows in an exporter's status whether its deliveries fail.
+//! Shows in an exporter's status and in the log whether its deliveries fail.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use profcol_component::{ComponentStatus, Delivered, Reason, Refusal};
 use profcol_printable::line;
+use tokio::time::Instant;
+
+use super::reminders::Reminders;
 
 /// Longer reasons are truncated: a destination may answer with a page.
 const MAX_REASON_BYTES: usize = 1000;
 
 /// The failing destinations of one exporter.
 pub(super) struct Health {
+    exporter: String,
     status: ComponentStatus,
     /// Why the last attempt failed, by destination.
     failing: Mutex<BTreeMap<u64, Reason>>,
@@ -24,13 +29,23 @@ pub(super) struct DestinationHealth {
     exporter: Arc<Health>,
     destination: u64,
     is_failing: AtomicBool,
+    outage: Mutex<Option<Outage>>,
+}
+
+/// From the first attempt that failed to the next that succeeded.
+struct Outage {
+    began: Instant,
+    failed_attempts: u64,
+    is_logged: bool,
+    reminders: Reminders,
 }
 
 // === impl Health ===
 
 impl Health {
-    pub(super) fn new(status: &ComponentStatus) -> Arc<Self> {
+    pub(super) fn new(exporter: &str, status: &ComponentStatus) -> Arc<Self> {
         Arc::new(Self {
+            exporter: exporter.to_owned(),
             status: status.clone(),
             failing: Mutex::default(),
             destinations: AtomicU64::new(0),
@@ -42,6 +57,7 @@ impl Health {
             exporter: Arc::clone(self),
             destination: self.destinations.fetch_add(1, Ordering::Relaxed),
             is_failing: AtomicBool::new(false),
+            outage: Mutex::default(),
         }
     }
 
@@ -73,11 +89,43 @@ impl DestinationHealth {
         }
     }
 
+    /// Logs that an attempt failed and another follows: not each time, as an outage may last.
+    pub(super) fn log_retry(&self, reason: &Reason, interval: Duration) {
+        let Some(failed_attempts) = self.failed_attempts_to_log() else {
+            return;
+        };
+        tracing::info!(
+            otelcol.component.id = %self.exporter.exporter,
+            otelcol.component.kind = "exporter",
+            error = %reason,
+            interval = %profcol_config::Duration::from(interval),
+            failed_attempts,
+            "Exporting failed. Will retry the request after interval."
+        );
+    }
+
+    /// `None` if a line was logged recently, or another attempt has succeeded in the meantime.
+    fn failed_attempts_to_log(&self) -> Option<u64> {
+        let mut outage = self.outage.lock();
+        let outage = outage.as_mut()?;
+        let is_due = !outage.is_logged || outage.reminders.is_due();
+        outage.is_logged = true;
+        is_due.then_some(outage.failed_attempts)
+    }
+
     fn failed(&self, reason: Reason) {
         let mut failing = self.exporter.failing.lock();
         self.is_failing.store(true, Ordering::Relaxed);
         failing.insert(self.destination, reason);
         self.exporter.show(&failing);
+        let mut outage = self.outage.lock();
+        let outage = outage.get_or_insert_with(|| Outage {
+            began: Instant::now(),
+            failed_attempts: 0,
+            is_logged: false,
+            reminders: Reminders::new(),
+        });
+        outage.failed_attempts += 1;
     }
 
     /// An atomic load, unless it was failing.
@@ -89,12 +137,23 @@ impl DestinationHealth {
         self.is_failing.store(false, Ordering::Relaxed);
         failing.remove(&self.destination);
         self.exporter.show(&failing);
+        let outage = self.outage.lock().take();
+        if let Some(outage) = outage.filter(|it| it.is_logged) {
+            tracing::info!(
+                otelcol.component.id = %self.exporter.exporter,
+                otelcol.component.kind = "exporter",
+                failed_attempts = outage.failed_attempts,
+                lasted = ?outage.began.elapsed(),
+                "Exporting succeeds again."
+            );
+        }
     }
 }
 
 /// The destination is gone.
 impl Drop for DestinationHealth {
     fn drop(&mut self) {
+        self.outage.lock().take();
         self.recovered();
     }
 }
@@ -134,7 +193,7 @@ mod tests {
         let board = StatusBoard::default();
         let status = board.component("exporter divided".to_owned());
         status.started();
-        let health = Health::new(&status);
+        let health = Health::new("divided", &status);
         let [a, b, c] = [(); 3].map(|()| health.of_destination());
         let refuse = |by: &DestinationHealth, reason: &str| by.note(&Err(Refusal::retry(reason)));
         refuse(&b, "b is away");
@@ -162,5 +221,23 @@ mod tests {
         assert_eq!(hostile, r"a\nb\u{202e}");
         let long = shown(&"ä".repeat(1 << 20).into()).to_string();
         assert_eq!(long.len(), MAX_REASON_BYTES + '…'.len_utf8());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_is_logged_at_its_begin_and_then_seldom() {
+        let board = StatusBoard::default();
+        let health = Health::new("away", &board.component("exporter away".to_owned()));
+        let destination = health.of_destination();
+        let mut logged = Vec::new();
+        for _ in 0..600 {
+            destination.note(&Err(Refusal::retry("connection refused")));
+            logged.extend(destination.failed_attempts_to_log());
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!(logged, [1, 61, 181, 421]);
+        destination.note(&Ok(Delivered::default()));
+        assert_eq!(destination.failed_attempts_to_log(), None);
+        destination.note(&Err(Refusal::retry("connection refused")));
+        assert_eq!(destination.failed_attempts_to_log(), Some(1));
     }
 }

@@ -17,6 +17,7 @@ mod health;
 mod metrics;
 mod overflow;
 mod queue;
+mod reminders;
 mod retry;
 #[cfg(test)]
 mod schedules;
@@ -150,7 +151,7 @@ impl Sender {
         };
         let account = Arc::new(Account::new(name, meter));
         let overflow = Arc::new(OverflowLog::new(name));
-        let health = Health::new(status);
+        let health = Health::new(name, status);
         let balancer = exporter.destinations().map(|destinations| {
             let (account, overflow) = (Arc::clone(&account), Arc::clone(&overflow));
             let is_stored = storage.is_some();
@@ -564,13 +565,7 @@ impl Sender {
             let interrupted = format!("interrupted due to {}: {reason}", cause.name());
             return Err((Refusal::retry(interrupted), cause));
         };
-        tracing::info!(
-            otelcol.component.id = %self.name,
-            otelcol.component.kind = "exporter",
-            error = %reason,
-            interval = %profcol_config::Duration::from(wait),
-            "Exporting failed. Will retry the request after interval."
-        );
+        self.health.log_retry(reason, wait);
         retries.has_retried = true;
         match self.stopping.deadline() {
             Some(_) => tokio::time::sleep(wait).await,

@@ -1,12 +1,9 @@
-//! Logs sending queue overflows: at the start, once a minute, and at the end.
-
-use std::time::Duration;
+//! Logs sending queue overflows: at the start, at growing intervals, and at the end.
 
 use parking_lot::Mutex;
 use profcol_component::Refusal;
-use tokio::time::Instant;
 
-const INTERVAL: Duration = Duration::from_secs(60);
+use super::reminders::Reminders;
 
 pub(super) struct OverflowLog {
     exporter: String,
@@ -15,7 +12,7 @@ pub(super) struct OverflowLog {
 
 /// From the first refused batch to the next accepted one.
 struct OverflowPeriod {
-    logged: Instant,
+    reminders: Reminders,
     dropped: u64,
     refused: u64,
 }
@@ -54,17 +51,15 @@ impl OverflowLog {
 
     fn add(&self, dropped: u64, refused: u64, refusal: &Refusal) {
         let mut period = self.period.lock();
-        let now = Instant::now();
         let is_new = period.is_none();
         let period = period.get_or_insert(OverflowPeriod {
-            logged: now,
+            reminders: Reminders::new(),
             dropped: 0,
             refused: 0,
         });
         period.dropped += dropped;
         period.refused += refused;
-        if is_new || now - period.logged >= INTERVAL {
-            period.logged = now;
+        if is_new || period.reminders.is_due() {
             tracing::warn!(
                 otelcol.component.id = %self.exporter,
                 otelcol.component.kind = "exporter",
