@@ -13,6 +13,7 @@ mod floods;
 mod http_destinations;
 mod input;
 mod memory;
+mod outage;
 mod pressure;
 mod queues;
 mod schedule;

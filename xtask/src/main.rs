@@ -72,9 +72,9 @@ usage: cargo xtask <command>
   helm       render the Helm chart and check it and the manifests against the schemas of Kubernetes, with tools it builds
              first (about ten minutes; kept in target/peers)
   kubernetes-test   run the tests with a real Kubernetes API server, which it builds first (about ten minutes; kept in target/peers)
-  dist       [x86_64|aarch64] [--binary FILE] [--test]   build the static binary, or use this one, and package it: Debian package, RPM,
+  dist       [x86_64|aarch64] [--binary FILE] [--test] [--twice]   build the static binary, or use this one, and package it: Debian package, RPM,
              image, SBOM, Helm chart, manifests and checksums (target/packages); with --test, also test installing and
-             upgrading, as root
+             upgrading, as root; with --twice, build the binary again elsewhere and compare
   bench      ebpf [options]   measure the overhead of the eBPF receiver, as root (bench ebpf --help)
   gen        rewrite all generated files
   new        exporter NAME   create and register an exporter that builds and passes the tests for all components

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -56,23 +55,7 @@ pub fn trial(workspace: &Workspace) -> Result<()> {
     if copy.exists() {
         fs::remove_dir_all(&copy)?;
     }
-    let mut list = Command::new("git");
-    list.args([
-        "ls-files",
-        "-z",
-        "--cached",
-        "--others",
-        "--exclude-standard",
-    ]);
-    for file in process::output(list.current_dir(&workspace.root))?.split_terminator('\0') {
-        let (from, to) = (workspace.root.join(file), copy.join(file));
-        // Deleted, but still in the index.
-        if !from.exists() {
-            continue;
-        }
-        fs::create_dir_all(to.parent().unwrap_or(&copy))?;
-        fs::copy(&from, &to).with_context(|| format!("failed to copy {}", from.display()))?;
-    }
+    workspace.copy_sources(&copy)?;
     let run = |arguments: &[&str]| {
         let mut cargo = workspace.cargo(arguments);
         // The dependencies are built there already.

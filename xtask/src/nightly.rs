@@ -2,7 +2,7 @@
 //!
 //! A failing part does not stop the others, so that one night reports all failures.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
@@ -15,6 +15,8 @@ const FUZZ_SECONDS: u32 = 60;
 
 /// Each takes some ten seconds.
 const FAULT_SCHEDULES: u32 = 40;
+
+const OUTAGE: Duration = Duration::from_secs(600);
 
 struct Part {
     command: &'static str,
@@ -59,6 +61,11 @@ const PARTS: &[Part] = &[
         run: |workspace, _| test::random_faults(workspace, FAULT_SCHEDULES),
     },
     Part {
+        command: "test, a long outage",
+        proves: "nothing is lost while the backend is away for ten minutes, the gateway is killed twice and its disk is full",
+        run: |workspace, _| test::outage(workspace, OUTAGE),
+    },
+    Part {
         command: "kubernetes-test",
         proves: "metadata from a real Kubernetes API server",
         run: kubernetes::run,
@@ -69,8 +76,8 @@ const PARTS: &[Part] = &[
         run: helm::run,
     },
     Part {
-        command: "dist --test",
-        proves: "the static binary and its packages: installed, run under systemd, upgraded, removed",
+        command: "dist --test --twice",
+        proves: "the static binary, reproducible, and its packages: installed, run under systemd, upgraded, removed",
         run: dist::nightly,
     },
     Part {

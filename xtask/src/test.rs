@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, anyhow};
 
@@ -34,6 +34,9 @@ const LONG: &str = "every_row_of_every_file_matches_readelf";
 
 /// Runs a few seeds each time, and new ones at night.
 const RANDOM_FAULTS: &str = "schedule::";
+
+/// Lasts seconds each time, and ten minutes at night.
+const OUTAGE: &str = "outage::";
 
 /// End to end, from the kernel to symbolized profiles on a terminal and in files.
 const LIVE: &str = "without_a_configuration_the_host_is_profiled_with_names";
@@ -110,6 +113,16 @@ pub fn random_faults(workspace: &Workspace, schedules: u32) -> Result<()> {
             .args([RANDOM_FAULTS, "--nocapture"])
             .env("PROFCOL_FAULT_SEED", now.as_secs().to_string())
             .env("PROFCOL_FAULT_SCHEDULES", schedules.to_string()),
+    )
+}
+
+/// An outage that is longer than in each run.
+pub fn outage(workspace: &Workspace, length: Duration) -> Result<()> {
+    process::run(
+        workspace
+            .cargo(&["test", "--workspace", "--test", "faults", "--"])
+            .args([OUTAGE, "--nocapture"])
+            .env("PROFCOL_OUTAGE_SECONDS", length.as_secs().to_string()),
     )
 }
 

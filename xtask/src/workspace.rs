@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -75,6 +76,30 @@ impl Workspace {
         let metadata = ["metadata", "--format-version=1", "--no-deps"];
         let text = process::output(Command::new(cargo()).args(metadata).args(options))?;
         serde_json::from_str(&text).context("failed to parse the output of `cargo metadata`")
+    }
+
+    /// Copies all files that are not ignored, as they are now.
+    pub fn copy_sources(&self, to: &Path) -> Result<()> {
+        let mut list = Command::new("git");
+        list.args([
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ]);
+        for file in process::output(list.current_dir(&self.root))?.split_terminator('\0') {
+            let (from, to) = (self.root.join(file), to.join(file));
+            // Deleted, but still in the index.
+            if !from.exists() {
+                continue;
+            }
+            if let Some(folder) = to.parent() {
+                fs::create_dir_all(folder)?;
+            }
+            fs::copy(&from, &to).with_context(|| format!("failed to copy {}", from.display()))?;
+        }
+        Ok(())
     }
 
     /// `cargo <arguments>` in the workspace root.

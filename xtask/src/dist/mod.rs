@@ -1,8 +1,8 @@
 //! `cargo xtask dist`: builds the release artifacts in `target/packages`: a static binary, a Debian package, an RPM, an
 //! image, an SBOM of the binary, the Helm chart, the manifests for Kubernetes, and checksums.
 //!
-//! Packages are built with the distributions' `dpkg-deb` and `rpmbuild`, reproducibly: the same commit and binary yield
-//! the same bytes, with the commit time for all timestamps. An image without base layers is a tar archive and three
+//! Packages are built with the distributions' `dpkg-deb` and `rpmbuild`, reproducibly: the same commit yields
+//! the same bytes, with the commit time for all timestamps. `--twice` proves it of the binary, too. An image without base layers is a tar archive and three
 //! JSON documents, so no daemon or store is needed.
 
 mod binary;
@@ -72,18 +72,20 @@ shows them on a page of its own or sends them on, by pipelines that are
 configured as those of the OpenTelemetry Collector.";
 
 pub fn run(workspace: &Workspace, report: &mut Report, options: &[&str]) -> Result<()> {
-    let (mut arch, mut binary, mut is_tested) = (None, None, false);
+    let (mut arch, mut binary) = (None, None);
+    let (mut is_tested, mut is_built_twice) = (false, false);
     let mut options = options.iter();
     while let Some(option) = options.next() {
         match ARCHES.into_iter().find(|arch| arch.name == *option) {
             Some(named) => arch = Some(named),
             None if *option == "--test" => is_tested = true,
+            None if *option == "--twice" => is_built_twice = true,
             None if *option == "--binary" => {
                 let file = options.next().context("--binary needs a file")?;
                 binary = Some(PathBuf::from(file));
             }
             None => bail!(
-                "unexpected argument `{option}`: expected x86_64, aarch64, --binary or --test"
+                "unexpected argument `{option}`: expected x86_64, aarch64, --binary, --test or --twice"
             ),
         }
     }
@@ -97,17 +99,23 @@ pub fn run(workspace: &Workspace, report: &mut Report, options: &[&str]) -> Resu
         );
     }
     let folder = workspace.target.join("packages");
+    if is_built_twice && binary.is_some() {
+        bail!("--twice builds the binary, so it excludes --binary");
+    }
     write(workspace, arch, binary, &folder)?;
+    if is_built_twice {
+        check_binary(workspace, arch)?;
+    }
     match is_tested {
         true => test(workspace, report, &folder),
         false => Ok(()),
     }
 }
 
-/// `cargo xtask dist --test` if the host has the tools; else reports the missing ones.
+/// `cargo xtask dist --test --twice` if the host has the tools; else reports the missing ones.
 pub fn nightly(workspace: &Workspace, report: &mut Report) -> Result<()> {
     match missing(&["dpkg-deb", "rpmbuild", "lintian", "buildah", "mmdebstrap"]) {
-        None => run(workspace, report, &["--test"]),
+        None => run(workspace, report, &["--test", "--twice"]),
         Some(tool) => {
             report.skip("the packages", &format!("{tool} not found"));
             Ok(())
@@ -166,6 +174,28 @@ fn write(workspace: &Workspace, arch: Arch, binary: Option<PathBuf>, folder: &Pa
         println!("{:9} kB  {}", size.len() / 1000, file.display());
     }
     Ok(())
+}
+
+/// Builds the binary again, from a copy of the sources in another directory, and compares the bytes.
+fn check_binary(workspace: &Workspace, arch: Arch) -> Result<()> {
+    let copy = workspace.target.join("dist-again");
+    clear(&copy)?;
+    workspace.copy_sources(&copy.join("sources"))?;
+    let mut again = Workspace::load_from(&copy.join("sources/Cargo.toml"))?;
+    again.target = copy.join("target");
+    let made = binary::build(workspace, arch)?;
+    let remade = binary::build(&again, arch)?;
+    let read =
+        |path: &Path| fs::read(path).with_context(|| format!("failed to read {}", path.display()));
+    if read(&made)? != read(&remade)? {
+        bail!(
+            "the binary is not reproducible: {} and {} differ",
+            made.display(),
+            remade.display()
+        );
+    }
+    println!("The binary is reproducible.");
+    fs::remove_dir_all(&copy).context("failed to remove the second build")
 }
 
 /// Installs, starts, upgrades and removes the packages on a host with a real systemd (`tests/packages`).
