@@ -421,6 +421,8 @@ const STEPS = {
       await visit.page.click('.connector .quiet');
       const followed = await visit.page.evaluate(() => document.activeElement.getAttribute('aria-label'));
       check(followed === 'Pipeline profiles/copy', `the link of the connector leads to ${followed}`);
+      // Away from the button, for the picture in the documentation.
+      await visit.page.mouse.move(1000, 300);
     }
     await visit.waitFor('the log', () => /Everything is ready/.test(document.querySelector('.log').textContent));
     await visit.screenshot('pipelines');

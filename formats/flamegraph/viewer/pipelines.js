@@ -17,7 +17,7 @@ const KINDS = {
   processor: { main: 'otelcol_processor_outgoing_items', incoming: 'otelcol_processor_incoming_items', trouble: [['otelcol_processor_refused_profile_samples', 'refused']] },
   exporter: {
     main: 'otelcol_exporter_sent_profile_samples',
-    trouble: [['otelcol_exporter_send_failed_profile_samples', 'failed to send'], ['otelcol_exporter_enqueue_failed_profile_samples', 'refused by the queue']],
+    trouble: [['otelcol_exporter_send_failed_profile_samples', 'failed to send']],
     queue: ['otelcol_exporter_queue_size', 'otelcol_exporter_queue_capacity'],
   },
   connector: { main: 'otelcol_connector_produced_items', incoming: 'otelcol_connector_consumed_items', trouble: [] },
@@ -212,6 +212,7 @@ export class PipelineView {
     card.queue.hidden = !(capacity > 0);
     if (card.queue.hidden) return;
     card.fill.style.width = `${Math.min(100, (100 * size) / capacity)}%`;
+    card.queue.classList.toggle('is-full', size >= capacity);
     facts.push(`${formatNumber(size)} of ${formatNumber(capacity)} queued`);
   }
 
