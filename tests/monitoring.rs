@@ -129,6 +129,41 @@ fn pods_serve_their_metrics() {
     }
 }
 
+/// The page sums up counters of dropped samples by their names (`metrics.js` of the viewer).
+#[test]
+fn the_page_finds_counters_of_dropped_samples() {
+    let counted_elsewhere = [
+        // By `profcol_exporter_dropped_samples`, too.
+        "otelcol_exporter_send_failed_profile_samples",
+        "otelcol_exporter_file_ungrouped_profile_samples",
+        "otelcol_exporter_parca_given_up_profile_samples",
+    ];
+    let mut found = 0;
+    for page in pages_below(&root().join("components")) {
+        let text = fs::read_to_string(page).unwrap();
+        let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
+        for (name, meaning) in rows.filter_map(|row| row.split_once("` | ")) {
+            let drops = [
+                "samples dropped",
+                "samples lost",
+                "undelivered samples in dropped",
+            ];
+            let is_drop = is_metric(name) && drops.iter().any(|it| meaning.starts_with(it));
+            if !is_drop || counted_elsewhere.contains(&name) {
+                continue;
+            }
+            let of_receiver = name == "otelcol_receiver_failed_profile_samples";
+            let stem = name
+                .trim_end_matches("_samples")
+                .trim_end_matches("_profile");
+            let is_found = of_receiver || stem.ends_with("_dropped") || stem.ends_with("_lost");
+            assert!(is_found, "the page does not know that {name} counts drops");
+            found += 1;
+        }
+    }
+    assert!(found > 6, "{found}");
+}
+
 /// The response of `/metrics`, once it is listening.
 fn scraped(address: SocketAddr) -> String {
     let mut connected = None;

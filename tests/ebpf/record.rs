@@ -1,5 +1,6 @@
 //! `profcol record`: one profile, of a command, a process or the host.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
@@ -8,10 +9,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use profcol_test_harness::backend::wait_until;
+use profcol_test_harness::cgroup::Cgroup;
 use profcol_test_harness::profile::Profile;
 use profcol_test_harness::support::NOBODY;
 use profcol_test_harness::toolchain::Workshop;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::host::{PROFCOL, Profiler, Running, can_profile, on_a_terminal};
 
@@ -114,6 +116,95 @@ fn records_a_process_for_a_limited_time() {
             let text = fs::read_to_string(folder.path().join(file)).unwrap();
             assert!(text.contains("work_until"), "{file}");
         }
+    }
+}
+
+/// The processes of a recording with these options. Each is busy, at low priority.
+fn recorded(options: &[&str]) -> BTreeSet<u32> {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = [options, &["-d", "3", "-o", "a.otlp.json"]].concat();
+    let ended = record(folder.path(), &arguments);
+    assert!(ended.status.success(), "{options:?}: {}", stderr(&ended));
+    let text = fs::read_to_string(folder.path().join("a.otlp.json")).unwrap();
+    let profile: Value = serde_json::from_str(&text).unwrap();
+    let dictionary = &profile["dictionary"];
+    let strings = dictionary["stringTable"].as_array().unwrap();
+    let key = strings.iter().position(|it| it == "process.pid");
+    // No file has an attribute that no sample has.
+    let attributes = dictionary["attributeTable"].as_array().unwrap().iter();
+    let pids = attributes.filter(|it| it["keyStrindex"].as_u64() == key.map(|key| key as u64));
+    let pid = |it: &Value| it["value"]["intValue"].as_str()?.parse().ok();
+    pids.map(|it| pid(it).unwrap()).collect()
+}
+
+#[test]
+fn records_the_processes_with_a_name() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let Some(busy) = workshop.build("busy", "cc -O2 -g busy.c") else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    // At most 15 characters, and not those of another test's.
+    let own = format!("rec{}", std::process::id());
+    let [web, worker, other] = ["-web", "-worker", ""].map(|suffix| {
+        let name = format!("{own}{suffix}");
+        let program = folder.path().join(&name);
+        fs::copy(&busy, &program).unwrap();
+        (name, Running::start_nicely(&program, &["60"]))
+    });
+    let all_of_them = format!("{own}-*");
+    let other_pid = other.1.pid().to_string();
+    let [web_pid, worker_pid] = [&web, &worker].map(|(_, running)| running.pid());
+    for (options, expected) in [
+        (vec!["--comm", &web.0], vec![web_pid]),
+        (vec!["--comm", &all_of_them], vec![web_pid, worker_pid]),
+        (
+            vec!["--comm", &web.0, "--comm", &worker.0],
+            vec![web_pid, worker_pid],
+        ),
+        // A process that any of them selects.
+        (
+            vec!["--comm", &web.0, "-p", &other_pid],
+            vec![web_pid, other.1.pid()],
+        ),
+    ] {
+        let expected: BTreeSet<u32> = expected.into_iter().collect();
+        assert_eq!(recorded(&options), expected, "{options:?}");
+    }
+    let nobody = record(
+        folder.path(),
+        &["-d", "1", "--comm", "nobody-has-this", "-o", "a.folded"],
+    );
+    assert_eq!(nobody.status.code(), Some(1), "{}", stderr(&nobody));
+    assert!(stderr(&nobody).contains("no samples"));
+}
+
+#[test]
+fn records_the_processes_in_a_cgroup() {
+    if !can_profile() {
+        return;
+    }
+    let Some(cgroup) = Cgroup::new("record") else {
+        return;
+    };
+    let workshop = Workshop::open();
+    let Some(busy) = workshop.build("busy", "cc -O2 -g busy.c") else {
+        return;
+    };
+    let inside = cgroup
+        .command(Path::new("nice"))
+        .arg(&busy)
+        .arg("60")
+        .spawn();
+    let inside = Running::of(inside.unwrap());
+    let _outside = Running::start_nicely(&busy, &["60"]);
+    let path = format!("/profcol-test-record-{}", std::process::id());
+    for options in [["--cgroup", &path], ["--cgroup", &format!("*{path}")]] {
+        let expected = BTreeSet::from([inside.pid()]);
+        assert_eq!(recorded(&options), expected, "{options:?}");
     }
 }
 

@@ -415,13 +415,26 @@ const STEPS = {
     check(kinds[0] === 'receiver' && kinds.at(-1) === 'exporter', `the cards are ${kinds}`);
     if (visit.options.hostile) {
       await visit.waitFor('the error of an exporter', () => [...document.querySelectorAll('.card.is-failing')].some((card) => card.textContent.includes('otlp_grpc/away') && /127\.0\.0\.1:1.*refused/i.test(card.querySelector('.card-error').textContent)));
+      const says = (name, pattern) => visit.waitFor(`the drops of ${name}`, ([wanted, expected]) => [...document.querySelectorAll('.card')].some((card) => card.querySelector('.name').textContent === wanted && new RegExp(expected).test(card.querySelector('.card-drops').textContent)), [name, pattern]);
+      for (const name of ['relabel', 'otlp_grpc/away']) await says(name, '^[1-9][\\d,.]* dropped/s, [1-9][\\d,]* in all$');
+      await says('otlp', '^$');
       await visit.page.click('.connector .quiet');
       const followed = await visit.page.evaluate(() => document.activeElement.getAttribute('aria-label'));
       check(followed === 'Pipeline profiles/copy', `the link of the connector leads to ${followed}`);
+      // Away from the button, for the picture in the documentation.
+      await visit.page.mouse.move(1000, 300);
     }
     await visit.waitFor('the log', () => /Everything is ready/.test(document.querySelector('.log').textContent));
     await visit.screenshot('pipelines');
     await visit.page.click('.stage:last-child .card:last-child');
+    if (visit.options.hostile) {
+      await checkDrops(visit, 'exporter', 'otlp_grpc/away', ['queue full']);
+      await visit.page.click('.stage:nth-child(2) .card');
+      await checkDrops(visit, 'processor', 'relabel', ['Samples dropped by a rule']);
+      await visit.page.click('.stage:first-child .card');
+      check(await visit.page.$eval('.drops', (table) => table.hidden), 'a receiver that drops nothing has a table of drops');
+      await visit.page.click('.stage:last-child .card:last-child');
+    }
     const hasMetric = (wanted) => [...document.querySelectorAll('.metrics .name')].some((cell) => cell.textContent.startsWith(wanted));
     await visit.waitFor('metrics of the exporter', hasMetric, 'otelcol_exporter_queue_capacity');
     if (visit.options.hostile) {
@@ -793,6 +806,17 @@ async function colorsOf(visit, row) {
 function changesOf(visit) {
   return visit.page.$$eval('.functions tbody tr', (rows) => Object.fromEntries(rows.map((row) => [...row.children].map((cell) => cell.textContent))
     .filter(([name]) => name !== 'main').map(([name, , ...numbers]) => [name, numbers.slice(0, 3)])));
+}
+
+// The reasons, and the number that the service has.
+async function checkDrops(visit, kind, id, reasons) {
+  await visit.waitFor(`the drops of the ${kind} ${id}`, (wanted) => JSON.stringify([...document.querySelectorAll('.drops:not([hidden]) tbody th')].map((cell) => cell.textContent)) === wanted, JSON.stringify(reasons));
+  const counted = async () => (await visit.get('pipelines', {})).metrics
+    .filter(({ name, labels, value }) => labels[kind] === id && name.endsWith('_dropped_samples') && value > 0).reduce((sum, { value }) => sum + value, 0);
+  const before = await counted();
+  const isCounted = (least) => [...document.querySelectorAll('.drops tbody td:nth-child(2)')].reduce((sum, cell) => sum + Number(cell.textContent.replaceAll(',', '')), 0) >= least;
+  await visit.waitFor('the number of dropped samples', isCounted, before);
+  check(await visit.page.evaluate((most) => [...document.querySelectorAll('.drops tbody td:nth-child(2)')].reduce((sum, cell) => sum + Number(cell.textContent.replaceAll(',', '')), 0) <= most, await counted()), 'the page shows more dropped samples than there are');
 }
 
 // Nothing scrolls sideways, except the tabs.

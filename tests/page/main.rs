@@ -57,7 +57,9 @@ fn people_can_use_the_page() {
         return;
     }
     let [page, otlp] = [free_address(), free_address()].map(|it| it.to_string());
-    let _profcol = start("page.yaml", configuration(&page, &otlp), &otlp);
+    let queues = tempfile::tempdir().unwrap();
+    let configuration = configuration(&page, &otlp, queues.path());
+    let _profcol = start("page.yaml", configuration, &otlp);
     let with_password = Guarded::start("password.yaml", PASSWORD);
     let with_token = Guarded::start("token.yaml", TOKEN);
     let start = start_of_history();
@@ -154,7 +156,8 @@ fn has_puppeteer() -> bool {
     has_node.is_ok_and(|it| it.status.success()) && folders.any(is_there)
 }
 
-fn configuration(page: &str, otlp: &str) -> String {
+fn configuration(page: &str, otlp: &str, queues: &Path) -> String {
+    let queues = path(queues);
     format!(
         "
 receivers: {{otlp: {{protocols: {{http: {{endpoint: '{otlp}'}}}}}}}}
@@ -166,11 +169,18 @@ processors:
 exporters:
   live_view: {{endpoint: '{page}', resolution: 1s, max_age: 2h}}
   nop:
-  # Nothing listens there: the page shows its errors, and not what is secret.
-  otlp_grpc/away: {{endpoint: '127.0.0.1:1', tls: {{insecure: true}}, headers: {{authorization: planted-secret}}}}
+  # Nothing listens there: the page shows its errors and what its queue drops, and not what is secret.
+  otlp_grpc/away:
+    endpoint: '127.0.0.1:1'
+    tls: {{insecure: true}}
+    headers: {{authorization: planted-secret}}
+    sending_queue: {{storage: file_storage, queue_size: 5, num_consumers: 1}}
+    retry_on_failure: {{max_elapsed_time: 0s}}
+extensions: {{file_storage: {{directory: '{queues}', fsync: never, when_full: drop_newest}}}}
 connectors: {{forward: }}
 service:
   telemetry: {{metrics: {{level: none}}, logs: {{level: info}}}}
+  extensions: [file_storage]
   pipelines:
     profiles: {{receivers: [otlp], processors: [relabel], exporters: [forward, live_view, otlp_grpc/away]}}
     profiles/copy: {{receivers: [forward], exporters: [nop]}}

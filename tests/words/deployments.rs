@@ -73,9 +73,9 @@ fn artifacts() -> BTreeSet<String> {
     names
 }
 
-/// `profcol` has the commands and the options, `cargo xtask` the commands.
+/// `cargo xtask` has the commands.
 #[test]
-fn own_commands_exist() {
+fn commands_of_xtask_exist() {
     let xtask = text("xtask/src/main.rs");
     let mut found = 0;
     for (page, command) in all() {
@@ -84,21 +84,56 @@ fn own_commands_exist() {
             assert!(xtask.contains(&format!("(\"{name}\", ")), "{page}: {name}");
             found += 1;
         }
-        let Some(words) = command.strip_prefix("profcol ") else {
-            continue;
-        };
-        // What follows ` -- ` is another program's.
-        let own = words.split(" -- ").next().unwrap_or_default();
-        let is_name = |it: &&str| !it.starts_with('-') && !it.contains(['.', '/']);
-        let name = own.split(' ').take(1).find(is_name);
-        let help = run(&[name.as_slice(), &["--help"]].concat());
-        assert_eq!(help.code, Some(0), "{page}: {command}: {}", help.stderr);
-        for option in own.split([' ', '=']).filter(|it| it.starts_with("--")) {
-            assert!(help.stdout.contains(option), "{page}: {option}: {command}");
-        }
+    }
+    assert!(found > 0);
+}
+
+/// profcol's command line understands its commands, those in the text too: with `--help` at the end it reads the rest, and does nothing.
+#[test]
+fn own_commands_are_understood() {
+    let pages = deployments().into_iter().chain(guides());
+    let of_page = |page: Page| {
+        let commands = commands(&page).into_iter().chain(page.codes());
+        let name = page.name();
+        let all = commands.filter_map(move |it| Some((name.clone(), own_words(&it)?)));
+        all.collect::<Vec<_>>()
+    };
+    let mut found = 0;
+    for (page, words) in pages.flat_map(of_page) {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let help = run(&[&words, ["--help"].as_slice()].concat());
+        assert_eq!(help.code, Some(0), "{page}: {words:?}: {}", help.stderr);
         found += 1;
     }
-    assert!(found > 10, "{found}");
+    assert!(found > 40, "{found}");
+}
+
+/// What follows `profcol` in a command for a shell; None if that is another program's. Variables may precede it. What follows ` -- ` is
+/// another program's, too.
+fn own_words(command: &str) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let mut word = None::<String>;
+    let mut quote = None;
+    for c in command.chars() {
+        match (quote, c) {
+            (Some(open), _) if c == open => quote = None,
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, _) if c.is_whitespace() => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    let is_variable = |it: &String| it.contains('=') && !it.starts_with('-');
+    let mut words = words.into_iter().skip_while(is_variable);
+    let program = words.next()?;
+    let is_end = |it: &String| ["--", "|", "&&", "&", ">", "#", "…"].contains(&it.as_str());
+    let is_own = program == "profcol" || program.ends_with("/profcol");
+    // Stands for a number.
+    let filled = |it: String| if it == "PID" { "1".to_owned() } else { it };
+    is_own.then(|| words.take_while(|it| !is_end(it)).map(filled).collect())
 }
 
 /// `helm install NAME CHART --set key=value`
@@ -186,4 +221,130 @@ fn capabilities_of_a_container_are_those_of_the_manifest() {
         found += 1;
     }
     assert!(found > 0);
+}
+
+/// The page of the unit puts each file where the unit looks for it, and sets variables that the configuration uses.
+#[test]
+fn the_unit_finds_what_its_page_installs() {
+    let unit = text("deploy/systemd/profcol.service");
+    let pages = deployments();
+    let page = pages
+        .iter()
+        .find(|it| it.name() == "deploy/systemd/README.md")
+        .unwrap();
+    let mut installed = 0;
+    for command in commands(page) {
+        let words: Vec<&str> = command.split(' ').collect();
+        if let ["systemctl", .., name] = words.as_slice() {
+            let is_there = *name == "daemon-reload" || *name == "profcol";
+            assert!(is_there, "no unit {name}");
+        }
+        let ["install", .., source, to] = words.as_slice() else {
+            continue;
+        };
+        // Before `<<END`.
+        let to = if *to == "<<END" { source } else { to };
+        let is_there = match *to {
+            "/etc/systemd/system/" => true,
+            "/usr/local/bin/" => unit.contains("\nExecStart=/usr/local/bin/profcol "),
+            file => unit.contains(file),
+        };
+        assert!(is_there, "the unit does not use {to}");
+        installed += 1;
+    }
+    assert_eq!(installed, 4);
+
+    let config = text("config-examples/systemd-host.yaml");
+    let block = page.blocks("console").join("\n");
+    let set = block.lines().filter_map(|line| line.split_once('='));
+    let is_variable = |it: &&str| it.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+    let set: Vec<&str> = set.map(|(name, _)| name).filter(is_variable).collect();
+    assert!(!set.is_empty());
+    for name in set {
+        let is_used = ['}', ':'].map(|end| config.contains(&format!("${{env:{name}{end}")));
+        assert!(
+            is_used.contains(&true),
+            "the configuration does not use {name}"
+        );
+    }
+}
+
+/// Namespaces, their labels, Deployments and ServiceAccounts that kubectl names are those of the manifests, or of the page itself.
+#[test]
+fn objects_in_commands_exist() {
+    let rights = text("deploy/kubernetes/rights.yaml");
+    let mut found = 0;
+    for page in deployments() {
+        let commands = commands(&page);
+        let own = |kind: &str, name: &str| {
+            let is_created = commands
+                .iter()
+                .any(|it| it.starts_with(&format!("kubectl create {kind} {name}")));
+            is_created
+                || page
+                    .text
+                    .contains(&format!("kind: {kind}\nmetadata:\n  name: {name}\n"))
+        };
+        for command in commands.iter().filter(|it| it.starts_with("kubectl ")) {
+            let words: Vec<&str> = command.split(' ').collect();
+            let namespaces = words
+                .windows(2)
+                .filter(|it| ["-n", "--namespace"].contains(&it[0]));
+            for name in namespaces.map(|it| it[1]) {
+                let of_manifests = format!("kind: Namespace\nmetadata:\n  name: {name}\n");
+                // `shop` stands for the user's own.
+                let is_there =
+                    rights.contains(&of_manifests) || own("namespace", name) || name == "shop";
+                assert!(is_there, "{}: no namespace {name}: {command}", page.name());
+                found += 1;
+            }
+            if let Some((_, rest)) = command.split_once(" patch deployment ") {
+                let name = rest.split(' ').next().unwrap();
+                assert!(
+                    own("Deployment", name),
+                    "{}: no Deployment {name}",
+                    page.name()
+                );
+                found += 1;
+            }
+            if let Some((_, label)) = command.split_once("pod-security.kubernetes.io/") {
+                let label = label.split(' ').next().unwrap().replace('=', ": ");
+                let label = format!("pod-security.kubernetes.io/{label}\n");
+                assert!(rights.contains(&label), "{}: {label}", page.name());
+                found += 1;
+            }
+        }
+    }
+    assert!(found > 4, "{found}");
+}
+
+/// An image that is pushed has the version and the name that the chart asks for.
+#[test]
+fn images_in_commands_are_those_of_the_chart() {
+    let chart = yaml(&text("deploy/helm/profcol/Chart.yaml"));
+    let version = chart["appVersion"].as_str().unwrap();
+    let mut pushed = 0;
+    for page in deployments() {
+        let commands = commands(&page);
+        let images = commands.iter().filter_map(|it| it.split_once(" docker://"));
+        let images: BTreeSet<&str> = images.map(|(_, image)| image).collect();
+        for image in &images {
+            let (_, tag) = image.rsplit_once(':').unwrap();
+            assert_eq!(tag, version, "{}: {image}", page.name());
+            pushed += 1;
+        }
+        let asked = commands
+            .iter()
+            .filter_map(|it| it.split_once("--set image.repository="));
+        for (_, rest) in asked {
+            let name = rest.split(' ').next().unwrap();
+            let image = format!("{name}:{version}");
+            assert!(
+                images.contains(image.as_str()),
+                "{}: nobody pushes {image}",
+                page.name()
+            );
+        }
+    }
+    assert!(pushed > 1, "{pushed}");
 }

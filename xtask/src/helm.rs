@@ -26,6 +26,9 @@ const KUBERNETES: &str = "1.29";
 /// The module and version whose folder `example/prometheus-operator-crd` has the operator's schemas.
 const OPERATOR: &str = "github.com/prometheus-operator/prometheus-operator@v0.85.0";
 
+/// Pages with commands for the chart.
+const PAGES: [&str; 2] = ["docs/install.md", "deploy/helm/profcol/README.md"];
+
 /// Forbidden in all objects: an agent uses capabilities instead.
 const FORBIDDEN: &str = "privileged: true";
 
@@ -78,6 +81,7 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
         "{configurations} configurations in the chart's cases"
     );
     let archive = dist::chart(workspace, &rendered)?;
+    check_pages(workspace, &helm, &validate, &archive, &rendered)?;
     let all = chart.join("ci/daemonset-everything-values.yaml");
     let [from_archive, from_folder] = [&archive, &chart]
         .map(|chart| process::output(template(&helm, chart).arg("--values").arg(&all)));
@@ -160,6 +164,92 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
+/// Renders the chart with the exact arguments and values of the pages, and checks the objects and configurations.
+fn check_pages(
+    workspace: &Workspace,
+    helm: &Path,
+    validate: &Validator,
+    archive: &Path,
+    rendered: &Path,
+) -> Result<()> {
+    let profcol = workspace.target.join("debug/profcol");
+    let check = |page: &str, arguments: &[&str], values: &str| -> Result<String> {
+        let chart = match arguments.get(1) {
+            Some(chart) if chart.ends_with(".tgz") => archive.to_path_buf(),
+            Some(chart) => workspace.root.join(chart),
+            None => bail!("{page}: no chart: {arguments:?}"),
+        };
+        let file = rendered.join("values.yaml");
+        fs::write(&file, values).context("failed to write values")?;
+        let mut template = Command::new(helm);
+        template.args(["template", arguments[0]]).arg(chart);
+        template.args(["--kube-version", KUBERNETES, "--values"]);
+        template.arg(file).args(&arguments[2..]);
+        let objects = process::output(&mut template).with_context(|| page.to_owned())?;
+        let file = rendered.join("page.yaml");
+        fs::write(&file, &objects).context("failed to write the rendered objects")?;
+        validate.check(&file)?;
+        let configuration = configuration(&objects);
+        let configuration = configuration.with_context(|| format!("{page}: no configuration"))?;
+        let file = rendered.join("config.yaml");
+        fs::write(&file, configuration).context("failed to write a configuration")?;
+        process::run(
+            Command::new(&profcol)
+                .args(["validate", "--config"])
+                .arg(file),
+        )?;
+        Ok(objects)
+    };
+    let mut checked = 0;
+    for page in PAGES {
+        let text =
+            fs::read_to_string(workspace.root.join(page)).context("failed to read a page")?;
+        let commands = blocks(&text, "console").flat_map(str::lines);
+        let commands: Vec<&str> = commands
+            .filter_map(|line| line.strip_prefix("$ "))
+            .collect();
+        let mut objects = String::new();
+        for command in &commands {
+            if let Some(arguments) = command.strip_prefix("helm install ") {
+                let arguments: Vec<&str> = arguments.split(' ').collect();
+                objects += &check(page, &arguments, "")?;
+                checked += 1;
+            }
+        }
+        // `kubectl get configmap NAME …`, in whatever place of a command.
+        let read = commands
+            .iter()
+            .filter_map(|it| it.split_once("kubectl get configmap "));
+        for name in read.filter_map(|(_, rest)| rest.split(' ').next()) {
+            let named = format!("kind: ConfigMap\nmetadata:\n  name: {name}\n");
+            ensure!(
+                objects.contains(&named),
+                "{page}: no ConfigMap {name} is rendered"
+            );
+        }
+        for values in blocks(&text, "yaml").filter(|_| page.ends_with("profcol/README.md")) {
+            let arguments = ["profcol", "deploy/helm/profcol", "--set", "backend=b:4317"];
+            check(page, &arguments, values)?;
+            checked += 1;
+        }
+    }
+    ensure!(checked > 5, "{checked} commands and values on the pages");
+    Ok(())
+}
+
+/// The blocks of a page in this language.
+fn blocks<'a>(page: &'a str, language: &str) -> impl Iterator<Item = &'a str> {
+    let opening = format!("```{language}\n");
+    let starts = page
+        .match_indices(&opening)
+        .map(|(start, it)| start + it.len());
+    let starts: Vec<usize> = starts.collect();
+    starts.into_iter().filter_map(move |start| {
+        let rest = page.get(start..)?;
+        Some(rest.split_once("```")?.0)
+    })
+}
+
 fn template(helm: &Path, chart: &Path) -> Command {
     let mut template = Command::new(helm);
     template.args(["template", "profcol"]).arg(chart);
@@ -170,9 +260,8 @@ fn template(helm: &Path, chart: &Path) -> Command {
 /// A chart with the Deployment of the chart's page, which includes the sidecar.
 fn application(profcol: &Path, rendered: &Path) -> Result<PathBuf> {
     let page = fs::read_to_string(profcol.join("README.md")).context("failed to read the page")?;
-    let block = page.split_once("```gotmpl\n").map(|(_, rest)| rest);
-    let block = block.and_then(|rest| rest.split_once("```"));
-    let (deployment, _) = block.context("the chart's page has no template of an application")?;
+    let deployment = blocks(&page, "gotmpl").next();
+    let deployment = deployment.context("the chart's page has no template of an application")?;
     let chart = rendered.join("shop");
     for (name, text) in [
         (

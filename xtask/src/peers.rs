@@ -2,7 +2,8 @@
 //!
 //! * `otelcol`: the OpenTelemetry Collector, built by its builder from `tests/peers/otelcol.yaml`;
 //! * `pprof`: the one shipped with Go;
-//! * `grpc` and `h2spec`: an OTLP peer on grpc-go, and the HTTP/2 conformance suite, from the Go module `tests/peers`.
+//! * `grpc`, `h2spec` and `promql`: an OTLP peer on grpc-go, the HTTP/2 conformance suite, and Prometheus' rules and queries, from the Go
+//!   module `tests/peers`;
 //! * `kafka`: the jars of Apache Kafka's broker, fetched by Maven as `tests/peers/kafka/pom.xml` says;
 //! * `forward-client`: the load generator of `benches/forward`, on grpc-go, not needed by tests;
 //! * `otelcol-kafka`: a Collector with Kafka, from `benches/forward/otelcol-kafka.yaml`, not needed by tests.
@@ -105,6 +106,7 @@ impl Plan {
         let peers = [
             Peer::of_module("grpc", &module, "grpc", folder),
             Peer::of_module("h2spec", &module, "h2spec", folder),
+            Peer::of_module("promql", &module, "promql", folder),
             Peer::collector("otelcol", BUILDER, &manifest),
             Peer {
                 name: "pprof",

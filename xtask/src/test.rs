@@ -21,7 +21,7 @@ use crate::{peers, process, rerun};
 const SKIPS: &str = "PROFCOL_TEST_SKIPS";
 
 /// The tests with the peers.
-const PEER_TESTS: &[&str] = &["kafka", "otelcol", "transports"];
+const PEER_TESTS: &[&str] = &["kafka", "otelcol", "promql", "transports"];
 
 /// Tests that spend most of their time waiting, for timeouts and a browser: they run at the same time.
 const WAITING_TESTS: &[&str] = &["faults", "page", "parca", "positions", "reload", "storage"];

@@ -50,7 +50,7 @@ impl FilterProcessor {
             drop_reporter: DropFeedback::of(context).reporter(),
             dropped_samples: counter(
                 "profcol_filter_dropped_samples",
-                "Samples dropped by the filter processor.",
+                "Samples dropped by `include` or `exclude`.",
             ),
             dropped_profiles: counter(
                 "otelcol_processor_filter_profiles_filtered",

@@ -72,7 +72,7 @@ impl RelabelProcessor {
             drop_reporter: may_drop.then(|| DropFeedback::of(context).reporter()),
             dropped_samples: counter(
                 "profcol_relabel_dropped_samples",
-                "Samples dropped by the relabel processor.",
+                "Samples dropped by a rule.",
             ),
             applied: counter(
                 "profcol_relabel_applied",

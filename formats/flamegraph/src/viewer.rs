@@ -41,6 +41,7 @@ const LIVE: &[&str] = modules!(
     "timeline.js",
     "processes.js",
     "tap.js",
+    "metrics.js",
     "pipelines.js",
     "page.js"
 );

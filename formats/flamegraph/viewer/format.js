@@ -56,6 +56,14 @@ function twoDigits(number) {
   return String(number).padStart(2, '0');
 }
 
+export function formatNumber(value) {
+  return Number.isInteger(value) ? value.toLocaleString('en-US') : value.toPrecision(4);
+}
+
+export function formatRate(rate) {
+  return rate >= 10 || rate === 0 ? Math.round(rate).toLocaleString('en-US') : rate.toFixed(1);
+}
+
 export function formatClock(milliseconds, withSeconds = true) {
   const date = new Date(milliseconds);
   const clock = `${twoDigits(date.getHours())}:${twoDigits(date.getMinutes())}`;

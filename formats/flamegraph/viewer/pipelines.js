@@ -1,5 +1,6 @@
-// The pipelines and their data flow, the metrics of a component, the configuration and the log.
-import { abbreviate, formatDate, formatDuration, printable } from './format.js';
+// The pipelines and their data flow, the metrics and dropped samples of a component, the configuration and the log.
+import { abbreviate, formatDate, formatDuration, formatNumber, formatRate, printable } from './format.js';
+import { describeDrops, dropsOf, metricOf, rateOf } from './metrics.js';
 import { button, element, setPressed, setText } from './dom.js';
 import { request } from './api.js';
 import { TapPanel } from './tap.js';
@@ -11,40 +12,16 @@ const MOST_LOG_LINES = 1000;
 const KINDS = {
   receiver: {
     main: 'otelcol_receiver_accepted_profile_samples',
-    trouble: [['otelcol_receiver_refused_profile_samples', 'refused'], ['otelcol_receiver_failed_profile_samples', 'failed']],
+    trouble: [['otelcol_receiver_refused_profile_samples', 'refused']],
   },
-  processor: { main: 'otelcol_processor_outgoing_items', incoming: 'otelcol_processor_incoming_items', trouble: [] },
+  processor: { main: 'otelcol_processor_outgoing_items', incoming: 'otelcol_processor_incoming_items', trouble: [['otelcol_processor_refused_profile_samples', 'refused']] },
   exporter: {
     main: 'otelcol_exporter_sent_profile_samples',
-    trouble: [['otelcol_exporter_send_failed_profile_samples', 'failed'], ['otelcol_exporter_enqueue_failed_profile_samples', 'dropped: queue full']],
+    trouble: [['otelcol_exporter_send_failed_profile_samples', 'failed to send']],
     queue: ['otelcol_exporter_queue_size', 'otelcol_exporter_queue_capacity'],
   },
   connector: { main: 'otelcol_connector_produced_items', incoming: 'otelcol_connector_consumed_items', trouble: [] },
 };
-
-function isOf(series, kind, id) {
-  return series.labels[kind] === id;
-}
-
-// The sum of a metric over all series of a component; null if there are none.
-export function metricOf(metrics, name, kind, id) {
-  const matching = metrics.filter((series) => series.name === name && isOf(series, kind, id));
-  return matching.length === 0 ? null : matching.reduce((sum, { value }) => sum + value, 0);
-}
-
-// The rate per second between two polls; null without an earlier poll or after a counter reset.
-export function rateOf(now, before, seconds) {
-  if (now === null || before === null || before === undefined || !(seconds > 0) || now < before) return null;
-  return (now - before) / seconds;
-}
-
-export function formatRate(rate) {
-  return rate >= 10 || rate === 0 ? Math.round(rate).toLocaleString('en-US') : rate.toFixed(1);
-}
-
-function formatNumber(value) {
-  return Number.isInteger(value) ? value.toLocaleString('en-US') : value.toPrecision(4);
-}
 
 function indented(lines) {
   return lines.map((line) => `  ${line}`);
@@ -85,6 +62,7 @@ export class PipelineView {
     this.cards = [];
     this.graph = element('div', { class: 'pipelines' });
     this.tap = new TapPanel((side) => events.onState({ side }, true));
+    this.drops = new DropTable();
     this.metricsTitle = element('h3', {});
     this.metricsBody = element('tbody');
     this.showsZeros = false;
@@ -94,7 +72,7 @@ export class PipelineView {
     this.configurationBox = element('details', {}, element('summary', {}, 'Configuration, with all defaults'), this.configuration);
     this.configurationBox.addEventListener('toggle', () => this.loadConfiguration());
     this.element = element(
-      'div', { class: 'table-scroll service', tabindex: '-1' }, this.graph, this.tap.element, this.metricsTitle,
+      'div', { class: 'table-scroll service', tabindex: '-1' }, this.graph, this.tap.element, this.drops.element, this.metricsTitle,
       element('table', { class: 'metrics' }, element('caption', { class: 'hidden-text' }, 'Metrics of the selected component'), element('thead', {}, element(
         'tr', {}, element('th', { scope: 'col', class: 'text' }, 'Metric'), element('th', { scope: 'col', class: 'number' }, 'Value'), element('th', { scope: 'col', class: 'number' }, 'Per second'),
       )), this.metricsBody), this.zeroButton,
@@ -174,12 +152,13 @@ export class PipelineView {
     const card = {
       kind, id, pipeline,
       rate: element('span', { class: 'rate' }), status: element('span', { class: 'status' }), facts: element('span', { class: 'dim facts' }),
+      drops: element('span', { class: 'card-drops' }),
       fill: element('span', { class: 'queue-fill' }), error: element('span', { class: 'card-error' }),
     };
     card.queue = element('span', { class: 'queue', 'aria-hidden': 'true', hidden: true }, card.fill);
     const name = abbreviate(printable(id), 60);
     card.button = button('', () => this.choose(this.isSelected(card) ? null : card), { class: 'card', 'aria-pressed': 'false', title: `What passes the ${kind} ${name}, and its metrics` });
-    card.button.append(element('span', { class: 'card-kind' }, kind), element('span', { class: 'name' }, name), card.rate, card.facts, card.queue, card.status, card.error);
+    card.button.append(element('span', { class: 'card-kind' }, kind), element('span', { class: 'name' }, name), card.rate, card.facts, card.drops, card.queue, card.status, card.error);
     this.cards.push(card);
     return kind === 'connector' ? element('div', { class: 'connector' }, card.button, ...this.linksOf(role, id)) : card.button;
   }
@@ -196,6 +175,10 @@ export class PipelineView {
 
   valueOf(metrics, card, name) {
     return metricOf(metrics, name, card.kind, card.id);
+  }
+
+  dropsOf({ kind, id }) {
+    return dropsOf(this.state.metrics, this.before?.metrics, this.seconds, kind, id);
   }
 
   rate(card, name) {
@@ -217,6 +200,7 @@ export class PipelineView {
     }
     if (kind.queue) this.updateQueue(card, kind.queue, facts);
     setText(card.facts, facts.join(', '));
+    setText(card.drops, describeDrops(this.dropsOf(card)));
     setText(card.status, status === 'ok' ? '' : status);
     setText(card.error, error ? abbreviate(printable(error), 300) : '');
     card.button.classList.toggle('is-failing', status.endsWith('error'));
@@ -228,6 +212,7 @@ export class PipelineView {
     card.queue.hidden = !(capacity > 0);
     if (card.queue.hidden) return;
     card.fill.style.width = `${Math.min(100, (100 * size) / capacity)}%`;
+    card.queue.classList.toggle('is-full', size >= capacity);
     facts.push(`${formatNumber(size)} of ${formatNumber(capacity)} queued`);
   }
 
@@ -258,7 +243,9 @@ export class PipelineView {
   showMetrics() {
     const { selected } = this;
     setText(this.metricsTitle, selected ? `Metrics of the ${selected.kind} ${printable(selected.id)}` : 'Metrics of profcol itself');
-    const isShown = (series) => (selected ? isOf(series, selected.kind, selected.id) : !Object.keys(KINDS).some((kind) => kind in series.labels));
+    if (selected) this.drops.show(`${selected.kind} ${printable(selected.id)}`, this.dropsOf(selected));
+    else this.drops.hide();
+    const isShown = (series) => (selected ? series.labels[selected.kind] === selected.id : !Object.keys(KINDS).some((kind) => kind in series.labels));
     const key = ({ name, labels }) => `${name} ${JSON.stringify(labels)}`;
     const before = new Map((this.before?.metrics ?? []).map((series) => [key(series), series.value]));
     const all = this.state.metrics.filter(isShown);
@@ -302,6 +289,32 @@ export class PipelineView {
     }
     while (log.childElementCount > MOST_LOG_LINES) log.firstChild.remove();
     if (isAtEnd) log.scrollTop = log.scrollHeight;
+  }
+}
+
+// The dropped samples of the selected component by reason.
+class DropTable {
+  constructor() {
+    this.title = element('h3', {});
+    this.body = element('tbody');
+    this.element = element('div', { class: 'drops' }, this.title, element(
+      'table', { class: 'metrics' }, element('caption', { class: 'hidden-text' }, 'Dropped samples by reason'), element('thead', {}, element(
+        'tr', {}, element('th', { scope: 'col', class: 'text' }, 'Reason'), element('th', { scope: 'col', class: 'number' }, 'Samples'), element('th', { scope: 'col', class: 'number' }, 'Per second'),
+      )), this.body,
+    ));
+    this.hide();
+  }
+
+  hide() {
+    this.element.hidden = true;
+  }
+
+  show(name, { reasons }) {
+    this.element.hidden = reasons.length === 0;
+    setText(this.title, `Samples dropped by the ${name}`);
+    this.body.replaceChildren(...reasons.map(({ reason, samples, rate }) => element('tr', {},
+      element('th', { scope: 'row', class: 'text' }, printable(reason)),
+      element('td', { class: 'number' }, formatNumber(samples)), element('td', { class: 'number dim' }, rate === null ? '' : formatRate(rate)))));
   }
 }
 

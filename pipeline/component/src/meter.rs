@@ -31,6 +31,8 @@ pub struct Series {
     pub name: String,
     pub labels: BTreeMap<String, String>,
     pub value: f64,
+    /// What it counts.
+    pub help: String,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -152,6 +154,7 @@ fn series_of(family: &MetricFamily) -> Vec<Series> {
             .map(|label| (label.name().to_owned(), label.value().to_owned()))
             .collect(),
         value,
+        help: family.help().to_owned(),
     };
     let metrics = family.get_metric().iter();
     let all = metrics.flat_map(|metric| {
@@ -232,5 +235,6 @@ mod tests {
         ];
         assert_eq!(found, expected);
         assert_eq!(series[1].labels["exporter"], "otlp");
+        assert_eq!(series[1].help, "Samples sent.");
     }
 }

@@ -68,6 +68,26 @@ pub fn pprof(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("pprof prints UTF-8")
 }
 
+/// What Prometheus' code says about rules, expressions and series (JSON, see `tests/peers/promql`).
+pub fn promql(request: &str) -> String {
+    let mut child = Command::new(built("promql"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promql starts");
+    // It reads everything before it answers.
+    let mut stdin = child.stdin.take().expect("stdin is a pipe");
+    stdin
+        .write_all(request.as_bytes())
+        .expect("promql reads its request");
+    drop(stdin);
+    let output = child.wait_with_output().expect("promql ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "promql failed: {said}");
+    String::from_utf8(output.stdout).expect("promql prints UTF-8")
+}
+
 /// A loopback address without a listener at this moment.
 pub fn free_address() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");

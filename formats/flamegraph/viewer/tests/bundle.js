@@ -10,7 +10,7 @@ const SHARED = [
   'calltree.js', 'sandwich.js', 'url.js', 'viewer.js',
 ];
 
-export const PAGE_MODULES = [...SHARED, 'login.js', 'api.js', 'selector.js', 'labelfilter.js', 'timeline.js', 'processes.js', 'tap.js', 'pipelines.js', 'page.js'];
+export const PAGE_MODULES = [...SHARED, 'login.js', 'api.js', 'selector.js', 'labelfilter.js', 'timeline.js', 'processes.js', 'tap.js', 'metrics.js', 'pipelines.js', 'page.js'];
 export const STANDALONE_MODULES = [...SHARED, 'callers.js', 'folded.js', 'standalone.js'];
 
 export function readModule(name) {

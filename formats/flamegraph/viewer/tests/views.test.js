@@ -6,10 +6,11 @@ import { compileSearch, matchedTotal, matchFrames, matchSubtrees, nextMatch } fr
 import { binaryTint, DARK, differenceScale, differenceStep, frameColors, kindColor, languageColor, LIGHT, tintDistance } from '../colors.js';
 import { decodeProfile, ROOT } from '../profile.js';
 import { decodeState, DEFAULT_STATE, defaultsOf, encodeState } from '../url.js';
-import { asYaml, formatRate, metricOf, rateOf } from '../pipelines.js';
+import { describeDrops, dropsOf, metricOf, rateOf } from '../metrics.js';
+import { asYaml } from '../pipelines.js';
 import { describeBatch, resourceName } from '../tap.js';
 import { describeEnds, droppedProcesses, matchesProcess, selectionOf, sortProcesses, unitOf } from '../processes.js';
-import { formatDifference, formatPoints, formatShare, formatTotal, formatValue, printable, shortenMiddle, shortenName } from '../format.js';
+import { formatDifference, formatPoints, formatRate, formatShare, formatTotal, formatValue, printable, shortenMiddle, shortenName } from '../format.js';
 import { highestStep, movedRange, roundUp, tickStep, visibleWindow } from '../timeline.js';
 import { Tints } from '../tints.js';
 import { documentOf, namesOf } from './support.js';
@@ -249,6 +250,28 @@ test('rates of a component are differences between two polls', () => {
   assert.equal(rateOf(5, 42, 2), null);
   assert.equal(rateOf(5, undefined, 2), null);
   assert.deepEqual([0, 1.25, 12345.6].map(formatRate), ['0', '1.3', '12,346']);
+});
+
+test('dropped samples of a component have a total, a rate and reasons', () => {
+  const series = (name, labels, value) => ({ name, labels, value, help: 'Samples that it dropped.' });
+  const exporter = (reason, value) => series('profcol_exporter_dropped_samples', { exporter: 'otlp', reason }, value);
+  const before = [exporter('queue_full', 10), exporter('rejected', 0)];
+  const metrics = [
+    exporter('rejected', 4), exporter('queue_full', 30), exporter('shutdown', 0),
+    series('profcol_exporter_dropped_samples', { exporter: 'parca', reason: 'queue_full' }, 7),
+    series('otelcol_exporter_send_failed_profile_samples', { exporter: 'otlp' }, 4),
+    series('profcol_relabel_dropped_samples', { processor: 'relabel' }, 5),
+    series('profcol_ebpf_cpu_lost_samples', { receiver: 'ebpf_cpu' }, 3), series('profcol_ebpf_cpu_lost_mappings', { receiver: 'ebpf_cpu' }, 9),
+    series('otelcol_exporter_padata_dropped_profile_samples', { exporter: 'padata' }, 6),
+  ];
+  const otlp = dropsOf(metrics, before, 2, 'exporter', 'otlp');
+  assert.deepEqual(otlp, { reasons: [{ reason: 'queue full', samples: 30, rate: 10 }, { reason: 'rejected', samples: 4, rate: 2 }], samples: 34, rate: 12 });
+  assert.equal(describeDrops(otlp), '12 dropped/s, 34 in all');
+  assert.deepEqual(dropsOf(metrics, before, 2, 'processor', 'relabel').reasons, [{ reason: 'Samples that it dropped', samples: 5, rate: 2.5 }]);
+  assert.equal(describeDrops(dropsOf(metrics, null, 0, 'receiver', 'ebpf_cpu')), '3 dropped');
+  assert.equal(dropsOf(metrics, null, 0, 'exporter', 'padata').samples, 6);
+  assert.equal(describeDrops(dropsOf(metrics, before, 2, 'exporter', 'nop')), '');
+  assert.equal(dropsOf(before, metrics, 2, 'exporter', 'otlp').rate, null);
 });
 
 test('a configuration is shown as YAML', () => {
