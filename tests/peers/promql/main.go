@@ -1,7 +1,7 @@
 // Reads rules and expressions with Prometheus' own packages, and evaluates the alerts on series.
 //
-// The standard input is the JSON of a request, the output that of an answer. promtool does the same, but takes minutes to
-// build: it contains the clients of all clouds.
+// The standard input is the JSON of a request, the output that of an answer. promtool does the same, but would
+// bring the clients of all clouds that Prometheus discovers.
 package main
 
 import (
