@@ -153,6 +153,26 @@ fn streams_of_otlp_are_read_whole() {
     );
 }
 
+/// As in protobuf.
+#[test]
+fn invalid_samples_in_json_are_refused_with_the_place() {
+    let [first, second] = messages(Format::OtlpJson);
+    let second = String::from_utf8(second)
+        .unwrap()
+        .replacen("values", "unknown", 1);
+    let error = |content: &[u8]| read(content).unwrap_err().to_string();
+    let place = "resource_profiles[0].scope_profiles[0].profiles[0].samples[0]: must have a value or a timestamp";
+    let json = format!("invalid OTLP JSON profile: {place}");
+    assert_eq!(error(second.as_bytes()), json);
+    let messages = [first, second.into_bytes()];
+    assert_eq!(error(&messages.join(&b'\n')), format!("line 2: {json}"));
+    let at = 4 + messages[0].len();
+    assert_eq!(
+        error(&records(&messages)),
+        format!("invalid OTLP record at byte {at}: {place}")
+    );
+}
+
 /// A bomb, as a record and as a file.
 #[test]
 fn decompressed_and_nested_profiles_are_limited() {

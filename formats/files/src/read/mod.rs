@@ -147,7 +147,8 @@ fn recording(_: &[u8], _: usize) -> Result<Model, ReadError> {
 }
 
 fn of_json(content: &[u8], max_bytes: usize) -> Result<Model, ReadError> {
-    match json::decode(content) {
+    let received = json::receive(content, Validation::Reject);
+    match received.map(|it| it.profiles.into_model()) {
         Ok(model) if !model.resources.is_empty() => Ok(model),
         // Unknown fields are no error.
         _ if firefox::is_firefox(content) => firefox::read(content, max_bytes),

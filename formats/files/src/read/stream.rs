@@ -31,12 +31,13 @@ pub(super) fn is_lines(content: &[u8]) -> bool {
 }
 
 pub(super) fn lines(content: &[u8]) -> Result<Model, ReadError> {
-    let batches = filled_lines(content).map(|(number, line)| match json::decode(line) {
-        Ok(model) => Ok(Profiles::from_model(model)),
-        Err(error) => Err(ReadError::Line {
+    let batches = filled_lines(content).map(|(number, line)| {
+        let received = json::receive(line, Validation::Reject);
+        let received = received.map_err(|error| ReadError::Line {
             line: number + 1,
             error: error.into(),
-        }),
+        });
+        Ok(received?.profiles)
     });
     merged(batches)
 }
@@ -94,7 +95,7 @@ fn decode(record: &[u8], free_bytes: &mut usize) -> Result<Profiles, RecordError
     };
     *free_bytes = free_bytes.saturating_sub(plain.len());
     if plain.first() == Some(&b'{') {
-        return Ok(Profiles::from_model(json::decode(&plain)?));
+        return Ok(json::receive(&plain, Validation::Reject)?.profiles);
     }
     Ok(Profiles::from_wire(Bytes::from(plain), Validation::Reject)?.profiles)
 }
