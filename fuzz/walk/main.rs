@@ -49,6 +49,8 @@ mod ruby;
 #[path = "../../ebpf/programs/src/scratch.rs"]
 mod scratch;
 mod stage;
+#[path = "../../ebpf/programs/src/stages.rs"]
+mod stages;
 mod tables;
 #[expect(dead_code, reason = "executables are looked up elsewhere")]
 #[path = "../../ebpf/programs/src/unwind.rs"]
@@ -65,7 +67,7 @@ use profcol_fuzz::fuzz_target;
 
 use crate::bytes::Bytes;
 use crate::process::{Process, Thread};
-use crate::scratch::{RECENT_CODE, Scratch};
+use crate::scratch::Scratch;
 use crate::unwind::{CONTINUE, FRAMES_PER_CALL, NO_WINDOW, NO_WINDOW_BYTES};
 
 /// Samples per process.
@@ -151,7 +153,9 @@ fn walk(thread: &Thread, epoch: u64, scratch: &mut Scratch) -> WalkResult {
     scratch.first = scratch.walk;
     scratch.first_stack = scratch.sample.stack;
     scratch.code = CodeMapping::default();
-    scratch.recent_code = [CodeMapping::default(); RECENT_CODE];
+    for code in &mut scratch.recent_code {
+        code.end = 0;
+    }
     scratch.recent_next = 0;
     scratch.address_bits = u64::MAX;
     scratch.anonymous.start = 0;

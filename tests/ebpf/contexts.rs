@@ -54,9 +54,18 @@ fn threads_have_their_trace_and_labels() {
             "gcc -O1 -pthread -no-pie -rdynamic contexts.c",
         ),
         ("contexts_clang", clang),
+        ("contexts_static", "gcc -O1 -pthread -static contexts.c"),
+        (
+            "contexts_musl",
+            "musl-gcc -O1 -pthread -rdynamic contexts.c",
+        ),
+        (
+            "contexts_musl_static",
+            "musl-gcc -O1 -pthread -static contexts.c",
+        ),
     ] {
         let Some(program) = workshop.build(name, command) else {
-            return;
+            continue;
         };
         for options in ["frequency: 99", "frequency: 99, aggregation: count"] {
             let running = Running::start(&program, &[] as &[&str]);

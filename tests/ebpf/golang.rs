@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use profcol_profile::Link;
 use profcol_test_harness::profile::{Profile, Sample, Symbols};
+use profcol_test_harness::programs::program;
 use profcol_test_harness::support::skip;
 use profcol_test_harness::toolchain::Workshop;
 
 use crate::calls::samples_with_table;
+use crate::chains::{self, Live};
 use crate::host::{Profiler, Running, can_profile};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -49,6 +51,11 @@ const TOOLCHAINS: [&str; 7] = [
     "go1.25.3",
     "go1.27.0",
 ];
+
+/// Go's stack, the thread's, on which C runs, and both again.
+const NESTED: &str = "main.leaf .. crosscall2 innermost c_nested .. runtime.cgocall .. main.again .. crosscall2 again c_outer .. runtime.cgocall .. main.outer main.main runtime.main runtime.goexit.abi0";
+/// On a thread that C created.
+const FOREIGN: &str = "main.leaf .. crosscall2 onThread thread_inner thread ? ?";
 
 fn has_toolchain(name: &str) -> bool {
     let mut version = Command::new("go");
@@ -231,4 +238,24 @@ fn profile_and_check(program: &Path, what: &str, options: &str) {
         );
     }
     check(&profile, pid, program, what);
+}
+
+#[test]
+fn callbacks_from_c_have_exact_chains_in_each_version() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let toolchains = TOOLCHAINS.into_iter().filter(|name| has_toolchain(name));
+    let start = |toolchain: &'static str| {
+        // Programs are named by constants.
+        let command = format!("GOTOOLCHAIN={toolchain} go cgo_callbacks.go").leak();
+        Live::start(&workshop, program(toolchain, command, NESTED).and(FOREIGN))
+    };
+    let mut lives: Vec<Live> = toolchains.filter_map(start).collect();
+    if lives.is_empty() {
+        skip("no Go");
+        return;
+    }
+    chains::check(&mut lives, Profiler::start(499));
 }

@@ -60,11 +60,11 @@ pub mod stage {
 }
 
 /// Per call; the next call continues.
-const THREADS_PER_CALL: u32 = 64;
+const THREADS_PER_CALL: u32 = 16;
 const FRAMES_PER_CALL: u32 = 4;
 
 /// Calls of [`find_thread`] for one sample: 2048 threads.
-const MAX_THREAD_CALLS: u32 = 32;
+const MAX_THREAD_CALLS: u32 = 128;
 
 /// Whether there is room for another frame of either kind.
 #[inline(always)]

@@ -35,6 +35,7 @@ mod ruby;
 mod sample;
 mod sample_counts;
 mod scratch;
+mod stages;
 mod task;
 mod unwind;
 mod v8;

@@ -24,7 +24,7 @@ use crate::files::{self, MappedFile};
 use crate::interpreter::stage;
 use crate::kernel::{self, Kernel};
 use crate::maps::{self, PROCESSES, RECORDS};
-use crate::scratch::{CONTEXT_WORDS, RECENT_CODE, Scratch};
+use crate::scratch::{CONTEXT_WORDS, Scratch};
 use crate::unwind::{self, CONTINUE, FRAMES_PER_CALL, NO_WINDOW, NO_WINDOW_BYTES};
 use crate::{
     context as thread_context, frame_cache, names, process, registers, sample_counts, task,
@@ -189,22 +189,31 @@ fn walk(
     scratch.first = scratch.walk;
     scratch.first_stack = scratch.sample.stack;
     scratch.code = CodeMapping::default();
-    scratch.recent_code = [CodeMapping::default(); RECENT_CODE];
+    for code in &mut scratch.recent_code {
+        // Holds no address.
+        code.end = 0;
+    }
     scratch.recent_next = 0;
     scratch.address_bits = settings.address_bits;
     scratch.anonymous.start = 0;
     scratch.window_at = NO_WINDOW;
     scratch.window_bytes = NO_WINDOW_BYTES;
-    let mut can_switch = state & process_state::HAS_CONTEXTS != 0;
+    let has_contexts = state & process_state::HAS_CONTEXTS != 0;
+    // Not in a variable: the verifier would process the loop once for each value that it knows.
+    scratch.may_switch_to = if has_contexts {
+        process_state::executable(state)
+    } else {
+        0
+    };
     for _ in 0..MAX_STEPS / FRAMES_PER_CALL {
         let end = barrier_var(u64::from(unwind::walk_frames(
             scratch.handle(),
             settings.max_frames,
         ))) as u32;
-        if end == EndReason::Unsupported as u32 && can_switch {
+        let executable = scratch.may_switch_to;
+        if end == EndReason::Unsupported as u32 && executable != 0 {
             // Once, or a forged goroutine would lead back.
-            can_switch = false;
-            let executable = process_state::executable(state);
+            scratch.may_switch_to = 0;
             let end = thread_context::leave_system_stack(scratch.handle(), executable);
             let end = barrier_var(u64::from(end)) as u32;
             if end != CONTINUE {

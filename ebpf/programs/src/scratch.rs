@@ -132,6 +132,8 @@ pub struct Scratch {
     pub dotnet_search: dotnet::MethodSearch,
     pub dotnet_epilogue: dotnet::Epilogue,
     pub dotnet_codes: dotnet::Codes,
+    /// The executable, if the walk may continue on the stack of a goroutine; 0 otherwise.
+    pub may_switch_to: u32,
     /// The start of the stack.
     pub first: Walk,
     pub first_stack: StackHash,

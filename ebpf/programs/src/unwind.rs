@@ -22,11 +22,9 @@ use crate::interpreter;
 use crate::kernel::{self, Kernel};
 use crate::luajit;
 use crate::maps;
-use crate::perl;
-use crate::php;
 use crate::published;
-use crate::ruby;
 use crate::scratch::{FRAME_CAPACITY, MAX_WINDOW, MIN_WINDOW, RECENT_CODE, Scratch, ScratchHandle};
+use crate::stages;
 use crate::v8;
 
 /// Returned by the functions here if unwinding continues; other values are end reasons, or one of the
@@ -67,63 +65,9 @@ pub extern "C" fn walk_frames(handle: ScratchHandle, most: u32) -> u32 {
             return EndReason::Truncated as u32;
         }
         if scratch.interpreter_stage != interpreter::stage::NATIVE {
-            if scratch.interpreter_stage == interpreter::stage::HOTSPOT {
-                let mut next = barrier_var(u64::from(hotspot::find(scratch.handle()))) as u32;
-                if next == hotspot::INTERPRETED {
-                    next =
-                        barrier_var(u64::from(hotspot::leave_interpreted(scratch.handle()))) as u32;
-                } else if next == hotspot::COMPILED {
-                    next = barrier_var(u64::from(hotspot::leave_compiled(scratch.handle()))) as u32;
-                } else if next == hotspot::STUB {
-                    next = barrier_var(u64::from(hotspot::leave_stub(scratch.handle()))) as u32;
-                }
-                if next != CONTINUE {
-                    return next;
-                }
-            } else if scratch.interpreter_stage == interpreter::stage::BEAM_ENTER
-                || scratch.interpreter_stage == interpreter::stage::BEAM
-                || scratch.interpreter_stage == interpreter::stage::BEAM_LEAVE
-            {
-                let next = if scratch.interpreter_stage == interpreter::stage::BEAM_ENTER {
-                    beam::enter(scratch.handle())
-                } else if scratch.interpreter_stage == interpreter::stage::BEAM {
-                    beam::add_caller(scratch.handle())
-                } else {
-                    beam::leave(scratch.handle())
-                };
-                let next = barrier_var(u64::from(next)) as u32;
-                if next != CONTINUE {
-                    return next;
-                }
-            } else if scratch.interpreter_stage == interpreter::stage::V8 {
-                v8::add_function(scratch.handle());
-            } else if scratch.interpreter_stage == interpreter::stage::RUBY_ENTER {
-                ruby::enter_ruby(scratch.handle());
-            } else if scratch.interpreter_stage == interpreter::stage::GENERATED {
-                interpreter::leave_generated(scratch.handle());
-            } else if scratch.interpreter_stage == interpreter::stage::RUBY {
-                ruby::add_ruby_frames(scratch.handle());
-            } else if scratch.interpreter_stage == interpreter::stage::PHP {
-                php::add_php_frames(scratch.handle());
-            } else if scratch.interpreter_stage == interpreter::stage::PERL_ENTER
-                || scratch.interpreter_stage == interpreter::stage::PERL
-            {
-                perl::add_perl_frames(scratch.handle());
-            } else if scratch.interpreter_stage == interpreter::stage::LUAJIT_ENTER {
-                luajit::enter_luajit(scratch.handle());
-            } else if scratch.interpreter_stage == interpreter::stage::LUAJIT_FIND {
-                let end = barrier_var(u64::from(luajit::search_luajit(scratch.handle()))) as u32;
-                if end != CONTINUE {
-                    return end;
-                }
-            } else if scratch.interpreter_stage == interpreter::stage::LUAJIT {
-                luajit::add_luajit_frames(scratch.handle());
-            } else if scratch.interpreter_stage >= interpreter::stage::DOTNET_SECTION {
-                dotnet::find_rule(scratch.handle());
-            } else if scratch.interpreter_stage == interpreter::stage::FIND_THREAD {
-                interpreter::find_thread(scratch.handle());
-            } else {
-                interpreter::add_frames(scratch.handle());
+            let end = barrier_var(u64::from(stages::run_stage(scratch.handle()))) as u32;
+            if end != CONTINUE {
+                return end;
             }
             continue;
         }

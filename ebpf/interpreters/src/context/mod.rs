@@ -27,11 +27,16 @@ pub fn detect(
     };
     let mut layout = ContextLayout::default();
     if let Some(start) = tls::start(&executable) {
-        let [otel, labels, version] = executable.exported([
+        let names = [
             otel::SYMBOL,
             custom_labels::SYMBOL,
             custom_labels::VERSION_SYMBOL,
-        ]);
+        ];
+        // A static program exports nothing.
+        let [otel, labels, version] = match code.is_static() {
+            true => executable.symbols(names),
+            false => executable.exported(names),
+        };
         // The address of a thread-local symbol is its offset.
         let variable = |symbol: FoundSymbol| Variable {
             offset: start.wrapping_add(symbol.address),

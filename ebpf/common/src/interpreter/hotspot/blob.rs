@@ -2,6 +2,7 @@
 
 use super::{CodeCache, HotspotError, Layout, code_address};
 use crate::interpreter::{BLOCK_BYTES, BlockMemory};
+use crate::{barrier_var, barrier_var_u32};
 
 /// Each hop except the last one crosses 254 segments, 32 KiB of code.
 const MAX_HOPS: u32 = 32;
@@ -112,10 +113,14 @@ fn address_of(
 ) -> Result<u64, HotspotError> {
     const WITHIN: u64 = BLOCK_BYTES as u64 - 1;
     let heap = cache.heap(pc).ok_or(HotspotError::NoBlob)?;
-    let mut segment = (pc - heap.range.start) >> (heap.segment_shift & 31);
+    // Copied, or the verifier would process the loop once for each heap.
+    let start = barrier_var(heap.range.start);
+    let shift = barrier_var_u32(heap.segment_shift) & 31;
+    let segment_map = barrier_var(heap.segment_map);
+    let mut segment = (pc - start) >> shift;
     let mut loaded = 1;
     for _ in 0..MAX_HOPS {
-        let at = heap.segment_map.wrapping_add(segment);
+        let at = segment_map.wrapping_add(segment);
         // An aligned block does not cross a page boundary.
         if at & !WITHIN != loaded {
             loaded = at & !WITHIN;
@@ -126,7 +131,7 @@ fn address_of(
         let word = memory.block_word(((at & WITHIN) >> 3) as u32);
         let hop = word >> ((at & 7) << 3) & 0xff;
         if hop == 0 {
-            let block = heap.range.start + (segment << (heap.segment_shift & 31));
+            let block = start + (segment << shift);
             return Ok(block.wrapping_add(layout.heap_block_bytes.into()));
         }
         if hop == FREE || hop > segment {
