@@ -19,6 +19,7 @@ mod schedule;
 mod start;
 mod status;
 mod stored_queue;
+mod stuck;
 mod tls;
 
 use std::net::SocketAddr;
