@@ -9,7 +9,7 @@ use krafka::consumer::{
     Consumer, ConsumerRebalanceListener, ConsumerRecord, OffsetAndMetadata, TopicPartition,
 };
 use parking_lot::Mutex;
-use profcol_component::{Finalizers, IntCounter, Outcome, Output, Source, Stop};
+use profcol_component::{Batch, Finalizers, IntCounter, Outcome, Output, Stop};
 use profcol_kafka::{DecodeError, Encoding, Error};
 use profcol_profile::{KeyValue, Profiles, Received, Value};
 use tokio::sync::Notify;
@@ -123,14 +123,14 @@ impl Delivery {
         }
         // For processors that decode the batch, until the exporters' queues have it.
         let undecoded = profiles.counts().undecoded_size;
+        let batch = Batch::recorded(profiles);
         loop {
             let (waiting, outcome) = Finalizers::watched();
             let offered = offer_within(
                 || self.memory.reserve(undecoded),
                 &self.output,
                 &self.stop,
-                &profiles,
-                Source::Recorded,
+                &batch,
                 waiting,
                 MAX_RETRY_DELAY,
             );
