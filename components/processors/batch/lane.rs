@@ -67,18 +67,15 @@ impl Lane {
         }
     }
 
-    pub(super) async fn add(&self, batch: Batch) -> Answer {
+    pub(super) async fn add(&self, mut batch: Batch) -> Answer {
         if let Err(refusal) = self.wait_for_room().await {
             return batch.refuse(refusal);
         }
-        let mut batch = match self.repeats.resend(batch) {
-            Ok(pieces) => {
-                self.held.lock().outbox.extend(pieces);
-                self.work.notify_one();
-                return Ok(());
-            }
-            Err(batch) => batch,
-        };
+        if let Some(pieces) = self.repeats.resend(&mut batch) {
+            self.held.lock().outbox.extend(pieces);
+            self.work.notify_one();
+            return Ok(());
+        }
         let ready = {
             let mut held = self.held.lock();
             if !held.accumulator.has_room_for(&batch) {

@@ -88,16 +88,12 @@ impl Repeats {
         self.send(group, pieces)
     }
 
-    /// Returns what to send again if a source has pushed this recording before, or the recording.
-    pub(super) fn resend(self: &Arc<Self>, mut batch: Batch) -> Result<Vec<Batch>, Batch> {
-        let member = batch.resend_id.filter(|_| batch.source == Source::Recorded);
-        let found = member.and_then(|member| {
-            let known = self.known.lock();
-            Some((member, Arc::clone(known.by_member.get(&member)?)))
-        });
-        let Some((member, group)) = found else {
-            return Err(batch);
-        };
+    /// Returns what to send instead if a source has pushed this recording before, and takes its finalizers.
+    pub(super) fn resend(self: &Arc<Self>, batch: &mut Batch) -> Option<Vec<Batch>> {
+        let member = batch
+            .resend_id
+            .filter(|_| batch.source == Source::Recorded)?;
+        let group = Arc::clone(self.known.lock().by_member.get(&member)?);
         let finalizers = std::mem::take(&mut batch.finalizers);
         let mut state = group.state.lock();
         match &mut *state {
@@ -109,21 +105,21 @@ impl Repeats {
                     others,
                 };
                 drop(state);
-                Ok(self.send(group, pieces))
+                Some(self.send(group, pieces))
             }
             State::Sent {
                 members, waiting, ..
             } => {
                 members.push(member);
                 waiting.append(finalizers);
-                Ok(Vec::new())
+                Some(Vec::new())
             }
             State::Settled(outcome) => {
                 let outcome = *outcome;
                 drop(state);
                 self.known.lock().remove(&[member], &group);
                 finalizers.settle(outcome);
-                Ok(Vec::new())
+                Some(Vec::new())
             }
         }
     }

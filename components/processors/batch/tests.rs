@@ -247,7 +247,7 @@ async fn a_waiting_client_does_not_delay_live_sources() {
 #[tokio::test(start_paused = true)]
 async fn a_merged_batch_keeps_its_id_across_retries() {
     #[derive(Default)]
-    struct Refusing(parking_lot::Mutex<Vec<Option<profcol_component::BatchId>>>);
+    struct Refusing(Mutex<Vec<Option<BatchId>>>);
     #[async_trait]
     impl Consumer for Refusing {
         async fn consume(&self, batch: Batch) -> Answer {

@@ -188,7 +188,7 @@ async fn duplicates_are_passed_on_unless_they_are_to_be_dropped() {
         assert_eq!(rig.sink.accepted().len(), passed, "{options}");
         // All may be committed.
         let offsets = rig.delivery.offsets.lock();
-        assert!(!offsets.are_in_flight(&[partition.clone()]));
+        assert!(!offsets.are_in_flight(std::slice::from_ref(&partition)));
         assert_eq!(offsets.to_commit().values().collect::<Vec<_>>(), [&4]);
     }
 }
