@@ -199,9 +199,9 @@ fn what_an_agent_sends_again_after_a_restart_is_recognized() {
     assert_eq!(arrived.repeated(), 0, "by otlp");
 
     // The receiver itself, and none.
-    for (options, repeated) in [("deduplicate: ", 0), ("", BATCHES)] {
+    for (group, deduplicate, repeated) in [("once", "deduplicate: ", 0), ("twice", "", BATCHES)] {
         let destination = Destination::new(Mode::Take);
-        let options = format!("group_id: '{options}'\n    {options}");
+        let options = format!("group_id: {group}\n    {deduplicate}");
         let mut member = gateway(broker.address, destination.address, &options);
         let mut arrived = Arrived::default();
         arrived.wait_for(&destination, BATCHES);
@@ -213,7 +213,7 @@ fn what_an_agent_sends_again_after_a_restart_is_recognized() {
         let (status, output) = member.stop();
         assert!(status.success(), "{output}");
         arrived.take(&destination);
-        assert_eq!(arrived.repeated(), repeated, "{options}");
+        assert_eq!(arrived.repeated(), repeated, "{group}");
     }
 }
 
