@@ -9,10 +9,12 @@ use std::path::Path;
 
 use profcol_component::testkit::profiles;
 use profcol_net::grpc::{Code, Status};
-use profcol_test_harness::backend::{Client, Destination, Mode, endpoint_in, wait_until};
+use profcol_test_harness::backend::{Client, Destination, Mode, endpoint_in};
 use profcol_test_harness::peers::{Process, profcol};
 
 const BATCHES: usize = 10;
+/// In all of them together.
+const SAMPLES: usize = 55;
 
 fn refusing() -> Mode {
     Mode::Refuse(Status::new(Code::Unavailable, "later"))
@@ -48,12 +50,6 @@ fn assert_each_once(good: &Destination) {
     assert_eq!(good.deliveries(), once);
 }
 
-fn wait_for_all(destination: &Destination) {
-    wait_until("all to arrive", || {
-        destination.deliveries().len() == BATCHES
-    });
-}
-
 fn append(file: &Path) {
     let mut file = fs::OpenOptions::new().append(true).open(file).unwrap();
     for samples in 1..=BATCHES {
@@ -63,8 +59,9 @@ fn append(file: &Path) {
     }
 }
 
-/// Records of a file, through these pipelines.
-fn records_arrive_once(pipelines: &str) {
+/// Sends records of a file through these pipelines, while the one exporter gives up on them and then takes them.
+/// Until then, it gives up on more batches than there are.
+fn send_records(pipelines: &str, batches: usize) -> (Destination, Destination) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.otlp");
     fs::write(&file, "").unwrap();
@@ -76,6 +73,7 @@ receivers:
   otlp_file: {{include: [{file_name}], poll_interval: 20ms}}
 processors:
   attributes: {{actions: [{{key: seen, value: 'yes', action: upsert}}]}}
+  batch: {{timeout: 1s, send_batch_size: 20, send_batch_max_size: 20}}
 connectors:
   forward:
 {SERVICE}{pipelines}"
@@ -84,12 +82,17 @@ connectors:
     append(&file);
     // Of those that it has pushed again, too.
     process.wait_for_output("to give up twice", |output| {
-        output.matches("The recording keeps the data.").count() > BATCHES
+        output.matches("The recording keeps the data.").count() > batches
     });
     flaky.set(Mode::Take);
-    wait_for_all(&flaky);
+    flaky.wait_for_samples(SAMPLES);
     let (status, output) = process.stop();
     assert!(status.success(), "{output}");
+    (good, flaky)
+}
+
+fn records_arrive_once(pipelines: &str) {
+    let (good, flaky) = send_records(pipelines, BATCHES);
     assert_each_once(&good);
     assert_each_once(&flaky);
 }
@@ -109,6 +112,16 @@ fn records_reach_each_exporter_once_through_processors_and_connectors() {
     profiles/flaky: {receivers: [forward], exporters: [otlp_grpc/flaky]}
 ",
     );
+}
+
+#[test]
+fn merged_records_reach_each_exporter_once() {
+    let (good, flaky) = send_records(
+        "    profiles: {receivers: [otlp_file], processors: [batch], exporters: [otlp_grpc/good, otlp_grpc/flaky]}\n",
+        // Of 20 samples or fewer.
+        4,
+    );
+    assert_eq!((good.samples(), flaky.samples()), (SAMPLES, SAMPLES));
 }
 
 #[test]
