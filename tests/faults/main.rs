@@ -20,6 +20,7 @@ mod schedule;
 mod start;
 mod status;
 mod stored_queue;
+mod stuck;
 mod tls;
 
 use std::net::SocketAddr;
@@ -82,9 +83,18 @@ service:
 
     /// The peak memory of the process so far, in MiB.
     fn peak_mib(&self) -> usize {
+        self.status_mib("VmHWM:")
+    }
+
+    /// The pages of files, which are part of that.
+    fn file_mib(&self) -> usize {
+        self.status_mib("RssFile:")
+    }
+
+    fn status_mib(&self, name: &str) -> usize {
         let path = format!("/proc/{}/status", self.process.pid());
         let status = std::fs::read_to_string(path).expect("the process runs");
-        let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+        let line = status.lines().find(|line| line.starts_with(name));
         let kib = line.and_then(|line| line.split_whitespace().nth(1));
         let kib: usize = kib.and_then(|kib| kib.parse().ok()).expect("a number");
         kib >> 10

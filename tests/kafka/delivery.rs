@@ -1,8 +1,14 @@
 //! What is sent arrives, in each encoding and compression, and whatever its size.
 
+use std::net::SocketAddr;
+use std::path::Path;
+
 use profcol_component::testkit::profiles;
-use profcol_test_harness::backend::{Destination, Mode, wait_until};
+use profcol_net::grpc::{Code, Status};
+use profcol_test_harness::backend::{ClosedPort, Destination, Mode, endpoint_in, wait_until};
 use profcol_test_harness::kafka::Broker;
+use profcol_test_harness::peers::{Process, profcol};
+use profcol_test_harness::support::copy_folder;
 
 use crate::{Agent, Arrived, TOPIC, gateway};
 
@@ -109,4 +115,155 @@ fn what_a_dead_destination_does_not_take_is_not_committed() {
     let (status, output) = member.stop();
     assert!(status.success(), "{output}");
     assert_eq!(arrived.repeated(), 0);
+}
+
+/// An agent whose queue is in a folder.
+fn storing_agent(brokers: SocketAddr, folder: &Path) -> Agent {
+    let folder = folder.display();
+    Agent::with(&format!(
+        "\
+extensions:
+  file_storage: {{directory: {folder}}}
+receivers:
+  otlp: {{protocols: {{grpc: {{endpoint: 127.0.0.1:0}}}}}}
+exporters:
+  kafka:
+    brokers: [{brokers}]
+    sending_queue: {{storage: file_storage}}
+service:
+  extensions: [file_storage]
+  telemetry: {{metrics: {{level: none}}, logs: {{sampling: {{enabled: false}}}}}}
+  pipelines:
+    profiles: {{receivers: [otlp], exporters: [kafka]}}
+"
+    ))
+}
+
+/// A gateway that takes each batch once, by OTLP.
+fn deduplicating(destination: SocketAddr) -> Process {
+    let mut process = profcol(&format!(
+        "\
+receivers:
+  otlp: {{protocols: {{grpc: {{endpoint: 127.0.0.1:0}}}}, deduplicate: }}
+exporters:
+  otlp_grpc: {{endpoint: {destination}, tls: {{insecure: true}}}}
+service:
+  telemetry: {{metrics: {{level: none}}, logs: {{sampling: {{enabled: false}}}}}}
+  pipelines:
+    profiles: {{receivers: [otlp], exporters: [otlp_grpc]}}
+"
+    ));
+    process.wait_for_output("to be ready", |output| {
+        output.contains("Everything is ready")
+    });
+    process
+}
+
+#[test]
+#[ignore = "needs the peers, see cargo xtask test"]
+fn what_an_agent_sends_again_after_a_restart_is_recognized() {
+    const BATCHES: usize = 20;
+    let Some(broker) = Broker::start() else {
+        return;
+    };
+    broker.create_topic(TOPIC, 4);
+    let stored = tempfile::tempdir().unwrap();
+    let agent = storing_agent(ClosedPort::reserve().address, stored.path());
+    agent.send(0..BATCHES);
+    // With SIGKILL.
+    drop(agent);
+    let sent = || broker.messages(TOPIC, 4).values().sum::<i64>();
+    // The same, as after a crash before the queue knows of the first delivery.
+    for times in 1..=2 {
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join("copy");
+        copy_folder(stored.path(), &copy);
+        let agent = storing_agent(broker.address, &copy);
+        let all = i64::try_from(times * BATCHES).unwrap();
+        wait_until("all to be sent", || sent() >= all);
+        agent.stop();
+        assert_eq!(sent(), all);
+    }
+
+    let destination = Destination::new(Mode::Take);
+    let last = deduplicating(destination.address);
+    let to_last = endpoint_in(&last.output(), "grpc");
+    let member = gateway(broker.address, to_last, "group_id: otlp");
+    let mut arrived = Arrived::default();
+    arrived.wait_for(&destination, BATCHES);
+    for process in [member, last] {
+        let (status, output) = process.stop();
+        assert!(status.success(), "{output}");
+    }
+    arrived.take(&destination);
+    assert_eq!(arrived.repeated(), 0, "by otlp");
+
+    // The receiver itself, and none.
+    for (group, deduplicate, repeated) in [("once", "deduplicate: ", 0), ("twice", "", BATCHES)] {
+        let destination = Destination::new(Mode::Take);
+        let options = format!("group_id: {group}\n    {deduplicate}");
+        let mut member = gateway(broker.address, destination.address, &options);
+        let mut arrived = Arrived::default();
+        arrived.wait_for(&destination, BATCHES);
+        member.wait_for_output("to join", |output| output.contains("assigned partitions"));
+        wait_until("the second half", || {
+            arrived.take(&destination);
+            arrived.repeated() >= repeated
+        });
+        let (status, output) = member.stop();
+        assert!(status.success(), "{output}");
+        arrived.take(&destination);
+        assert_eq!(arrived.repeated(), repeated, "{group}");
+    }
+}
+
+#[test]
+#[ignore = "needs the peers, see cargo xtask test"]
+fn a_destination_that_is_down_costs_the_other_nothing_twice() {
+    const BATCHES: usize = 10;
+    let Some(broker) = Broker::start() else {
+        return;
+    };
+    let agent = Agent::start(broker.address, "");
+    agent.send(0..BATCHES);
+    agent.stop();
+    let good = Destination::new(Mode::Take);
+    let flaky = Destination::new(Mode::Refuse(Status::new(Code::Unavailable, "later")));
+    let exporter = |to: &Destination| {
+        let address = to.address;
+        format!(
+            "{{endpoint: {address}, tls: {{insecure: true}}, retry_on_failure: {{initial_interval: 20ms, max_interval: 50ms, max_elapsed_time: 100ms}}}}"
+        )
+    };
+    let mut member = profcol(&format!(
+        "\
+receivers:
+  kafka: {{brokers: [{}], initial_offset: earliest}}
+exporters:
+  otlp_grpc/good: {}
+  otlp_grpc/flaky: {}
+service:
+  shutdown_timeout: 20s
+  telemetry: {{metrics: {{level: none}}, logs: {{sampling: {{enabled: false}}}}}}
+  pipelines:
+    profiles: {{receivers: [kafka], exporters: [otlp_grpc/good, otlp_grpc/flaky]}}
+",
+        broker.address,
+        exporter(&good),
+        exporter(&flaky)
+    ));
+    // Of those that it has pushed again, too.
+    member.wait_for_output("to give up twice", |output| {
+        output.matches("The recording keeps the data.").count() > BATCHES
+    });
+    flaky.set(Mode::Take);
+    let mut arrived = Arrived::default();
+    arrived.wait_for(&flaky, BATCHES);
+    let (status, output) = member.stop();
+    assert!(status.success(), "{output}");
+    for destination in [good, flaky] {
+        arrived.take(&destination);
+        assert_eq!(arrived.missing(BATCHES), [0; 0]);
+        assert_eq!(arrived.repeated(), 0);
+    }
 }

@@ -9,6 +9,7 @@ use profcol_net::grpc::{Code, Status};
 use profcol_net::{Compression, GrpcCall, GrpcClient, GrpcClientSettings, Message};
 use profcol_parca::service::{WRITE, WRITE_ARROW, WRITE_RAW, request};
 use profcol_profile::Profiles;
+use profcol_test_harness::backend::stuck::{Stuck, StuckServer};
 use profcol_test_harness::backend::{
     Client, ClosedPort, Destination, Mode, endpoint_in, wait_until,
 };
@@ -515,6 +516,33 @@ fn nothing_is_lost_while_the_server_is_down() {
     let sum: i64 = 3 * leaves(&[profiles]).values().sum::<i64>();
     wait_until("everything to arrive", || late.total() >= sum);
     assert_eq!(late.total(), sum);
+}
+
+#[test]
+fn servers_that_answer_byte_by_byte_cost_only_time() {
+    let profiles = profiles();
+    for schema in ["v1", "v2"] {
+        for how in [
+            Stuck::Headers,
+            Stuck::Trailers,
+            Stuck::Window,
+            Stuck::Settings,
+        ] {
+            let server = Script::new();
+            let stuck = StuckServer::before(server.address, how);
+            let options = format!(
+                "schema: {schema}, timeout: 5s, retry_on_failure: {{initial_interval: 20ms, max_interval: 100ms, max_elapsed_time: 0s}}"
+            );
+            let (_agent, client) = agent(stuck.address, &options);
+            client.send(&profiles).unwrap();
+            stuck.wait_for_connections(2);
+            assert_eq!(server.total(), 0, "{schema} {how:?}");
+            stuck.behave();
+            let sum = sum(std::slice::from_ref(&profiles));
+            wait_until("all of it to arrive", || server.total() >= sum);
+            assert_eq!(server.total(), sum, "{schema} {how:?}");
+        }
+    }
 }
 
 const DEBUGINFO: &str = "/parca.debuginfo.v1alpha1.DebuginfoService/";

@@ -86,6 +86,45 @@ fn files_of_a_real_agent_are_delivered_up_to_where_they_are_torn() {
 }
 
 #[test]
+fn an_exporter_that_gives_up_costs_the_other_nothing_twice() {
+    let folder = recorded("parca/offline-v1");
+    fs::remove_file(folder.path().join("1795255569-319-torn.padata")).unwrap();
+    let good = Destination::new(Mode::Take);
+    let flaky = Destination::new(Mode::Refuse(Status::new(Code::Unavailable, "later")));
+    let exporter = |to: &Destination| {
+        let address = to.address;
+        format!(
+            "{{endpoint: {address}, tls: {{insecure: true}}, retry_on_failure: {{initial_interval: 20ms, max_interval: 50ms, max_elapsed_time: 100ms}}}}"
+        )
+    };
+    let mut process = profcol(&format!(
+        "\
+receivers:
+  padata: {{storage_path: \"{}\", poll_interval: 100ms}}
+exporters:
+  otlp_grpc/good: {}
+  otlp_grpc/flaky: {}
+service:
+  telemetry: {{metrics: {{level: none}}, logs: {{sampling: {{enabled: false}}}}}}
+  pipelines:
+    profiles: {{receivers: [padata], exporters: [otlp_grpc/good, otlp_grpc/flaky]}}
+",
+        folder.path().display(),
+        exporter(&good),
+        exporter(&flaky)
+    ));
+    // One more than there are batches in the first file: it was read again.
+    process.wait_for_output("to give up twice", |output| {
+        output.matches("The recording keeps the data.").count() > 2
+    });
+    flaky.set(Mode::Take);
+    wait_until("the files to be gone", || names(folder.path()).is_empty());
+    for destination in [good, flaky] {
+        assert_eq!(total(&destination), 59 + 65 + 57);
+    }
+}
+
+#[test]
 fn once_exits_with_totals_after_delivery() {
     let folder = recorded("parca/offline-v1");
     fs::remove_file(folder.path().join("1795255569-319-torn.padata")).unwrap();

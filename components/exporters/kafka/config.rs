@@ -9,6 +9,8 @@ use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::shared::otlp::validate_headers;
+
 /// Below this, messages have no room for a sample.
 const MIN_MESSAGE_BYTES: u32 = 1024;
 
@@ -180,6 +182,7 @@ impl Config for KafkaConfig {
         if self.timeout.is_negative() || self.timeout.is_zero() {
             problems.add("timeout", "must be positive");
         }
+        validate_headers("record_headers", &self.record_headers, problems);
         problems.nested("producer", |problems| {
             self.producer.validate(self.timeout, problems);
         });

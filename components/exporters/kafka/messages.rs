@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use krafka::producer::murmur2;
-use profcol_component::{Batch, Refusal, Undelivered};
+use profcol_component::{Batch, BatchId, Refusal, Undelivered};
 use profcol_kafka::Encoding;
 use profcol_profile::{Attributes, Bound, Profiles, Resource};
 use twox_hash::XxHash3_128;
@@ -17,6 +17,8 @@ use crate::shared::attribute_bytes;
 /// A message, and the profiles in it.
 #[derive(Debug)]
 pub(super) struct Message {
+    /// The batch's, or derived from it. The same batch has the same messages as long as the number of partitions is.
+    pub(super) id: BatchId,
     pub(super) topic: String,
     /// Of its first resource. Those of the others belong to the same partition, so what comes from one resource stays in order.
     pub(super) key: Option<String>,
@@ -45,10 +47,15 @@ impl Messages {
         let mut messages = Self::default();
         let resources = resources_of(batch, config, partitions);
         let parts = batch.profiles.parts(resources.values().map(Vec::as_slice));
-        for ((topic, key), profiles) in resources.keys().zip(parts) {
+        for (((topic, key), rows), profiles) in resources.iter().zip(parts) {
+            let id = match resources.len() {
+                1 => batch.id,
+                _ => batch.id.of_resources(rows),
+            };
             messages.add(
                 topic,
                 key.as_deref(),
+                id,
                 profiles,
                 config.profiles.encoding,
                 limit,
@@ -61,15 +68,17 @@ impl Messages {
         &mut self,
         topic: &str,
         key: Option<&str>,
+        id: BatchId,
         profiles: Profiles,
         encoding: Encoding,
         limit: usize,
     ) {
-        let mut parts = vec![profiles];
-        while let Some(profiles) = parts.pop() {
+        let mut parts = vec![(id, profiles)];
+        while let Some((id, profiles)) = parts.pop() {
             let value = encoding.encode(&profiles);
             if value.len() <= limit {
                 self.messages.push(Message {
+                    id,
                     topic: topic.to_owned(),
                     key: key.map(str::to_owned),
                     value,
@@ -91,10 +100,11 @@ impl Messages {
                 }
             };
             let split = profiles.split(bound);
+            let ids = id.of_pieces(&split);
             let left = split.oversize.into_iter();
             self.oversize
                 .extend(left.map(|profiles| oversize(profiles, limit)));
-            parts.extend(split.pieces.into_iter().rev());
+            parts.extend(ids.into_iter().zip(split.pieces).rev());
         }
     }
 }

@@ -21,8 +21,8 @@ use krafka::error::KrafkaError;
 use krafka::producer::{Acks, Producer};
 use krafka::{CloseOptions, Compression, Record};
 use profcol_component::{
-    Batch, BuildContext, BuildError, Capabilities, Check, Delivered, Delivery, Exporter, Factory,
-    IntCounter, Metadata, Refusal, RunError, Stability, Stop, Undelivered,
+    Batch, BatchId, BuildContext, BuildError, Capabilities, Check, Delivered, Delivery, Exporter,
+    Factory, IntCounter, Metadata, Refusal, RunError, Stability, Stop, Undelivered,
 };
 use profcol_kafka::{Error, check_cluster, check_topic};
 use tokio::sync::Mutex;
@@ -114,6 +114,7 @@ impl Exporter for Kafka {
         let Messages { messages, oversize } = Messages::of(batch, &self.config, &partitions, limit);
         let mut undelivered = oversize;
         let mut waiting = Vec::new();
+        let mut acknowledged_messages = 0;
         for message in messages {
             if let Some(refusal) = unavailable.get(&message.topic) {
                 undelivered.push(Undelivered {
@@ -141,6 +142,7 @@ impl Exporter for Kafka {
         for (message, acknowledged) in waiting {
             match acknowledged.await {
                 Ok(_) => {
+                    acknowledged_messages += 1;
                     self.messages.inc();
                     self.bytes.inc_by(message.value.len() as u64);
                 }
@@ -152,6 +154,14 @@ impl Exporter for Kafka {
                         refusal,
                     });
                 }
+            }
+        }
+        let is_retryable = undelivered.iter().all(|part| part.refusal.is_retryable());
+        if acknowledged_messages == 0 && is_retryable {
+            // Sent again as a whole, the messages keep their ids.
+            let refusals = undelivered.iter().map(|part| part.refusal.clone());
+            if let Some(refusal) = refusals.reduce(Refusal::prevailing) {
+                return Err(refusal);
             }
         }
         Ok(Delivered {
@@ -246,10 +256,11 @@ impl Kafka {
         if let Some(key) = &message.key {
             record = record.key(key.clone());
         }
-        self.with_headers(record, metadata)
+        self.with_headers(record, message.id, metadata)
     }
 
-    fn with_headers(&self, mut record: Record, metadata: &Metadata) -> Record {
+    fn with_headers(&self, record: Record, id: BatchId, metadata: &Metadata) -> Record {
+        let mut record = record.header(BatchId::HEADER, id.to_string());
         for (name, value) in self.config.record_headers.iter() {
             record = record.header(name, value.expose().to_owned());
         }
@@ -265,7 +276,9 @@ impl Kafka {
     fn value_limit(&self, metadata: &Metadata) -> usize {
         let key = format!("{:032x}", 0);
         let empty = Record::new(self.config.profiles.topic.as_str(), "").key(key);
-        let overhead = self.with_headers(empty, metadata).estimated_size() + MAX_LENGTH_BYTES;
+        // All ids have the same length.
+        let with_headers = self.with_headers(empty, BatchId::of_content(b""), metadata);
+        let overhead = with_headers.estimated_size() + MAX_LENGTH_BYTES;
         (self.config.producer.max_message_bytes as usize).saturating_sub(overhead)
     }
 }

@@ -1,6 +1,6 @@
 //! Messages built without a broker and decoded one by one: resource, key, topic, headers, and the size limit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use profcol_component::testkit::{context, load, profiles};
 use profcol_component::{Batch, Metadata, Refusal};
@@ -194,6 +194,37 @@ fn samples_that_fit_no_message_are_handed_back() {
 }
 
 #[test]
+fn messages_have_ids_which_are_the_same_for_the_same_batch() {
+    let whole = batch(&[("a", 200), ("b", 3)]);
+    let ids = |options: &str, limit| -> Vec<BatchId> {
+        let made = messages(&whole, options, limit).messages;
+        made.iter().map(|it| it.id).collect()
+    };
+    let together = "partition_profiles_by_resource_attributes: false";
+    assert_eq!(ids(together, usize::MAX), [whole.id]);
+    let by_resource = ids("{}", usize::MAX);
+    let split = ids("{}", 3000);
+    let split_json = ids("profiles: {encoding: otlp_json}", 3000);
+    assert_eq!(by_resource.len(), 2);
+    assert!(split.len() > 3 && split_json.len() > 3);
+    assert_eq!(split, ids("{}", 3000));
+    // The smaller resource is not split.
+    assert!(split.contains(&by_resource[0]) || split.contains(&by_resource[1]));
+    for ids in [&by_resource, &split, &split_json] {
+        let distinct: BTreeSet<_> = ids.iter().map(|id| id.to_bytes()).collect();
+        assert_eq!(distinct.len(), ids.len());
+        assert!(!ids.contains(&whole.id));
+    }
+    let exporter = Kafka::new(&config("record_headers: {site: berlin}"), &context("kafka"));
+    for message in messages(&whole, "{}", 3000).messages {
+        let record = exporter.record(&message, &Metadata::default());
+        let (name, value) = &record.headers[0];
+        assert_eq!(name, "profcol-batch-id");
+        assert_eq!(value.as_deref(), Some(message.id.to_string().as_bytes()));
+    }
+}
+
+#[test]
 fn headers_count_against_the_limit() {
     let exporter = |options: &str| {
         let config = config(options);
@@ -225,6 +256,7 @@ fn acknowledgements_are_written_as_in_the_collector() {
         "producer: {compression: gzip, compression_params: {level: 12}}",
         "producer: {delivery_timeout: 1s}",
         "protocol_version: 2.0.0",
+        "record_headers: {profcol-batch-id: x}",
         "auth: {kerberos: {}}",
         "tls: {min_version: '1.3'}",
         "brokers: []",

@@ -93,7 +93,7 @@ impl Config for OtlpHttpConfig {
             problems.add("resource_attr_encoding", message);
         }
         self.client.validate(problems);
-        validate_headers(&self.client.headers, problems);
+        validate_headers("headers", &self.client.headers, problems);
         problems.nested("retry_on_failure", |problems| {
             self.retry_on_failure.validate(problems)
         });

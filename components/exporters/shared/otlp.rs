@@ -59,15 +59,15 @@ pub(crate) fn headers_of(batch: &Batch) -> HeaderMap {
     headers
 }
 
-/// Refuses a configured batch id: all batches would be one.
-pub(crate) fn validate_headers(headers: &Headers, problems: &mut Problems) {
+/// Refuses a batch id configured in the option `key`: all batches would be one.
+pub(crate) fn validate_headers(key: &str, headers: &Headers, problems: &mut Problems) {
     let mut names = headers.iter().map(|(name, _)| name);
     if names.any(|name| name.eq_ignore_ascii_case(BatchId::HEADER)) {
         let problem = format!(
             "{} is the id of each batch, which the exporter sets; remove it",
             BatchId::HEADER
         );
-        problems.add("headers", problem);
+        problems.add(key, problem);
     }
 }
 

@@ -41,7 +41,7 @@ pub struct OtlpGrpcConfig {
 impl Config for OtlpGrpcConfig {
     fn validate(&self, problems: &mut Problems) {
         self.client.validate(problems);
-        validate_headers(&self.client.headers, problems);
+        validate_headers("headers", &self.client.headers, problems);
         self.delivery.validate(problems);
     }
 }

@@ -1,6 +1,7 @@
 //! The queue for the batches of one kind of source.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use profcol_component::{
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use super::repeats::Repeats;
 
 /// Delay between retries, unless the refusal has one.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
@@ -26,6 +29,7 @@ pub(super) struct Lane {
     /// Wakes senders that wait for room in the outbox.
     room: Notify,
     counters: Counters,
+    repeats: Arc<Repeats>,
 }
 
 struct Held {
@@ -36,7 +40,7 @@ struct Held {
     retry_at: Option<Instant>,
 }
 
-pub(super) struct Counters {
+struct Counters {
     sent_by_size: IntCounter,
     sent_by_timeout: IntCounter,
     dropped: IntCounter,
@@ -47,8 +51,10 @@ pub(super) struct Counters {
 // === impl Lane ===
 
 impl Lane {
-    pub(super) fn new(source: Source, limits: Limits, counters: Counters) -> Self {
+    pub(super) fn new(source: Source, limits: Limits, context: &BuildContext) -> Self {
+        let (counters, forgotten) = Counters::new(context);
         Self {
+            repeats: Repeats::new(forgotten),
             source,
             held: Mutex::new(Held {
                 accumulator: Accumulator::new(limits),
@@ -64,6 +70,11 @@ impl Lane {
     pub(super) async fn add(&self, mut batch: Batch) -> Answer {
         if let Err(refusal) = self.wait_for_room().await {
             return batch.refuse(refusal);
+        }
+        if let Some(pieces) = self.repeats.resend(&mut batch) {
+            self.held.lock().outbox.extend(pieces);
+            self.work.notify_one();
+            return Ok(());
         }
         let ready = {
             let mut held = self.held.lock();
@@ -140,9 +151,13 @@ impl Lane {
     }
 
     fn put_out(&self, ready: Ready) {
+        let recorded = ready.recorded();
         let batches = ready.combine().into_iter();
         // From here on the processor retries.
-        let batches = batches.map(Batch::resent_as_itself);
+        let mut batches: Vec<Batch> = batches.map(Batch::resent_as_itself).collect();
+        if !recorded.is_empty() {
+            batches = self.repeats.follow(recorded, batches);
+        }
         self.held.lock().outbox.extend(batches);
     }
 
@@ -191,7 +206,7 @@ impl Lane {
         let batch = self.held.lock().outbox.pop_front();
         if let Some(mut batch) = batch {
             batch.finalizers = waiting;
-            self.drop_batch(batch, &refusal.to_string());
+            self.drop_batch(batch, refusal);
         }
         None
     }
@@ -199,14 +214,12 @@ impl Lane {
     fn give_up(&self) {
         let rest = std::mem::take(&mut self.held.lock().outbox);
         for batch in rest {
-            self.drop_batch(
-                batch,
-                "the next component accepted no more batches before the stop",
-            );
+            let reason = "the next component accepted no more batches before the stop";
+            self.drop_batch(batch, Refusal::retry(reason));
         }
     }
 
-    fn drop_batch(&self, batch: Batch, reason: &str) {
+    fn drop_batch(&self, batch: Batch, refusal: Refusal) {
         let samples = batch.source_samples();
         self.counters
             .dropped
@@ -214,19 +227,24 @@ impl Lane {
         self.counters
             .dropped_source_samples
             .fetch_add(samples, Ordering::Relaxed);
-        tracing::error!(dropped_samples = samples, error = %reason, "Dropped a merged batch.");
+        tracing::error!(dropped_samples = samples, error = %refusal, "Dropped a merged batch.");
         // Only the finalizers see this refusal: the senders already have their answer.
-        let _ = batch.refuse(Refusal::permanent(reason));
+        let _ = batch.refuse(refusal);
     }
 }
 
 // === impl Counters ===
 
 impl Counters {
-    pub(super) fn new(context: &BuildContext) -> Self {
+    /// And the count of forgotten recordings.
+    fn new(context: &BuildContext) -> (Self, IntCounter) {
         let id = context.id.to_string();
         let counter = |name, help| context.meter.counter(name, help, &[("processor", &id)]);
-        Self {
+        let forgotten = counter(
+            "profcol_processor_batch_forgotten_batches",
+            "Merged recordings that exporters gave up on and that were evicted before their sources pushed them again; the other exporters get them twice.",
+        );
+        let counters = Self {
             sent_by_size: counter(
                 "otelcol_processor_batch_batch_size_trigger_send",
                 "Batches sent because the size limit was reached.",
@@ -240,7 +258,8 @@ impl Counters {
                 "Samples held back and then permanently refused, or not accepted before the stop.",
             ),
             dropped_source_samples: AtomicU64::new(0),
-        }
+        };
+        (counters, forgotten)
     }
 }
 

@@ -11,6 +11,7 @@
 
 mod config;
 mod lane;
+mod repeats;
 #[cfg(test)]
 mod tests;
 
@@ -25,7 +26,7 @@ use profcol_component::{
 
 pub use self::config::BatchConfig;
 
-use self::lane::{Counters, Lane};
+use self::lane::Lane;
 
 pub struct BatchProcessor {
     replayable: Lane,
@@ -45,7 +46,7 @@ impl Factory for BatchProcessor {
         config: &BatchConfig,
         context: &BuildContext,
     ) -> Result<Box<dyn Processor>, BuildError> {
-        let lane = |source| Lane::new(source, limits(config), Counters::new(context));
+        let lane = |source| Lane::new(source, limits(config), context);
         Ok(Box::new(BatchProcessor {
             replayable: lane(Source::Replayable),
             live: lane(Source::Live),

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use profcol_component::testkit::{Sink, batch, batch_with_outcomes, context};
-use profcol_component::{Outcome, Refusal};
+use profcol_component::{BatchId, Finalizers, Outcome, Refusal};
 use profcol_config::{Config, Duration as ConfigDuration, Problems};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -245,7 +247,7 @@ async fn a_waiting_client_does_not_delay_live_sources() {
 #[tokio::test(start_paused = true)]
 async fn a_merged_batch_keeps_its_id_across_retries() {
     #[derive(Default)]
-    struct Refusing(parking_lot::Mutex<Vec<Option<profcol_component::BatchId>>>);
+    struct Refusing(Mutex<Vec<Option<BatchId>>>);
     #[async_trait]
     impl Consumer for Refusing {
         async fn consume(&self, batch: Batch) -> Answer {
@@ -269,4 +271,136 @@ async fn a_merged_batch_keeps_its_id_across_retries() {
         ids[0].is_some() && ids.iter().all(|id| *id == ids[0]),
         "{ids:?}"
     );
+}
+
+/// Accepts each batch, with the next of these outcomes, then delivers.
+#[derive(Default)]
+struct Queue {
+    outcomes: Mutex<Vec<Outcome>>,
+    /// The ids and sizes of all batches.
+    taken: Mutex<Vec<(BatchId, usize)>>,
+}
+
+#[async_trait]
+impl Consumer for Queue {
+    async fn consume(&self, batch: Batch) -> Answer {
+        let id = batch.resend_id.unwrap();
+        self.taken.lock().push((id, batch.profiles.sample_count()));
+        let mut outcomes = self.outcomes.lock();
+        let outcome = match outcomes.is_empty() {
+            true => Outcome::Delivered,
+            false => outcomes.remove(0),
+        };
+        batch.finalizers.settle(outcome);
+        Ok(())
+    }
+}
+
+/// Recordings through a processor to a queue.
+struct Recordings {
+    processor: Arc<dyn Processor>,
+    queue: Arc<Queue>,
+    context: BuildContext,
+    _tasks: JoinSet<Result<(), RunError>>,
+}
+
+impl Recordings {
+    fn new(config: &BatchConfig, outcomes: &[Outcome]) -> Self {
+        let context = context("batch");
+        let queue = Arc::new(Queue {
+            outcomes: Mutex::new(outcomes.to_vec()),
+            ..Queue::default()
+        });
+        let processor = BatchProcessor::build(config, &context).unwrap();
+        let processor: Arc<dyn Processor> = processor.into();
+        let mut tasks = JoinSet::new();
+        let next = Arc::clone(&queue) as Arc<dyn Consumer>;
+        tasks.spawn(Arc::clone(&processor).run(next, Stop::new()));
+        Self {
+            processor,
+            queue,
+            context,
+            _tasks: tasks,
+        }
+    }
+
+    /// Pushes a copy, and returns its outcome later.
+    async fn push(&self, recording: &Batch) -> oneshot::Receiver<Outcome> {
+        let (finalizers, outcome) = Finalizers::watched();
+        let copy = Batch {
+            finalizers,
+            ..recording.detached()
+        };
+        self.processor.process(copy, &*self.queue).await.unwrap();
+        outcome
+    }
+
+    fn taken(&self) -> Vec<(BatchId, usize)> {
+        std::mem::take(&mut *self.queue.taken.lock())
+    }
+
+    fn forgotten(&self) -> u64 {
+        let name = "profcol_processor_batch_forgotten_batches";
+        let labels = [("processor", "batch")];
+        self.context.meter.counter(name, "", &labels).get()
+    }
+}
+
+fn recording(samples: usize) -> Batch {
+    Batch::recorded(batch(samples).profiles)
+}
+
+#[tokio::test(start_paused = true)]
+async fn recordings_that_come_again_bring_back_what_they_were_merged_into() {
+    let rig = Recordings::new(
+        &config(5, 0, 60_000),
+        &[Outcome::Undelivered, Outcome::Lost],
+    );
+    let (a, b, c) = (recording(2), recording(3), recording(1));
+    let outcomes = (rig.push(&a).await, rig.push(&b).await);
+    assert_eq!(outcomes.0.await, Ok(Outcome::Undelivered));
+    assert_eq!(outcomes.1.await, Ok(Outcome::Undelivered));
+    let first = rig.taken();
+    assert_eq!(first.len(), 1);
+    // It waits for others, and is not merged with those.
+    let other = rig.push(&c).await;
+    // The second comes first, and alone.
+    assert_eq!(rig.push(&b).await.await, Ok(Outcome::Lost));
+    assert_eq!(rig.taken(), first);
+    assert_eq!(rig.push(&a).await.await, Ok(Outcome::Delivered));
+    assert_eq!(rig.taken(), first);
+    // It has been delivered with the other.
+    assert_eq!(rig.push(&b).await.await, Ok(Outcome::Delivered));
+    assert_eq!(rig.taken(), []);
+    let full = rig.push(&recording(4)).await;
+    assert_eq!(full.await, Ok(Outcome::Delivered));
+    assert_eq!(other.await, Ok(Outcome::Delivered));
+    assert_eq!(rig.taken().iter().map(|it| it.1).sum::<usize>(), 5);
+    assert_eq!(rig.forgotten(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_split_recording_only_what_was_given_up_comes_again() {
+    let outcomes = [Outcome::Delivered, Outcome::Undelivered, Outcome::Rejected];
+    let rig = Recordings::new(&config(1, 2, 60_000), &outcomes);
+    let a = recording(6);
+    assert_eq!(rig.push(&a).await.await, Ok(Outcome::Undelivered));
+    let pieces = rig.taken();
+    assert_eq!(pieces.len(), 3);
+    // A destination has rejected the third, which is only told once there is nothing left to send.
+    assert_eq!(rig.push(&a).await.await, Ok(Outcome::Rejected));
+    assert_eq!(rig.taken(), pieces[1..2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recording_whose_source_is_gone_is_forgotten_and_counted() {
+    let rig = Recordings::new(&config(1, 0, 60_000), &[Outcome::Undelivered; 3]);
+    let (a, b) = (recording(1), recording(2));
+    assert_eq!(rig.push(&a).await.await, Ok(Outcome::Undelivered));
+    tokio::time::advance(Duration::from_secs(300)).await;
+    assert_eq!(rig.push(&b).await.await, Ok(Outcome::Undelivered));
+    assert_eq!(rig.forgotten(), 1);
+    // It is a new one.
+    assert_eq!(rig.push(&a).await.await, Ok(Outcome::Undelivered));
+    assert_eq!(rig.push(&a).await.await, Ok(Outcome::Delivered));
 }

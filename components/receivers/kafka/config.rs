@@ -1,10 +1,12 @@
 //! The options of `kafka`, with the Collector's keys.
 
-use profcol_config::{Config, Duration, Problems};
+use profcol_config::{Config, Duration, Present, Problems};
 use profcol_kafka::{ClientSettings, Encoding};
 use regex::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::shared::DeduplicateConfig;
 
 /// Receives profiles from Kafka.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
@@ -63,6 +65,8 @@ pub struct KafkaConfig {
     pub commit_interval: Duration,
     /// Headers of messages as resource attributes.
     pub header_extraction: HeaderExtraction,
+    /// Take a batch only once, by the id that profcol's exporters send with it; disabled if absent.
+    pub deduplicate: Present<DeduplicateConfig>,
 }
 
 /// Topics and encoding of profiles.
@@ -150,6 +154,9 @@ impl Config for KafkaConfig {
         if self.max_in_flight == 0 {
             problems.add("max_in_flight", "must be positive");
         }
+        if let Some(deduplicate) = &*self.deduplicate {
+            problems.nested("deduplicate", |problems| deduplicate.validate(problems));
+        }
         if self.header_extraction.extract_headers == self.header_extraction.headers.is_empty() {
             problems.add(
                 "header_extraction::headers",
@@ -207,6 +214,7 @@ impl Default for KafkaConfig {
             max_in_flight: 100,
             commit_interval: Duration::from_secs(1),
             header_extraction: HeaderExtraction::default(),
+            deduplicate: Present::default(),
         }
     }
 }

@@ -9,13 +9,15 @@ use krafka::consumer::{
     Consumer, ConsumerRebalanceListener, ConsumerRecord, OffsetAndMetadata, TopicPartition,
 };
 use parking_lot::Mutex;
-use profcol_component::{Finalizers, IntCounter, Outcome, Output, Source, Stop};
+use profcol_component::{
+    Answer, Batch, BatchId, Finalizers, IntCounter, Outcome, Output, Refusal, Stop,
+};
 use profcol_kafka::{DecodeError, Encoding, Error};
 use profcol_profile::{KeyValue, Profiles, Received, Value};
 use tokio::sync::Notify;
 
 use super::offsets::Offsets;
-use crate::shared::{Memory, offer_within};
+use crate::shared::{Deduplicator, Memory, offer_within};
 
 /// Maximum delay between retries, unless the refusal has one.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
@@ -35,6 +37,7 @@ pub(super) struct Delivery {
     /// Headers to add as resource attributes.
     pub(super) headers: Vec<String>,
     pub(super) counters: Counters,
+    pub(super) deduplicator: Option<Deduplicator>,
     pub(super) offsets: Mutex<Offsets>,
     settled: Notify,
     /// It has this as its listener.
@@ -56,6 +59,7 @@ impl Delivery {
         encoding: Encoding,
         headers: Vec<String>,
         counters: Counters,
+        deduplicator: Option<Deduplicator>,
     ) -> Self {
         Self {
             output,
@@ -64,6 +68,7 @@ impl Delivery {
             encoding,
             headers,
             counters,
+            deduplicator,
             offsets: Mutex::default(),
             settled: Notify::new(),
             consumer: Mutex::default(),
@@ -82,7 +87,7 @@ impl Delivery {
     }
 
     /// Delivers a message. After a stop it may end without an outcome; then the message is not committed.
-    pub(super) async fn deliver(&self, record: ConsumerRecord) {
+    pub(super) async fn deliver(self: &Arc<Self>, record: ConsumerRecord) {
         let partition = partition_of(&record);
         if self.process(&record).await {
             self.offsets.lock().settle(&partition, record.offset);
@@ -91,7 +96,7 @@ impl Delivery {
     }
 
     /// Returns whether the message needs no further attempt.
-    async fn process(&self, record: &ConsumerRecord) -> bool {
+    async fn process(self: &Arc<Self>, record: &ConsumerRecord) -> bool {
         let (topic, partition, offset) = (&*record.topic, record.partition, record.offset);
         let Some(value) = record.value.clone() else {
             // It deletes older messages with its key.
@@ -121,41 +126,58 @@ impl Delivery {
         if profiles.is_empty() {
             return true;
         }
-        // For processors that decode the batch, until the exporters' queues have it.
-        let undecoded = profiles.counts().undecoded_size;
+        let samples = profiles.sample_count() as u64;
+        let batch = Batch::recorded(profiles);
+        let sent_as = record.header_str(BatchId::HEADER).and_then(BatchId::parse);
+        let batch = match sent_as {
+            // Its resends keep another one: this comes from outside, and several messages may have it.
+            Some(id) => batch.with_id(id),
+            None => batch,
+        };
         loop {
-            let (waiting, outcome) = Finalizers::watched();
-            let offered = offer_within(
-                || self.memory.reserve(undecoded),
-                &self.output,
-                &self.stop,
-                &profiles,
-                Source::Recorded,
-                waiting,
-                MAX_RETRY_DELAY,
-            );
-            if let Err(refusal) = offered.await {
-                self.counters.refused.inc();
-                tracing::error!(topic, partition, offset, error = %refusal, "Message permanently refused.");
-                return true;
-            }
-            match outcome.await.unwrap_or(Outcome::Lost) {
-                Outcome::Delivered => return true,
-                Outcome::Rejected => {
+            let answer = match (sent_as, &self.deduplicator) {
+                (Some(id), Some(deduplicator)) => {
+                    let (delivery, batch) = (Arc::clone(self), batch.detached());
+                    let pushing = async move { delivery.push(&batch).await };
+                    deduplicator.once(id, samples, pushing).await
+                }
+                _ => self.push(&batch).await,
+            };
+            match answer {
+                Ok(()) => return true,
+                Err(refusal) if !refusal.is_retryable() => {
                     self.counters.refused.inc();
-                    tracing::error!(
-                        topic,
-                        partition,
-                        offset,
-                        "A destination permanently refused a message."
-                    );
+                    tracing::error!(topic, partition, offset, error = %refusal, "Message permanently refused.");
                     return true;
                 }
-                Outcome::Undelivered | Outcome::Lost => {}
+                Err(_) => {}
             }
             tokio::select! {
                 () = tokio::time::sleep(RETRY_DELAY) => self.counters.repeated.inc(),
                 () = self.stop.cancelled() => return false,
+            }
+        }
+    }
+
+    /// Pushes a batch once; the answer comes after the delivery.
+    async fn push(&self, batch: &Batch) -> Answer {
+        let (waiting, outcome) = Finalizers::watched();
+        // For processors that decode the batch, until the exporters' queues have it.
+        let undecoded = batch.profiles.counts().undecoded_size;
+        let offered = offer_within(
+            || self.memory.reserve(undecoded),
+            &self.output,
+            &self.stop,
+            batch,
+            waiting,
+            MAX_RETRY_DELAY,
+        );
+        offered.await?;
+        match outcome.await.unwrap_or(Outcome::Lost) {
+            Outcome::Delivered => Ok(()),
+            Outcome::Rejected => Err(Refusal::permanent("a destination refused the profiles")),
+            Outcome::Undelivered | Outcome::Lost => {
+                Err(Refusal::retry("the exporters gave up on the profiles"))
             }
         }
     }

@@ -35,7 +35,7 @@ pub use self::config::KafkaConfig;
 use self::config::{InitialOffset, Strategy};
 use self::delivery::{Counters, Delivery};
 use self::topics::Topics;
-use crate::shared::Memory;
+use crate::shared::{Deduplicator, Memory};
 
 /// Timeout of a request to a broker.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -68,6 +68,7 @@ pub struct Kafka {
     admission: Admission,
     status: ComponentStatus,
     counters: Counters,
+    deduplicator: Option<Deduplicator>,
     lag: Gauge,
 }
 
@@ -124,6 +125,10 @@ impl Factory for Kafka {
                     "Messages pushed again because the exporters gave up on them.",
                 ),
             },
+            deduplicator: config
+                .deduplicate
+                .as_ref()
+                .map(|it| Deduplicator::new(it, context)),
             lag: context.meter.gauge(
                 "otelcol_receiver_kafka_lag_messages",
                 "Messages in this member's partitions that were not read yet.",
@@ -153,6 +158,7 @@ impl Receiver for Kafka {
             admission,
             status,
             counters,
+            deduplicator,
             lag,
         } = *self;
         let headers = match config.header_extraction.extract_headers {
@@ -166,6 +172,7 @@ impl Receiver for Kafka {
             config.profiles.encoding,
             headers,
             counters,
+            deduplicator,
         ));
         let consumer_loop = ConsumerLoop {
             config,
@@ -417,6 +424,9 @@ impl ConsumerLoop {
                 messages = in_flight.len(),
                 "Messages without an outcome are not committed; the next member delivers them."
             );
+        }
+        if let Some(deduplicator) = &self.delivery.deduplicator {
+            deduplicator.finish(deadline).await;
         }
         // What is not committed is delivered again.
         let _ = timeout(LEAVE_TIMEOUT, self.delivery.commit()).await;

@@ -1,4 +1,4 @@
-//! Messages without a broker: which wait for memory, and for how long they hold it.
+//! Messages without a broker: which wait for memory, and for how long they hold it; which are duplicates.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,13 +7,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use krafka::consumer::{ConsumerRecord, TopicPartition};
 use profcol_admission::Admission;
-use profcol_component::testkit::{Sink, profiles};
-use profcol_component::{Meter, Output, Refusal, Stop};
+use profcol_component::testkit::{Sink, context, load, profiles};
+use profcol_component::{BatchId, Meter, Output, Refusal, Stop};
 use profcol_kafka::Encoding;
 use tokio::task::JoinSet;
 
+use super::KafkaConfig;
 use super::delivery::{Counters, Delivery};
-use crate::shared::Memory;
+use crate::shared::{Deduplicator, Memory};
 
 const LIMIT: u64 = 10 << 20;
 
@@ -26,6 +27,12 @@ struct Rig {
 
 impl Rig {
     fn new(in_use: fn() -> Option<u64>, encoding: Encoding, sink: Sink) -> Self {
+        Self::with(in_use, encoding, sink, "{}")
+    }
+
+    fn with(in_use: fn() -> Option<u64>, encoding: Encoding, sink: Sink, options: &str) -> Self {
+        let config = load::<KafkaConfig>(options).unwrap();
+        let deduplicate = config.deduplicate.as_ref();
         let admission = Admission::with_memory_reader(in_use, LIMIT);
         let (sink, stop, meter) = (Arc::new(sink), Stop::new(), Meter::default());
         let counter = |name| meter.counter(name, "of a test", &[]);
@@ -42,6 +49,7 @@ impl Rig {
             encoding,
             Vec::new(),
             counters,
+            deduplicate.map(|it| Deduplicator::new(it, &context("kafka"))),
         );
         Self {
             admission,
@@ -52,7 +60,19 @@ impl Rig {
     }
 
     fn deliver(&self, value: Bytes) -> JoinSet<()> {
-        let record = ConsumerRecord::new("t", 0, 7, None, Some(value));
+        self.deliver_record(ConsumerRecord::new("t", 0, 7, None, Some(value)))
+    }
+
+    /// A message with the same profiles as all others, sent as this batch.
+    fn deliver_as(&self, id: &str, offset: i64) -> JoinSet<()> {
+        let value = Some(profiles(50).to_wire());
+        let mut record = ConsumerRecord::new("t", 0, offset, None, value);
+        let id = Some(Bytes::copy_from_slice(id.as_bytes()));
+        record.headers.push((BatchId::HEADER.to_owned(), id));
+        self.deliver_record(record)
+    }
+
+    fn deliver_record(&self, record: ConsumerRecord) -> JoinSet<()> {
         self.delivery.read(&record);
         let delivery = Arc::clone(&self.delivery);
         let mut delivering = JoinSet::new();
@@ -134,4 +154,55 @@ async fn a_stop_leaves_a_waiting_message_to_the_next_member() {
     assert_eq!(rig.sink.offered(), 0);
     let partition = TopicPartition::new("t", 0);
     assert!(rig.delivery.offsets.lock().are_in_flight(&[partition]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_has_the_id_of_its_message() {
+    let refusal = Refusal::retry("later");
+    let sink = Sink::refusing([refusal]);
+    let rig = Rig::new(|| Some(0), Encoding::OtlpProto, sink);
+    let id = BatchId::unique();
+    rig.deliver_as(&id.to_string(), 1).join_all().await;
+    assert_eq!(rig.sink.offered_ids(), [id, id]);
+    // Whatever is in it.
+    for header in ["", "no id", "\u{0}"] {
+        rig.deliver_as(header, 2).join_all().await;
+    }
+    let others = &rig.sink.offered_ids()[2..];
+    assert_eq!(others.len(), 3);
+    assert!(others[0] != others[1] && others[1] != others[2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn duplicates_are_passed_on_unless_they_are_to_be_dropped() {
+    let id = BatchId::unique().to_string();
+    let partition = TopicPartition::new("t", 0);
+    for (options, passed) in [("{}", 3), ("deduplicate: ", 1)] {
+        let sink = Sink::default().taking(Duration::from_secs(5));
+        let rig = Rig::with(|| Some(0), Encoding::OtlpProto, sink, options);
+        // The second while the first is on its way.
+        let (first, second) = (rig.deliver_as(&id, 1), rig.deliver_as(&id, 2));
+        first.join_all().await;
+        second.join_all().await;
+        rig.deliver_as(&id, 3).join_all().await;
+        assert_eq!(rig.sink.accepted().len(), passed, "{options}");
+        // All may be committed.
+        let offsets = rig.delivery.offsets.lock();
+        assert!(!offsets.are_in_flight(std::slice::from_ref(&partition)));
+        assert_eq!(offsets.to_commit().values().collect::<Vec<_>>(), [&4]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_message_is_not_remembered() {
+    let sink = Sink::refusing([Refusal::permanent("no")]).taking(Duration::from_secs(5));
+    let rig = Rig::with(|| Some(0), Encoding::OtlpProto, sink, "deduplicate: ");
+    let id = BatchId::unique().to_string();
+    let (first, second) = (rig.deliver_as(&id, 1), rig.deliver_as(&id, 2));
+    first.join_all().await;
+    second.join_all().await;
+    assert_eq!((rig.sink.offered(), rig.sink.accepted()), (1, vec![]));
+    // What was refused is not remembered.
+    rig.deliver_as(&id, 3).join_all().await;
+    assert_eq!(rig.sink.accepted(), [50]);
 }

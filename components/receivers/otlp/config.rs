@@ -1,9 +1,11 @@
 //! The options of `otlp`: the Collector's, and three of our own.
 
-use profcol_config::{Config, Duration, Present, Problems};
+use profcol_config::{Config, Present, Problems};
 use profcol_net::{GrpcServerSettings, HttpServerSettings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::shared::DeduplicateConfig;
 
 /// Receives profiles over OTLP, by gRPC and HTTP.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -17,16 +19,6 @@ pub struct OtlpConfig {
     pub answer_when: AnswerWhen,
     /// Take a batch only once, by the id that profcol's exporters send with it; disabled if absent.
     pub deduplicate: Present<DeduplicateConfig>,
-}
-
-/// Which accepted batches are remembered.
-#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
-#[serde(default)]
-pub struct DeduplicateConfig {
-    /// How long the id of an accepted batch is remembered. Clients should not retry for longer.
-    pub window: Duration,
-    /// Maximum number of remembered ids, 100 bytes each; the oldest is forgotten first, and counted.
-    pub max_batches: usize,
 }
 
 /// What to listen on.
@@ -70,15 +62,6 @@ impl Protocols {
     }
 }
 
-impl Default for DeduplicateConfig {
-    fn default() -> Self {
-        Self {
-            window: Duration::from_secs(300),
-            max_batches: 10_000,
-        }
-    }
-}
-
 impl Config for OtlpConfig {
     fn validate(&self, problems: &mut Problems) {
         if self.protocols.grpc.is_none() && self.protocols.http.is_none() {
@@ -97,17 +80,6 @@ impl Config for OtlpConfig {
         });
         if let Some(deduplicate) = &*self.deduplicate {
             problems.nested("deduplicate", |problems| deduplicate.validate(problems));
-        }
-    }
-}
-
-impl DeduplicateConfig {
-    fn validate(&self, problems: &mut Problems) {
-        if self.window <= Duration::ZERO {
-            problems.add("window", "must be positive");
-        }
-        if self.max_batches == 0 {
-            problems.add("max_batches", "must be positive");
         }
     }
 }

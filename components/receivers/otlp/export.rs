@@ -14,8 +14,7 @@ use profcol_net::grpc::Status;
 use profcol_otlp::service::PartialSuccess;
 use profcol_profile::{CompressedWire, Profiles, Reason, Received, Validation};
 
-use super::deduplicator::Deduplicator;
-use crate::shared::status;
+use crate::shared::{Deduplicator, status};
 
 /// Moves checked messages into the pipelines.
 pub(super) struct Export {

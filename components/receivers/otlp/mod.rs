@@ -4,7 +4,6 @@
 //! it, its original bytes are sent.
 
 mod config;
-mod deduplicator;
 mod export;
 mod grpc;
 mod http;
@@ -27,10 +26,9 @@ use profcol_net::{
 
 use self::config::AnswerWhen;
 pub use self::config::OtlpConfig;
-use self::deduplicator::Deduplicator;
 use self::export::{Export, Passage};
 use crate::shared::{
-    admission, authenticator, deadline, grpc_listening, not_started, warn_if_exposed,
+    Deduplicator, admission, authenticator, deadline, grpc_listening, not_started, warn_if_exposed,
 };
 
 pub struct Otlp {

@@ -321,7 +321,7 @@ async fn requests_that_expand_beyond_the_memory_limit_are_refused() {
         "{{\"resourceProfiles\":[{{\"scopeProfiles\":[{{\"profiles\":[{}{{}}]}}]}}]}}",
         "{},".repeat(499_999)
     );
-    let in_use = profcol_admission::resident_memory().unwrap();
+    let in_use = profcol_admission::memory_in_use().unwrap();
     let context = BuildContext {
         admission: Admission::new(in_use + (50 << 20)),
         ..testkit::context("otlp")

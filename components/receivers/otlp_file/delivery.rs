@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use profcol_admission::Reservation;
-use profcol_component::{Finalizers, IntCounter, Outcome, Output, Refusal, RunError, Source, Stop};
-use profcol_profile::{Profiles, Received};
+use profcol_component::{Batch, Finalizers, IntCounter, Outcome, Output, Refusal, RunError, Stop};
+use profcol_profile::Received;
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout_at;
@@ -75,7 +75,7 @@ struct Pending {
     offset: u64,
     span: Span,
     samples: u64,
-    profiles: Profiles,
+    batch: Batch,
 }
 
 // === impl Delivery ===
@@ -191,7 +191,7 @@ impl Delivery {
             offset,
             span,
             samples: profiles.sample_count() as u64,
-            profiles,
+            batch: Batch::recorded(profiles),
         })
     }
 
@@ -199,13 +199,12 @@ impl Delivery {
     async fn push(&self, pending: &Pending) -> Result<oneshot::Receiver<Outcome>, Refusal> {
         let (waiting, outcome) = Finalizers::watched();
         // For processors that decode the batch, until the exporters' queues have it.
-        let undecoded = pending.profiles.counts().undecoded_size;
+        let undecoded = pending.batch.profiles.counts().undecoded_size;
         offer_within(
             || self.memory.reserve(undecoded),
             &self.output,
             &self.stop,
-            &pending.profiles,
-            Source::Recorded,
+            &pending.batch,
             waiting,
             MAX_RETRY_DELAY,
         )

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use profcol_component::{Finalizer, Finalizers, Outcome, Output, Source, Stop};
+use profcol_component::{Batch, BatchId, Finalizer, Finalizers, Outcome, Output, Stop};
 use profcol_padata::Delivered;
 use profcol_profile::Profiles;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -51,6 +51,8 @@ pub struct Totals {
 
 /// The progress of one file. A file has up to 65,535 batches, which bounds the queue of reports.
 pub struct Ledger {
+    /// Of the file. Its batches derive theirs from it, and so keep them when the file is read again.
+    id: BatchId,
     reports: UnboundedReceiver<Report>,
     sender: UnboundedSender<Report>,
     /// All batches before this one are settled.
@@ -78,6 +80,7 @@ impl Ledger {
             BTreeSet::new()
         };
         Self {
+            id: BatchId::unique(),
             reports,
             sender,
             settled,
@@ -88,6 +91,12 @@ impl Ledger {
             totals: Totals::default(),
             undelivered: 0,
         }
+    }
+
+    /// A batch of the file.
+    fn batch(&self, number: u16, profiles: Profiles) -> Batch {
+        let id = self.id.within(&number.to_string());
+        Batch::recorded(profiles).with_id(id).resent_as_itself()
     }
 
     pub fn is_settled(&self, number: u16) -> bool {
@@ -224,15 +233,8 @@ impl Delivery {
         };
         let samples = profiles.sample_count() as u64;
         let waiting = watch(ledger.sender.clone(), number, samples, permit);
-        let offered = offer(
-            &self.output,
-            &self.stop,
-            &profiles,
-            Source::Recorded,
-            waiting,
-            MAX_RETRY_DELAY,
-        )
-        .await;
+        let batch = ledger.batch(number, profiles);
+        let offered = offer(&self.output, &self.stop, &batch, waiting, MAX_RETRY_DELAY).await;
         if let Err(refusal) = offered {
             tracing::error!(batch = number, error = %refusal, "Batch permanently refused.");
         }

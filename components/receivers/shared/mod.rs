@@ -1,5 +1,6 @@
 //! Shared by receivers that listen or read files.
 
+mod deduplicator;
 mod memory;
 mod offer;
 mod undelivered;
@@ -14,6 +15,7 @@ use profcol_net::grpc::{Code, Status};
 use profcol_net::{AuthSettings, BoundAddr, GrpcServerSettings, ServerError, Transport};
 use tokio::time::Instant;
 
+pub use self::deduplicator::{DeduplicateConfig, Deduplicator};
 pub use self::memory::Memory;
 #[cfg(feature = "parca")]
 pub use self::offer::offer;

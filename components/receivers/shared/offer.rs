@@ -1,37 +1,26 @@
-//! Pushes profiles that can wait, with retries.
+//! Pushes batches that can wait, with retries.
 
 #[cfg(feature = "parca")]
 use std::future::ready;
 use std::time::Duration;
 
-use profcol_component::{Batch, BatchId, Finalizers, Outcome, Output, Refusal, Source, Stop};
-use profcol_profile::Profiles;
+use profcol_component::{Batch, Finalizers, Outcome, Output, Refusal, Stop};
 
 /// Delay before the first retry, unless the refusal has one.
 const INITIAL_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Pushes the profiles until they are accepted, permanently refused, or a stop is requested; `waiting`
+/// Pushes copies of the batch until one is accepted, permanently refused, or a stop is requested; `waiting`
 /// receives the outcome. Returns the permanent refusal.
 #[cfg(feature = "parca")]
 pub async fn offer(
     output: &Output,
     stop: &Stop,
-    profiles: &Profiles,
-    source: Source,
+    batch: &Batch,
     waiting: Finalizers,
     max_retry_delay: Duration,
 ) -> Result<(), Refusal> {
     let admit = || ready(Some(()));
-    offer_within(
-        admit,
-        output,
-        stop,
-        profiles,
-        source,
-        waiting,
-        max_retry_delay,
-    )
-    .await
+    offer_within(admit, output, stop, batch, waiting, max_retry_delay).await
 }
 
 /// [`offer`] with the memory of each attempt: none is held between them. `admit` returns `None` after a stop.
@@ -39,12 +28,10 @@ pub async fn offer_within<Memory, Admitted: Future<Output = Option<Memory>>>(
     admit: impl Fn() -> Admitted,
     output: &Output,
     stop: &Stop,
-    profiles: &Profiles,
-    source: Source,
+    batch: &Batch,
     mut waiting: Finalizers,
     max_retry_delay: Duration,
 ) -> Result<(), Refusal> {
-    let id = BatchId::unique();
     let mut wait = INITIAL_RETRY_DELAY;
     loop {
         let Some(memory) = admit().await else {
@@ -52,10 +39,11 @@ pub async fn offer_within<Memory, Admitted: Future<Output = Option<Memory>>>(
             return Ok(());
         };
         let (handed, attempt) = waiting.attempt();
-        let mut batch = Batch::new(profiles.clone()).with_id(id).resent_as_itself();
-        batch.source = source;
-        batch.finalizers = handed;
-        let answer = output.push(batch).await;
+        let copy = Batch {
+            finalizers: handed,
+            ..batch.detached()
+        };
+        let answer = output.push(copy).await;
         drop(memory);
         let refusal = match answer {
             Ok(()) => {

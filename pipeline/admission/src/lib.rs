@@ -3,7 +3,7 @@
 //! The kernel reports the memory in use, but not memory about to be used. Servers and receivers announce that:
 //!
 //! ```text
-//! resident memory at the last reading
+//! resident memory at the last reading, without pages of files
 //!   + taken since                    bytes that arrived; included in the next reading
 //!   + reserved                       buffers being filled
 //!   ≤ the limit, or the request is refused
@@ -33,7 +33,9 @@ use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::Instant;
 
 pub use self::heap::keep_large_memory_apart;
-pub use self::memory::{available as available_memory, in_use as resident_memory};
+pub use self::memory::{
+    available as available_memory, in_use as memory_in_use, resident as resident_memory,
+};
 
 /// Maximum age of a reading: only readings show what processors allocate.
 const MAX_AGE: Duration = Duration::from_millis(100);
@@ -103,7 +105,7 @@ impl Exhausted {
 // === impl Admission ===
 
 impl Admission {
-    /// Refuses requests that would bring the resident memory of this process over `limit` bytes.
+    /// Refuses requests that would bring the memory of this process that cannot be reclaimed over `limit` bytes.
     pub fn new(limit: u64) -> Self {
         Self::with_memory_reader(memory::in_use, limit)
     }

@@ -3,9 +3,28 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Bytes of resident memory, as the kernel's out-of-memory killer counts them.
+/// Bytes of resident memory.
+pub fn resident() -> Option<u64> {
+    kib_field(&status()?, "VmRSS:")
+}
+
+/// Bytes of memory that the kernel cannot take back by itself. Pages of files, such as those of the program, are not
+/// counted: the kernel reclaims them when memory is short, before it kills anything.
 pub fn in_use() -> Option<u64> {
-    kib_field(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
+    unreclaimable(&status()?)
+}
+
+fn status() -> Option<String> {
+    fs::read_to_string("/proc/self/status").ok()
+}
+
+fn unreclaimable(status: &str) -> Option<u64> {
+    let [anonymous, shared] = ["RssAnon:", "RssShmem:"].map(|name| kib_field(status, name));
+    match (anonymous, shared) {
+        (Some(anonymous), Some(shared)) => Some(anonymous + shared),
+        // Kernels before 4.5, and sandboxes that imitate one, have only the sum.
+        _ => kib_field(status, "VmRSS:"),
+    }
 }
 
 /// The lowest memory limit of this process's cgroups, or the host's memory.
@@ -59,8 +78,36 @@ mod tests {
 
     #[test]
     fn reads_memory_in_use_and_available() {
-        let (used, available) = (in_use().unwrap(), available().unwrap());
-        assert!(used > 100_000 && used < available, "{used} of {available}");
+        let used = in_use().unwrap();
+        let (resident, available) = (resident().unwrap(), available().unwrap());
+        assert!(used > 100_000, "{used}");
+        assert!(
+            used < resident && resident < available,
+            "{used} of {resident} of {available}"
+        );
+    }
+
+    /// Of an idle gateway, with one page of shared memory.
+    const STATUS: &str = "\
+Name:\tprofcol
+VmHWM:\t   18668 kB
+VmRSS:\t   18668 kB
+RssAnon:\t    1860 kB
+RssFile:\t   16804 kB
+RssShmem:\t       4 kB
+";
+
+    #[test]
+    fn pages_of_files_are_not_in_use() {
+        assert_eq!(unreclaimable(STATUS), Some((1860 + 4) << 10));
+        // Where there is only the sum.
+        let whole: String = STATUS
+            .lines()
+            .filter(|line| !line.starts_with("Rss"))
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        assert_eq!(unreclaimable(&whole), Some(18_668 << 10));
+        assert_eq!(unreclaimable("Name:\tprofcol\n"), None);
     }
 
     #[test]

@@ -201,6 +201,13 @@ impl Accumulator {
 // === impl Ready ===
 
 impl Ready {
+    /// The [resend ids](Batch::resend_id) of the batches, if they are recorded ones.
+    pub fn recorded(&self) -> Vec<BatchId> {
+        let batches = self.batches.iter();
+        let recorded = batches.filter(|batch| batch.source == Source::Recorded);
+        recorded.filter_map(|batch| batch.resend_id).collect()
+    }
+
     /// Merges the batches and splits the result to the limits.
     ///
     /// A single sample above the byte limit is passed on unchanged: the exporter finds out whether it can be delivered,

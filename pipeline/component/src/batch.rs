@@ -83,6 +83,15 @@ impl Batch {
         batch.resent_as_itself()
     }
 
+    /// Of a source that keeps it, and pushes copies of it until one is delivered.
+    pub fn recorded(profiles: Profiles) -> Self {
+        let batch = Self {
+            source: Source::Recorded,
+            ..Self::new(profiles)
+        };
+        batch.resent_as_itself()
+    }
+
     /// Whether an exporter that cannot take the batch drops it for itself alone.
     pub fn is_dropped_on_overflow(&self) -> bool {
         self.source == Source::Live && !self.has_alternative

@@ -26,6 +26,11 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Whether there is nothing to gain from sending the batch again.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Delivered | Self::Rejected)
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Delivered => "delivered",
@@ -161,6 +166,14 @@ impl Finalizers {
 // === impl Attempt ===
 
 impl Attempt {
+    /// Of a batch that was accepted, with the outcome that it had, for finalizers that [adopt](Self::adopt) it.
+    pub fn with_outcome(outcome: Outcome) -> Self {
+        Self(Arc::new(Mutex::new(AttemptState {
+            outcome: Some(outcome),
+            ..AttemptState::default()
+        })))
+    }
+
     /// The batch was accepted: the waiting finalizers get its outcome, now or once it is known.
     pub fn accepted(self) {
         let mut state = self.0.lock();

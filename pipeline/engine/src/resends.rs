@@ -1,13 +1,14 @@
-//! Remembers who has settled a batch that others refused with a retry, until its source resends it.
+//! Remembers who has settled a batch that others refused with a retry, or gave up on later, until its source resends it.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use profcol_component::{
-    Answer, Attempt, Batch, BatchId, Consumer, Finalizers, IntCounter, Meter, Outcome, Refusal,
+    Answer, Attempt, Batch, BatchId, Consumer, Finalizer, Finalizers, IntCounter, Meter, Outcome,
+    Refusal,
 };
 use tokio::time::Instant;
 
@@ -20,14 +21,16 @@ pub(crate) const RESEND_WINDOW: Duration = Duration::from_secs(300);
 const MAX_PARTIAL: usize = 1024;
 
 /// The partially accepted batches of one owner. `K` names the parts with an answer of their own.
-pub(crate) struct Resends<K> {
+pub(crate) struct Resends<K>(Arc<Shared<K>>);
+
+struct Shared<K> {
     owner: String,
     partial: Mutex<VecDeque<Partial<K>>>,
     meter: Meter,
     forgotten: OnceLock<IntCounter>,
 }
 
-/// A partly settled batch: the other parts were refused with a retry.
+/// A partly settled batch: the other parts were refused with a retry, or their consumers gave up on them.
 struct Partial<K> {
     id: BatchId,
     since: Instant,
@@ -42,50 +45,77 @@ struct Answered {
 
 /// Collects the answers for one batch. If the caller goes away early, the answers so far are remembered.
 pub(crate) struct PendingAnswers<'a, K: Clone + Eq + Hash> {
-    resends: &'a Resends<K>,
+    resends: &'a Shared<K>,
     id: BatchId,
     answered: Mutex<HashMap<K, Answered>>,
+    /// `None` if nobody waits for the outcome: then the source has forgotten the batch once it is accepted.
+    outcomes: Option<Arc<Outcomes<K>>>,
+}
+
+/// Collects the outcomes of the parts of one batch; each finalizer of a part holds a reference. The last one reports to
+/// the finalizers of the batch. If its source will resend it, the parts that need no resend are remembered first.
+struct Outcomes<K: Clone + Eq + Hash> {
+    resends: Arc<Shared<K>>,
+    id: BatchId,
+    waiting: Finalizers,
+    known: Mutex<HashMap<K, Outcome>>,
 }
 
 // === impl Resends ===
 
 impl<K: Clone + Eq + Hash> Resends<K> {
     pub(crate) fn new(owner: &str, meter: &Meter) -> Self {
-        Self {
+        Self(Arc::new(Shared {
             owner: owner.to_owned(),
             partial: Mutex::default(),
             meter: meter.clone(),
             forgotten: OnceLock::new(),
-        }
+        }))
     }
 
-    /// Created by the first owner with several parts.
-    pub(crate) fn forgotten(&self) -> &IntCounter {
-        self.forgotten.get_or_init(|| {
-            self.meter.counter(
-                "profcol_fanout_forgotten_batches",
-                "Partially accepted batches evicted from the cache; a resend of one is delivered twice.",
-                &[("fanout", &self.owner)],
-            )
-        })
+    /// Creates the counter; called by owners with several parts.
+    pub(crate) fn count_forgotten(&self) {
+        self.0.forgotten();
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.partial.lock().is_empty()
+        self.0.partial.lock().is_empty()
     }
 
-    /// The answers for a batch, with those that are known if it was sent before.
-    pub(crate) fn answers(&self, id: BatchId) -> PendingAnswers<'_, K> {
-        let mut partial = self.partial.lock();
+    /// The answers for a batch, with those that are known if it was sent before. `waiting` are its finalizers.
+    pub(crate) fn answers(&self, id: BatchId, waiting: &Finalizers) -> PendingAnswers<'_, K> {
+        let mut partial = self.0.partial.lock();
         partial.retain(|batch| batch.since.elapsed() < RESEND_WINDOW);
         let position = partial.iter().position(|batch| batch.id == id);
         let known = position.and_then(|position| partial.remove(position));
         let answered = known.map(|batch| batch.answered).unwrap_or_default();
         PendingAnswers {
-            resends: self,
+            resends: &self.0,
             id,
             answered: Mutex::new(answered),
+            outcomes: (!waiting.is_empty()).then(|| {
+                Arc::new(Outcomes {
+                    resends: Arc::clone(&self.0),
+                    id,
+                    waiting: waiting.clone(),
+                    known: Mutex::default(),
+                })
+            }),
         }
+    }
+}
+
+// === impl Shared ===
+
+impl<K> Shared<K> {
+    fn forgotten(&self) -> &IntCounter {
+        self.forgotten.get_or_init(|| {
+            self.meter.counter(
+                "profcol_fanout_forgotten_batches",
+                "Partially accepted or delivered batches evicted from the cache; a resend of one is delivered twice.",
+                &[("fanout", &self.owner)],
+            )
+        })
     }
 
     fn remember(&self, id: BatchId, answered: HashMap<K, Answered>) {
@@ -104,12 +134,12 @@ impl<K: Clone + Eq + Hash> Resends<K> {
 
 // === impl PendingAnswers ===
 
-impl<K: Clone + Eq + Hash> PendingAnswers<'_, K> {
-    /// Lets finalizers wait for the parts that have a final answer, and returns those.
-    pub(crate) fn adopt_all(&self, waiting: &Finalizers) -> Vec<K> {
+impl<K: Clone + Eq + Hash + Send + Sync + 'static> PendingAnswers<'_, K> {
+    /// Lets the batch wait for the parts that have a final answer, and returns those.
+    pub(crate) fn adopt_all(&self) -> Vec<K> {
         let answered = self.answered.lock();
-        for known in answered.values() {
-            known.attempt.adopt(waiting.clone());
+        for (key, known) in &*answered {
+            known.attempt.adopt(self.finalizers_of(key));
         }
         answered.keys().cloned().collect()
     }
@@ -121,7 +151,7 @@ impl<K: Clone + Eq + Hash> PendingAnswers<'_, K> {
         mut part: Batch,
         consumer: &dyn Consumer,
     ) -> Option<Refusal> {
-        let waiting = std::mem::take(&mut part.finalizers);
+        let waiting = self.finalizers_of(&key);
         if let Some(known) = self.answered.lock().get(&key) {
             known.attempt.adopt(waiting);
             return None;
@@ -139,6 +169,17 @@ impl<K: Clone + Eq + Hash> PendingAnswers<'_, K> {
                 None
             }
         }
+    }
+
+    fn finalizers_of(&self, key: &K) -> Finalizers {
+        let mut finalizers = Finalizers::default();
+        if let Some(outcomes) = &self.outcomes {
+            let (key, outcomes) = (key.clone(), Arc::clone(outcomes));
+            finalizers.add(Finalizer::new(move |outcome| {
+                outcomes.known.lock().insert(key, outcome);
+            }));
+        }
+        finalizers
     }
 
     /// The answer for the whole batch, given the retryable refusals of parts. Without any, finalizers now wait for the
@@ -168,6 +209,30 @@ impl<K: Clone + Eq + Hash> Drop for PendingAnswers<'_, K> {
             known.attempt.release().settle(Outcome::Undelivered);
         }
         self.resends.remember(self.id, answered);
+    }
+}
+
+// === impl Outcomes ===
+
+impl<K: Clone + Eq + Hash> Drop for Outcomes<K> {
+    fn drop(&mut self) {
+        let known = std::mem::take(self.known.get_mut());
+        let is_open = |outcome: &Outcome| !outcome.is_final();
+        // Like the answer: a part that can still be delivered decides.
+        let open = known.values().copied().filter(is_open).max();
+        let outcome = open.or_else(|| known.values().copied().max());
+        if open.is_some() {
+            let settled = known.into_iter().filter(|(_, outcome)| outcome.is_final());
+            let settled = settled.map(|(key, outcome)| {
+                let (answer, attempt) = (Ok(()), Attempt::with_outcome(outcome));
+                (key, Answered { answer, attempt })
+            });
+            let settled: HashMap<K, Answered> = settled.collect();
+            if !settled.is_empty() {
+                self.resends.remember(self.id, settled);
+            }
+        }
+        std::mem::take(&mut self.waiting).settle(outcome.unwrap_or(Outcome::Delivered));
     }
 }
 

@@ -14,8 +14,9 @@ use crate::resends::{Resends, worst};
 
 /// Passes the batch to all consumers concurrently, so that a blocking one does not delay the others.
 ///
-/// Returns the worst answer. If one consumer asks to retry, the source resends the batch; consumers that already gave a
-/// final answer are remembered by name and skipped, also when a reload has replaced them meanwhile.
+/// Returns the worst answer. If one consumer asks to retry, or gives up on the batch later, the source resends it;
+/// consumers that already gave a final answer, or have delivered it, are remembered by name and skipped, also when a
+/// reload has replaced them meanwhile.
 pub(crate) struct FanOut {
     /// Of a receiver's output.
     tap: Option<Arc<Tap>>,
@@ -64,7 +65,7 @@ impl FanOut {
 
     pub(crate) fn set(&self, branches: Vec<Branch>) {
         if branches.len() > 1 {
-            self.resends.forgotten();
+            self.resends.count_forgotten();
         }
         *self.branches.write() = branches;
     }
@@ -131,15 +132,11 @@ impl FanOut {
             return only.consumer.consume(only.all_of(batch)).await;
         }
         let finalizers = std::mem::take(&mut batch.finalizers);
-        let answers = self.resends.answers(id);
+        let answers = self.resends.answers(id, &finalizers);
         let refusals = consumers.iter().map(|called| {
-            let copy = Batch {
-                finalizers: finalizers.clone(),
-                ..batch.clone()
-            };
             let copy = match consumers.len() {
-                1 => called.all_of(copy),
-                _ => called.copy_of(copy),
+                1 => called.all_of(batch.clone()),
+                _ => called.copy_of(batch.clone()),
             };
             answers.push_to(Arc::clone(&called.name), copy, &*called.consumer)
         });
@@ -186,10 +183,13 @@ impl Called {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
     use std::time::Duration;
 
+    use parking_lot::Mutex;
     use profcol_component::testkit::{Sink, batch, batch_with_outcomes};
-    use profcol_component::{BatchId, Refusal};
+    use profcol_component::{BatchId, Finalizers, Refusal};
+    use tokio::task::JoinSet;
 
     use super::super::link::Calls;
     use super::*;
@@ -307,6 +307,152 @@ mod tests {
         fan_out.consume(with(handed)).await.unwrap();
         attempt.accepted();
         assert_eq!(outcomes.seen(), [Outcome::Delivered]);
+    }
+
+    /// Accepts each batch, with the scripted outcomes, then delivers.
+    #[derive(Default)]
+    struct Queue {
+        outcomes: Mutex<VecDeque<Outcome>>,
+        taken: Mutex<Vec<BatchId>>,
+        deliveries: Mutex<JoinSet<()>>,
+    }
+
+    impl Queue {
+        fn ending(outcomes: impl IntoIterator<Item = Outcome>) -> Arc<Self> {
+            let outcomes = Mutex::new(outcomes.into_iter().collect());
+            Arc::new(Self {
+                outcomes,
+                ..Self::default()
+            })
+        }
+
+        fn taken(&self) -> usize {
+            self.taken.lock().len()
+        }
+    }
+
+    #[async_trait]
+    impl Consumer for Queue {
+        async fn consume(&self, batch: Batch) -> Answer {
+            self.taken.lock().push(batch.id);
+            let outcome = self.outcomes.lock().pop_front();
+            let settle = async move {
+                tokio::task::yield_now().await;
+                batch
+                    .finalizers
+                    .settle(outcome.unwrap_or(Outcome::Delivered));
+            };
+            self.deliveries.lock().spawn(settle);
+            Ok(())
+        }
+    }
+
+    fn queues(named: &[(&str, &Arc<Queue>)]) -> Arc<FanOut> {
+        let fan_out = FanOut::new("test", &Meter::default(), None);
+        let branch = |(name, queue): &(&str, &Arc<Queue>)| Branch {
+            name: (*name).into(),
+            target: Target::new(Arc::clone(queue) as Arc<dyn Consumer>, &Calls::default()),
+        };
+        fan_out.set(named.iter().map(branch).collect());
+        fan_out
+    }
+
+    fn recorded(id: BatchId) -> Batch {
+        let batch = Batch::recorded(batch(1).profiles);
+        batch.with_id(id).resent_as_itself()
+    }
+
+    /// Pushes it until it has a final outcome.
+    async fn push_until_settled(next: &dyn Consumer, id: BatchId) -> (usize, Outcome) {
+        let mut pushes = 0;
+        loop {
+            pushes += 1;
+            let (finalizers, outcome) = Finalizers::watched();
+            let watched = Batch {
+                finalizers,
+                ..recorded(id)
+            };
+            next.consume(watched).await.unwrap();
+            let outcome = outcome.await.unwrap();
+            if outcome.is_final() {
+                return (pushes, outcome);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_batch_that_one_exporter_gave_up_on_goes_only_to_that_one_again() {
+        let good = Queue::ending([]);
+        let flaky = Queue::ending([Outcome::Undelivered, Outcome::Lost, Outcome::Undelivered]);
+        let fan_out = queues(&[("a", &good), ("b", &flaky)]);
+        let id = BatchId::unique();
+        let pushed = push_until_settled(&*fan_out, id).await;
+        assert_eq!(pushed, (4, Outcome::Delivered));
+        assert_eq!((good.taken(), flaky.taken()), (1, 4));
+        // Each attempt has the same id.
+        let ids = flaky.taken.lock().clone();
+        assert!(ids.iter().all(|it| *it == ids[0]), "{ids:?}");
+        // It is forgotten once all have delivered it.
+        assert!(fan_out.resends.is_empty());
+        push_until_settled(&*fan_out, id).await;
+        assert_eq!((good.taken(), flaky.taken()), (2, 5));
+    }
+
+    #[tokio::test]
+    async fn who_has_rejected_a_batch_does_not_keep_it_from_another() {
+        let picky = Queue::ending([Outcome::Rejected]);
+        let flaky = Queue::ending([Outcome::Undelivered]);
+        let fan_out = queues(&[("a", &picky), ("b", &flaky)]);
+        let pushed = push_until_settled(&*fan_out, BatchId::unique()).await;
+        assert_eq!(pushed, (2, Outcome::Rejected));
+        assert_eq!((picky.taken(), flaky.taken()), (1, 2));
+    }
+
+    #[tokio::test]
+    async fn pipelines_before_the_exporters_are_skipped_as_well() {
+        let [good, other] = [(); 2].map(|()| Queue::ending([]));
+        let flaky = Queue::ending([Outcome::Undelivered; 2]);
+        let exporters = queues(&[("a", &good), ("b", &flaky)]);
+        let pipelines = FanOut::new("receiver", &Meter::default(), None);
+        let branch = |name: &str, next: Arc<dyn Consumer>| Branch {
+            name: name.into(),
+            target: Target::new(next, &Calls::default()),
+        };
+        pipelines.set(vec![
+            branch("profiles/1", Arc::clone(&exporters) as _),
+            branch("profiles/2", Arc::clone(&other) as _),
+        ]);
+        let pushed = push_until_settled(&*pipelines, BatchId::unique()).await;
+        assert_eq!(pushed, (3, Outcome::Delivered));
+        let taken = (good.taken(), flaky.taken(), other.taken());
+        assert_eq!(taken, (1, 3, 1));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_after_an_exporter_gave_up_forgets_nothing() {
+        let good = Queue::ending([]);
+        let flaky = Queue::ending([Outcome::Undelivered]);
+        let fan_out = queues(&[("a", &good), ("b", &flaky)]);
+        let id = BatchId::unique();
+        let pushed = |finalizers| Batch {
+            finalizers,
+            ..recorded(id)
+        };
+        let (finalizers, outcome) = Finalizers::watched();
+        fan_out.consume(pushed(finalizers)).await.unwrap();
+        assert_eq!(outcome.await, Ok(Outcome::Undelivered));
+        let dead = full(1);
+        fan_out.set(vec![
+            queues(&[("a", &good)]).branches.read()[0].clone(),
+            branches([("b", &dead)]).remove(0),
+        ]);
+        let (finalizers, _) = Finalizers::watched();
+        let (handed, attempt) = finalizers.attempt();
+        fan_out.consume(pushed(handed)).await.unwrap_err();
+        let (handed, attempt) = attempt.refused().attempt();
+        fan_out.consume(pushed(handed)).await.unwrap();
+        attempt.accepted();
+        assert_eq!((good.taken(), dead.accepted()), (1, vec![1]));
     }
 
     #[tokio::test(start_paused = true)]

@@ -160,7 +160,7 @@ impl Balancer {
     ) -> Arc<Self> {
         let owner = format!("exporter {}", common.name);
         let resends = Resends::new(&owner, meter);
-        resends.forgotten();
+        resends.count_forgotten();
         let first = Arc::clone(&destinations.borrow());
         Arc::new_cyclic(|own| {
             let sender = |exporter| common.sender(exporter, own);
@@ -365,8 +365,8 @@ impl Consumer for Balancer {
             return self.consume_part(batch, only).await;
         }
         let finalizers = std::mem::take(&mut batch.finalizers);
-        let answers = self.resends.answers(id);
-        let answered = answers.adopt_all(&finalizers);
+        let answers = self.resends.answers(id, &finalizers);
+        let answered = answers.adopt_all();
         // A processor may have changed the resources since. Then the whole batch is sent.
         let resources = batch.profiles.counts().resources;
         let answered = answered.iter().filter(|it| it.total == resources);
@@ -379,12 +379,7 @@ impl Consumer for Balancer {
         };
         let refusals = parts.iter().map(|part| {
             let (id, profiles) = part.of(&batch);
-            let copy = Batch {
-                finalizers: finalizers.clone(),
-                id,
-                profiles,
-                ..batch.clone()
-            };
+            let copy = batch.clone().with_id(id).with_profiles(profiles);
             async {
                 let positions = part.positions.clone();
                 match self.durable() {

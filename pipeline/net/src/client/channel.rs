@@ -3,6 +3,9 @@
 //! Each address has at most one connection, opened by the first call that needs it; concurrent calls wait for the same
 //! attempt. A failed address is skipped for a second. While an address has no connection, the name is resolved again
 //! periodically, as the server may have moved. Calls wait for that only if no other address is usable.
+//!
+//! A call that is dropped before its end, usually at its timeout, gives the connection up if no other call has ended since it
+//! began: the server may be stuck in the middle of a frame, or never open a window. The next call gets a new connection.
 
 use std::future::pending;
 use std::net::SocketAddr;
@@ -12,6 +15,7 @@ use std::time::Duration;
 
 use h2::PingPong;
 use h2::client::SendRequest;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
@@ -94,17 +98,30 @@ struct Shared {
     /// A response has arrived, so the server speaks HTTP/2.
     answered: AtomicBool,
     running: AtomicUsize,
+    /// How many calls have ended, with whatever result.
+    ended: AtomicUsize,
+    /// A call has left the connection.
+    left: Notify,
     alert: ReceivedAlert,
 }
 
 /// A call in flight on a connection.
 #[derive(Debug)]
-pub(super) struct Running(Arc<Shared>);
+pub(super) struct Running {
+    shared: Arc<Shared>,
+    /// How many calls had ended when it began.
+    ended_before: usize,
+    has_ended: AtomicBool,
+}
 
 impl Connection {
     pub fn begin(&self) -> Running {
         self.shared.running.fetch_add(1, Relaxed);
-        Running(self.shared.clone())
+        Running {
+            shared: self.shared.clone(),
+            ended_before: self.shared.ended.load(Relaxed),
+            has_ended: AtomicBool::new(false),
+        }
     }
 
     /// Marks the connection as unusable for further calls.
@@ -113,17 +130,38 @@ impl Connection {
     }
 }
 
+impl Shared {
+    /// Returns when the connection was given up and no call is left on it. A stuck server would keep it open.
+    async fn abandoned(&self) {
+        loop {
+            let left = self.left.notified();
+            if self.closed.load(Relaxed) && self.running.load(Relaxed) == 0 {
+                return;
+            }
+            left.await;
+        }
+    }
+}
+
 impl Running {
     /// Records that a response has arrived.
     pub fn answered(&self) {
-        self.0.answered.store(true, Relaxed);
+        self.shared.answered.store(true, Relaxed);
+    }
+
+    /// Records that the server has dealt with the call.
+    pub fn ended(&self) {
+        if !self.has_ended.swap(true, Relaxed) {
+            self.shared.ended.fetch_add(1, Relaxed);
+        }
     }
 
     /// Converts an error to a call failure.
     pub fn failure(&self, error: h2::Error) -> FailedAttempt {
-        let is_mute = !error.is_remote() && !self.0.answered.load(Relaxed);
+        self.ended();
+        let is_mute = !error.is_remote() && !self.shared.answered.load(Relaxed);
         let mut failure = FailedAttempt::from(error);
-        let hint = self.0.alert.hint();
+        let hint = self.shared.alert.hint();
         failure.status.hint = hint.or(is_mute.then_some(Hint::CheckGrpcAndTls));
         failure
     }
@@ -131,7 +169,12 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Relaxed);
+        let ended = self.shared.ended.load(Relaxed);
+        if !*self.has_ended.get_mut() && ended == self.ended_before {
+            self.shared.closed.store(true, Relaxed);
+        }
+        self.shared.running.fetch_sub(1, Relaxed);
+        self.shared.left.notify_one();
     }
 }
 
@@ -411,6 +454,7 @@ impl Subchannel {
                     debug!(%endpoint, %error, "gRPC connection ended");
                 },
                 () = probing => debug!(%endpoint, "gRPC connection closed: keepalive ping timed out"),
+                () = mine.abandoned() => debug!(%endpoint, "gRPC connection closed: no call on it ended in time"),
             }
             mine.closed.store(true, Relaxed);
         };

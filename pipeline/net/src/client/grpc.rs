@@ -233,7 +233,9 @@ impl GrpcClient {
         sending.send_data(message, true).map_err(failed)?;
         let (head, body) = answer.await.map_err(failed)?.into_parts();
         running.answered();
-        read_reply(head.status, head.headers, body).await
+        let reply = read_reply(head.status, head.headers, body).await;
+        running.ended();
+        reply
     }
 
     /// Starts a call.

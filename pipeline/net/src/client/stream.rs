@@ -88,6 +88,8 @@ impl GrpcStream {
         if let Receiving::Awaited(answer) = &mut self.receiving {
             let (head, body) = answer.await.map_err(failed)?.into_parts();
             running.answered();
+            // From here on it is up to the server when the call ends.
+            running.ended();
             check_answer(head.status, &head.headers)?;
             self.receiving = Receiving::Begun(Box::new(StreamResponse {
                 headers: head.headers,

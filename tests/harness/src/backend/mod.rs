@@ -2,6 +2,7 @@
 //! request.
 
 pub mod http;
+pub mod stuck;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

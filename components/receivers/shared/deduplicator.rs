@@ -1,9 +1,9 @@
 //! Takes each batch once, by its id.
 //!
 //! ```text
-//!                  ┌─ new ──────────────► pipelines ──► answer; if it is success, the id is remembered
-//! request with id ─┼─ being delivered ──► waits for that answer
-//!                  └─ accepted before ──► success
+//!                ┌─ new ──────────────► pipelines ──► answer; if it is success, the id is remembered
+//! batch with id ─┼─ being delivered ──► waits for that answer
+//!                └─ accepted before ──► success
 //! ```
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -12,13 +12,24 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use profcol_component::{Answer, BatchId, BuildContext, IntCounter, Refusal};
+use profcol_config::Problems;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use super::config::DeduplicateConfig;
+/// Which accepted batches are remembered.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct DeduplicateConfig {
+    /// How long the id of an accepted batch is remembered. Clients should not retry for longer.
+    pub window: profcol_config::Duration,
+    /// Maximum number of remembered ids, 100 bytes each; the oldest is forgotten first, and counted.
+    pub max_batches: usize,
+}
 
-pub(super) struct Deduplicator {
+pub struct Deduplicator {
     memory: Arc<Memory>,
     /// They outlive their connections.
     deliveries: Mutex<JoinSet<()>>,
@@ -57,10 +68,32 @@ struct Delivery {
     answer: watch::Sender<Option<Answer>>,
 }
 
+// === impl DeduplicateConfig ===
+
+impl Default for DeduplicateConfig {
+    fn default() -> Self {
+        Self {
+            window: profcol_config::Duration::from_secs(300),
+            max_batches: 10_000,
+        }
+    }
+}
+
+impl DeduplicateConfig {
+    pub fn validate(&self, problems: &mut Problems) {
+        if self.window <= profcol_config::Duration::ZERO {
+            problems.add("window", "must be positive");
+        }
+        if self.max_batches == 0 {
+            problems.add("max_batches", "must be positive");
+        }
+    }
+}
+
 // === impl Deduplicator ===
 
 impl Deduplicator {
-    pub(super) fn new(config: &DeduplicateConfig, context: &BuildContext) -> Self {
+    pub fn new(config: &DeduplicateConfig, context: &BuildContext) -> Self {
         let id = context.id.to_string();
         let counter = |name, help| context.meter.counter(name, help, &[("receiver", &id)]);
         Self {
@@ -81,8 +114,8 @@ impl Deduplicator {
         }
     }
 
-    /// Delivers the batch, unless another request with its id did or does so.
-    pub(super) async fn once(
+    /// Delivers the batch, unless one with its id was delivered or is being so.
+    pub async fn once(
         &self,
         id: BatchId,
         samples: u64,
@@ -112,7 +145,7 @@ impl Deduplicator {
     }
 
     /// Waits for the deliveries that are left, and aborts them at the deadline. Call once there are no more requests.
-    pub(super) async fn finish(&self, deadline: Instant) {
+    pub async fn finish(&self, deadline: Instant) {
         let mut deliveries = std::mem::take(&mut *self.deliveries.lock());
         let ended = async { while deliveries.join_next().await.is_some() {} };
         let _ = timeout_at(deadline, ended).await;
@@ -217,7 +250,7 @@ mod tests {
     impl Fixture {
         fn new(options: &str) -> Self {
             let options = format!("protocols: {{grpc: }}\ndeduplicate: {{{options}}}");
-            let config = load::<super::super::OtlpConfig>(&options).unwrap();
+            let config = load::<crate::otlp::OtlpConfig>(&options).unwrap();
             let context = context("otlp");
             let config = config.deduplicate.as_ref().unwrap();
             Self {
