@@ -472,6 +472,7 @@ impl Log {
 
     /// Withdraws unpublished records that could not be synced.
     pub fn withdraw(&mut self) {
+        self.reused_bytes = 0;
         let pending = std::mem::take(&mut self.pending);
         for place in pending.into_iter().rev() {
             self.stored -= place.counts;
@@ -845,7 +846,8 @@ pub fn recover_segments(
     let work = || {
         let mut segments = Vec::new();
         while let Some(&number) = numbers.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let is_last = numbers.last() == Some(&number);
+            // Without writing nothing is truncated, so that the last one needs no closer look.
+            let is_last = may_write && numbers.last() == Some(&number);
             let segment = Segment::recover(disk, number, is_last, may_write, bodies);
             segments.push((number, segment));
         }

@@ -38,7 +38,8 @@ pub const FOLDER: &str = "batches";
 /// save.
 const MIN_BODY: usize = 1 << 10;
 
-/// How many of the newest bodies are found again. Queues that store the same batches do so at about the same time.
+/// How many of the newest bodies are found again. Queues that store the same batches do so at about the same time: if none
+/// of so many was found, the queues have nothing in common, and copies take fewer writes and syncs.
 const RECENT: usize = 4096;
 
 pub(crate) struct SharedBodies {
@@ -66,6 +67,8 @@ struct State {
     /// By queue and its segment: the segments with the bodies of its records.
     held: BTreeMap<String, BTreeMap<u64, BTreeSet<u64>>>,
     recent: Recent,
+    /// Bodies since one was found.
+    not_found: usize,
     /// Segments with unsynced bodies.
     dirty: BTreeSet<u64>,
     is_directory_dirty: bool,
@@ -82,12 +85,15 @@ struct SharedSegment {
     holders: usize,
     /// Its latest bodies may never become durable.
     failed_to_sync: bool,
+    /// Its files may be gone, at least one of them.
+    is_removed: bool,
 }
 
 /// The newest bodies.
 #[derive(Default)]
 struct Recent {
-    places: HashMap<Key, Reference>,
+    /// `None` if the queue that asked has a copy.
+    places: HashMap<Key, Option<Reference>>,
     /// Oldest first.
     order: VecDeque<Key>,
 }
@@ -131,7 +137,10 @@ impl SharedBodies {
         let Some(disk) = bodies.place.existing(FOLDER).map_err(OpenError::Folder)? else {
             return Ok(bodies);
         };
-        bodies.state.lock().recover(disk)?;
+        let found = bodies.state.lock().recover(disk)?;
+        if found == 0 {
+            return Ok(bodies);
+        }
         let queues = bodies.place.queues().map_err(OpenError::Folder)?;
         for queue in queues {
             bodies.count(queue);
@@ -189,17 +198,27 @@ impl SharedBodies {
         let key = (hash(head)?, hash(body)?, body.len());
         let mut guard = self.state.lock();
         let state = &mut *guard;
-        if let Some(reference) = state.recent.places.get(&key).copied()
+        let found = state.recent.places.get(&key).copied();
+        state.not_found = match found {
+            Some(_) => 0,
+            None => state.not_found.saturating_add(1),
+        };
+        if let Some(Some(reference)) = found
             && let Some(shared) = state.segments.get(&reference.segment)
             && !shared.failed_to_sync
+            && !shared.is_removed
         {
             state.hold(queue, segment, reference.segment);
             return Some((reference, true));
         }
+        if state.not_found > RECENT {
+            state.recent.add(key, None);
+            return None;
+        }
         match state.append(&self.place, &self.limits, body) {
             Ok(reference) => {
                 state.is_failing = false;
-                state.recent.add(key, reference);
+                state.recent.add(key, Some(reference));
                 state.hold(queue, segment, reference.segment);
                 Some((reference, false))
             }
@@ -302,7 +321,8 @@ impl Bodies for SharedBodies {
 // === impl State ===
 
 impl State {
-    fn recover(&mut self, disk: Arc<dyn Disk>) -> Result<(), OpenError> {
+    /// Returns the number of segments.
+    fn recover(&mut self, disk: Arc<dyn Disk>) -> Result<usize, OpenError> {
         let names = disk.names().map_err(OpenError::Folder)?;
         let (found, orphans) = numbers(&names);
         for number in orphans {
@@ -331,6 +351,7 @@ impl State {
                     files,
                     holders: 0,
                     failed_to_sync: false,
+                    is_removed: false,
                 },
             );
             // A killed run may have left it only in the page cache.
@@ -339,7 +360,7 @@ impl State {
         }
         self.is_directory_dirty = !self.segments.is_empty();
         self.disk = Some(disk);
-        Ok(())
+        Ok(self.segments.len())
     }
 
     fn append(
@@ -428,6 +449,7 @@ impl State {
                 files: Some(files),
                 holders: 0,
                 failed_to_sync: false,
+                is_removed: false,
             },
         );
         self.active = Some(number);
@@ -498,6 +520,9 @@ impl State {
         for number in free {
             self.dirty.remove(&number);
             self.is_directory_dirty = true;
+            if let Some(segment) = self.segments.get_mut(&number) {
+                segment.is_removed = true;
+            }
             // It still counts, and removal is retried with the next one.
             if let Err(error) = remove_files(&*disk, number) {
                 tracing::warn!(segment = number, %error, "Failed to remove shared batches that no stored queue needs.");
@@ -513,8 +538,8 @@ impl State {
 // === impl Recent ===
 
 impl Recent {
-    fn add(&mut self, key: Key, reference: Reference) {
-        if self.places.insert(key, reference).is_none() {
+    fn add(&mut self, key: Key, place: Option<Reference>) {
+        if self.places.insert(key, place).is_none() {
             self.order.push_back(key);
         }
         if self.order.len() > RECENT

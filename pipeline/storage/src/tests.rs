@@ -345,21 +345,21 @@ impl Schedule {
     }
 }
 
-/// The seeds of the schedules to run.
-pub fn seeds() -> std::ops::Range<u64> {
+/// The seeds of the schedules to run, by default so many.
+pub fn seeds(schedules: u64) -> std::ops::Range<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     match number("PROFCOL_STORAGE_SEED") {
         Some(seed) => seed..seed + 1,
         None => {
             let first = std::process::id().into();
-            first..first + number("PROFCOL_STORAGE_SCHEDULES").unwrap_or(SCHEDULES)
+            first..first + number("PROFCOL_STORAGE_SCHEDULES").unwrap_or(schedules)
         }
     }
 }
 
 #[test]
 fn no_schedule_loses_duplicates_or_corrupts_accepted_records() {
-    for seed in seeds() {
+    for seed in seeds(SCHEDULES) {
         let schedule = || Schedule::new(seed).run();
         if let Err(panic) = std::panic::catch_unwind(schedule) {
             let message = panic

@@ -14,6 +14,7 @@ use crate::tests::seeds;
 use crate::{Counts, Disk};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
+const SCHEDULES: u64 = 500;
 const STEPS: u64 = 150;
 
 fn storage(disk: &SimulatedDisk, max_bytes: u64) -> Storage {
@@ -89,6 +90,8 @@ struct Schedule {
     storage: Storage,
     queues: Vec<Queue>,
     next: u64,
+    /// A sync failed in this process.
+    failed_to_sync: bool,
 }
 
 impl Queue {
@@ -127,6 +130,7 @@ impl Schedule {
             is_calm: faults == Faults::default(),
             faults,
             next: 0,
+            failed_to_sync: false,
         }
     }
 
@@ -211,6 +215,7 @@ impl Schedule {
         match log.unsynced().sync() {
             Ok(()) => queue.unsynced.clear(),
             Err(_) => {
+                self.failed_to_sync = true;
                 log.seal();
                 queue.at_risk.append(&mut queue.unsynced);
             }
@@ -335,8 +340,13 @@ impl Schedule {
                 self.settle(at);
             }
         }
+        let failed_to_sync = std::mem::take(&mut self.failed_to_sync);
         for queue in &mut self.queues {
             queue.log = None;
+            // The next process does not know, and its syncs succeed.
+            if failed_to_sync {
+                queue.at_risk.append(&mut queue.unsynced);
+            }
         }
         if loses_power {
             self.is_calm = false;
@@ -395,7 +405,7 @@ impl Schedule {
 
 #[test]
 fn no_schedule_loses_or_mixes_up_records_of_queues_that_share_bodies() {
-    for seed in seeds() {
+    for seed in seeds(SCHEDULES) {
         let schedule = || Schedule::new(seed).run();
         if let Err(panic) = std::panic::catch_unwind(schedule) {
             let message = panic
@@ -559,6 +569,24 @@ fn bodies_that_cannot_be_shared_are_copied() {
         assert_eq!(drained(&mut a), ((0..8).collect(), 0), "{failure}");
         assert_eq!(drained(&mut b), ((0..8).collect(), 0), "{failure}");
     }
+}
+
+#[test]
+fn a_segment_that_cannot_be_removed_gets_no_new_references() {
+    let disk = SimulatedDisk::new(1);
+    let storage = storage(&disk, 64 << 10);
+    let [mut a, mut b] = logs(&storage);
+    append(&mut a, 0..1, 4000);
+    disk.break_folder(Some(super::FOLDER));
+    drained(&mut a);
+    disk.break_folder(None);
+    append(&mut b, 0..1, 4000);
+    assert_eq!(b.take_reused_bytes(), 0);
+    assert_eq!(drained(&mut b), (vec![0], 0));
+    for log in [&mut a, &mut b] {
+        log.reclaim_active();
+    }
+    assert_eq!(disk.folder(super::FOLDER).files(), 0);
 }
 
 #[test]
@@ -734,6 +762,32 @@ fn bodies_below_damaged_headers_are_corrupt_until_no_record_refers_to_them() {
 }
 
 /// Not the body of another run's segment with the same number.
+#[test]
+fn queues_with_nothing_in_common_store_copies_until_they_have() {
+    let disk = SimulatedDisk::new(1);
+    let storage = storage(&disk, 64 << 20);
+    let [mut a, mut b] = logs(&storage);
+    let bodies = disk.folder(super::FOLDER);
+    let grows_by = |log: &mut Log, number: u64| {
+        let before = bodies.bytes();
+        append(log, number..number + 1, super::MIN_BODY);
+        let after = bodies.bytes();
+        assert_eq!(drained(log), (vec![number], 0));
+        after - before
+    };
+    let limit = super::RECENT as u64;
+    for number in 0..limit {
+        assert!(grows_by(&mut a, number) > 0, "{number}");
+    }
+    assert_eq!(grows_by(&mut a, limit), 0);
+    assert_eq!(grows_by(&mut b, limit + 1), 0);
+    // A batch that the other one has: the next ones are shared again.
+    assert!(grows_by(&mut b, limit) > 0);
+    assert!(grows_by(&mut a, limit + 2) > 0);
+    assert_eq!(grows_by(&mut b, limit + 2), 0);
+    assert_eq!(b.take_reused_bytes(), super::MIN_BODY as u64);
+}
+
 #[test]
 fn a_reference_to_a_segment_that_was_removed_leads_nowhere() {
     let disk = SimulatedDisk::new(1);

@@ -114,8 +114,10 @@ async fn what_cannot_be_shared_is_copied_and_no_batch_refused() {
         let disk = SimulatedDisk::new(1);
         let pair = Pair::start(&disk, FsyncPolicy::Always, refusing).await;
         pair.consume(1).await;
+        let shared = pair.shared_bytes();
         breaks(&disk, Some("batches"));
         pair.consume(2).await;
+        assert_eq!(pair.shared_bytes(), shared, "each has a copy");
         breaks(&disk, None);
         let failed = pair.0.iter().map(|rig| {
             let durable = rig.sender.durable().unwrap();
@@ -124,7 +126,6 @@ async fn what_cannot_be_shared_is_copied_and_no_batch_refused() {
             durable.failed_syncs()
         });
         assert_eq!(failed.sum::<u64>(), failed_syncs);
-        let shared = pair.shared_bytes();
         pair.consume(3).await;
         assert!(pair.shared_bytes() > shared);
         pair.kill(&disk).await;
