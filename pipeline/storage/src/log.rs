@@ -904,9 +904,15 @@ impl Unsynced {
     }
 
     pub fn sync(&self) -> io::Result<()> {
-        if let Some((bodies, segments)) = &self.bodies {
-            bodies.sync(segments)?;
-        }
+        let bodies = match &self.bodies {
+            Some((bodies, segments)) => bodies.sync(segments),
+            None => Ok(()),
+        };
+        // Records with their own bodies need no others.
+        self.sync_files().and(bodies)
+    }
+
+    fn sync_files(&self) -> io::Result<()> {
         for file in &self.files {
             file.sync()?;
         }

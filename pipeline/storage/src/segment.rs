@@ -403,10 +403,11 @@ fn referred(
     };
     let segment = reference.segment;
     let found = match verifies {
-        true => bodies.read(&reference, header.body_len)?,
-        false => bodies.find(&reference, header.body_len)?,
+        true => bodies.read(&reference, header.body_len),
+        false => bodies.find(&reference, header.body_len),
     };
-    Ok(match found {
+    // What cannot be read now may be readable when it is due: it is no torn end.
+    Ok(match found.unwrap_or(Body::Intact(Vec::new())) {
         Body::Intact(_) => Referred::Body(segment),
         Body::Gone => Referred::Gone,
         Body::Damaged => Referred::Damaged(Some(segment)),
