@@ -314,11 +314,12 @@ fn a_batch_for_two_exporters_is_stored_once_and_reaches_both_after_kills() {
         queue: "",
     };
     let config = with_second(&setup.config(), second.address);
-    let mut sent = 0;
+    let (mut sent, mut batches) = (0, 0);
     for _ in 0..3 {
         let rig = Rig::of(profcol(&config));
         for _ in 0..10 {
-            let profiles = profiles(1000);
+            let profiles = profiles(1000 + batches);
+            batches += 1;
             sent += profiles.to_wire().len() as u64;
             rig.client.send(&profiles).unwrap();
         }
@@ -346,15 +347,16 @@ fn a_batch_for_two_exporters_is_stored_once_and_reaches_both_after_kills() {
     let first = Destination::new(Mode::Take);
     setup.destination = first.address;
     let rig = setup.start();
-    first.wait_for_samples(30_000);
+    let all = (1000..1030).sum();
+    first.wait_for_samples(all);
     rig.client.send(&profiles(1000)).unwrap();
-    first.wait_for_samples(31_000);
+    first.wait_for_samples(all + 1000);
     rig.stop();
     let second = Destination::new(Mode::Take);
     let rig = Rig::of(profcol(&with_second(&setup.config(), second.address)));
-    second.wait_for_samples(30_000);
+    second.wait_for_samples(all);
     rig.stop();
-    assert_eq!((first.samples(), second.samples()), (31_000, 30_000));
+    assert_eq!((first.samples(), second.samples()), (all + 1000, all));
     assert_eq!(stored_bytes(folder.path()), 0, "the space is given back");
 }
 

@@ -382,7 +382,7 @@ impl Log {
             None => self.begin_segment(shares)?,
         };
         let sharing = self.sharing.as_ref().filter(|_| shares);
-        let shared = sharing.and_then(|sharing| sharing.store(number, head, body));
+        let shared = sharing.and_then(|sharing| sharing.store(number, body));
         let Some(segment) = self.segments.get_mut(&number) else {
             return Ok(None);
         };

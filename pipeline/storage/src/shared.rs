@@ -98,8 +98,8 @@ struct Recent {
     order: VecDeque<Key>,
 }
 
-/// Hashes of head and body, and length of the body. Heads have the id of their batch.
-type Key = (u128, u128, usize);
+/// Hash and length of a body. Heads differ: a batch has another id for each exporter.
+type Key = (u128, usize);
 
 /// Why a body is not shared.
 #[derive(Debug, thiserror::Error)]
@@ -187,15 +187,9 @@ impl SharedBodies {
         }
     }
 
-    fn store(
-        &self,
-        queue: &str,
-        segment: u64,
-        head: &[u8],
-        body: &[u8],
-    ) -> Option<(Reference, bool)> {
-        let hash = |bytes| XxHash3_128::oneshot_with_secret(&self.secret, bytes).ok();
-        let key = (hash(head)?, hash(body)?, body.len());
+    fn store(&self, queue: &str, segment: u64, body: &[u8]) -> Option<(Reference, bool)> {
+        let hash = XxHash3_128::oneshot_with_secret(&self.secret, body).ok()?;
+        let key = (hash, body.len());
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let found = state.recent.places.get(&key).copied();
@@ -560,8 +554,8 @@ impl Sharing {
 
     /// Stores a body for a record in this segment of the queue, and says whether it was there already. `None` if that
     /// fails.
-    pub fn store(&self, segment: u64, head: &[u8], body: &[u8]) -> Option<(Reference, bool)> {
-        self.bodies.store(&self.queue, segment, head, body)
+    pub fn store(&self, segment: u64, body: &[u8]) -> Option<(Reference, bool)> {
+        self.bodies.store(&self.queue, segment, body)
     }
 
     /// Call when all records of this segment of the queue are settled.

@@ -54,8 +54,13 @@ fn counts_of(number: u64) -> Counts {
     }
 }
 
+/// Heads differ between queues, as ids of batches do.
+fn head_of(queue: usize, number: u64) -> Vec<u8> {
+    [&number.to_le_bytes()[..], NAMES[queue].as_bytes()].concat()
+}
+
 fn number_of(head: &[u8]) -> u64 {
-    u64::from_le_bytes(head.try_into().unwrap())
+    u64::from_le_bytes(head[..8].try_into().unwrap())
 }
 
 // === schedules ===
@@ -180,7 +185,7 @@ impl Schedule {
             let Some(number) = to_store.pop_front() else {
                 break;
             };
-            let stored = log.append(counts_of(number), &number.to_le_bytes(), &body_of(number));
+            let stored = log.append(counts_of(number), &head_of(at, number), &body_of(number));
             let queue = &mut self.queues[at];
             match stored {
                 Ok(place) => {
@@ -232,6 +237,7 @@ impl Schedule {
             Some(Next::Corrupt(corrupt)) => assert!(!is_calm, "{corrupt:?}"),
             Some(Next::Record { place, head, body }) => {
                 let number = number_of(&head);
+                assert_eq!(head, head_of(at, number), "of another queue");
                 assert_eq!(body, body_of(number), "record {number}");
                 assert_eq!(place.counts, counts_of(number));
                 let Next::Record { body: again, .. } = log.read_again(&place) else {

@@ -18,13 +18,14 @@ impl Pair {
         Self([first, Fixture::of("second", storage, sink()).await])
     }
 
-    /// The same batch for both, as from a fan-out.
+    /// The same batch for both, with different ids as from a fan-out.
     async fn consume(&self, hundreds: usize) {
         let batch = batch(hundreds * SAMPLES);
+        let id = batch.id.within("second");
         let Self([first, second]) = self;
         let (one, two) = join(
             first.sender.consume(batch.clone()),
-            second.sender.consume(batch),
+            second.sender.consume(batch.with_id(id)),
         )
         .await;
         one.unwrap();
