@@ -903,13 +903,23 @@ impl Unsynced {
         self.bodies.is_none() && self.files.is_empty() && !self.is_directory_dirty
     }
 
+    /// Syncs what it can: records with their own bodies need no others.
     pub fn sync(&self) -> io::Result<()> {
-        let bodies = match &self.bodies {
+        let bodies = self.sync_bodies();
+        self.sync_files().and(bodies)
+    }
+
+    /// For records that are withdrawn if that fails: without their bodies they must not become durable.
+    pub fn sync_or_stop(&self) -> io::Result<()> {
+        self.sync_bodies()?;
+        self.sync_files()
+    }
+
+    fn sync_bodies(&self) -> io::Result<()> {
+        match &self.bodies {
             Some((bodies, segments)) => bodies.sync(segments),
             None => Ok(()),
-        };
-        // Records with their own bodies need no others.
-        self.sync_files().and(bodies)
+        }
     }
 
     fn sync_files(&self) -> io::Result<()> {

@@ -202,7 +202,7 @@ impl Schedule {
         let syncs_at_once = self.syncs_at_once;
         let queue = &mut self.queues[at];
         let Some(log) = &mut queue.log else { return };
-        if syncs_at_once && log.unsynced().sync().is_err() {
+        if syncs_at_once && log.unsynced().sync_or_stop().is_err() {
             log.withdraw();
             queue.may_come.extend(group);
             return;
@@ -424,10 +424,15 @@ fn no_schedule_loses_or_mixes_up_records_of_queues_that_share_bodies() {
 
 // === rules ===
 
+/// A body of this length that no other number has.
+fn body(number: u64, len: usize) -> Vec<u8> {
+    number.to_le_bytes().into_iter().cycle().take(len).collect()
+}
+
 /// Stores bodies of this length, and publishes.
 fn append(log: &mut Log, numbers: std::ops::Range<u64>, len: usize) {
     for number in numbers {
-        let body = vec![number as u8; len];
+        let body = body(number, len);
         log.append(counts_of(number), &number.to_le_bytes(), &body)
             .unwrap();
     }
@@ -441,7 +446,7 @@ fn drained(log: &mut Log) -> (Vec<u64>, u64) {
         match next {
             Next::Record { place, head, body } => {
                 let number = number_of(&head);
-                assert!(body.iter().all(|byte| *byte == number as u8));
+                assert_eq!(body, self::body(number, body.len()));
                 numbers.push(number);
                 log.settle(&[place]);
             }
@@ -508,7 +513,7 @@ fn what_one_queue_drops_the_other_still_has() {
     let [mut a, mut b] = logs(&storage);
     let mut dropped = 0;
     for number in 0..100 {
-        let body = vec![number as u8; 2000];
+        let body = body(number, 2000);
         // The first one never gets room by delivering.
         while a
             .append(counts_of(number), &number.to_le_bytes(), &body)
@@ -535,7 +540,7 @@ fn a_dead_queue_never_makes_another_one_full() {
     let [mut dead, mut b, mut c] = logs(&storage);
     let mut refused = 0;
     for number in 0..200 {
-        let body = vec![number as u8; 2000];
+        let body = body(number, 2000);
         let stored = dead.append(counts_of(number), &number.to_le_bytes(), &body);
         refused += u64::from(stored.is_err());
         dead.publish();
@@ -859,7 +864,7 @@ fn a_full_queue_is_as_full_as_with_copies() {
                 .collect();
             let mut stored = 0_u64;
             while logs[0]
-                .append(counts_of(stored), b"head", &vec![stored as u8; 1500])
+                .append(counts_of(stored), b"head", &body(stored, 1500))
                 .is_ok()
             {
                 stored += 1;

@@ -522,7 +522,10 @@ impl Writer {
             return Ok(());
         }
         let began = Instant::now();
-        let synced = unsynced.sync();
+        let synced = match self.fsync {
+            FsyncPolicy::Always => unsynced.sync_or_stop(),
+            FsyncPolicy::Interval(_) | FsyncPolicy::Never => unsynced.sync(),
+        };
         self.shared
             .metrics
             .fsync
