@@ -143,39 +143,36 @@ impl SharedBodies {
         }
         let queues = bodies.place.queues().map_err(OpenError::Folder)?;
         for queue in queues {
-            bodies.count(queue);
+            bodies.count(&queue);
         }
         bodies.state.lock().remove_free();
         Ok(bodies)
     }
 
-    /// Finds which segments the queue holds. One that cannot be read may need them all.
-    fn count(&self, queue: String) {
-        let held = match self.place.existing(&queue) {
-            Ok(Some(disk)) => self.held_by(&*disk),
+    /// Finds which segments the queue holds. What cannot be read may need them all.
+    fn count(&self, queue: &str) {
+        let found = match self.place.existing(queue) {
             Ok(None) => return,
-            Err(_) => None,
+            Ok(Some(disk)) => disk.names().map(|names| {
+                let (found, _) = numbers(&names);
+                recover_segments(&*disk, &found, false, self)
+            }),
+            Err(error) => Err(error),
         };
         let mut state = self.state.lock();
-        let Some(held) = held else {
+        let Ok(segments) = found else {
             state.kept_below = state.next_number;
             return;
         };
-        for (segment, shared) in held {
-            for number in shared {
-                state.hold(&queue, segment, number);
+        for (segment, found) in segments {
+            let Ok(Ok((_, scan))) = found else {
+                state.kept_below = state.next_number;
+                continue;
+            };
+            for number in scan.references {
+                state.hold(queue, segment, number);
             }
         }
-    }
-
-    fn held_by(&self, disk: &dyn Disk) -> Option<BTreeMap<u64, BTreeSet<u64>>> {
-        let (found, _) = numbers(&disk.names().ok()?);
-        let segments = recover_segments(disk, &found, false, self);
-        let held = segments.into_iter().map(|(number, segment)| {
-            let (_, scan) = segment.ok()?.ok()?;
-            Some((number, scan.references))
-        });
-        held.collect()
     }
 
     /// Call for each open queue.
