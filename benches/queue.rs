@@ -67,6 +67,8 @@ static WORK: OnceLock<Work> = OnceLock::new();
 
 struct Work {
     batch: Profiles,
+    /// Gives each batch other bytes: otherwise queues would share all of them.
+    varies: bool,
     to_push: AtomicU64,
     pushed: AtomicU64,
     delivered: AtomicU64,
@@ -83,6 +85,7 @@ fn main() -> anyhow::Result<()> {
     let batches = (options.mib << 20) / bytes;
     let work = WORK.get_or_init(|| Work {
         batch,
+        varies: options.exporters > 1,
         to_push: AtomicU64::new(0),
         pushed: AtomicU64::new(0),
         delivered: AtomicU64::new(0),
@@ -255,6 +258,18 @@ impl Work {
         }
     }
 
+    fn next_batch(&self) -> Profiles {
+        if !self.varies {
+            return self.batch.clone();
+        }
+        let mut wire = self.batch.to_wire().to_vec();
+        // An unknown field with 64 bits.
+        wire.extend([0xA1, 0x06]);
+        wire.extend(self.to_push.load(Ordering::Relaxed).to_le_bytes());
+        let read = Profiles::from_wire(wire.into(), Validation::Reject);
+        read.map_or_else(|_| self.batch.clone(), |read| read.profiles)
+    }
+
     /// Whether there is another batch to push.
     fn take(&self) -> bool {
         let less = |left: u64| left.checked_sub(1);
@@ -383,7 +398,7 @@ impl Receiver for Source {
             clients.spawn(async move {
                 while !stop.is_cancelled() {
                     while work.take() {
-                        if output.push(Batch::new(work.batch.clone())).await.is_ok() {
+                        if output.push(Batch::new(work.next_batch())).await.is_ok() {
                             work.pushed.fetch_add(1, Ordering::Relaxed);
                         }
                     }

@@ -554,6 +554,27 @@ fn a_dead_queue_never_makes_another_one_full() {
 }
 
 #[test]
+fn shared_bodies_are_limited_and_then_copied() {
+    let disk = SimulatedDisk::new(1);
+    let max_bytes = 64 << 10;
+    let storage = storage(&disk, max_bytes);
+    let [mut dead, mut b] = logs(&storage);
+    // Each second body of what the dead queue holds is not its own.
+    for number in 0..50 {
+        if number % 2 == 0 {
+            append(&mut dead, number..number + 1, 2000);
+        }
+        append(&mut b, number..number + 1, 2000);
+        assert_eq!(drained(&mut b), (vec![number], 0));
+        let shared = disk.folder(super::FOLDER).bytes();
+        assert!(shared <= max_bytes, "{shared} bytes");
+    }
+    let copies = disk.folder("exporter_a").bytes();
+    assert!(copies > 5 * 2000, "{copies} bytes");
+    assert_eq!(drained(&mut dead).0.len(), 25);
+}
+
+#[test]
 fn bodies_that_cannot_be_shared_are_copied() {
     for failure in ["writes", "space"] {
         let disk = SimulatedDisk::new(1);
