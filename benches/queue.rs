@@ -6,9 +6,12 @@
 //! $ cargo run --release -p profcol-benches --bin queue -- --mib 2000 --directory /var/tmp
 //! ```
 //!
+//! With `--exporters 2` each batch goes to two of them, which share what they store unless `--separate` is given.
+//!
 //! *through*: the destination accepts each batch immediately. *stored*: it accepts none, and batches accumulate;
 //! *opened*: a new process loads them until it is ready; *drained*: until they are delivered.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -44,6 +47,12 @@ struct Options {
     /// Directory of the stored queues, on the disk to be measured.
     #[arg(long, default_value = ".")]
     directory: PathBuf,
+    /// Number of exporters that get each batch.
+    #[arg(long, default_value_t = 1)]
+    exporters: u64,
+    /// Gives each exporter a storage of its own, with which it shares nothing.
+    #[arg(long)]
+    separate: bool,
     /// Only measure these queues.
     #[arg(
         long,
@@ -58,6 +67,8 @@ static WORK: OnceLock<Work> = OnceLock::new();
 
 struct Work {
     batch: Profiles,
+    /// Gives each batch other bytes: otherwise queues would share all of them.
+    varies: bool,
     to_push: AtomicU64,
     pushed: AtomicU64,
     delivered: AtomicU64,
@@ -74,6 +85,7 @@ fn main() -> anyhow::Result<()> {
     let batches = (options.mib << 20) / bytes;
     let work = WORK.get_or_init(|| Work {
         batch,
+        varies: options.exporters > 1,
         to_push: AtomicU64::new(0),
         pushed: AtomicU64::new(0),
         delivered: AtomicU64::new(0),
@@ -97,17 +109,18 @@ fn main() -> anyhow::Result<()> {
         .build()?;
     for queue in &options.queues {
         let folder = tempfile::tempdir_in(&options.directory)?;
-        let config = configuration(queue, &folder.path().display().to_string());
+        let config = options.configuration(queue, &folder.path().display().to_string());
+        let deliveries = batches * options.exporters;
         let mut row = |phase: &str, measured: Measured| {
             report.push_str(&measured.row(queue, phase, batches, bytes));
         };
         row(
             "through",
-            runtime.block_on(through(&config, work, batches))?,
+            runtime.block_on(through(&config, work, batches, deliveries))?,
         );
         if queue != "memory" {
             row("stored", runtime.block_on(stored(&config, work, batches))?);
-            let (opened, drained) = runtime.block_on(drained(&config, work, batches))?;
+            let (opened, drained) = runtime.block_on(drained(&config, work, deliveries))?;
             row("opened", opened);
             row("drained", drained);
         } else {
@@ -122,12 +135,17 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn through(config: &str, work: &'static Work, batches: u64) -> anyhow::Result<Measured> {
+async fn through(
+    config: &str,
+    work: &'static Work,
+    batches: u64,
+    deliveries: u64,
+) -> anyhow::Result<Measured> {
     work.takes.store(true, Ordering::Relaxed);
     let service = start(config).await?;
     let measure = Measure::begin();
     work.push(batches);
-    work.wait(&work.delivered, batches).await;
+    work.wait(&work.delivered, deliveries).await;
     let measured = measure.end();
     service.stop(Duration::from_secs(10)).await;
     work.reset();
@@ -149,31 +167,58 @@ async fn stored(config: &str, work: &'static Work, batches: u64) -> anyhow::Resu
 async fn drained(
     config: &str,
     work: &'static Work,
-    batches: u64,
+    deliveries: u64,
 ) -> anyhow::Result<(Measured, Measured)> {
     work.takes.store(true, Ordering::Relaxed);
     let measure = Measure::begin();
     let service = start(config).await?;
     let opened = measure.end();
     let measure = Measure::begin();
-    work.wait(&work.delivered, batches).await;
+    work.wait(&work.delivered, deliveries).await;
     let drained = measure.end();
     service.stop(Duration::from_secs(10)).await;
     work.reset();
     Ok((opened, drained))
 }
 
-fn configuration(queue: &str, directory: &str) -> String {
-    let (storage, fsync) = match queue {
-        "memory" => ("", "never"),
-        fsync => (", storage: file_storage", fsync),
-    };
-    format!(
-        "{{extensions: {{file_storage: {{directory: '{directory}', fsync: {fsync}, max_bytes: 1099511627776}}}},
-           receivers: {{source: }},
-           exporters: {{sink: {{sending_queue: {{queue_size: 100000000{storage}}}}}}},
-           service: {{extensions: [file_storage], pipelines: {{profiles: {{receivers: [source], exporters: [sink]}}}}}}}}"
-    )
+impl Options {
+    fn configuration(&self, queue: &str, directory: &str) -> String {
+        let storage_of = |exporter: u64| match self.separate {
+            true => format!("file_storage/{exporter}"),
+            false => "file_storage/0".to_owned(),
+        };
+        let (mut storages, mut exporters) = (BTreeMap::new(), Vec::new());
+        for exporter in 0..self.exporters {
+            let id = storage_of(exporter);
+            let (storage, fsync) = match queue {
+                "memory" => (String::new(), "never"),
+                fsync => (format!(", storage: {id}"), fsync),
+            };
+            exporters.push(format!(
+                "sink/{exporter}: {{sending_queue: {{queue_size: 100000000{storage}}}}}"
+            ));
+            let options = format!(
+                "{{directory: '{directory}/{id}', fsync: {fsync}, max_bytes: 1099511627776}}"
+            );
+            storages.insert(id, options);
+        }
+        let extensions: Vec<String> = storages
+            .iter()
+            .map(|(id, options)| format!("{id}: {options}"))
+            .collect();
+        let used: Vec<&str> = storages.keys().map(String::as_str).collect();
+        let sinks: Vec<String> = (0..self.exporters).map(|it| format!("sink/{it}")).collect();
+        format!(
+            "{{extensions: {{{}}},
+               receivers: {{source: }},
+               exporters: {{{}}},
+               service: {{extensions: [{}], pipelines: {{profiles: {{receivers: [source], exporters: [{}]}}}}}}}}",
+            extensions.join(", "),
+            exporters.join(", "),
+            used.join(", "),
+            sinks.join(", "),
+        )
+    }
 }
 
 async fn start(config: &str) -> anyhow::Result<Service> {
@@ -211,6 +256,18 @@ impl Work {
         for count in [&self.to_push, &self.pushed, &self.delivered] {
             count.store(0, Ordering::Relaxed);
         }
+    }
+
+    fn next_batch(&self) -> Profiles {
+        if !self.varies {
+            return self.batch.clone();
+        }
+        let mut wire = self.batch.to_wire().to_vec();
+        // An unknown field with 64 bits.
+        wire.extend([0xA1, 0x06]);
+        wire.extend(self.to_push.load(Ordering::Relaxed).to_le_bytes());
+        let read = Profiles::from_wire(wire.into(), Validation::Reject);
+        read.map_or_else(|_| self.batch.clone(), |read| read.profiles)
     }
 
     /// Whether there is another batch to push.
@@ -341,7 +398,7 @@ impl Receiver for Source {
             clients.spawn(async move {
                 while !stop.is_cancelled() {
                     while work.take() {
-                        if output.push(Batch::new(work.batch.clone())).await.is_ok() {
+                        if output.push(Batch::new(work.next_batch())).await.is_ok() {
                             work.pushed.fetch_add(1, Ordering::Relaxed);
                         }
                     }

@@ -283,6 +283,83 @@ fn a_dead_exporter_does_not_affect_another_one_in_the_same_storage() {
     );
 }
 
+/// Adds a second exporter to the pipeline, `otlp_grpc/second`.
+fn with_second(config: &str, address: SocketAddr) -> String {
+    let second = format!(
+        "  otlp_grpc/second: {{endpoint: {address}, tls: {{insecure: true}}, sending_queue: {{storage: file_storage}}, retry_on_failure: {{initial_interval: 50ms, max_interval: 100ms, max_elapsed_time: 0s}}}}\nservice:"
+    );
+    let config = config.replace("service:", &second);
+    config.replace(
+        "exporters: [otlp_grpc]",
+        "exporters: [otlp_grpc, otlp_grpc/second]",
+    )
+}
+
+/// Bytes of all queues and of what they share.
+fn stored_bytes(directory: &Path) -> u64 {
+    let folders = fs::read_dir(directory).unwrap();
+    let folders = folders.map(|entry| entry.unwrap().path());
+    let files = folders.filter_map(|it| fs::read_dir(it).ok()).flatten();
+    files.map(|it| it.unwrap().metadata().unwrap().len()).sum()
+}
+
+#[test]
+fn a_batch_for_two_exporters_is_stored_once_and_reaches_both_after_kills() {
+    let folder = tempfile::tempdir().unwrap();
+    let (closed, second) = (ClosedPort::reserve(), ClosedPort::reserve());
+    let mut setup = Setup {
+        directory: folder.path(),
+        destination: closed.address,
+        storage: "",
+        queue: "",
+    };
+    let config = with_second(&setup.config(), second.address);
+    let (mut sent, mut batches) = (0, 0);
+    for _ in 0..3 {
+        let rig = Rig::of(profcol(&config));
+        for _ in 0..10 {
+            let profiles = profiles(1000 + batches);
+            batches += 1;
+            sent += profiles.to_wire().len() as u64;
+            rig.client.send(&profiles).unwrap();
+        }
+        // Killed.
+        drop(rig);
+    }
+    let stored = stored_bytes(folder.path());
+    assert!(stored < sent + sent / 10, "{stored} bytes for {sent}");
+    let exported = tempfile::tempdir().unwrap();
+    let exported = exported.path().join("exported.pb");
+    let (directory, exported) = (path(folder.path()), path(&exported));
+    let inspected = run(&["storage", "inspect", directory, "--export", exported]);
+    assert_eq!(inspected.code, Some(0), "{inspected:?}");
+    for expected in [
+        "otlp_grpc: 30 batches",
+        "otlp_grpc/second: 30 batches",
+        "shared by the queues: ",
+        "10 batches, needed 20 times",
+    ] {
+        assert!(inspected.stdout.contains(expected), "{inspected:?}");
+    }
+    assert_eq!(records_in(exported).len(), 60);
+
+    // The second one is not configured for a while.
+    let first = Destination::new(Mode::Take);
+    setup.destination = first.address;
+    let rig = setup.start();
+    let all = (1000..1030).sum();
+    first.wait_for_samples(all);
+    rig.client.send(&profiles(1000)).unwrap();
+    first.wait_for_samples(all + 1000);
+    rig.stop();
+    let second = Destination::new(Mode::Take);
+    let rig = Rig::of(profcol(&with_second(&setup.config(), second.address)));
+    second.wait_for_samples(all);
+    rig.stop();
+    assert_eq!((first.samples(), second.samples()), (all + 1000, all));
+    assert_eq!(stored_bytes(folder.path()), 0, "the space is given back");
+}
+
 /// Sends batches until one is refused; returns the number of accepted samples.
 fn send(client: &Client, batches: usize, samples: usize) -> u64 {
     let mut accepted = 0;

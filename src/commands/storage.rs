@@ -1,6 +1,7 @@
 //! `profcol storage inspect`: lists and verifies the stored queues and positions, and the profiles that `live_view` keeps on
 //! disk.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -11,7 +12,9 @@ use profcol_engine::stored_batch;
 use profcol_history::Coverage;
 use profcol_otlp::json::{self, ResourceAttrEncoding};
 use profcol_profile::Profiles;
-use profcol_storage::{Checkpoint, Counts, FoundLog, LogReport, Purpose, logs, records};
+use profcol_storage::{
+    Checkpoint, Counts, FoundLog, LogReport, Purpose, SegmentReport, logs, records, shared_bodies,
+};
 
 use super::CommandError;
 use super::print::print_text;
@@ -37,6 +40,7 @@ pub fn inspect_storage(command: &InspectStorage) -> Result<(), CommandError> {
         }
     }
     let mut bad = 0;
+    let mut references = BTreeMap::new();
     for log in logs {
         let mut unusable = 0;
         let mut time: Option<Coverage> = None;
@@ -54,9 +58,16 @@ pub fn inspect_storage(command: &InspectStorage) -> Result<(), CommandError> {
             }
         });
         let report = report.map_err(|error| failed(&error))??;
+        for (segment, records) in &report.references {
+            *references.entry(*segment).or_default() += records;
+        }
         bad += unusable + append_report(&mut text, &log, &report, time.as_ref(), unusable);
     }
     if command.queue.is_none() {
+        let shared = shared_bodies(&command.directory).map_err(|error| failed(&error))?;
+        if let Some(shared) = shared {
+            bad += append_shared(&mut text, &shared, &references);
+        }
         for checkpoint in contents.checkpoints {
             bad += append_checkpoint(&mut text, &checkpoint);
         }
@@ -105,7 +116,7 @@ fn append_report(
     for segment in &report.segments {
         waiting += segment.waiting;
         bytes += segment.bytes;
-        corrupt += segment.corrupt + u64::from(segment.unreadable.is_some());
+        corrupt += damaged_places(segment);
     }
     let Counts {
         batches,
@@ -144,18 +155,53 @@ fn append_report(
             ),
             Purpose::History => write!(text, "  {file}: {bytes} bytes, {records} records"),
         };
-        if segment.corrupt > 0 {
-            let _ = write!(text, ", {} damaged places", segment.corrupt);
-        }
-        if segment.torn_bytes > 0 {
-            let _ = write!(text, ", {} bytes torn at the end", segment.torn_bytes);
-        }
-        if let Some(why) = &segment.unreadable {
-            let _ = write!(text, ", unreadable: {why}");
-        }
-        text.push('\n');
+        append_problems(text, segment);
     }
     corrupt
+}
+
+/// Appends the bodies that queues share to the text, and how many waiting batches need them; returns the number of
+/// damaged places.
+fn append_shared(text: &mut String, report: &LogReport, references: &BTreeMap<u64, u64>) -> u64 {
+    let segments = &report.segments;
+    let bytes: u64 = segments.iter().map(|segment| segment.bytes).sum();
+    let damaged = segments.iter().map(damaged_places).sum();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "shared by the queues: {bytes} bytes in {} segments, {damaged} damaged places",
+        segments.len()
+    );
+    for segment in segments {
+        let (file, bytes) = (segment.file.display(), segment.bytes);
+        let stored = segment.waiting.batches;
+        let _ = write!(text, "  {file}: {bytes} bytes, {stored} batches, ");
+        let _ = match references.get(&segment.number) {
+            Some(records) => write!(text, "needed {records} times"),
+            None => write!(text, "not needed"),
+        };
+        append_problems(text, segment);
+    }
+    damaged
+}
+
+fn damaged_places(segment: &SegmentReport) -> u64 {
+    segment.corrupt + u64::from(segment.unreadable.is_some())
+}
+
+/// Ends the line of a segment.
+fn append_problems(text: &mut String, segment: &SegmentReport) {
+    // Writing to a string cannot fail.
+    if segment.corrupt > 0 {
+        let _ = write!(text, ", {} damaged places", segment.corrupt);
+    }
+    if segment.torn_bytes > 0 {
+        let _ = write!(text, ", {} bytes torn at the end", segment.torn_bytes);
+    }
+    if let Some(why) = &segment.unreadable {
+        let _ = write!(text, ", unreadable: {why}");
+    }
+    text.push('\n');
 }
 
 /// Unix time in milliseconds, as RFC 3339.

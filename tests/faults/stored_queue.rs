@@ -27,6 +27,8 @@ const BATCHES: usize = 4;
 struct Setup<'a> {
     directory: &'a Path,
     destination: SocketAddr,
+    /// Of another exporter of the same pipeline.
+    second: Option<SocketAddr>,
     fsync: &'a str,
     metrics: SocketAddr,
 }
@@ -36,8 +38,17 @@ impl<'a> Setup<'a> {
         Self {
             directory,
             destination,
+            second: None,
             fsync,
             metrics: free_address(),
+        }
+    }
+
+    /// With an exporter for each destination, of which there are at most two.
+    fn of(directory: &'a Path, destinations: &[SocketAddr], fsync: &'a str) -> Self {
+        Self {
+            second: destinations.get(1).copied(),
+            ..Self::new(directory, destinations[0], fsync)
         }
     }
 
@@ -45,11 +56,28 @@ impl<'a> Setup<'a> {
         let Setup {
             directory,
             destination,
+            second,
             fsync,
             metrics,
         } = self;
         let directory = directory.display();
         let metrics = served_at(*metrics);
+        let exporter = |id: &str, destination: &SocketAddr| {
+            format!(
+                "  {id}:
+    endpoint: {destination}
+    tls: {{insecure: true}}
+    sending_queue: {{storage: file_storage}}
+    retry_on_failure: {{initial_interval: 50ms, max_interval: 100ms, max_elapsed_time: 0s}}
+"
+            )
+        };
+        let mut exporters = exporter("otlp_grpc", destination);
+        let mut names = "otlp_grpc".to_owned();
+        if let Some(second) = second {
+            exporters += &exporter("otlp_grpc/second", second);
+            names += ", otlp_grpc/second";
+        }
         format!(
             "\
 extensions:
@@ -57,17 +85,12 @@ extensions:
 receivers:
   otlp: {{protocols: {{grpc: {{endpoint: 127.0.0.1:0}}}}}}
 exporters:
-  otlp_grpc:
-    endpoint: {destination}
-    tls: {{insecure: true}}
-    sending_queue: {{storage: file_storage}}
-    retry_on_failure: {{initial_interval: 50ms, max_interval: 100ms, max_elapsed_time: 0s}}
-service:
+{exporters}service:
   shutdown_timeout: 60s
   extensions: [file_storage]
   telemetry: {{metrics: {metrics}, logs: {{sampling: {{enabled: false}}}}}}
   pipelines:
-    profiles: {{receivers: [otlp], exporters: [otlp_grpc]}}
+    profiles: {{receivers: [otlp], exporters: [{names}]}}
 "
         )
     }
@@ -94,36 +117,52 @@ fn start(config: &str) -> (Process, Client) {
     (process, client.unwrap_or_else(|| panic!("{said}")))
 }
 
-fn has_all(destination: &Destination, accepted: &[usize]) -> bool {
-    let arrived = destination.deliveries();
-    accepted.iter().all(|batch| arrived.contains_key(batch))
+fn have_all(destinations: &[Destination], accepted: &[usize]) -> bool {
+    destinations.iter().all(|destination| {
+        let arrived = destination.deliveries();
+        accepted.iter().all(|batch| arrived.contains_key(batch))
+    })
+}
+
+#[test]
+fn a_kill_at_any_change_of_a_file_loses_and_tears_no_batch() {
+    kill_at_each_change(1, BATCHES);
+}
+
+/// What their queues share is in files of its own.
+#[test]
+fn a_kill_at_any_change_loses_and_tears_no_batch_of_two_exporters() {
+    kill_at_each_change(2, 2);
 }
 
 /// Also of what it does with an earlier run's batches, and when it stops. At odd calls the next start is killed too.
-#[test]
 #[expect(clippy::print_stdout, reason = "the number of points is of interest")]
-fn a_kill_at_any_change_of_a_file_loses_and_tears_no_batch() {
+fn kill_at_each_change(exporters: usize, batches: usize) {
     // Whatever is below this folder.
     let Some(faults) = Faults::of(&["/queues/"]) else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
     let backlog = folder.path().join("backlog");
-    let closed = ClosedPort::reserve();
-    let earlier: Vec<usize> = (SAMPLES..SAMPLES + BATCHES).collect();
-    let (process, client) = start(&Setup::new(&backlog, closed.address, "never").config());
+    let closed: Vec<_> = (0..exporters).map(|_| ClosedPort::reserve()).collect();
+    let addresses: Vec<_> = closed.iter().map(|it| it.address).collect();
+    let earlier: Vec<usize> = (SAMPLES..SAMPLES + batches).collect();
+    let (process, client) = start(&Setup::of(&backlog, &addresses, "never").config());
     for &batch in &earlier {
         client.send(&profiles(batch)).unwrap();
     }
     drop(process);
 
-    let later = SAMPLES + BATCHES..SAMPLES + 2 * BATCHES;
+    let later = SAMPLES + batches..SAMPLES + 2 * batches;
     let calls = faults.kill_at_each(|call| {
         let queues = tempfile::tempdir_in(folder.path()).unwrap();
         let directory = queues.path().join("queues");
         copy_folder(&backlog, &directory);
-        let destination = Destination::new(Mode::Take);
-        let config = Setup::new(&directory, destination.address, "always").config();
+        let destinations: Vec<_> = (0..exporters)
+            .map(|_| Destination::new(Mode::Take))
+            .collect();
+        let addresses: Vec<_> = destinations.iter().map(|it| it.address).collect();
+        let config = Setup::of(&directory, &addresses, "always").config();
         let mut process = faults.profcol(&config);
         let mut accepted = earlier.clone();
         if let Some(client) = client_of(&mut process) {
@@ -138,20 +177,20 @@ fn a_kill_at_any_change_of_a_file_loses_and_tears_no_batch() {
             faults.kill_at(call / 2 + 1);
             let mut process = faults.profcol(&config);
             wait_until("it to be killed or to deliver all", || {
-                process.has_ended() || has_all(&destination, &accepted)
+                process.has_ended() || have_all(&destinations, &accepted)
             });
             kills += 1;
         }
         let (process, _client) = start(&config);
         wait_until(&format!("all batches, after a kill at {call}"), || {
-            has_all(&destination, &accepted)
+            have_all(&destinations, &accepted)
         });
         let (status, said) = process.stop();
         assert!(status.success(), "{call}: {said}");
         assert!(!said.contains("Dropping data"), "{call}: {said}");
         assert_eq!(Balance::read(&said).dropped("otlp_grpc"), 0, "{call}");
         assert_eq!(segments(&directory), 0, "{call}: {said}");
-        for (batch, times) in destination.deliveries() {
+        for (batch, times) in destinations.iter().flat_map(Destination::deliveries) {
             assert!(
                 accepted.contains(&batch) || later.contains(&batch),
                 "{call}: {batch}"
@@ -162,11 +201,14 @@ fn a_kill_at_any_change_of_a_file_loses_and_tears_no_batch() {
     });
     println!("killed at {calls} calls");
     // Each new batch is written, synced, and settled.
-    assert!(calls >= 3 * BATCHES, "only {calls} calls");
+    assert!(calls >= 3 * batches * exporters, "only {calls} calls");
 }
 
+/// Of all queues, and of what they share.
 fn segments(directory: &Path) -> usize {
-    let files = fs::read_dir(directory.join("exporter_otlp_grpc")).unwrap();
+    let folders = fs::read_dir(directory).unwrap();
+    let folders = folders.map(|entry| entry.unwrap().path());
+    let files = folders.filter_map(|it| fs::read_dir(it).ok()).flatten();
     let names = files.map(|file| file.unwrap().file_name());
     names
         .filter(|name| name.to_string_lossy().ends_with(".segment"))

@@ -54,6 +54,10 @@ impl Browser {
 
     /// The verified body.
     pub fn body(&self, record: &BrowsedRecord) -> io::Result<Vec<u8>> {
+        if record.header.has_reference {
+            // Only queues share bodies.
+            return Err(damaged());
+        }
         let payload = read_payload(&*self.file, self.salt, record.at, &record.header)?;
         payload.map(|(_, body)| body).ok_or_else(damaged)
     }

@@ -13,9 +13,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::Checkpoint;
-use crate::disk::{Disk, Folder};
 use crate::log::{Limits, Log, OpenError, Recovered};
-#[cfg(feature = "testkit")]
+use crate::place::Place;
+use crate::shared::{FOLDER, SharedBodies};
+#[cfg(any(test, feature = "testkit"))]
 use crate::simulated::SimulatedDisk;
 
 /// Locked by the process that uses the directory; holds its PID.
@@ -71,9 +72,9 @@ pub enum WhenFull {
 pub struct Storage {
     options: StorageOptions,
     lock: Mutex<Option<File>>,
-    /// Has the log of the only exporter.
-    #[cfg(feature = "testkit")]
-    simulated: Option<SimulatedDisk>,
+    place: Place,
+    /// Opened with the first queue.
+    bodies: Mutex<Option<Arc<SharedBodies>>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -102,25 +103,24 @@ impl Storage {
     /// Does not open anything yet.
     pub fn new(options: StorageOptions) -> Self {
         Self {
+            place: Place::of(&options.directory),
             options,
             lock: Mutex::new(None),
-            #[cfg(feature = "testkit")]
-            simulated: None,
+            bodies: Mutex::new(None),
         }
     }
 
-    /// With the log of one exporter on a simulated disk, in place of a locked directory.
-    #[cfg(feature = "testkit")]
+    /// On a simulated disk, in place of a locked directory.
+    #[cfg(any(test, feature = "testkit"))]
     pub fn simulated(options: StorageOptions, disk: SimulatedDisk) -> Self {
-        Self {
-            simulated: Some(disk),
-            ..Self::new(options)
-        }
+        let mut storage = Self::new(options);
+        storage.place.simulated = Some(disk);
+        storage
     }
 
     #[cfg(feature = "testkit")]
     pub fn is_simulated(&self) -> bool {
-        self.simulated.is_some()
+        self.place.simulated.is_some()
     }
 
     pub fn options(&self) -> &StorageOptions {
@@ -170,41 +170,56 @@ impl Storage {
 
     /// Unlocks the directory; call after closing the queues.
     pub fn unlock(&self) {
+        // Another process may change them.
+        self.bodies.lock().take();
         self.lock.lock().take();
     }
 
     /// Opens an exporter's log and recovers the records of earlier runs. Blocking.
     pub fn open(&self, purpose: Purpose, exporter: &str) -> Result<(Log, Recovered), StorageError> {
-        let directory = self.options.directory.join(purpose.folder_of(exporter));
+        let folder = purpose.folder_of(exporter);
+        let directory = self.place.path(&folder);
         let disk = self
-            .disk(&directory)
+            .place
+            .create(&folder)
             .map_err(|error| StorageError::Directory {
                 directory: directory.clone(),
                 error,
             })?;
+        let sharing = match purpose {
+            Purpose::Queue => Some(self.bodies()?.join(folder)),
+            Purpose::History => None,
+        };
+        Log::open_sharing(disk, self.limits(), sharing)
+            .map_err(|error| StorageError::Log { directory, error })
+    }
+
+    /// The bodies that the queues share.
+    fn bodies(&self) -> Result<Arc<SharedBodies>, StorageError> {
+        let mut bodies = self.bodies.lock();
+        if let Some(bodies) = &*bodies {
+            return Ok(Arc::clone(bodies));
+        }
+        let opened = SharedBodies::open(self.place.clone(), self.limits());
+        let opened = opened.map_err(|error| StorageError::Log {
+            directory: self.place.path(FOLDER),
+            error,
+        })?;
+        Ok(Arc::clone(bodies.insert(Arc::new(opened))))
+    }
+
+    fn limits(&self) -> Limits {
         let max_bytes = self.options.max_bytes;
-        let limits = Limits {
+        Limits {
             max_bytes,
             segment_bytes: segment_bytes(max_bytes),
-        };
-        Log::open(disk, limits).map_err(|error| StorageError::Log { directory, error })
+        }
     }
 
     /// The state of a receiver. Does not open anything yet.
     pub fn checkpoint(&self, receiver: &str) -> Checkpoint {
         let name = format!("receiver_{}", utf8_percent_encode(receiver, ESCAPED));
         Checkpoint::new(&self.options.directory, &name)
-    }
-
-    fn disk(&self, directory: &Path) -> io::Result<Arc<dyn Disk>> {
-        #[cfg(feature = "testkit")]
-        if let Some(disk) = &self.simulated {
-            return Ok(Arc::new(disk.clone()));
-        }
-        let folder = Folder::create(directory)?;
-        // The new directory entry must survive a power loss.
-        Folder::existing(&self.options.directory).sync()?;
-        Ok(Arc::new(folder))
     }
 }
 

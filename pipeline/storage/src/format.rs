@@ -5,17 +5,24 @@
 
 use twox_hash::XxHash3_64;
 
-/// The version that is written.
-pub const VERSION: u32 = 2;
+/// The newest version: of segments that may have references, and of those with the bodies.
+pub const VERSION: u32 = 3;
+
+/// The version of all other segments, which an older profcol can read.
+pub const WITHOUT_REFERENCES: u32 = 2;
 
 /// The oldest version that is read. Version 1 has no ids of batches.
 const OLDEST_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"PROFCOLQ";
-pub const RECORD_MAGIC: [u8; 4] = [0xB7, b'p', b'c', b'r'];
+/// Begins each record; its kind follows.
+pub const RECORD_MAGIC: [u8; 3] = [0xB7, b'p', b'c'];
+const WITH_BODY: u8 = b'r';
+const WITH_REFERENCE: u8 = b's';
 
 pub const SEGMENT_HEADER: usize = 32;
 pub const RECORD_HEADER: usize = 56;
+pub const REFERENCE: usize = 32;
 pub const SETTLED_ENTRY: usize = 12;
 
 /// The counts of a record.
@@ -33,6 +40,7 @@ pub struct Counts {
 /// The header of both files of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
+    pub version: u32,
     pub number: u64,
     pub salt: u64,
 }
@@ -43,9 +51,25 @@ pub struct RecordHeader {
     /// Index of the record in its segment.
     pub index: u32,
     pub head_len: u32,
+    /// Also if the body is not in the record.
     pub body_len: u32,
+    /// The record has a [`Reference`] in place of its body.
+    pub has_reference: bool,
     pub counts: Counts,
+    /// Of what is in the record.
     pub payload_check: u64,
+}
+
+/// Where the body of a record is among those that several queues share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reference {
+    pub segment: u64,
+    /// The salt of the segment: its number may have been used before.
+    pub salt: u64,
+    /// Offset of the record with the body.
+    pub at: u64,
+    /// The checksum of that record's payload.
+    pub check: u64,
 }
 
 /// Why a segment header is invalid.
@@ -63,7 +87,7 @@ impl SegmentHeader {
         let mut bytes = [0; SEGMENT_HEADER];
         let fields = [
             &MAGIC[..],
-            &VERSION.to_le_bytes(),
+            &self.version.to_le_bytes(),
             // The low half is enough, as the name is checked too.
             &(self.number as u32).to_le_bytes(),
             &self.salt.to_le_bytes(),
@@ -92,7 +116,11 @@ impl SegmentHeader {
         if !(OLDEST_VERSION..=VERSION).contains(&version) {
             return Err(BadSegment::Version(version));
         }
-        Ok(Self { number, salt })
+        Ok(Self {
+            version,
+            number,
+            salt,
+        })
     }
 }
 
@@ -104,24 +132,55 @@ impl RecordHeader {
             index,
             head_len: u32::try_from(head.len()).ok()?,
             body_len: u32::try_from(body.len()).ok()?,
+            has_reference: false,
             counts,
             payload_check: payload_check(salt, head, body),
         })
     }
 
-    pub fn payload_len(&self) -> u64 {
-        u64::from(self.head_len) + u64::from(self.body_len)
+    /// Of a record with a reference to its body.
+    pub fn referring(
+        salt: u64,
+        index: u32,
+        counts: Counts,
+        head: &[u8],
+        reference: &[u8; REFERENCE],
+        body_len: usize,
+    ) -> Option<Self> {
+        Some(Self {
+            body_len: u32::try_from(body_len).ok()?,
+            has_reference: true,
+            ..Self::new(salt, index, counts, head, reference)?
+        })
+    }
+
+    /// Length of the body or the reference in the record.
+    pub fn stored_body_len(&self) -> usize {
+        match self.has_reference {
+            true => REFERENCE,
+            false => self.body_len as usize,
+        }
     }
 
     /// Length of the whole record.
     pub fn record_len(&self) -> u64 {
-        RECORD_HEADER as u64 + self.payload_len()
+        RECORD_HEADER as u64 + u64::from(self.head_len) + self.stored_body_len() as u64
+    }
+
+    /// How much shorter the record is than with its body.
+    pub fn saved(&self) -> u64 {
+        u64::from(self.body_len).saturating_sub(self.stored_body_len() as u64)
     }
 
     pub fn encode(&self, salt: u64) -> [u8; RECORD_HEADER] {
         let mut bytes = [0; RECORD_HEADER];
+        let kind = match self.has_reference {
+            true => WITH_REFERENCE,
+            false => WITH_BODY,
+        };
         let fields = [
             &RECORD_MAGIC[..],
+            &[kind],
             &self.index.to_le_bytes(),
             &self.head_len.to_le_bytes(),
             &self.body_len.to_le_bytes(),
@@ -142,11 +201,17 @@ impl RecordHeader {
     /// `None` if the bytes are not a record header of this segment.
     pub fn decode(bytes: &[u8; RECORD_HEADER], salt: u64) -> Option<Self> {
         let mut fields = Fields(bytes);
-        let magic = fields.take::<4>()?;
+        let magic = fields.take::<3>()?;
+        let has_reference = match fields.take::<1>()? {
+            [WITH_BODY] => false,
+            [WITH_REFERENCE] => true,
+            _ => return None,
+        };
         let header = Self {
             index: fields.u32()?,
             head_len: fields.u32()?,
             body_len: fields.u32()?,
+            has_reference,
             counts: Counts {
                 batches: 1,
                 samples: fields.u64()?,
@@ -157,6 +222,28 @@ impl RecordHeader {
         };
         let computed = check(salt, bytes.get(..RECORD_HEADER - 8)?);
         (magic == RECORD_MAGIC && fields.u64()? == computed).then_some(header)
+    }
+}
+
+// === impl Reference ===
+
+impl Reference {
+    pub fn encode(&self) -> [u8; REFERENCE] {
+        let mut bytes = [0; REFERENCE];
+        let fields = [self.segment, self.salt, self.at, self.check].map(u64::to_le_bytes);
+        fill(&mut bytes, &fields.each_ref().map(|field| &field[..]));
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        let reference = Self {
+            segment: fields.u64()?,
+            salt: fields.u64()?,
+            at: fields.u64()?,
+            check: fields.u64()?,
+        };
+        fields.0.is_empty().then_some(reference)
     }
 }
 
@@ -243,6 +330,7 @@ mod tests {
     #[test]
     fn bytes_match_the_documented_format() {
         let segment = SegmentHeader {
+            version: WITHOUT_REFERENCES,
             number: 7,
             salt: 0x0102_0304_0506_0708,
         };
@@ -269,12 +357,45 @@ mod tests {
                 .replace(' ', "")
         );
         assert_eq!(RecordHeader::decode(&record.encode(9), 9), Some(record));
+        let reference = Reference {
+            segment: 1,
+            salt: 2,
+            at: 3,
+            check: 4,
+        };
+        let bytes = reference.encode();
+        let fields = ["01", "02", "03", "04"].map(|it| format!("{it}00000000000000"));
+        assert_eq!(hex(&bytes), fields.concat());
+        assert_eq!(Reference::decode(&bytes), Some(reference));
+        assert_eq!(Reference::decode(&bytes[1..]), None);
+        let referring = RecordHeader::referring(9, 5, counts, b"head", &bytes, 1024).unwrap();
+        assert_eq!(
+            &hex(&referring.encode(9))[..32],
+            "b7706373050000000400000000040000"
+        );
+        assert_eq!(
+            RecordHeader::decode(&referring.encode(9), 9),
+            Some(referring)
+        );
+        assert_eq!(
+            referring.record_len(),
+            (RECORD_HEADER + 4 + REFERENCE) as u64
+        );
+        assert_eq!(referring.saved(), (1024 - REFERENCE) as u64);
+        assert_eq!(
+            (record.record_len(), record.saved()),
+            (RECORD_HEADER as u64 + 8, 0)
+        );
         assert_eq!(SegmentHeader::decode(&segment.encode(), 7), Ok(segment));
     }
 
     #[test]
     fn each_flipped_bit_is_detected() {
-        let segment = SegmentHeader { number: 7, salt: 8 };
+        let segment = SegmentHeader {
+            version: VERSION,
+            number: 7,
+            salt: 8,
+        };
         let record = RecordHeader::new(8, 5, Counts::default(), b"head", b"body").unwrap();
         for bit in 0..SEGMENT_HEADER * 8 {
             let mut bytes = segment.encode();
@@ -305,19 +426,18 @@ mod tests {
     }
 
     #[test]
-    fn the_version_before_is_read_and_a_later_one_distinguished_from_damage() {
-        let header = SegmentHeader { number: 1, salt: 2 };
-        for (version, read) in [
-            (0, Err(BadSegment::Version(0))),
-            (1, Ok(header)),
-            (2, Ok(header)),
-            (3, Err(BadSegment::Version(3))),
-        ] {
-            let mut bytes = header.encode();
-            bytes[8] = version;
-            let check = check(0, &bytes[..24]).to_le_bytes();
-            bytes[24..].copy_from_slice(&check);
-            assert_eq!(SegmentHeader::decode(&bytes, 1), read);
+    fn earlier_versions_are_read_and_a_later_one_distinguished_from_damage() {
+        for (version, is_read) in [(0, false), (1, true), (2, true), (3, true), (4, false)] {
+            let header = SegmentHeader {
+                version,
+                number: 1,
+                salt: 2,
+            };
+            let expected = match is_read {
+                true => Ok(header),
+                false => Err(BadSegment::Version(version)),
+            };
+            assert_eq!(SegmentHeader::decode(&header.encode(), 1), expected);
         }
     }
 }

@@ -1,13 +1,17 @@
 //! Inspects a storage read-only, even while a process uses it.
 
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::checkpoint::Checkpoint;
 use crate::directory::{Purpose, owner_of};
 use crate::disk::{Disk, Folder};
-use crate::format::{BadSegment, Counts};
+use crate::format::{BadSegment, Counts, Reference};
+use crate::resolve::{Bodies, BodiesOn, Body};
 use crate::segment::{Segment, SegmentScan, numbers, records_name};
+use crate::shared::FOLDER;
 use crate::walk::{Step, Walk, read_payload};
 
 /// The log of an exporter.
@@ -22,10 +26,13 @@ pub struct FoundLog {
 #[derive(Clone, Debug)]
 pub struct LogReport {
     pub segments: Vec<SegmentReport>,
+    /// How many records that are not settled have their bodies in these segments of the [shared ones](shared_bodies).
+    pub references: BTreeMap<u64, u64>,
 }
 
 #[derive(Clone, Debug)]
 pub struct SegmentReport {
+    pub number: u64,
     pub file: PathBuf,
     pub bytes: u64,
     /// Records that are not settled.
@@ -84,6 +91,18 @@ pub fn logs(directory: &Path) -> Result<Contents, InspectError> {
     })
 }
 
+/// The bodies that the queues in a directory share, if there are any; each waits. Verifies every byte.
+pub fn shared_bodies(directory: &Path) -> Result<Option<LogReport>, InspectError> {
+    let folder = directory.join(FOLDER);
+    if !folder.is_dir() {
+        return Ok(None);
+    }
+    match records(&folder, |_, _, _| Ok::<_, Infallible>(()))? {
+        Ok(report) => Ok(Some(report).filter(|report| !report.segments.is_empty())),
+        Err(never) => match never {},
+    }
+}
+
 /// Reads a log and calls `each` for each record that is not settled, oldest first. Verifies every byte.
 pub fn records<E>(
     folder: &Path,
@@ -94,14 +113,18 @@ pub fn records<E>(
         path: folder.to_owned(),
         error,
     };
+    let shared = folder.parent().unwrap_or(folder).join(FOLDER);
+    let bodies = BodiesOn(Folder::existing(&shared));
     let mut report = LogReport {
         segments: Vec::new(),
+        references: BTreeMap::new(),
     };
     let (found, _) = numbers(&disk.names().map_err(failed)?);
     for &number in &found {
         let file = folder.join(records_name(number));
         let is_last = found.last() == Some(&number);
-        match segment(&disk, number, is_last, &mut each) {
+        let references = &mut report.references;
+        match segment(&disk, number, is_last, &bodies, references, &mut each) {
             Ok(Ok(segment)) => report.segments.push(SegmentReport { file, ..segment }),
             Ok(Err(stopped)) => return Ok(Err(stopped)),
             // Delivered and removed in the meantime.
@@ -116,9 +139,12 @@ fn segment<E>(
     disk: &dyn Disk,
     number: u64,
     is_last: bool,
+    bodies: &dyn Bodies,
+    references: &mut BTreeMap<u64, u64>,
     each: &mut impl FnMut(&Counts, &[u8], Vec<u8>) -> Result<(), E>,
 ) -> io::Result<Result<SegmentReport, E>> {
     let mut report = SegmentReport {
+        number,
         file: PathBuf::new(),
         bytes: disk.open(&records_name(number))?.size()?,
         waiting: Counts::default(),
@@ -127,7 +153,7 @@ fn segment<E>(
         torn_bytes: 0,
         unreadable: None,
     };
-    let (mut segment, scan) = match Segment::recover(disk, number, is_last, false)? {
+    let (mut segment, scan) = match Segment::recover(disk, number, is_last, false, bodies)? {
         Ok(found) => found,
         Err(bad) => {
             report.unreadable = Some(match bad {
@@ -154,7 +180,19 @@ fn segment<E>(
         match walk.step(&*file, segment.len)? {
             Step::Record { header, .. } if settled.contains(header.index) => {}
             Step::Record { at, header } => {
-                match read_payload(&*file, segment.header.salt, at, &header)? {
+                let payload = read_payload(&*file, segment.header.salt, at, &header)?;
+                let whole = match payload {
+                    Some((head, stored)) if header.has_reference => {
+                        match referred(&stored, header.body_len, bodies, references)? {
+                            Body::Intact(body) => Some((head, body)),
+                            Body::Damaged => None,
+                            // Delivered and removed in the meantime.
+                            Body::Gone => continue,
+                        }
+                    }
+                    payload => payload,
+                };
+                match whole {
                     Some((head, body)) => {
                         report.waiting += header.counts;
                         if let Err(stopped) = each(&header.counts, &head, body) {
@@ -170,6 +208,19 @@ fn segment<E>(
     }
 }
 
+fn referred(
+    stored: &[u8],
+    len: u32,
+    bodies: &dyn Bodies,
+    references: &mut BTreeMap<u64, u64>,
+) -> io::Result<Body> {
+    let Some(reference) = Reference::decode(stored) else {
+        return Ok(Body::Damaged);
+    };
+    *references.entry(reference.segment).or_default() += 1;
+    bodies.read(&reference, len)
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -177,7 +228,7 @@ mod tests {
 
     use super::*;
     use crate::format::RECORD_HEADER;
-    use crate::{Limits, Log, Next};
+    use crate::{FsyncPolicy, Limits, Log, Next, Storage, StorageOptions, WhenFull};
 
     const SAMPLES: u64 = 5;
 
@@ -262,6 +313,55 @@ mod tests {
         assert_eq!(found, [1, 2]);
         let unreadable = report.segments[1].unreadable.as_deref();
         assert_eq!(unreadable, Some("its header is damaged"));
+    }
+
+    #[test]
+    fn follows_references_and_says_which_segments_have_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = Storage::new(StorageOptions {
+            directory: folder.path().to_owned(),
+            create_directory: true,
+            fsync: FsyncPolicy::Never,
+            max_bytes: 64 << 10,
+            when_full: WhenFull::Block,
+        });
+        assert!(shared_bodies(folder.path()).unwrap().is_none());
+        let mut logs = ["a", "b"].map(|name| storage.open(Purpose::Queue, name).unwrap().0);
+        for number in 0..6 {
+            for log in &mut logs {
+                let body = [number; 2000];
+                log.append(Counts::default(), b"head", &body).unwrap();
+                log.publish();
+            }
+        }
+        let queue = folder.path().join("exporter_b");
+        let inspect = || {
+            let mut found = Vec::new();
+            let report = records(&queue, |_, head, body| {
+                assert_eq!((head, body.len()), (&b"head"[..], 2000));
+                found.push(body[0]);
+                Ok::<_, ()>(())
+            });
+            (report.unwrap().unwrap(), found)
+        };
+        let (report, found) = inspect();
+        assert_eq!(found, [0, 1, 2, 3, 4, 5]);
+        assert_eq!(
+            report.references,
+            BTreeMap::from([(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (6, 1)])
+        );
+        let shared = shared_bodies(folder.path()).unwrap().unwrap();
+        assert_eq!(totals(&shared), (0, 6, 0, 0, 0));
+        // Damage in one that no longer waits is damage all the same.
+        let file = &shared.segments[2].file;
+        let mut damaged = fs::read(file).unwrap();
+        damaged[1000] ^= 1;
+        fs::write(file, damaged).unwrap();
+        let (report, found) = inspect();
+        assert_eq!(found, [0, 1, 3, 4, 5]);
+        assert_eq!(totals(&report).3, 1);
+        let shared = shared_bodies(folder.path()).unwrap().unwrap();
+        assert_eq!(totals(&shared), (0, 5, 0, 1, 0));
     }
 
     #[test]

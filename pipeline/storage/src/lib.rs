@@ -2,6 +2,8 @@
 //! process at a time. A queue is read once, in order; a history is [browsed](Log::browse). Beside them, components keep
 //! small states in [checkpoints](Checkpoint).
 //!
+//! Queues share the bodies of records that several of them store.
+//!
 //! The log does not depend on profiles: a record is a head and a body with counts. `docs/storage-format.md` describes
 //! the files.
 
@@ -13,7 +15,10 @@ mod format;
 mod head;
 mod inspect;
 mod log;
+mod place;
+mod resolve;
 mod segment;
+mod shared;
 #[cfg(any(test, feature = "testkit"))]
 pub mod simulated;
 #[cfg(test)]
@@ -26,7 +31,9 @@ pub use directory::{FsyncPolicy, Purpose, Storage, StorageError, StorageOptions,
 pub use disk::{Disk, DiskFile, Folder};
 pub use format::{Counts, VERSION};
 pub use head::Head;
-pub use inspect::{Contents, FoundLog, InspectError, LogReport, SegmentReport, logs, records};
+pub use inspect::{
+    Contents, FoundLog, InspectError, LogReport, SegmentReport, logs, records, shared_bodies,
+};
 pub use log::{
     AppendError, Corrupt, FullCause, Limits, Log, Next, OpenError, RecordPosition, Recovered,
     Unsynced,

@@ -22,18 +22,20 @@ use rustix::io::Errno;
 use crate::browser::Browser;
 use crate::disk::{Disk, DiskFile};
 use crate::format::{
-    BadSegment, Counts, RECORD_HEADER, RecordHeader, SEGMENT_HEADER, SETTLED_ENTRY, SegmentHeader,
-    VERSION,
+    BadSegment, Counts, RECORD_HEADER, RecordHeader, Reference, SEGMENT_HEADER, SETTLED_ENTRY,
+    SegmentHeader, VERSION, WITHOUT_REFERENCES,
 };
+use crate::resolve::{Bodies, Body, NoBodies};
 use crate::segment::{
     MAX_RECORDS, Segment, SegmentScan, SettledSet, numbers, records_name, settled_name,
 };
+use crate::shared::{SharedBodies, Sharing};
 use crate::walk::{Step, Walk, read_payload};
 
 /// Size limits of a log.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Size on disk of all files.
+    /// Size on disk of all files, each record with its body.
     pub max_bytes: u64,
     /// Size at which a new segment starts.
     pub segment_bytes: u64,
@@ -47,7 +49,11 @@ pub struct Log {
     active: Option<u64>,
     next_number: u64,
     reader: Reader,
-    /// Size on disk.
+    /// Where the bodies are that it shares with other logs.
+    sharing: Option<Sharing>,
+    /// Bytes of bodies that another log had stored.
+    reused_bytes: u64,
+    /// Size on disk, each record with its body.
     bytes: u64,
     /// Unsettled records.
     stored: Counts,
@@ -55,6 +61,8 @@ pub struct Log {
     pending: Vec<RecordPosition>,
     /// Segments with unsynced records.
     dirty: BTreeSet<u64>,
+    /// Segments of shared bodies to sync before.
+    dirty_bodies: BTreeSet<u64>,
     /// Whether files were created or removed since the last directory sync.
     is_directory_dirty: bool,
 }
@@ -67,6 +75,8 @@ pub struct RecordPosition {
     pub counts: Counts,
     at: u64,
     end: u64,
+    /// How much shorter it is than with its body.
+    saved: u64,
 }
 
 /// The reader's next item.
@@ -95,7 +105,7 @@ pub struct Corrupt {
 pub struct Recovered {
     pub segments: u64,
     pub stored: Counts,
-    /// Bytes of a record interrupted by the end of the last run.
+    /// Bytes of a record interrupted by the end of the last run, and of records whose shared bodies are gone.
     pub torn_bytes: u64,
     /// Unreadable segments.
     pub unreadable_segments: u64,
@@ -140,6 +150,8 @@ pub enum FullCause {
 
 /// Unsynced files, separate from the log so that syncing does not block other callers.
 pub struct Unsynced {
+    /// Synced first: a record is durable only with its body.
+    bodies: Option<(Arc<SharedBodies>, BTreeSet<u64>)>,
     disk: Arc<dyn Disk>,
     files: Vec<Arc<dyn DiskFile>>,
     is_directory_dirty: bool,
@@ -162,6 +174,14 @@ enum ScannedRecord {
 impl Log {
     /// Opens the log and recovers the records of earlier runs.
     pub fn open(disk: Arc<dyn Disk>, limits: Limits) -> Result<(Self, Recovered), OpenError> {
+        Self::open_sharing(disk, limits, None)
+    }
+
+    pub(crate) fn open_sharing(
+        disk: Arc<dyn Disk>,
+        limits: Limits,
+        sharing: Option<Sharing>,
+    ) -> Result<(Self, Recovered), OpenError> {
         let names = disk.names().map_err(OpenError::Folder)?;
         let (found, orphans) = numbers(&names);
         for number in orphans {
@@ -174,15 +194,24 @@ impl Log {
             segments: BTreeMap::new(),
             active: None,
             next_number: found.last().map_or(1, |last| last.saturating_add(1)),
-            reader: Reader::at(&SegmentHeader { number: 0, salt: 0 }, SettledSet::default()),
+            reader: Reader {
+                segment: 0,
+                walk: Walk::new(0),
+                settled: SettledSet::default(),
+            },
+            sharing,
+            reused_bytes: 0,
             bytes: 0,
             stored: Counts::default(),
             pending: Vec::new(),
             dirty: BTreeSet::new(),
+            dirty_bodies: BTreeSet::new(),
             is_directory_dirty: false,
             disk,
         };
-        for (number, segment) in recover_segments(&*log.disk, &found) {
+        for (number, segment) in
+            recover_segments(&*log.disk, &found, true, bodies_of(log.sharing.as_ref()))
+        {
             let segment = segment.map_err(|error| OpenError::Segment {
                 segment: number,
                 error,
@@ -209,6 +238,7 @@ impl Log {
             log.segments.insert(number, segment);
         }
         log.is_directory_dirty = !log.segments.is_empty();
+        log.dirty_bodies = log.sharing.as_ref().map(Sharing::held).unwrap_or_default();
         recovered.stored = log.stored;
         log.reclaim();
         Ok((log, recovered))
@@ -225,12 +255,24 @@ impl Log {
                 tracing::warn!(file = %name, %error, "Failed to remove an unreadable segment.");
             }
         }
+        if let Some(sharing) = &self.sharing {
+            sharing.release(number);
+        }
         size.is_ok_and(|size| size > SEGMENT_HEADER as u64)
     }
 
-    /// Size on disk.
+    /// Size on disk, if no other log had its bodies.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Whether records refer to bodies that other logs may need, too.
+    pub fn holds_shared_bodies(&self) -> bool {
+        self.segments.values().any(|segment| segment.holds_bodies)
     }
 
     /// Records neither settled nor known to be lost.
@@ -243,12 +285,38 @@ impl Log {
         (self.reader.segment, self.reader.walk.next_index())
     }
 
-    /// Writes a record. It is not readable before [`publish`](Self::publish).
+    /// Bytes of bodies that another log had stored, since the last call.
+    pub fn take_reused_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.reused_bytes)
+    }
+
+    /// Writes a record. It is not readable before [`publish`](Self::publish). Other logs of the storage may have its body.
     pub fn append(
         &mut self,
         counts: Counts,
         head: &[u8],
         body: &[u8],
+    ) -> Result<RecordPosition, AppendError> {
+        let shares = self.sharing.as_ref().is_some_and(|it| it.wants(body));
+        self.append_record(counts, head, body, shares)
+    }
+
+    /// Writes a record with a body of its own.
+    pub fn append_copy(
+        &mut self,
+        counts: Counts,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<RecordPosition, AppendError> {
+        self.append_record(counts, head, body, false)
+    }
+
+    fn append_record(
+        &mut self,
+        counts: Counts,
+        head: &[u8],
+        body: &[u8],
+        shares: bool,
     ) -> Result<RecordPosition, AppendError> {
         let record = RECORD_HEADER as u64 + head.len() as u64 + body.len() as u64;
         let needed = record + SETTLED_ENTRY as u64;
@@ -259,16 +327,16 @@ impl Log {
         if needed + 2 * SEGMENT_HEADER as u64 > self.limits.max_bytes {
             return Err(too_large);
         }
-        if !self.has_room(record) {
+        if !self.has_room(record, shares) {
             self.reclaim_active();
         }
-        if !self.has_room(record) {
+        if !self.has_room(record, shares) {
             return Err(AppendError::Full(FullCause::MaxBytes));
         }
-        let written = self.write(counts, head, body);
+        let written = self.write(counts, head, body, shares);
         let place = match written {
             Err(error) if is_disk_full(&error) && self.reclaim_active() => {
-                self.write(counts, head, body)
+                self.write(counts, head, body, shares)
             }
             written => written,
         };
@@ -281,8 +349,8 @@ impl Log {
     }
 
     /// Whether a record of this size fits the limit, including its settled entry.
-    fn has_room(&self, record: u64) -> bool {
-        let segment = match self.active_for(record) {
+    fn has_room(&self, record: u64, shares: bool) -> bool {
+        let segment = match self.active_for(record, shares) {
             Some(_) => 0,
             None => 2 * SEGMENT_HEADER as u64,
         };
@@ -292,12 +360,13 @@ impl Log {
     }
 
     /// The active segment, if the record fits it.
-    fn active_for(&self, record: u64) -> Option<u64> {
+    fn active_for(&self, record: u64, shares: bool) -> Option<u64> {
         let number = self.active?;
         let segment = self.segments.get(&number)?;
         let is_empty = segment.len == SEGMENT_HEADER as u64;
-        let fits = segment.len + record <= self.limits.segment_bytes || is_empty;
-        (fits && segment.next_index < MAX_RECORDS).then_some(number)
+        let fits = segment.whole_len() + record <= self.limits.segment_bytes || is_empty;
+        let is_suitable = !shares || segment.may_have_references();
+        (fits && is_suitable && segment.next_index < MAX_RECORDS).then_some(number)
     }
 
     fn write(
@@ -305,25 +374,37 @@ impl Log {
         counts: Counts,
         head: &[u8],
         body: &[u8],
+        shares: bool,
     ) -> io::Result<Option<RecordPosition>> {
         let record = RECORD_HEADER as u64 + head.len() as u64 + body.len() as u64;
-        let number = match self.active_for(record) {
+        let number = match self.active_for(record, shares) {
             Some(number) => number,
-            None => self.begin_segment()?,
+            None => self.begin_segment(shares)?,
         };
+        let sharing = self.sharing.as_ref().filter(|_| shares);
+        let shared = sharing.and_then(|sharing| sharing.store(number, body));
         let Some(segment) = self.segments.get_mut(&number) else {
             return Ok(None);
         };
-        let salt = segment.header.salt;
+        let (salt, index) = (segment.header.salt, segment.next_index);
         let counts = Counts {
             batches: 1,
             ..counts
         };
-        let Some(header) = RecordHeader::new(salt, segment.next_index, counts, head, body) else {
+        let reference = shared.map(|(reference, _)| reference.encode());
+        let (header, stored) = match &reference {
+            None => (RecordHeader::new(salt, index, counts, head, body), body),
+            Some(reference) => (
+                RecordHeader::referring(salt, index, counts, head, reference, body.len()),
+                &reference[..],
+            ),
+        };
+        let Some(header) = header else {
             return Ok(None);
         };
+        segment.holds_bodies |= shared.is_some();
         let file = segment.open_records(&*self.disk)?;
-        if let Err(error) = file.append(&[&header.encode(salt), head, body]) {
+        if let Err(error) = file.append(&[&header.encode(salt), head, stored]) {
             // If that fails too, the partial record stays as the segment's torn end.
             if file.truncate(segment.len).is_err() {
                 self.seal();
@@ -332,24 +413,34 @@ impl Log {
         }
         let place = RecordPosition {
             segment: number,
-            index: segment.next_index,
+            index,
             counts,
             at: segment.len,
-            end: segment.len + record,
+            end: segment.len + header.record_len(),
+            saved: header.saved(),
         };
         segment.len = place.end;
+        segment.saved += place.saved;
         segment.next_index += 1;
         self.bytes += record;
         self.stored += counts;
         self.pending.push(place);
         self.dirty.insert(number);
+        if let Some((reference, was_there)) = shared {
+            self.dirty_bodies.insert(reference.segment);
+            self.reused_bytes += if was_there { body.len() as u64 } else { 0 };
+        }
         Ok(Some(place))
     }
 
-    fn begin_segment(&mut self) -> io::Result<u64> {
+    fn begin_segment(&mut self, shares: bool) -> io::Result<u64> {
         self.seal();
         let number = self.next_number;
         let header = SegmentHeader {
+            version: match shares {
+                true => VERSION,
+                false => WITHOUT_REFERENCES,
+            },
             number,
             salt: RandomState::new().hash_one(number),
         };
@@ -381,13 +472,15 @@ impl Log {
 
     /// Withdraws unpublished records that could not be synced.
     pub fn withdraw(&mut self) {
+        self.reused_bytes = 0;
         let pending = std::mem::take(&mut self.pending);
         for place in pending.into_iter().rev() {
             self.stored -= place.counts;
             let Some(segment) = self.segments.get_mut(&place.segment) else {
                 continue;
             };
-            self.bytes -= segment.len - place.at;
+            self.bytes -= segment.len - place.at + place.saved;
+            segment.saved -= place.saved;
             segment.len = place.at;
             // If that fails too, the next run may deliver the record although it was refused.
             let _ = segment
@@ -409,7 +502,10 @@ impl Log {
                 files.push(file);
             }
         }
+        let bodies = std::mem::take(&mut self.dirty_bodies);
+        let sharing = self.sharing.as_ref().filter(|_| !bodies.is_empty());
         Unsynced {
+            bodies: sharing.map(|sharing| (Arc::clone(sharing.bodies()), bodies)),
             disk: Arc::clone(&self.disk),
             files,
             is_directory_dirty: std::mem::take(&mut self.is_directory_dirty),
@@ -422,9 +518,10 @@ impl Log {
             ScannedRecord::Record(place, header) => (place, header),
             ScannedRecord::Corrupt(corrupt) => return Some(Next::Corrupt(corrupt)),
         };
+        let bodies = bodies_of(self.sharing.as_ref());
         let payload = self.segments.get_mut(&place.segment).map(|segment| {
             let file = segment.open_records(&*self.disk)?;
-            read_payload(&*file, segment.header.salt, place.at, &header)
+            read_whole(&*file, segment.header.salt, place.at, &header, bodies)
         });
         if let Some(Ok(Some((head, body)))) = payload {
             return Some(Next::Record { place, head, body });
@@ -439,6 +536,7 @@ impl Log {
     /// Reads a record again that was read or taken and is not settled. It stays in the log.
     pub fn read_again(&mut self, place: &RecordPosition) -> Next {
         let reading = self.reader.segment;
+        let bodies = bodies_of(self.sharing.as_ref());
         let payload = self.segments.get_mut(&place.segment).map(|segment| {
             let file = segment.open_records(&*self.disk)?;
             let mut header = [0; RECORD_HEADER];
@@ -446,7 +544,7 @@ impl Log {
             let salt = segment.header.salt;
             let payload = match RecordHeader::decode(&header, salt) {
                 Some(header) if place.at + header.record_len() == place.end => {
-                    read_payload(&*file, salt, place.at, &header)?
+                    read_whole(&*file, salt, place.at, &header, bodies)?
                 }
                 _ => None,
             };
@@ -612,6 +710,7 @@ impl Log {
                         counts: header.counts,
                         at,
                         end: at + header.record_len(),
+                        saved: header.saved(),
                     };
                     return Some(ScannedRecord::Record(place, header));
                 }
@@ -646,7 +745,8 @@ impl Log {
             self.seal();
         }
         self.reclaim();
-        self.bytes < before
+        let freed = self.sharing.as_ref().is_some_and(Sharing::reclaim_active);
+        self.bytes < before || freed
     }
 
     fn active_is_consumed(&self) -> bool {
@@ -658,7 +758,7 @@ impl Log {
     fn reclaim(&mut self) {
         let active = self.active.and_then(|number| self.segments.get(&number));
         if active.is_some_and(|segment| {
-            segment.is_consumed() && segment.len > self.limits.segment_bytes / 4
+            segment.is_consumed() && segment.whole_len() > self.limits.segment_bytes / 4
         }) {
             self.seal();
         }
@@ -682,21 +782,74 @@ impl Log {
                 continue;
             }
             self.bytes -= segment.bytes();
+            self.release(number);
             self.segments.remove(&number);
+        }
+        if let Some(number) = self.active.filter(|_| self.active_is_consumed()) {
+            self.release(number);
+        }
+    }
+
+    /// Other logs may still need the bodies of this segment's records; this one does not.
+    fn release(&mut self, number: u64) {
+        if let Some(segment) = self.segments.get_mut(&number)
+            && std::mem::take(&mut segment.holds_bodies)
+            && let Some(sharing) = &self.sharing
+        {
+            sharing.release(number);
         }
     }
 }
 
-type FoundSegment = io::Result<Result<(Segment, SegmentScan), BadSegment>>;
+/// Where a log looks for bodies that are not in its records.
+fn bodies_of(sharing: Option<&Sharing>) -> &dyn Bodies {
+    match sharing {
+        Some(sharing) => &**sharing.bodies(),
+        None => &NoBodies,
+    }
+}
+
+/// Reads a record's head and body, wherever that is; `None` if they are damaged.
+pub fn read_whole(
+    file: &dyn DiskFile,
+    salt: u64,
+    at: u64,
+    header: &RecordHeader,
+    bodies: &dyn Bodies,
+) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
+    let payload = read_payload(file, salt, at, header)?;
+    if !header.has_reference {
+        return Ok(payload);
+    }
+    let Some((head, stored)) = payload else {
+        return Ok(None);
+    };
+    let Some(reference) = Reference::decode(&stored) else {
+        return Ok(None);
+    };
+    Ok(match bodies.read(&reference, header.body_len)? {
+        Body::Intact(body) => Some((head, body)),
+        Body::Gone | Body::Damaged => None,
+    })
+}
+
+pub type FoundSegment = io::Result<Result<(Segment, SegmentScan), BadSegment>>;
 
 /// Recovers the segments, on several threads: each waits for one read after the other.
-fn recover_segments(disk: &dyn Disk, numbers: &[u64]) -> BTreeMap<u64, FoundSegment> {
+pub fn recover_segments(
+    disk: &dyn Disk,
+    numbers: &[u64],
+    may_write: bool,
+    bodies: &dyn Bodies,
+) -> BTreeMap<u64, FoundSegment> {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut segments = Vec::new();
         while let Some(&number) = numbers.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let is_last = numbers.last() == Some(&number);
-            segments.push((number, Segment::recover(disk, number, is_last, true)));
+            // Without writing nothing is truncated, so that the last one needs no closer look.
+            let is_last = may_write && numbers.last() == Some(&number);
+            let segment = Segment::recover(disk, number, is_last, may_write, bodies);
+            segments.push((number, segment));
         }
         segments
     };
@@ -716,6 +869,15 @@ fn recover_segments(disk: &dyn Disk, numbers: &[u64]) -> BTreeMap<u64, FoundSegm
     })
 }
 
+// === impl RecordPosition ===
+
+impl RecordPosition {
+    /// Size of the record with its body.
+    pub fn bytes(&self) -> u64 {
+        self.end - self.at + self.saved
+    }
+}
+
 // === impl Corrupt ===
 
 impl Corrupt {
@@ -732,11 +894,35 @@ impl Corrupt {
 // === impl Unsynced ===
 
 impl Unsynced {
-    pub fn is_empty(&self) -> bool {
-        self.files.is_empty() && !self.is_directory_dirty
+    /// Whether records refer to bodies that other logs share.
+    pub fn has_bodies(&self) -> bool {
+        self.bodies.is_some()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.bodies.is_none() && self.files.is_empty() && !self.is_directory_dirty
+    }
+
+    /// Syncs what it can: records with their own bodies need no others.
     pub fn sync(&self) -> io::Result<()> {
+        let bodies = self.sync_bodies();
+        self.sync_files().and(bodies)
+    }
+
+    /// For records that are withdrawn if that fails: without their bodies they must not become durable.
+    pub fn sync_or_stop(&self) -> io::Result<()> {
+        self.sync_bodies()?;
+        self.sync_files()
+    }
+
+    fn sync_bodies(&self) -> io::Result<()> {
+        match &self.bodies {
+            Some((bodies, segments)) => bodies.sync(segments),
+            None => Ok(()),
+        }
+    }
+
+    fn sync_files(&self) -> io::Result<()> {
         for file in &self.files {
             file.sync()?;
         }

@@ -1,13 +1,15 @@
 //! The two files of a segment: records and settled entries.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
 use crate::disk::{Disk, DiskFile};
 use crate::format::{
-    BadSegment, Counts, SEGMENT_HEADER, SETTLED_ENTRY, SegmentHeader, read_settled_entry,
-    settled_entry,
+    BadSegment, Counts, RecordHeader, Reference, SEGMENT_HEADER, SETTLED_ENTRY, SegmentHeader,
+    VERSION, read_settled_entry, settled_entry,
 };
+use crate::resolve::{Bodies, Body};
 use crate::walk::{Step, Walk, read_payload};
 
 /// Maximum records per segment, so that its settled set fits into 8 KiB.
@@ -29,7 +31,13 @@ pub struct Segment {
     pub unread: Counts,
     /// Records read but not settled.
     pub in_flight: u32,
+    /// How much shorter its records are than with their bodies.
+    pub saved: u64,
+    /// Whether it may hold shared bodies.
+    pub holds_bodies: bool,
     settled_len: u64,
+    /// Records of an earlier run whose shared bodies are gone: settled, or interrupted.
+    gone: SettledSet,
     /// Opened on first use.
     records: Option<Arc<dyn DiskFile>>,
     settled: Option<Arc<dyn DiskFile>>,
@@ -40,15 +48,17 @@ pub struct Segment {
 }
 
 /// Result of scanning a segment of an earlier run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentScan {
     pub stored: Counts,
     pub settled: u64,
     /// Damaged places, each with at least one record.
     pub damaged: u64,
     pub damaged_bytes: u64,
-    /// Bytes of an incomplete record at the end.
+    /// Bytes of an incomplete record at the end, and of records whose shared bodies are gone.
     pub torn_bytes: u64,
+    /// The segments with the shared bodies of records that are not settled.
+    pub references: BTreeSet<u64>,
 }
 
 /// The set of settled records.
@@ -114,7 +124,10 @@ impl Segment {
             next_index: 0,
             unread: Counts::default(),
             in_flight: 0,
+            saved: 0,
+            holds_bodies: false,
             settled_len: empty,
+            gone: SettledSet::default(),
             records: None,
             settled: None,
             settled_is_broken: false,
@@ -129,6 +142,7 @@ impl Segment {
         number: u64,
         is_last: bool,
         may_write: bool,
+        bodies: &dyn Bodies,
     ) -> io::Result<Result<(Self, SegmentScan), BadSegment>> {
         let records = disk.open(&records_name(number))?;
         let settled = disk.open(&settled_name(number)).ok();
@@ -166,7 +180,7 @@ impl Segment {
             }
             None => {}
         }
-        let scan = segment.scan(is_last, may_write)?;
+        let scan = segment.scan(is_last, may_write, bodies)?;
         segment.readable = segment.len;
         segment.readable_index = segment.next_index;
         // Close it: hundreds may be waiting.
@@ -174,7 +188,12 @@ impl Segment {
         Ok(Ok((segment, scan)))
     }
 
-    fn scan(&mut self, is_last: bool, may_write: bool) -> io::Result<SegmentScan> {
+    fn scan(
+        &mut self,
+        is_last: bool,
+        may_write: bool,
+        bodies: &dyn Bodies,
+    ) -> io::Result<SegmentScan> {
         let Some(file) = self.records.clone() else {
             return Ok(SegmentScan::default());
         };
@@ -184,33 +203,65 @@ impl Segment {
         // The end of the last intact record so far.
         let mut intact_end = walk.at();
         let mut suspects = Counts::default();
+        let mut suspects_saved = 0;
         loop {
             match walk.step(&*file, self.len)? {
                 Step::Record { at, header } => {
                     self.next_index = header.index.saturating_add(1);
                     scan.stored += header.counts;
+                    self.saved += header.saved();
                     let mut unread = header.counts;
-                    if settled.contains(header.index) {
+                    let is_settled = settled.contains(header.index);
+                    if is_settled {
                         scan.settled += 1;
                         unread = Counts::default();
                     }
+                    // Bodies in other segments are verified when they are read.
+                    let is_intact = match header.has_reference && !is_settled {
+                        true => {
+                            match referred(&*file, self.header.salt, at, &header, is_last, bodies)?
+                            {
+                                Referred::Body(segment) => {
+                                    scan.references.insert(segment);
+                                    true
+                                }
+                                Referred::Gone => {
+                                    scan.torn_bytes += header.record_len();
+                                    scan.stored -= header.counts;
+                                    unread = Counts::default();
+                                    self.gone.insert(header.index);
+                                    true
+                                }
+                                Referred::Damaged(segment) => {
+                                    scan.references.extend(segment);
+                                    !is_last
+                                }
+                            }
+                        }
+                        false => {
+                            !is_last
+                                || read_payload(&*file, self.header.salt, at, &header)?.is_some()
+                        }
+                    };
                     self.unread += unread;
-                    // Other segments are verified when they are read.
-                    let is_intact =
-                        !is_last || read_payload(&*file, self.header.salt, at, &header)?.is_some();
                     match is_intact {
                         true => {
                             intact_end = walk.at();
                             suspects = Counts::default();
+                            suspects_saved = 0;
                         }
-                        false => suspects += unread,
+                        false => {
+                            suspects += unread;
+                            suspects_saved += header.saved();
+                        }
                     }
                 }
                 Step::Damage { bytes } => {
                     scan.damaged += 1;
                     scan.damaged_bytes += bytes;
                 }
-                Step::Tail { bytes } if is_last => scan.torn_bytes += bytes,
+                // Counted below.
+                Step::Tail { .. } if is_last => {}
                 Step::Tail { bytes } => {
                     scan.damaged += 1;
                     scan.damaged_bytes += bytes;
@@ -219,7 +270,8 @@ impl Segment {
             }
         }
         if is_last && intact_end < self.len {
-            scan.torn_bytes = self.len - intact_end;
+            scan.torn_bytes += self.len - intact_end;
+            self.saved -= suspects_saved;
             self.unread -= suspects;
             scan.stored -= suspects;
             self.len = intact_end;
@@ -227,12 +279,13 @@ impl Segment {
                 file.truncate(intact_end)?;
             }
         }
+        self.holds_bodies = !scan.references.is_empty();
         Ok(scan)
     }
 
-    /// The records settled by earlier runs.
+    /// The records settled by earlier runs, and those that count as settled.
     pub fn read_settled(&self) -> io::Result<SettledSet> {
-        let mut set = SettledSet::default();
+        let mut set = self.gone.clone();
         let Some(file) = &self.settled else {
             return Ok(set);
         };
@@ -294,28 +347,77 @@ impl Segment {
         self.unread.batches == 0 && self.in_flight == 0 && self.readable == self.len
     }
 
-    /// On disk.
+    pub fn may_have_references(&self) -> bool {
+        self.header.version >= VERSION
+    }
+
+    /// Size of the records, with their bodies.
+    pub fn whole_len(&self) -> u64 {
+        self.len + self.saved
+    }
+
+    /// On disk, if its records had their bodies.
     pub fn bytes(&self) -> u64 {
-        self.len + self.settled_len
+        self.whole_len() + self.settled_len
     }
 
     pub fn remove(&self, disk: &dyn Disk) -> io::Result<()> {
-        // In this order, so that settled records cannot reappear.
-        for name in [
-            records_name(self.header.number),
-            settled_name(self.header.number),
-        ] {
-            match disk.remove(&name) {
-                // Already removed, possibly by an earlier attempt.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                removed => removed?,
-            }
-        }
-        Ok(())
+        remove_files(disk, self.header.number)
     }
 }
 
-fn read_header(file: &dyn DiskFile, number: u64) -> io::Result<Result<SegmentHeader, BadSegment>> {
+/// Removes the files of a segment.
+pub fn remove_files(disk: &dyn Disk, number: u64) -> io::Result<()> {
+    // In this order, so that settled records cannot reappear.
+    for name in [records_name(number), settled_name(number)] {
+        match disk.remove(&name) {
+            // Already removed, possibly by an earlier attempt.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            removed => removed?,
+        }
+    }
+    Ok(())
+}
+
+/// What an unsettled record refers to.
+enum Referred {
+    /// A body in this segment.
+    Body(u64),
+    /// A body that was removed, or never written.
+    Gone,
+    /// The record or its body, in this segment, is damaged.
+    Damaged(Option<u64>),
+}
+
+fn referred(
+    file: &dyn DiskFile,
+    salt: u64,
+    at: u64,
+    header: &RecordHeader,
+    verifies: bool,
+    bodies: &dyn Bodies,
+) -> io::Result<Referred> {
+    let payload = read_payload(file, salt, at, header)?;
+    let Some(reference) = payload.and_then(|(_, reference)| Reference::decode(&reference)) else {
+        return Ok(Referred::Damaged(None));
+    };
+    let segment = reference.segment;
+    let found = match verifies {
+        true => bodies.read(&reference, header.body_len),
+        false => bodies.find(&reference, header.body_len),
+    };
+    // What cannot be read now may be readable when it is due: it is no torn end.
+    Ok(match found.unwrap_or(Body::Intact(Vec::new())) {
+        Body::Intact(_) => Referred::Body(segment),
+        Body::Gone => Referred::Gone,
+        Body::Damaged => Referred::Damaged(Some(segment)),
+    })
+}
+
+pub fn read_header(
+    file: &dyn DiskFile,
+    number: u64,
+) -> io::Result<Result<SegmentHeader, BadSegment>> {
     if file.size()? < SEGMENT_HEADER as u64 {
         return Ok(Err(BadSegment::Damaged));
     }

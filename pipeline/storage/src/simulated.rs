@@ -15,8 +15,13 @@ use crate::disk::{Disk, DiskFile};
 /// SplitMix64 random numbers.
 pub struct Random(pub u64);
 
+/// A folder on it; the first one is that without a name.
 #[derive(Clone)]
-pub struct SimulatedDisk(Arc<Mutex<DiskState>>);
+pub struct SimulatedDisk {
+    state: Arc<Mutex<DiskState>>,
+    /// Begins the names of its files.
+    prefix: String,
+}
 
 /// Failure rates per thousand operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +44,10 @@ struct DiskState {
     /// Its last write has happened.
     has_ended: bool,
     changes_left: Option<u64>,
+    /// Changes in this folder fail.
+    broken: Option<String>,
+    /// Syncs in this folder fail.
+    unsyncable: Option<String>,
 }
 
 #[derive(Default)]
@@ -74,7 +83,7 @@ impl Random {
 
 impl SimulatedDisk {
     pub fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(DiskState {
+        let state = DiskState {
             random: Random(seed),
             faults: Faults::default(),
             capacity: u64::MAX,
@@ -84,45 +93,84 @@ impl SimulatedDisk {
             is_killed: false,
             has_ended: false,
             changes_left: None,
-        })))
+            broken: None,
+            unsyncable: None,
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            prefix: String::new(),
+        }
+    }
+
+    pub(crate) fn folder(&self, name: &str) -> Self {
+        Self {
+            state: Arc::clone(&self.state),
+            prefix: format!("{name}/"),
+        }
+    }
+
+    /// The names of the folders with files.
+    pub(crate) fn folders(&self) -> Vec<String> {
+        let world = self.state.lock();
+        let folders = world.names.keys().filter_map(|name| name.split_once('/'));
+        let mut folders: Vec<String> = folders.map(|(folder, _)| folder.to_owned()).collect();
+        folders.dedup();
+        folders
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
     }
 
     pub fn set_faults(&self, faults: Faults) {
-        self.0.lock().faults = faults;
+        self.state.lock().faults = faults;
     }
 
     pub fn set_capacity(&self, bytes: u64) {
-        self.0.lock().capacity = bytes;
+        self.state.lock().capacity = bytes;
     }
 
     /// With more than one, the order of operations while a log is opened is no longer that of the seed.
     pub fn set_concurrent_readers(&self, readers: usize) {
-        self.0.lock().concurrent_readers = readers;
+        self.state.lock().concurrent_readers = readers;
     }
 
+    /// Lets changes in a folder fail.
+    pub fn break_folder(&self, name: Option<&str>) {
+        self.state.lock().broken = name.map(|name| format!("{name}/"));
+    }
+
+    /// Lets syncs in a folder fail.
+    pub fn break_syncs(&self, folder: Option<&str>) {
+        self.state.lock().unsyncable = folder.map(|name| format!("{name}/"));
+    }
+
+    /// Size of the files in this folder and below.
     pub fn bytes(&self) -> u64 {
-        self.0.lock().bytes()
+        self.state.lock().bytes(&self.prefix)
     }
 
     pub fn files(&self) -> usize {
-        self.0.lock().names.len()
+        let world = self.state.lock();
+        let names = world.names.keys();
+        names.filter(|name| name.starts_with(&self.prefix)).count()
     }
 
     /// Kills the process after this many changes: the next write is partial, and later operations have no effect.
     pub fn kill_after(&self, changes: u64) {
-        self.0.lock().changes_left = Some(changes);
+        self.state.lock().changes_left = Some(changes);
     }
 
     /// Kills the process: its operations have no effect from now on.
     pub fn kill(&self) {
-        let mut world = self.0.lock();
+        let mut world = self.state.lock();
         world.is_killed = true;
         world.has_ended = true;
     }
 
     /// Starts the next process.
     pub fn restart(&self) {
-        let mut world = self.0.lock();
+        let mut world = self.state.lock();
         world.is_killed = false;
         world.has_ended = false;
         world.changes_left = None;
@@ -130,7 +178,7 @@ impl SimulatedDisk {
 
     /// Simulates a power loss.
     pub fn lose_power(&self) {
-        let mut guard = self.0.lock();
+        let mut guard = self.state.lock();
         let world = &mut *guard;
         let mut names = BTreeMap::new();
         let all: Vec<String> = world
@@ -181,7 +229,7 @@ impl SimulatedDisk {
 
     /// Flips a bit of a random file; returns its name.
     pub fn flip(&self, name_ends: &str) -> Option<String> {
-        let mut guard = self.0.lock();
+        let mut guard = self.state.lock();
         let world = &mut *guard;
         let names: Vec<String> = world
             .names
@@ -206,26 +254,37 @@ impl SimulatedDisk {
 impl SimulatedDisk {
     /// Edits a file.
     pub fn edit(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
-        change(&mut self.0.lock().names[name].lock().now);
+        change(&mut self.state.lock().names[&self.path(name)].lock().now);
     }
 }
 
 impl DiskState {
-    fn bytes(&self) -> u64 {
-        let sizes = self
+    fn bytes(&self, prefix: &str) -> u64 {
+        let files = self
             .names
-            .values()
-            .map(|content| content.lock().now.len() as u64);
-        sizes.sum()
+            .iter()
+            .filter(|(name, _)| name.starts_with(prefix));
+        files
+            .map(|(_, content)| content.lock().now.len() as u64)
+            .sum()
     }
 
-    fn fails(&mut self, of_a_thousand: u64) -> io::Result<()> {
+    fn sync_fails(&mut self, prefix: &str) -> io::Result<()> {
+        let chance = match self.unsyncable.as_deref() == Some(prefix) {
+            true => 1000,
+            false => self.faults.sync,
+        };
+        self.fails(prefix, chance)
+    }
+
+    fn fails(&mut self, prefix: &str, of_a_thousand: u64) -> io::Result<()> {
         match &mut self.changes_left {
             Some(0) => self.is_killed = true,
             Some(changes) => *changes -= 1,
             None => {}
         }
-        match self.is_killed || self.random.happens(of_a_thousand) {
+        let is_broken = self.broken.as_deref() == Some(prefix);
+        match self.is_killed || is_broken || self.random.happens(of_a_thousand) {
             true => Err(Errno::IO.into()),
             false => Ok(()),
         }
@@ -234,18 +293,23 @@ impl DiskState {
 
 impl Disk for SimulatedDisk {
     fn names(&self) -> io::Result<Vec<String>> {
-        Ok(self.0.lock().names.keys().cloned().collect())
+        let world = self.state.lock();
+        let names = world.names.keys();
+        let names = names.filter_map(|name| name.strip_prefix(&self.prefix));
+        let names = names.filter(|name| !name.contains('/'));
+        Ok(names.map(str::to_owned).collect())
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let mut world = self.0.lock();
+        let mut world = self.state.lock();
         let chance = world.faults.append;
-        world.fails(chance)?;
-        if world.names.contains_key(name) {
+        world.fails(&self.prefix, chance)?;
+        let path = self.path(name);
+        if world.names.contains_key(&path) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let content = Arc::new(Mutex::new(Content::default()));
-        world.names.insert(name.to_owned(), Arc::clone(&content));
+        world.names.insert(path, Arc::clone(&content));
         Ok(Arc::new(SimulatedFile {
             disk: self.clone(),
             content,
@@ -253,10 +317,10 @@ impl Disk for SimulatedDisk {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let world = self.0.lock();
+        let world = self.state.lock();
         let content = world
             .names
-            .get(name)
+            .get(&self.path(name))
             .cloned()
             .ok_or(io::ErrorKind::NotFound)?;
         Ok(Arc::new(SimulatedFile {
@@ -266,37 +330,47 @@ impl Disk for SimulatedDisk {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let mut world = self.0.lock();
+        let mut world = self.state.lock();
         let chance = world.faults.remove;
-        world.fails(chance)?;
+        world.fails(&self.prefix, chance)?;
         world
             .names
-            .remove(name)
+            .remove(&self.path(name))
             .map(drop)
             .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut world = self.0.lock();
-        let chance = world.faults.sync;
-        world.fails(chance)?;
-        world.durable_names = world.names.clone();
+        let mut world = self.state.lock();
+        world.sync_fails(&self.prefix)?;
+        let DiskState {
+            names,
+            durable_names,
+            ..
+        } = &mut *world;
+        let is_here = |path: &String| {
+            let name = path.strip_prefix(&self.prefix);
+            name.is_some_and(|name| !name.contains('/'))
+        };
+        durable_names.retain(|path, _| !is_here(path));
+        let here = names.iter().filter(|(path, _)| is_here(path));
+        durable_names.extend(here.map(|(path, content)| (path.clone(), Arc::clone(content))));
         Ok(())
     }
 
     fn concurrent_readers(&self) -> usize {
-        self.0.lock().concurrent_readers
+        self.state.lock().concurrent_readers
     }
 }
 
 impl DiskFile for SimulatedFile {
     fn append(&self, parts: &[&[u8]]) -> io::Result<()> {
-        let mut guard = self.disk.0.lock();
+        let mut guard = self.disk.state.lock();
         let world = &mut *guard;
         let bytes = parts.concat();
         let chance = world.faults.append;
-        let room = world.capacity.saturating_sub(world.bytes()) as usize;
-        let failed = match world.fails(chance) {
+        let room = world.capacity.saturating_sub(world.bytes("")) as usize;
+        let failed = match world.fails(&self.disk.prefix, chance) {
             Err(error) => Some((error, world.random.below(bytes.len() as u64 + 1) as usize)),
             Ok(()) if room < bytes.len() => Some((Errno::NOSPC.into(), room)),
             Ok(()) => None,
@@ -317,9 +391,9 @@ impl DiskFile for SimulatedFile {
     }
 
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        let mut world = self.disk.0.lock();
+        let mut world = self.disk.state.lock();
         let chance = world.faults.read;
-        world.fails(chance)?;
+        world.fails(&self.disk.prefix, chance)?;
         let content = self.content.lock();
         let at = at as usize;
         let found = content
@@ -335,17 +409,16 @@ impl DiskFile for SimulatedFile {
     }
 
     fn truncate(&self, size: u64) -> io::Result<()> {
-        let mut world = self.disk.0.lock();
+        let mut world = self.disk.state.lock();
         let chance = world.faults.append;
-        world.fails(chance)?;
+        world.fails(&self.disk.prefix, chance)?;
         self.content.lock().now.truncate(size as usize);
         Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut world = self.disk.0.lock();
-        let chance = world.faults.sync;
-        let failed = world.fails(chance);
+        let mut world = self.disk.state.lock();
+        let failed = world.sync_fails(&self.disk.prefix);
         let mut content = self.content.lock();
         content.is_lost |= failed.is_err();
         if !content.is_lost {

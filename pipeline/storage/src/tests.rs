@@ -57,6 +57,7 @@ fn body_of(number: u64) -> Vec<u8> {
     let mut body: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
     if number.is_multiple_of(3) {
         body.extend(RECORD_MAGIC);
+        body.push(b'r');
         body.extend(number.to_le_bytes().repeat(8));
     }
     body
@@ -344,17 +345,21 @@ impl Schedule {
     }
 }
 
-#[test]
-fn no_schedule_loses_duplicates_or_corrupts_accepted_records() {
+/// The seeds of the schedules to run, by default so many.
+pub fn seeds(schedules: u64) -> std::ops::Range<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let seeds = match number("PROFCOL_STORAGE_SEED") {
+    match number("PROFCOL_STORAGE_SEED") {
         Some(seed) => seed..seed + 1,
         None => {
             let first = std::process::id().into();
-            first..first + number("PROFCOL_STORAGE_SCHEDULES").unwrap_or(SCHEDULES)
+            first..first + number("PROFCOL_STORAGE_SCHEDULES").unwrap_or(schedules)
         }
-    };
-    for seed in seeds {
+    }
+}
+
+#[test]
+fn no_schedule_loses_duplicates_or_corrupts_accepted_records() {
+    for seed in seeds(SCHEDULES) {
         let schedule = || Schedule::new(seed).run();
         if let Err(panic) = std::panic::catch_unwind(schedule) {
             let message = panic
@@ -588,7 +593,7 @@ fn a_segment_of_a_later_version_is_kept() {
         .unwrap();
     for name in [name.clone(), name.replace("segment", "settled")] {
         disk.edit(&name, |bytes| {
-            bytes[8] = 3;
+            bytes[8] = 4;
             let check = twox_hash::XxHash3_64::oneshot_with_seed(0, &bytes[..24]).to_le_bytes();
             bytes[24..32].copy_from_slice(&check);
         });
@@ -597,7 +602,7 @@ fn a_segment_of_a_later_version_is_kept() {
         .err()
         .unwrap();
     assert!(
-        matches!(refused, OpenError::Version { version: 3, .. }),
+        matches!(refused, OpenError::Version { version: 4, .. }),
         "{refused}"
     );
     assert_eq!(disk.files(), 2);

@@ -125,7 +125,7 @@ impl Walk {
     }
 }
 
-/// Reads head and body of a record; `None` on a checksum mismatch.
+/// Reads head and body of a record, or the reference in place of its body; `None` on a checksum mismatch.
 pub fn read_payload(
     file: &dyn DiskFile,
     salt: u64,
@@ -134,7 +134,7 @@ pub fn read_payload(
 ) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
     // Bounded by the file size: the walk found the record within it.
     let mut head = vec![0; header.head_len as usize];
-    let mut body = vec![0; header.body_len as usize];
+    let mut body = vec![0; header.stored_body_len()];
     file.read_at(at + RECORD_HEADER as u64, &mut head)?;
     file.read_at(at + RECORD_HEADER as u64 + head.len() as u64, &mut body)?;
     let is_intact = payload_check(salt, &head, &body) == header.payload_check;

@@ -12,6 +12,7 @@ pub(super) struct StorageMetrics {
     pub stored_batches: IntCounter,
     pub stored_bytes: IntCounter,
     pub corrupt_records: IntCounter,
+    pub shared_bytes: IntCounter,
     pub fsync: Histogram,
     pub failed_syncs: IntCounter,
 }
@@ -32,7 +33,10 @@ impl StorageMetrics {
                 "otelcol_exporter_queue_size",
                 "Current size of the sending queue, in units of its sizer.",
             ),
-            bytes: gauge("profcol_storage_bytes", "Bytes on disk of a stored queue."),
+            bytes: gauge(
+                "profcol_storage_bytes",
+                "Bytes on disk of a stored queue, with the batches that it shares.",
+            ),
             batches: gauge(
                 "profcol_storage_batches",
                 "Batches in a stored queue, including those being sent.",
@@ -44,6 +48,10 @@ impl StorageMetrics {
             stored_bytes: counter(
                 "profcol_storage_stored_bytes",
                 "Bytes of batches written to a stored queue.",
+            ),
+            shared_bytes: counter(
+                "profcol_storage_shared_bytes",
+                "Bytes of batches not written to a stored queue, as that of another exporter has them.",
             ),
             corrupt_records: counter(
                 "profcol_storage_corrupt_records",

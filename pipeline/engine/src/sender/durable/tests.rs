@@ -1,6 +1,7 @@
 //! A queue stored in a temporary folder, over restarts: each batch arrives once and in order, or counts as dropped.
 
 mod power_loss;
+mod shared_bodies;
 
 use std::path::Path;
 
@@ -41,14 +42,18 @@ impl Fixture {
     }
 
     async fn on(storage: Storage, sink: Sink) -> Self {
+        Self::of("sink", Arc::new(storage), sink).await
+    }
+
+    async fn of(name: &str, storage: Arc<Storage>, sink: Sink) -> Self {
         let sink = Arc::new(sink);
         let exporter = Arc::clone(&sink) as Arc<dyn Exporter>;
         let sender = Sender::new(
             exporter,
-            "sink",
+            name,
             &Meter::default(),
             &unread_status(),
-            Some(Arc::new(storage)),
+            Some(storage),
             &Taps::default(),
         );
         sender.open().await.unwrap();

@@ -9,7 +9,7 @@ use std::{io, thread};
 
 use profcol_component::{Batch, Finalizers, Outcome, QueueSettings, Refusal};
 use profcol_storage::{
-    AppendError, Counts, FsyncPolicy, RecordPosition, Storage, Unsynced, WhenFull,
+    AppendError, Counts, FsyncPolicy, FullCause, Log, RecordPosition, Storage, Unsynced, WhenFull,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -57,6 +57,8 @@ struct Writer {
     requests: Receiver<Request>,
     /// When written batches must be synced.
     sync_due: Option<Instant>,
+    /// Bytes of batches dropped to make room since one was stored.
+    dropped_in_vain: u64,
     is_closed: bool,
 }
 
@@ -74,6 +76,9 @@ type Written = (
     Record,
     Option<oneshot::Sender<Result<(), Box<RefusedBatch>>>>,
 );
+
+/// Writes a record to the log.
+type Append = fn(&mut Log, Counts, &[u8], &[u8]) -> Result<RecordPosition, AppendError>;
 
 /// Notifies the dispatcher if the writer panics.
 struct PanicGuard(Arc<Shared>);
@@ -172,6 +177,7 @@ impl Writer {
             when_full: options.when_full,
             requests,
             sync_due: None,
+            dropped_in_vain: 0,
             is_closed: false,
         };
         // A killed run may have left batches that are not synced.
@@ -276,7 +282,7 @@ impl Writer {
     }
 
     fn write(
-        &self,
+        &mut self,
         batch: Batch,
         record: Record,
         reply: Option<oneshot::Sender<Result<(), Box<RefusedBatch>>>>,
@@ -284,15 +290,29 @@ impl Writer {
         if batch.is_dropped_on_overflow() {
             self.shared.live.fetch_sub(1, Ordering::Relaxed);
         }
-        let mut stored = self.append(&record);
+        self.write_as(batch, record, reply, Log::append)
+    }
+
+    fn write_as(
+        &mut self,
+        batch: Batch,
+        record: Record,
+        reply: Option<oneshot::Sender<Result<(), Box<RefusedBatch>>>>,
+        append: Append,
+    ) -> Option<Written> {
+        let mut stored = self.append(&record, append);
         while self.when_full == WhenFull::DropOldest
-            && stored.as_ref().is_err_and(NoRoom::is_full)
-            && self.drop_oldest()
+            && stored.as_ref().is_err_and(|full| self.may_drop(full))
+            && let Some(bytes) = self.drop_oldest()
         {
-            stored = self.append(&record);
+            self.dropped_in_vain += bytes;
+            stored = self.append(&record, append);
         }
         let no_room = match stored {
-            Ok(place) => return Some((place, batch, record, reply)),
+            Ok(place) => {
+                self.dropped_in_vain = 0;
+                return Some((place, batch, record, reply));
+            }
             Err(no_room) => no_room,
         };
         let (reason, is_full) = (no_room.drop_reason(), no_room.is_full());
@@ -316,7 +336,7 @@ impl Writer {
         None
     }
 
-    fn append(&self, record: &Record) -> Result<RecordPosition, NoRoom> {
+    fn append(&self, record: &Record, append: Append) -> Result<RecordPosition, NoRoom> {
         let size = size_in(self.settings.sizer, &record.counts);
         let capacity = u64::try_from(self.settings.queue_size).unwrap_or(0);
         if size > capacity {
@@ -333,27 +353,36 @@ impl Writer {
             return Err(NoRoom::QueueFull);
         }
         let mut state = self.shared.state.lock();
-        let place = state
-            .log
-            .append(record.counts, &record.head, &record.body)?;
+        let place = append(&mut state.log, record.counts, &record.head, &record.body)?;
         self.shared.size.fetch_add(size, Ordering::Relaxed);
         Ok(place)
     }
 
-    /// False if all remaining batches are being exported.
-    fn drop_oldest(&self) -> bool {
+    /// Whether dropping another batch may make room.
+    fn may_drop(&self, no_room: &NoRoom) -> bool {
+        match no_room {
+            // What another queue has too takes as much of the disk as before: it is not worth all batches.
+            NoRoom::Storage(AppendError::Full(FullCause::Disk)) => {
+                let state = self.shared.state.lock();
+                let enough = 2 * state.log.limits().segment_bytes;
+                !state.log.holds_shared_bodies() || self.dropped_in_vain <= enough
+            }
+            no_room => no_room.is_full(),
+        }
+    }
+
+    /// Drops the oldest batch, and returns its bytes. `None` if all remaining batches are being exported.
+    fn drop_oldest(&self) -> Option<u64> {
         let mut state = self.shared.state.lock();
         if let Some(parked) = state.parked.take_oldest_whole() {
             state.log.settle(&[parked.place]);
             drop(state);
             parked.evicted.set();
             self.evicted(parked.size, parked.finalizers);
-            return true;
+            return Some(parked.place.bytes());
         }
-        let dropped = match state.log.drop_oldest() {
-            None => return false,
-            Some(dropped) => dropped,
-        };
+        let dropped = state.log.drop_oldest()?;
+        let bytes = dropped.as_ref().map_or(0, RecordPosition::bytes);
         match dropped {
             Ok(place) => {
                 let finalizers = state.forget(&place);
@@ -380,7 +409,7 @@ impl Writer {
                     .lost(&corrupt, "the checksum differs", Some(finalizers));
             }
         }
-        true
+        Some(bytes)
     }
 
     fn evicted(&self, size: Size, finalizers: Finalizers) {
@@ -392,16 +421,25 @@ impl Writer {
     }
 
     /// Accepts the written batches.
-    fn commit(&mut self, written: Vec<Written>) {
+    fn commit(&mut self, mut written: Vec<Written>) {
         if self.fsync == FsyncPolicy::Always {
             let unsynced = self.shared.state.lock().log.unsynced();
-            if let Err(error) = self.sync(&unsynced) {
+            let mut synced = self.sync(&unsynced);
+            if synced.is_err() && unsynced.has_bodies() {
+                // It may be the fault of a file that is not needed.
+                written = self.write_copies(written);
+                let unsynced = self.shared.state.lock().log.unsynced();
+                synced = self.sync(&unsynced);
+            }
+            if let Err(error) = synced {
                 self.withdraw(written, &error);
                 return;
             }
         }
         let mut state = self.shared.state.lock();
         state.log.publish();
+        let reused = state.log.take_reused_bytes();
+        self.shared.metrics.shared_bytes.inc_by(reused);
         let mut replies = Vec::with_capacity(written.len());
         for (place, batch, record, reply) in written {
             let size = Size {
@@ -434,6 +472,17 @@ impl Writer {
             self.sync_due
                 .get_or_insert_with(|| Instant::now() + interval);
         }
+    }
+
+    /// Writes batches again, without bodies that other queues share.
+    fn write_copies(&mut self, written: Vec<Written>) -> Vec<Written> {
+        self.shared.state.lock().log.withdraw();
+        let copies = written.into_iter().filter_map(|(_, batch, record, reply)| {
+            let units = size_in(self.settings.sizer, &record.counts);
+            self.shared.size.fetch_sub(units, Ordering::Relaxed);
+            self.write_as(batch, record, reply, Log::append_copy)
+        });
+        copies.collect()
     }
 
     /// Refuses batches that could not be made durable.
@@ -473,7 +522,10 @@ impl Writer {
             return Ok(());
         }
         let began = Instant::now();
-        let synced = unsynced.sync();
+        let synced = match self.fsync {
+            FsyncPolicy::Always => unsynced.sync_or_stop(),
+            FsyncPolicy::Interval(_) | FsyncPolicy::Never => unsynced.sync(),
+        };
         self.shared
             .metrics
             .fsync

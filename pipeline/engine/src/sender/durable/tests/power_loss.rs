@@ -6,10 +6,10 @@ use profcol_storage::simulated::{Faults, SimulatedDisk};
 use super::super::writer::TURN;
 use super::*;
 
-const INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Each disk keeps different unsynced bytes.
-const DISKS: u64 = 40;
+pub(super) const DISKS: u64 = 40;
 
 const FAILING_SYNC: Faults = Faults {
     sync: 1000,
@@ -19,6 +19,10 @@ const FAILING_SYNC: Faults = Faults {
 };
 
 async fn start(disk: &SimulatedDisk, fsync: FsyncPolicy, sink: Sink) -> Fixture {
+    Fixture::on(storage(disk, fsync), sink).await
+}
+
+pub(super) fn storage(disk: &SimulatedDisk, fsync: FsyncPolicy) -> Storage {
     let options = StorageOptions {
         directory: "simulated".into(),
         create_directory: false,
@@ -26,7 +30,7 @@ async fn start(disk: &SimulatedDisk, fsync: FsyncPolicy, sink: Sink) -> Fixture 
         max_bytes: 16 << 20,
         when_full: WhenFull::Block,
     };
-    Fixture::on(Storage::simulated(options, disk.clone()), sink).await
+    Storage::simulated(options, disk.clone())
 }
 
 /// Kills the process.
