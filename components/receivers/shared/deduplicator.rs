@@ -237,7 +237,7 @@ impl Drop for Delivery {
 mod tests {
     use std::future::{pending, ready};
 
-    use profcol_component::testkit::{context, load};
+    use profcol_component::testkit::context;
     use tokio::sync::oneshot;
 
     use super::*;
@@ -248,11 +248,8 @@ mod tests {
     }
 
     impl Fixture {
-        fn new(options: &str) -> Self {
-            let options = format!("protocols: {{grpc: }}\ndeduplicate: {{{options}}}");
-            let config = load::<crate::otlp::OtlpConfig>(&options).unwrap();
+        fn new(config: &DeduplicateConfig) -> Self {
             let context = context("otlp");
-            let config = config.deduplicate.as_ref().unwrap();
             Self {
                 deduplicator: Deduplicator::new(config, &context),
                 context,
@@ -276,9 +273,16 @@ mod tests {
         }
     }
 
+    fn of_at_most(max_batches: usize) -> DeduplicateConfig {
+        DeduplicateConfig {
+            max_batches,
+            ..DeduplicateConfig::default()
+        }
+    }
+
     #[tokio::test]
     async fn an_accepted_batch_is_not_passed_on_again() {
-        let rig = Fixture::new("");
+        let rig = Fixture::new(&DeduplicateConfig::default());
         let id = BatchId::unique();
         assert!(rig.passes_on(id).await);
         assert!(rig.passes_on(BatchId::unique()).await);
@@ -288,7 +292,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_refused_batch_may_be_sent_again() {
-        let rig = Fixture::new("");
+        let rig = Fixture::new(&DeduplicateConfig::default());
         let id = BatchId::unique();
         for refusal in [Refusal::retry("full"), Refusal::permanent("bad")] {
             let answer = ready(Err(refusal.clone()));
@@ -299,7 +303,7 @@ mod tests {
 
     #[tokio::test]
     async fn concurrent_duplicates_get_the_answer_of_the_first() {
-        let rig = Fixture::new("");
+        let rig = Fixture::new(&DeduplicateConfig::default());
         let id = BatchId::unique();
         for expected in [Err(Refusal::retry("full")), Ok(())] {
             let (answer, answered) = oneshot::channel();
@@ -319,7 +323,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_delivery_continues_without_its_client_and_at_the_end() {
-        let rig = Fixture::new("");
+        let rig = Fixture::new(&DeduplicateConfig::default());
         let id = BatchId::unique();
         let slow = async {
             tokio::time::sleep(Duration::from_secs(10)).await;
@@ -335,7 +339,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_aborted_at_the_end_was_not_accepted() {
-        let rig = Fixture::new("");
+        let rig = Fixture::new(&DeduplicateConfig::default());
         let id = BatchId::unique();
         let first = rig.deduplicator.once(id, 3, pending());
         let finish = rig
@@ -348,7 +352,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_oldest_id_leaves_first() {
-        let rig = Fixture::new("max_batches: 2");
+        let rig = Fixture::new(&of_at_most(2));
         let ids = [(); 3].map(|()| BatchId::unique());
         for id in ids {
             assert!(rig.passes_on(id).await);
@@ -361,7 +365,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_id_is_forgotten_after_the_window() {
-        let rig = Fixture::new("window: 10s");
+        let rig = Fixture::new(&DeduplicateConfig {
+            window: profcol_config::Duration::from_secs(10),
+            ..DeduplicateConfig::default()
+        });
         let id = BatchId::unique();
         assert!(rig.passes_on(id).await);
         tokio::time::advance(Duration::from_secs(9)).await;
@@ -373,7 +380,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_number_of_deliveries_is_bounded() {
-        let rig = Fixture::new("max_batches: 1");
+        let rig = Fixture::new(&of_at_most(1));
         let first = rig.deduplicator.once(BatchId::unique(), 1, pending());
         let second = async {
             let second = rig.deduplicator.once(BatchId::unique(), 1, ready(Ok(())));
