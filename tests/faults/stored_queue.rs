@@ -62,11 +62,13 @@ impl<'a> Setup<'a> {
         } = self;
         let directory = directory.display();
         let metrics = served_at(*metrics);
+        // On a busy machine an answer may take seconds: a batch that times out would come twice.
         let exporter = |id: &str, destination: &SocketAddr| {
             format!(
                 "  {id}:
     endpoint: {destination}
     tls: {{insecure: true}}
+    timeout: 60s
     sending_queue: {{storage: file_storage}}
     retry_on_failure: {{initial_interval: 50ms, max_interval: 100ms, max_elapsed_time: 0s}}
 "
