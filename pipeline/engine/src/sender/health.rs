@@ -32,11 +32,14 @@ pub(super) struct DestinationHealth {
     outage: Mutex<Option<Outage>>,
 }
 
+/// Further reasons of one outage are not logged.
+const MAX_LOGGED_REASONS: usize = 8;
+
 /// From the first attempt that failed to the next that succeeded.
 struct Outage {
     began: Instant,
     failed_attempts: u64,
-    is_logged: bool,
+    logged_reasons: Vec<String>,
     reminders: Reminders,
 }
 
@@ -89,9 +92,9 @@ impl DestinationHealth {
         }
     }
 
-    /// Logs that an attempt failed and another follows: not each time, as an outage may last.
+    /// Logs that an attempt failed and another follows: each reason once, and then seldom, as an outage may last.
     pub(super) fn log_retry(&self, reason: &Reason, interval: Duration) {
-        let Some(failed_attempts) = self.failed_attempts_to_log() else {
+        let Some(failed_attempts) = self.failed_attempts_to_log(reason) else {
             return;
         };
         tracing::info!(
@@ -104,13 +107,17 @@ impl DestinationHealth {
         );
     }
 
-    /// `None` if a line was logged recently, or another attempt has succeeded in the meantime.
-    fn failed_attempts_to_log(&self) -> Option<u64> {
+    /// `None` if there is nothing new, or another attempt has succeeded in the meantime.
+    fn failed_attempts_to_log(&self, reason: &Reason) -> Option<u64> {
+        let reason = shown(reason).to_string();
         let mut outage = self.outage.lock();
         let outage = outage.as_mut()?;
-        let is_due = !outage.is_logged || outage.reminders.is_due();
-        outage.is_logged = true;
-        is_due.then_some(outage.failed_attempts)
+        let is_new = outage.logged_reasons.len() < MAX_LOGGED_REASONS
+            && !outage.logged_reasons.contains(&reason);
+        if is_new {
+            outage.logged_reasons.push(reason);
+        }
+        (is_new || outage.reminders.is_due()).then_some(outage.failed_attempts)
     }
 
     fn failed(&self, reason: Reason) {
@@ -122,7 +129,7 @@ impl DestinationHealth {
         let outage = outage.get_or_insert_with(|| Outage {
             began: Instant::now(),
             failed_attempts: 0,
-            is_logged: false,
+            logged_reasons: Vec::new(),
             reminders: Reminders::new(),
         });
         outage.failed_attempts += 1;
@@ -138,7 +145,7 @@ impl DestinationHealth {
         failing.remove(&self.destination);
         self.exporter.show(&failing);
         let outage = self.outage.lock().take();
-        if let Some(outage) = outage.filter(|it| it.is_logged) {
+        if let Some(outage) = outage.filter(|it| !it.logged_reasons.is_empty()) {
             tracing::info!(
                 otelcol.component.id = %self.exporter.exporter,
                 otelcol.component.kind = "exporter",
@@ -228,16 +235,24 @@ mod tests {
         let board = StatusBoard::default();
         let health = Health::new("away", &board.component("exporter away".to_owned()));
         let destination = health.of_destination();
+        let fail = |reason: &str| {
+            destination.note(&Err(Refusal::retry(reason)));
+            destination.failed_attempts_to_log(&reason.into())
+        };
         let mut logged = Vec::new();
-        for _ in 0..600 {
-            destination.note(&Err(Refusal::retry("connection refused")));
-            logged.extend(destination.failed_attempts_to_log());
+        for second in 0..600 {
+            let reason = match second {
+                300.. => "certificate expired",
+                _ => "connection refused",
+            };
+            logged.extend(fail(reason));
             tokio::time::advance(Duration::from_secs(1)).await;
         }
-        assert_eq!(logged, [1, 61, 181, 421]);
+        assert_eq!(logged, [1, 61, 181, 301, 421]);
+        let others: Vec<_> = (0..100).filter_map(|it| fail(&it.to_string())).collect();
+        assert_eq!(others.len(), MAX_LOGGED_REASONS - 2);
         destination.note(&Ok(Delivered::default()));
-        assert_eq!(destination.failed_attempts_to_log(), None);
-        destination.note(&Err(Refusal::retry("connection refused")));
-        assert_eq!(destination.failed_attempts_to_log(), Some(1));
+        assert_eq!(destination.failed_attempts_to_log(&"late".into()), None);
+        assert_eq!(fail("connection refused"), Some(1));
     }
 }
