@@ -55,6 +55,11 @@ fn threads_have_their_trace_and_labels() {
         ),
         ("contexts_clang", clang),
         ("contexts_static", "gcc -O1 -pthread -static contexts.c"),
+        // Has dynamic symbols, but not those of the program.
+        (
+            "contexts_static_pie",
+            "gcc -O1 -pthread -static-pie contexts.c",
+        ),
         (
             "contexts_musl",
             "musl-gcc -O1 -pthread -rdynamic contexts.c",

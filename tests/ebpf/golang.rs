@@ -53,9 +53,9 @@ const TOOLCHAINS: [&str; 7] = [
 ];
 
 /// Go's stack, the thread's, on which C runs, and both again.
-const NESTED: &str = "main.leaf .. crosscall2 innermost c_nested .. runtime.cgocall .. main.again .. crosscall2 again c_outer .. runtime.cgocall .. main.outer main.main runtime.main runtime.goexit.abi0";
+const NESTED: &str = "main.leaf main.innermost .. crosscall2 innermost c_nested .. runtime.asmcgocall.abi0 runtime.cgocall main._Cfunc_c_nested.abi0 main.again .. crosscall2 again c_outer .. runtime.asmcgocall.abi0 runtime.cgocall main._Cfunc_c_outer.abi0 main.outer main.main runtime.main runtime.goexit.abi0";
 /// On a thread that C created.
-const FOREIGN: &str = "main.leaf .. crosscall2 onThread thread_inner thread ? ?";
+const FOREIGN: &str = "main.leaf main.onThread .. crosscall2 onThread thread_inner thread ? ?";
 
 fn has_toolchain(name: &str) -> bool {
     let mut version = Command::new("go");

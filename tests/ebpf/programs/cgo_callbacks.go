@@ -48,16 +48,19 @@ func leaf(state uint64) uint64 {
 	return state
 }
 
+//go:noinline
 //export onThread
 func onThread(state C.uint64_t) C.uint64_t {
 	return C.uint64_t(leaf(uint64(state)) + 1)
 }
 
+//go:noinline
 //export again
 func again(state C.uint64_t) C.uint64_t {
 	return C.c_nested(state) + 1
 }
 
+//go:noinline
 //export innermost
 func innermost(state C.uint64_t) C.uint64_t {
 	return C.uint64_t(leaf(uint64(state)) + 1)
