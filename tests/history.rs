@@ -314,8 +314,7 @@ fn a_full_disk_costs_nothing_that_is_in_memory_or_on_it() {
     host.send(start..start + 20);
     host.wait_for_disk(start + 20);
     let filler = disk.path().join("filler");
-    let mut file = fs::File::create(&filler).unwrap();
-    while file.write_all(&[1; 4096]).is_ok() {}
+    disk.fill(&filler);
     let mut end = start + 20;
     wait_until("the disk to be full", || {
         host.send(end..end + 1);
@@ -325,7 +324,6 @@ fn a_full_disk_costs_nothing_that_is_in_memory_or_on_it() {
             .contains("Failed to write the history to disk")
     });
     assert_eq!(host.samples(start, end), (end - start) * PER_SECOND);
-    drop(file);
     fs::remove_file(&filler).unwrap();
     wait_until("the history to be on disk again", || {
         host.process

@@ -23,14 +23,10 @@ fn refusing() -> Mode {
 /// Runs profcol with two destinations, `otlp_grpc/good` and `otlp_grpc/flaky`, which soon gives up. `rest` has the receivers,
 /// and the pipelines.
 fn start(good: &Destination, flaky: &Destination, rest: &str) -> Process {
-    let exporter = |name: &str, to: &Destination| {
-        let address = to.address;
-        format!(
-            "  otlp_grpc/{name}: {{endpoint: {address}, tls: {{insecure: true}}, retry_on_failure: {{initial_interval: 20ms, max_interval: 50ms, max_elapsed_time: 100ms}}}}\n"
-        )
-    };
-    let (good, flaky) = (exporter("good", good), exporter("flaky", flaky));
-    let mut process = profcol(&format!("exporters:\n{good}{flaky}{rest}"));
+    let [good, flaky] = [good, flaky].map(Destination::impatient_exporter);
+    let mut process = profcol(&format!(
+        "exporters:\n  otlp_grpc/good: {good}\n  otlp_grpc/flaky: {flaky}\n{rest}"
+    ));
     process.wait_for_output("to be ready", |output| {
         output.contains("Everything is ready")
     });
@@ -60,7 +56,7 @@ fn append(file: &Path) {
 }
 
 /// Sends records of a file through these pipelines, while the one exporter gives up on them and then takes them.
-/// Until then, it gives up on more batches than there are.
+/// It gives up more often than there are batches before it takes them.
 fn send_records(pipelines: &str, batches: usize) -> (Destination, Destination) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.otlp");

@@ -7,22 +7,13 @@ use std::time::Duration;
 
 use profcol_component::testkit::profiles;
 use profcol_test_harness::backend::{Client, endpoint_in, wait_until};
+use profcol_test_harness::http2::frame;
 use profcol_test_harness::peers::{free_address, get, profcol};
 
 use crate::Rig;
 
 const MAX_SENT: usize = 64 << 20;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-
-/// A frame of HTTP/2.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    let mut bytes = length[1..].to_vec();
-    bytes.extend_from_slice(&[kind, flags]);
-    bytes.extend_from_slice(&stream.to_be_bytes());
-    bytes.extend_from_slice(payload);
-    bytes
-}
 
 /// HEADERS of `POST /`.
 fn headers(flags: u8, stream: u32) -> Vec<u8> {

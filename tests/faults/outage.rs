@@ -4,7 +4,6 @@
 //! `PROFCOL_OUTAGE_SECONDS=600` is how long `cargo xtask nightly` has the backend away.
 
 use std::fs;
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -131,7 +130,7 @@ fn an_operator_loses_nothing_and_can_read_why() {
         thread::sleep(away / 3);
         let gateway = kill(running_gateway, &mut story, start_gateway);
         let filler = disk.path().join("filler");
-        fill(&filler);
+        disk.fill(&filler);
         gateway.wait_for("The sending queue refuses batches.", 1);
         thread::sleep(away / 3);
         fs::remove_file(filler).unwrap();
@@ -188,9 +187,4 @@ fn kill(rig: Rig, story: &mut String, start: impl Fn() -> Rig) -> Rig {
     *story += &rig.output();
     drop(rig);
     start()
-}
-
-fn fill(filler: &Path) {
-    let mut filler = fs::File::create(filler).unwrap();
-    while filler.write_all(&[0; 4096]).is_ok() {}
 }

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -297,13 +296,8 @@ service:
     }
 
     fn fill_disk(&self) -> &'static str {
-        if self.disk.is_some() {
-            let mut filler = fs::File::options()
-                .create(true)
-                .append(true)
-                .open(self.filler())
-                .unwrap();
-            while filler.write_all(&[0; 4096]).is_ok() {}
+        if let Some(disk) = &self.disk {
+            disk.fill(&self.filler());
         }
         "fill the disk"
     }

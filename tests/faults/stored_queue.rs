@@ -44,7 +44,7 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// With an exporter for each destination, of which there are at most two.
+    /// With an exporter for each of at most two destinations.
     fn of(directory: &'a Path, destinations: &[SocketAddr], fsync: &'a str) -> Self {
         Self {
             second: destinations.get(1).copied(),

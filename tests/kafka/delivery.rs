@@ -229,12 +229,6 @@ fn a_destination_that_is_down_costs_the_other_nothing_twice() {
     agent.stop();
     let good = Destination::new(Mode::Take);
     let flaky = Destination::new(Mode::Refuse(Status::new(Code::Unavailable, "later")));
-    let exporter = |to: &Destination| {
-        let address = to.address;
-        format!(
-            "{{endpoint: {address}, tls: {{insecure: true}}, retry_on_failure: {{initial_interval: 20ms, max_interval: 50ms, max_elapsed_time: 100ms}}}}"
-        )
-    };
     let mut member = profcol(&format!(
         "\
 receivers:
@@ -249,8 +243,8 @@ service:
     profiles: {{receivers: [kafka], exporters: [otlp_grpc/good, otlp_grpc/flaky]}}
 ",
         broker.address,
-        exporter(&good),
-        exporter(&flaky)
+        good.impatient_exporter(),
+        flaky.impatient_exporter()
     ));
     // Of those that it has pushed again, too.
     member.wait_for_output("to give up twice", |output| {

@@ -91,12 +91,6 @@ fn an_exporter_that_gives_up_costs_the_other_nothing_twice() {
     fs::remove_file(folder.path().join("1795255569-319-torn.padata")).unwrap();
     let good = Destination::new(Mode::Take);
     let flaky = Destination::new(Mode::Refuse(Status::new(Code::Unavailable, "later")));
-    let exporter = |to: &Destination| {
-        let address = to.address;
-        format!(
-            "{{endpoint: {address}, tls: {{insecure: true}}, retry_on_failure: {{initial_interval: 20ms, max_interval: 50ms, max_elapsed_time: 100ms}}}}"
-        )
-    };
     let mut process = profcol(&format!(
         "\
 receivers:
@@ -110,10 +104,10 @@ service:
     profiles: {{receivers: [padata], exporters: [otlp_grpc/good, otlp_grpc/flaky]}}
 ",
         folder.path().display(),
-        exporter(&good),
-        exporter(&flaky)
+        good.impatient_exporter(),
+        flaky.impatient_exporter()
     ));
-    // One more than there are batches in the first file: it was read again.
+    // The first file has two batches, so it was read again.
     process.wait_for_output("to give up twice", |output| {
         output.matches("The recording keeps the data.").count() > 2
     });

@@ -63,7 +63,7 @@ fn body_of(number: u64) -> Vec<u8> {
     body
 }
 
-fn counts_of(number: u64) -> Counts {
+pub(crate) fn counts_of(number: u64) -> Counts {
     Counts {
         batches: 1,
         samples: number % 7,

@@ -10,6 +10,7 @@ pub mod calls;
 pub mod cgroup;
 pub mod faults;
 pub mod hosts;
+pub mod http2;
 pub mod judge;
 pub mod kafka;
 pub mod peers;

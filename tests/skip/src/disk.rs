@@ -1,5 +1,7 @@
 //! A disk that is small enough to be filled.
 
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
@@ -30,6 +32,14 @@ impl SmallDisk {
         let mut mount = Command::new("mount");
         let status = mount.args(["-o", &remount]).arg(self.path()).status();
         assert!(status.is_ok_and(|status| status.success()), "{remount}");
+    }
+
+    /// Takes all free space with this file below it, until that is removed.
+    pub fn fill(&self, filler: &Path) {
+        let mut options = OpenOptions::new();
+        let file = options.create(true).append(true).open(filler);
+        let mut file = file.expect("can create a file on the disk");
+        while file.write_all(&[0; 4096]).is_ok() {}
     }
 
     pub fn path(&self) -> &Path {

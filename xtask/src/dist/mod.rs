@@ -185,9 +185,7 @@ fn check_binary(workspace: &Workspace, arch: Arch) -> Result<()> {
     again.target = copy.join("target");
     let made = binary::build(workspace, arch)?;
     let remade = binary::build(&again, arch)?;
-    let read =
-        |path: &Path| fs::read(path).with_context(|| format!("failed to read {}", path.display()));
-    if read(&made)? != read(&remade)? {
+    if !are_same(&made, &remade)? {
         bail!(
             "the binary is not reproducible: {} and {} differ",
             made.display(),
@@ -215,14 +213,18 @@ fn test(workspace: &Workspace, report: &mut Report, folder: &Path) -> Result<()>
 fn compare(folder: &Path, other: &Path) -> Result<()> {
     for file in sorted(folder)? {
         let name = file.file_name().unwrap_or_default();
-        let read = |path: &Path| {
-            fs::read(path).with_context(|| format!("failed to read {}", path.display()))
-        };
-        if read(&file)? != read(&other.join(name))? {
+        if !are_same(&file, &other.join(name))? {
             bail!("{} is not reproducible", name.display());
         }
     }
     Ok(())
+}
+
+/// Whether two files have the same bytes.
+fn are_same(one: &Path, other: &Path) -> Result<bool> {
+    let read =
+        |path: &Path| fs::read(path).with_context(|| format!("failed to read {}", path.display()));
+    Ok(read(one)? == read(other)?)
 }
 
 fn checksums(folder: &Path) -> Result<()> {

@@ -10,7 +10,7 @@ use crate::format::{RECORD_HEADER, REFERENCE, SEGMENT_HEADER, SETTLED_ENTRY};
 use crate::log::{AppendError, FullCause, Log, Next, RecordPosition, Recovered};
 use crate::segment::{records_name, settled_name};
 use crate::simulated::{Faults, Random, SimulatedDisk};
-use crate::tests::seeds;
+use crate::tests::{counts_of, seeds};
 use crate::{Counts, Disk};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -43,15 +43,6 @@ fn body_of(number: u64) -> Vec<u8> {
     (0..words)
         .flat_map(|_| random.next().to_le_bytes())
         .collect()
-}
-
-fn counts_of(number: u64) -> Counts {
-    Counts {
-        batches: 1,
-        samples: number % 7,
-        source_samples: number % 11,
-        plain_bytes: number % 13,
-    }
 }
 
 /// Heads differ between queues, as ids of batches do.

@@ -125,6 +125,14 @@ impl Destination {
         }
     }
 
+    /// The settings of an exporter to it that gives up on a batch after a few tries.
+    pub fn impatient_exporter(&self) -> String {
+        let address = self.address;
+        format!(
+            "{{endpoint: {address}, tls: {{insecure: true}}, retry_on_failure: {{initial_interval: 20ms, max_interval: 50ms, max_elapsed_time: 100ms}}}}"
+        )
+    }
+
     pub fn set(&self, mode: Mode) {
         self.state.lock().unwrap().mode = mode;
     }

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::wait_until;
+use crate::http2::frame;
 
 /// Between two bytes. A whole answer takes longer than the timeouts of tests.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -188,13 +189,4 @@ impl Writer {
         }
         Ok(())
     }
-}
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    let mut bytes = length[1..].to_vec();
-    bytes.extend_from_slice(&[kind, flags]);
-    bytes.extend_from_slice(&stream.to_be_bytes());
-    bytes.extend_from_slice(payload);
-    bytes
 }

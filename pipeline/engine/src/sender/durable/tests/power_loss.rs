@@ -64,28 +64,40 @@ async fn survivors_of_ten(fsync: FsyncPolicy) -> Vec<Vec<usize>> {
         kill(rig, &disk).await;
         disk.lose_power();
         let arrived = recovered(&disk, fsync).await;
-        // Whole batches in their order, also with holes between them.
-        assert!(arrived.is_sorted_by(|a, b| a < b), "{arrived:?}");
-        assert!(arrived.iter().all(|it| *it <= 10), "{arrived:?}");
+        assert_whole(&arrived);
         survivors.push(arrived);
     }
     survivors
 }
 
-#[tokio::test(start_paused = true)]
-async fn fsync_always_loses_nothing() {
-    for arrived in survivors_of_ten(FsyncPolicy::Always).await {
+/// Batches in their order, also with holes between them, and none that was not stored.
+pub(super) fn assert_whole(arrived: &[usize]) {
+    assert!(arrived.is_sorted_by(|a, b| a < b), "{arrived:?}");
+    assert!(arrived.iter().all(|it| *it <= 10), "{arrived:?}");
+}
+
+pub(super) fn assert_nothing_lost(survivors: &[Vec<usize>]) {
+    for arrived in survivors {
         assert_eq!(arrived.len(), 10, "{arrived:?}");
     }
+}
+
+pub(super) fn assert_only_the_last_interval_lost(survivors: &[Vec<usize>]) {
+    for arrived in survivors {
+        assert!(arrived.starts_with(&[1, 2, 3, 4, 5, 6]), "{arrived:?}");
+    }
+    assert!(survivors.iter().any(|it| it.len() < 10), "{survivors:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn fsync_always_loses_nothing() {
+    assert_nothing_lost(&survivors_of_ten(FsyncPolicy::Always).await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn fsync_interval_loses_at_most_the_last_interval() {
     let survivors = survivors_of_ten(FsyncPolicy::Interval(INTERVAL)).await;
-    for arrived in &survivors {
-        assert!(arrived.starts_with(&[1, 2, 3, 4, 5, 6]), "{arrived:?}");
-    }
-    assert!(survivors.iter().any(|it| it.len() < 10), "{survivors:?}");
+    assert_only_the_last_interval_lost(&survivors);
 }
 
 #[tokio::test(start_paused = true)]
