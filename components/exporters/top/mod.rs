@@ -1,6 +1,7 @@
 //! Prints the hottest functions and processes for interactive use.
 
 mod config;
+mod own_process;
 mod schedule;
 mod screen;
 mod table;

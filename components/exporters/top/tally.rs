@@ -5,11 +5,12 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::LazyLock;
 
 use profcol_component::{DeferredSymbol, DeferredSymbols, SymbolLookup};
 use profcol_flamegraph::{Measured, measured};
 use profcol_profile::{Attributes, Dictionary, LocationIdx, Model, StackIdx, Value};
+
+use super::own_process;
 
 /// Maximum number of distinct functions per interval; others are counted together.
 const MAX_FUNCTIONS: usize = 50_000;
@@ -385,17 +386,10 @@ impl SampleTypeTally {
     }
 }
 
-/// By PID and name: on another host the PID may belong to another process.
 fn is_own_process(attributes: &Attributes) -> bool {
-    static EXECUTABLE_NAME: LazyLock<Option<String>> = LazyLock::new(|| {
-        let path = std::env::current_exe().ok()?;
-        let name = path.file_name()?.to_str()?;
-        // The kernel appends this after the executable was replaced.
-        Some(name.strip_suffix(" (deleted)").unwrap_or(name).to_owned())
-    });
-    let pid = find(attributes, "process.pid").and_then(Value::as_int);
+    let pid = |key| find(attributes, key).and_then(Value::as_int);
     let name = find(attributes, "process.executable.name").and_then(Value::as_str);
-    pid == Some(std::process::id().into()) && name.is_some() && name == EXECUTABLE_NAME.as_deref()
+    own_process::is_own(name, pid("process.pid"), pid("process.parent_pid"))
 }
 
 fn find<'a>(attributes: &'a Attributes, key: &str) -> Option<&'a Value> {
