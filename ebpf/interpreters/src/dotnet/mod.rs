@@ -18,7 +18,7 @@ use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::{Machine, Source};
 
 use crate::elf_file::ElfFile;
-use crate::{SourceFrame, Unsupported};
+use crate::{Runtime, SourceFrame, Unsupported};
 
 pub use self::code::{CodeAt, CodeReader, CompiledMethod, Described, ImageAt};
 pub use self::file::DotNetFile;
@@ -73,7 +73,7 @@ impl CoreClr {
             return Ok(None);
         };
         let refuse = |why| Unsupported {
-            runtime: ".NET",
+            runtime: Runtime::DotNet.title(),
             version: version.clone(),
             why,
         };

@@ -55,7 +55,7 @@ pub fn detect<S: Source + ?Sized>(
     let numbers = (number(Some(revision)), number(version), number(patch));
     let (Some(major), Some(minor), Some(patch)) = numbers else {
         return Err(unsupported(
-            "of an unknown version",
+            Unsupported::UNKNOWN_VERSION,
             "the version is not in the file",
         ));
     };
@@ -225,7 +225,7 @@ pub fn examples() -> Vec<DetectedInterpreter> {
 
 fn unsupported(version: &str, why: &'static str) -> Unsupported {
     Unsupported {
-        runtime: "Perl",
+        runtime: Runtime::Perl.title(),
         version: version.into(),
         why,
     }

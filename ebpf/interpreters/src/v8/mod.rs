@@ -75,7 +75,7 @@ pub fn detect<S: Source + ?Sized>(
         build,
     };
     let refuse = |why| Unsupported {
-        runtime: "V8",
+        runtime: Runtime::V8.title(),
         version: version.to_string(),
         why,
     };
