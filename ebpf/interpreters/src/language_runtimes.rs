@@ -19,6 +19,7 @@ pub struct KnownRuntime {
     pub name: &'static str,
     /// What its files contain, if it is one of those that profcol reads.
     runtime: Option<Runtime>,
+    is_unread: bool,
     /// Prefixes of the names of files that only this runtime maps.
     files: &'static [&'static str],
     /// Those that contain it, and not just a program that loads it. Without a runtime that can be read, one of them is unsupported.
@@ -35,6 +36,7 @@ const fn unread(
         id,
         name,
         runtime: None,
+        is_unread: true,
         files,
         whole: files,
     }
@@ -45,6 +47,7 @@ const DOTNET: KnownRuntime = KnownRuntime {
     id: "dotnet",
     name: ".NET",
     runtime: Some(Runtime::DotNet),
+    is_unread: false,
     files: &["libcoreclr.so"],
     whole: &["libcoreclr.so"],
 };
@@ -54,6 +57,7 @@ const KNOWN: &[KnownRuntime] = &[
         id: "python",
         name: "Python",
         runtime: Some(Runtime::Python),
+        is_unread: false,
         files: &["python3", "python2", "libpython"],
         whole: &["python2", "libpython2"],
     },
@@ -61,6 +65,7 @@ const KNOWN: &[KnownRuntime] = &[
         id: "node",
         name: "Node.js",
         runtime: Some(Runtime::V8),
+        is_unread: false,
         files: &["node", "libnode.so"],
         whole: &[],
     },
@@ -70,6 +75,7 @@ const KNOWN: &[KnownRuntime] = &[
         id: "java",
         name: "Java",
         runtime: Some(Runtime::Java),
+        is_unread: false,
         files: &["libjvm.so"],
         whole: &["libjvm.so"],
     },
@@ -78,6 +84,7 @@ const KNOWN: &[KnownRuntime] = &[
         id: "erlang",
         name: "Erlang",
         runtime: Some(Runtime::Beam),
+        is_unread: false,
         files: &["beam.smp", "beam.jit.smp"],
         whole: &["beam.smp", "beam.jit.smp"],
     },
@@ -85,6 +92,7 @@ const KNOWN: &[KnownRuntime] = &[
         id: "ruby",
         name: "Ruby",
         runtime: Some(Runtime::Ruby),
+        is_unread: false,
         files: &["ruby", "libruby"],
         whole: &[],
     },
@@ -92,6 +100,7 @@ const KNOWN: &[KnownRuntime] = &[
         id: "php",
         name: "PHP",
         runtime: Some(Runtime::Php),
+        is_unread: false,
         files: &["php", "php-fpm", "libphp"],
         whole: &[],
     },
@@ -99,6 +108,7 @@ const KNOWN: &[KnownRuntime] = &[
         id: "perl",
         name: "Perl",
         runtime: Some(Runtime::Perl),
+        is_unread: false,
         files: &["perl", "libperl"],
         whole: &[],
     },
@@ -106,6 +116,7 @@ const KNOWN: &[KnownRuntime] = &[
         id: "luajit",
         name: "LuaJIT",
         runtime: Some(Runtime::LuaJit),
+        is_unread: false,
         files: &["luajit", "libluajit"],
         whole: &[],
     },
@@ -234,6 +245,11 @@ impl KnownRuntime {
         let name = path.file_name()?.to_str()?;
         let mut known = KNOWN.iter();
         known.find(|it| it.whole.iter().any(|prefix| has_prefix(name, prefix)))
+    }
+
+    /// Those of which no version is read.
+    pub fn unread() -> impl Iterator<Item = &'static Self> {
+        KNOWN.iter().filter(|it| it.is_unread)
     }
 
     /// Why its functions are not shown.

@@ -32,6 +32,7 @@ mod runtime;
 mod runtime_files;
 mod sampled_function;
 mod source_frame;
+pub mod support;
 mod v8;
 mod version;
 

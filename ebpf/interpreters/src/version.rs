@@ -21,6 +21,11 @@ impl Version {
         })
     }
 
+    /// `8.2`
+    pub fn minor_version(self) -> String {
+        format!("{}.{}", self.major, self.minor)
+    }
+
     /// Parses `8.2.36`, without a suffix.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let mut numbers = str::from_utf8(text).ok()?.split('.');

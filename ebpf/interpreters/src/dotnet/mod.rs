@@ -88,6 +88,12 @@ impl CoreClr {
     }
 }
 
+/// The supported versions.
+pub fn versions() -> Vec<String> {
+    let layouts = Layout::all().iter();
+    layouts.map(|layout| layout.major.to_string()).collect()
+}
+
 /// As users know it: `8.0.30`, where the file says `8.0.3026.36720`.
 fn version<S: Source + ?Sized>(executable: &ElfFile<'_, S>) -> Option<String> {
     let text = executable.text_behind(VERSION_SECTION, VERSION, VERSION_BYTES)?;

@@ -25,7 +25,7 @@ use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::{Machine, Source};
 
 pub use self::code::Code;
-pub use self::layout::{Layout, Version};
+pub use self::layout::{Layout, NEWEST, OLDEST, Version};
 pub use self::process::{JavaFiles, JavaRuntime};
 use crate::elf_file::ElfFile;
 use crate::{Runtime, Unsupported};

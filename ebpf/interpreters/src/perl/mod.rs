@@ -189,6 +189,12 @@ fn tail_call<S: Source + ?Sized>(
     (range.start == target && range.end - range.start <= MAX_OPERATION_BYTES).then_some(range)
 }
 
+/// The supported versions.
+pub fn versions() -> Vec<String> {
+    let supported = Version::first_releases().filter(|it| layout::layouts(*it).is_ok());
+    supported.map(Version::minor_version).collect()
+}
+
 /// One example of each layout.
 pub fn examples() -> Vec<DetectedInterpreter> {
     let versions = [

@@ -8,6 +8,11 @@ use super::layout::{
 use crate::Runtime;
 use crate::detected_interpreter::{DetectedInterpreter, RuntimeLayout};
 
+/// The supported versions.
+pub fn versions() -> Vec<String> {
+    examples().into_iter().map(|it| it.version).collect()
+}
+
 /// One example of each version.
 pub fn examples() -> Vec<DetectedInterpreter> {
     let example = |minor| {

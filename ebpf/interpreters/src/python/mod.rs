@@ -15,7 +15,7 @@ use profcol_ebpf_common::interpreter::{Interpreter, runtime};
 use profcol_elf::Source;
 
 pub use self::code::Code;
-pub use self::examples::examples;
+pub use self::examples::{examples, versions};
 pub use self::layout::CodeLayout;
 use self::layout::Version;
 use crate::detected_interpreter::{DetectedInterpreter, RuntimeLayout};

@@ -103,6 +103,12 @@ pub fn detect<S: Source + ?Sized>(
     }))
 }
 
+/// The supported versions.
+pub fn versions() -> Vec<String> {
+    let supported = Version::first_releases().filter(|it| layout::layouts(*it).is_ok());
+    supported.map(Version::minor_version).collect()
+}
+
 /// One example of each version.
 pub fn examples() -> Vec<DetectedInterpreter> {
     let example = |version: Version| {
