@@ -7,7 +7,7 @@ use std::io;
 use profcol_ebpf_interpreters::beam;
 use profcol_ebpf_interpreters::dotnet::{self, CodeReader, DotNetRuntime};
 use profcol_ebpf_interpreters::{
-    DetectedInterpreter, Memory, MemoryError, ProcessCache, SampledFunction, detect,
+    DetectedInterpreter, FileRuntime, Memory, MemoryError, ProcessCache, SampledFunction, detect,
 };
 use profcol_ebpf_unwind::ElfCode;
 use profcol_fuzz::fuzz_target;
@@ -34,10 +34,11 @@ impl Memory for AnyMemory<'_> {
 }
 
 fuzz_target!(|data: &[u8]| {
-    if let Ok(code) = ElfCode::read(data)
-        && let Ok(Some(interpreter)) = detect(&code, data)
-    {
-        read(&interpreter, data);
+    if let Ok(code) = ElfCode::read(data) {
+        if let Ok(Some(interpreter)) = detect(&code, data) {
+            read(&interpreter, data);
+        }
+        let _ = FileRuntime::find(&code, data);
     }
     for example in DetectedInterpreter::examples() {
         read(&example, data);

@@ -37,3 +37,4 @@ mod snapshot;
 mod storm;
 mod table_reader;
 mod top;
+mod unknown_versions;

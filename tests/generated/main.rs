@@ -199,6 +199,38 @@ fn generated_label_names() {
     check_part("docs/labels.md", "labels", &text);
 }
 
+#[cfg(feature = "ebpf_cpu")]
+#[test]
+fn generated_runtimes() {
+    use profcol_ebpf_interpreters::language_runtimes::KnownRuntime;
+    use profcol_ebpf_interpreters::support::Support;
+
+    let mut text = "| runtime | versions | tested with | function names | lines | inlined functions | not supported |\n\
+                    |---|---|---|---|---|---|---|\n"
+        .to_owned();
+    for it in Support::all() {
+        let runtime = format!(
+            "{}, `profile.frame.type` `{}`",
+            it.implementation,
+            it.runtime.frame_type()
+        );
+        let cells = [
+            &runtime,
+            &it.versions,
+            it.tested,
+            it.names,
+            it.lines,
+            it.inlined,
+            it.unsupported,
+        ];
+        text.push_str(&format!("| {} |\n", cells.join(" | ")));
+    }
+    let page = "components/receivers/ebpf_cpu/README.md";
+    check_part(page, "runtimes", &text);
+    let unread: Vec<&str> = KnownRuntime::unread().map(|it| it.name).collect();
+    check_part(page, "unread", &format!("{}.\n", unread.join(", ")));
+}
+
 fn tables<C: ?Sized>(kind: Kind, entries: &[Entry<C>]) {
     for entry in entries {
         let path = format!("components/{kind}s/{}/README.md", entry.name);

@@ -1,11 +1,13 @@
 //! The receiver's own metrics.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use profcol_component::{BuildContext, Gauge, IntCounter, SourceCounts};
+use parking_lot::Mutex;
+use profcol_component::{BuildContext, Gauge, IntCounter, Meter, SourceCounts};
 use profcol_ebpf_interpreters::names::NameCounts;
-use profcol_ebpf_loader::{EndReason, Profiler};
+use profcol_ebpf_loader::{CountedRuntime, EndReason, Profiler, RuntimeCounts};
 
 #[derive(Clone)]
 pub struct Metrics {
@@ -24,12 +26,20 @@ pub struct Metrics {
     by_reason: Vec<(EndReason, Total)>,
     tables: Vec<(&'static str, Total)>,
     table_bytes: Gauge,
-    interpreters: [Total; 2],
+    interpreters: Interpreters,
     unreadable: [Total; 2],
     names: [Total; 4],
     name_bytes: Gauge,
     lost_labels: [Total; 3],
     reader_restarts: Total,
+}
+
+/// Counters of executables with a runtime, made as they are found.
+#[derive(Clone)]
+struct Interpreters {
+    meter: Meter,
+    receiver: String,
+    totals: Arc<Mutex<HashMap<CountedRuntime, Total>>>,
 }
 
 /// A counter raised to the totals of this instance; earlier instances of the receiver counted in the same series.
@@ -45,7 +55,8 @@ const TABLE_OUTCOMES: [&str; 6] = [
 ];
 
 const INTERPRETERS: &str = "profcol_ebpf_cpu_interpreters";
-const INTERPRETERS_HELP: &str = "Executables with an interpreter, by support.";
+const INTERPRETERS_HELP: &str =
+    "Executables with a language runtime, by runtime, version and support.";
 const UNREADABLE: &str = "profcol_ebpf_cpu_unreadable_interpreted_frames";
 const UNREADABLE_HELP: &str = "Interpreted frames without a function, by reason.";
 const NAMES: &str = "profcol_ebpf_cpu_interpreted_functions";
@@ -139,9 +150,11 @@ impl Metrics {
                 "Memory used by unwind tables, in bytes.",
                 &[("receiver", &id)],
             ),
-            interpreters: ["supported", "unsupported"].map(|outcome| {
-                labelled(INTERPRETERS, INTERPRETERS_HELP, "outcome", outcome).into()
-            }),
+            interpreters: Interpreters {
+                meter: context.meter.clone(),
+                receiver: id.clone(),
+                totals: Arc::default(),
+            },
             unreadable: ["memory", "no_thread"]
                 .map(|reason| labelled(UNREADABLE, UNREADABLE_HELP, "reason", reason).into()),
             names: ["read", "failed", "no_room", "evicted"]
@@ -205,9 +218,7 @@ impl Metrics {
         }
         self.table_bytes.set(tables.bytes as f64);
         self.reader_restarts.raise(tables.reader_failures);
-        let [supported, unsupported] = &self.interpreters;
-        supported.raise(tables.interpreters);
-        unsupported.raise(tables.unsupported_interpreters);
+        self.interpreters.raise(&profiler.runtime_counts());
         let [memory, no_thread] = &self.unreadable;
         memory.raise(counts.interpreter_unreadable);
         no_thread.raise(counts.interpreter_no_thread);
@@ -221,6 +232,29 @@ impl Metrics {
         no_room.raise(names.not_queued);
         evicted.raise(names.evicted);
         self.name_bytes.set(names.bytes as f64);
+    }
+}
+
+impl Interpreters {
+    fn raise(&self, counts: &RuntimeCounts) {
+        let mut totals = self.totals.lock();
+        for (counted, count) in counts.iter() {
+            let total = totals.entry(counted.clone()).or_insert_with(|| {
+                let outcome = match counted.is_supported {
+                    true => "supported",
+                    false => "unsupported",
+                };
+                let labels = [
+                    ("receiver", &*self.receiver),
+                    ("outcome", outcome),
+                    ("runtime", counted.runtime),
+                    ("version", &counted.version),
+                ];
+                let counter = self.meter.counter(INTERPRETERS, INTERPRETERS_HELP, &labels);
+                counter.into()
+            });
+            total.raise(count);
+        }
     }
 }
 

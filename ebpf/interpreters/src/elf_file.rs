@@ -241,6 +241,15 @@ impl<'a, S: Source + ?Sized> ElfFile<'a, S> {
         found
     }
 
+    /// The places of pointers into the file, and where they point.
+    pub fn relative_pointers(&self) -> impl Iterator<Item = (u64, u64)> {
+        let relative = self
+            .relocations()
+            .iter()
+            .filter(|it| it.r_type(LE, false) == R_X86_64_RELATIVE);
+        relative.map(|it| (it.r_offset.get(LE), it.r_addend.get(LE) as u64))
+    }
+
     /// The size of an entry in a thread's table of TLS blocks, as its log2, in the C library that the file uses.
     pub fn thread_table_shift(&self) -> u32 {
         match self.text_behind(".dynstr", "libc.musl", 0) {

@@ -13,6 +13,16 @@ pub struct Unsupported {
     pub why: &'static str,
 }
 
+impl Unsupported {
+    /// Instead of a version that is not known.
+    pub const UNKNOWN_VERSION: &'static str = "of an unknown version";
+
+    /// None if it is not known.
+    pub fn version(&self) -> Option<&str> {
+        (self.version != Self::UNKNOWN_VERSION).then_some(&*self.version)
+    }
+}
+
 /// Why a function, or its runtime, could not be read from a process.
 #[derive(Debug, thiserror::Error)]
 pub enum FunctionError {

@@ -8,10 +8,8 @@ use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::{FileKey, Mapping};
 use profcol_processes::{executable_path_in, mapped_code};
 
-use crate::beam::Beam;
 use crate::dotnet::CoreClr;
-use crate::hotspot::HotSpot;
-use crate::{Unsupported, detect};
+use crate::{FileRuntime, Runtime};
 
 /// A runtime that is recognized; not each of them is supported.
 #[derive(Debug)]
@@ -19,59 +17,129 @@ pub struct KnownRuntime {
     /// For scripts.
     pub id: &'static str,
     pub name: &'static str,
+    /// What its files contain, if it is one of those that profcol reads.
+    runtime: Option<Runtime>,
+    is_unread: bool,
     /// Prefixes of the names of files that only this runtime maps.
     files: &'static [&'static str],
+    /// Those that contain it, and not just a program that loads it. Without a runtime that can be read, one of them is unsupported.
+    whole: &'static [&'static str],
+}
+
+/// A runtime of which profcol reads no version.
+const fn unread(
+    id: &'static str,
+    name: &'static str,
+    files: &'static [&'static str],
+) -> KnownRuntime {
+    KnownRuntime {
+        id,
+        name,
+        runtime: None,
+        is_unread: true,
+        files,
+        whole: files,
+    }
 }
 
 /// Also a part of programs with any name.
 const DOTNET: KnownRuntime = KnownRuntime {
     id: "dotnet",
     name: ".NET",
+    runtime: Some(Runtime::DotNet),
+    is_unread: false,
     files: &["libcoreclr.so"],
+    whole: &["libcoreclr.so"],
 };
 
 const KNOWN: &[KnownRuntime] = &[
     KnownRuntime {
         id: "python",
         name: "Python",
+        runtime: Some(Runtime::Python),
+        is_unread: false,
         files: &["python3", "python2", "libpython"],
+        whole: &["python2", "libpython2"],
     },
     KnownRuntime {
         id: "node",
         name: "Node.js",
+        runtime: Some(Runtime::V8),
+        is_unread: false,
         files: &["node", "libnode.so"],
+        whole: &[],
     },
+    // Before Java: it has a `libjvm.so`, too.
+    unread("openj9", "OpenJ9", &["libj9vm"]),
     KnownRuntime {
         id: "java",
         name: "Java",
+        runtime: Some(Runtime::Java),
+        is_unread: false,
         files: &["libjvm.so"],
+        whole: &["libjvm.so"],
     },
     DOTNET,
     KnownRuntime {
         id: "erlang",
         name: "Erlang",
+        runtime: Some(Runtime::Beam),
+        is_unread: false,
         files: &["beam.smp", "beam.jit.smp"],
+        whole: &["beam.smp", "beam.jit.smp"],
     },
     KnownRuntime {
         id: "ruby",
         name: "Ruby",
+        runtime: Some(Runtime::Ruby),
+        is_unread: false,
         files: &["ruby", "libruby"],
+        whole: &[],
     },
     KnownRuntime {
         id: "php",
         name: "PHP",
+        runtime: Some(Runtime::Php),
+        is_unread: false,
         files: &["php", "php-fpm", "libphp"],
+        whole: &[],
     },
     KnownRuntime {
         id: "perl",
         name: "Perl",
+        runtime: Some(Runtime::Perl),
+        is_unread: false,
         files: &["perl", "libperl"],
+        whole: &[],
     },
     KnownRuntime {
         id: "luajit",
         name: "LuaJIT",
+        runtime: Some(Runtime::LuaJit),
+        is_unread: false,
         files: &["luajit", "libluajit"],
+        whole: &[],
     },
+    KnownRuntime {
+        runtime: Some(Runtime::V8),
+        ..unread("deno", "Deno", &["deno"])
+    },
+    KnownRuntime {
+        runtime: Some(Runtime::V8),
+        ..unread("electron", "Electron", &["electron"])
+    },
+    unread("bun", "Bun", &["bun"]),
+    unread("pypy", "PyPy", &["pypy", "libpypy"]),
+    unread("mono", "Mono", &["mono", "mono-sgen", "libmonosgen"]),
+    unread("dart", "Dart", &["dart", "dartvm", "dartaotruntime"]),
+    unread("julia", "Julia", &["libjulia-internal"]),
+    unread("r", "R", &["libR.so"]),
+    unread("lua", "Lua", &["lua"]),
+    unread("tcl", "Tcl", &["tclsh"]),
+    unread("guile", "Guile", &["guile"]),
+    unread("racket", "Racket", &["racket"]),
+    unread("ocaml", "OCaml bytecode", &["ocamlrun"]),
+    unread("spidermonkey", "SpiderMonkey", &["libmozjs"]),
 ];
 
 /// The runtime of one process.
@@ -99,7 +167,7 @@ pub fn language_runtimes(proc: &Path, pids: &[u32]) -> HashMap<u32, LanguageRunt
 /// Detects interpreters in the files of processes. Many processes share their files, so results are cached by file.
 #[derive(Default)]
 pub struct Detector {
-    versions: HashMap<FileKey, Option<Result<String, Unsupported>>>,
+    found: HashMap<FileKey, Option<FileRuntime>>,
     /// Executables that contain .NET.
     single_file: HashMap<FileKey, bool>,
 }
@@ -107,10 +175,9 @@ pub struct Detector {
 impl Detector {
     fn language_runtime(&mut self, process: &Path, files: &[Mapping]) -> Option<LanguageRuntime> {
         let runtime = self.runtime(process, files)?;
-        let (version, unsupported) = match self.detect(process, files) {
-            Some(Ok(version)) => (Some(version), None),
-            Some(Err(error)) => (None, Some(error.to_string())),
-            None => (None, Some(format!("{} is not supported", runtime.name))),
+        let (version, unsupported) = match self.detect(runtime, process, files) {
+            Some(found) => (found.version, found.unsupported),
+            None => (None, Some(runtime.unsupported())),
         };
         Some(LanguageRuntime {
             name: runtime.name,
@@ -135,36 +202,30 @@ impl Detector {
         contains_dotnet.then_some(&DOTNET)
     }
 
-    /// The version of the interpreter in these files. None where no file has an interpreter.
+    /// This runtime in these files. None where no file has one that can be read.
     pub fn detect(
         &mut self,
+        runtime: &KnownRuntime,
         process: &Path,
         files: &[Mapping],
-    ) -> Option<Result<String, Unsupported>> {
-        let interpreters = files.iter().filter_map(|file| {
-            let cached = self.versions.entry(file.file?);
+    ) -> Option<FileRuntime> {
+        let found = files.iter().filter_map(|file| {
+            let cached = self.found.entry(file.file?);
             cached
-                .or_insert_with(|| version(&file.open(process).ok()?))
+                .or_insert_with(|| {
+                    let file = file.open(process).ok()?;
+                    FileRuntime::find(&ElfCode::read(&file).ok()?, &file)
+                })
                 .clone()
         });
+        // A program may load others, too.
+        let found = found.filter(|it| Some(it.runtime) == runtime.runtime);
         // One file may be refused and another one supported.
-        interpreters.reduce(|first, second| first.or(second))
+        found.reduce(|first, second| match first.unsupported {
+            Some(_) if second.unsupported.is_none() => second,
+            _ => first,
+        })
     }
-}
-
-fn version(file: &File) -> Option<Result<String, Unsupported>> {
-    let code = ElfCode::read(file).ok()?;
-    let detected = match detect(&code, file) {
-        Ok(None) => match HotSpot::detect(&code, file) {
-            Ok(None) => match Beam::detect(&code, file) {
-                Ok(None) => CoreClr::detect(&code, file).map(|it| it.map(|clr| clr.version)),
-                found => found.map(|it| it.map(|beam| beam.release)),
-            },
-            found => found.map(|it| it.map(|_| "HotSpot".to_owned())),
-        },
-        detected => detected.map(|it| it.map(|detected| detected.version)),
-    };
-    detected.transpose()
 }
 
 fn has_dotnet(file: &File) -> bool {
@@ -177,6 +238,23 @@ impl KnownRuntime {
         let names: Vec<&str> = files.iter().filter_map(Mapping::name).collect();
         let maps = |prefix: &&str| names.iter().any(|name| has_prefix(name, prefix));
         KNOWN.iter().find(|it| it.files.iter().any(maps))
+    }
+
+    /// The runtime that a file without a known one contains, by its name.
+    pub fn of_unread_file(path: &Path) -> Option<&'static Self> {
+        let name = path.file_name()?.to_str()?;
+        let mut known = KNOWN.iter();
+        known.find(|it| it.whole.iter().any(|prefix| has_prefix(name, prefix)))
+    }
+
+    /// Those of which no version is read.
+    pub fn unread() -> impl Iterator<Item = &'static Self> {
+        KNOWN.iter().filter(|it| it.is_unread)
+    }
+
+    /// Why its functions are not shown.
+    pub fn unsupported(&self) -> String {
+        format!("{} is not supported", self.name)
     }
 }
 
@@ -222,12 +300,34 @@ mod tests {
             ("/usr/sbin/php-fpm8.2", Some("php")),
             ("/usr/bin/php8.2", Some("php")),
             ("/usr/lib/libperl.so.5.36", Some("perl")),
+            ("/usr/local/bin/deno", Some("deno")),
+            ("/usr/bin/mono-sgen", Some("mono")),
+            ("/usr/lib/libmonosgen-2.0.so.1.0.0", Some("mono")),
+            ("/usr/lib/libjulia-internal.so.1.10.4", Some("julia")),
+            ("/usr/bin/lua5.4", Some("lua")),
+            ("/opt/semeru/lib/default/libj9vm29.so", Some("openj9")),
             ("/bin/sh", None),
         ] {
             let proc = proc(file);
             let files = mapped_code(&proc.path().join("5")).unwrap();
             let found = KnownRuntime::of_files(&files).map(|it| it.id);
             assert_eq!(found, expected, "{file}");
+        }
+    }
+
+    #[test]
+    fn files_that_contain_an_unread_runtime_are_known_by_name() {
+        for (file, expected) in [
+            ("/usr/local/bin/deno", Some("deno")),
+            ("/usr/bin/python2.7", Some("python")),
+            ("/usr/lib/erlang/erts-13.1/bin/beam.smp", Some("erlang")),
+            // It may load the interpreter from a library.
+            ("/usr/bin/python3.15", None),
+            ("/usr/bin/node", None),
+            ("/", None),
+        ] {
+            let found = KnownRuntime::of_unread_file(Path::new(file));
+            assert_eq!(found.map(|it| it.id), expected, "{file}");
         }
     }
 

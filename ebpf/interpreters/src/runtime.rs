@@ -18,6 +18,18 @@ pub enum Runtime {
 }
 
 impl Runtime {
+    pub const ALL: [Self; 9] = [
+        Self::Python,
+        Self::V8,
+        Self::Java,
+        Self::Ruby,
+        Self::Php,
+        Self::Perl,
+        Self::LuaJit,
+        Self::Beam,
+        Self::DotNet,
+    ];
+
     /// The value of `profile.frame.type` in the semantic conventions.
     pub fn frame_type(self) -> &'static str {
         match self {
@@ -33,7 +45,7 @@ impl Runtime {
         }
     }
 
-    /// The prefix of frames without a name.
+    /// In metrics and logs, and the prefix of frames without a name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Python => "python",
@@ -46,6 +58,26 @@ impl Runtime {
             Self::Beam => "beam",
             Self::DotNet => "dotnet",
         }
+    }
+
+    /// As users know it, in messages.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Python => "Python",
+            Self::V8 => "V8",
+            Self::Java => "HotSpot",
+            Self::Ruby => "Ruby",
+            Self::Php => "PHP",
+            Self::Perl => "Perl",
+            Self::LuaJit => "LuaJIT",
+            Self::Beam => "Erlang/OTP",
+            Self::DotNet => ".NET",
+        }
+    }
+
+    /// By its [name](Self::name).
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.name() == name)
     }
 
     /// Whether it is found through a process, not through its file.

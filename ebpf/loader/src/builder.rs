@@ -5,8 +5,8 @@
 //! are built as a whole.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use profcol_ebpf_common::file::TableRef;
 use profcol_ebpf_common::interpreter::Interpreter;
 use profcol_ebpf_common::table::PAGE_SHIFT;
 use profcol_ebpf_interpreters::dotnet::DotNetFile;
-use profcol_ebpf_interpreters::{DetectedInterpreter, Runtime};
+use profcol_ebpf_interpreters::language_runtimes::KnownRuntime;
+use profcol_ebpf_interpreters::{DetectedInterpreter, FileRuntime, Runtime};
 use profcol_ebpf_reader::{Built, CodeFile, CodeReader, ReadError};
 use profcol_ebpf_unwind as unwind;
 use profcol_reader::LOW_TABLE_NICE;
@@ -133,8 +134,8 @@ impl Builder {
     fn build(&mut self, job: Job) {
         let built = match &job.code {
             Code::Elf(elf) => {
-                self.find_dotnet(&job, elf);
-                self.build_elf(&job, elf)
+                let dotnet = self.find_dotnet(&job, elf);
+                self.build_elf(&job, elf, dotnet)
             }
             Code::Assembly(_) => self.build_assembly(&job),
         };
@@ -151,11 +152,17 @@ impl Builder {
         }
     }
 
-    fn build_elf(&mut self, job: &Job, elf: &unwind::ElfCode) -> Result<(), BuildError> {
+    fn build_elf(
+        &mut self,
+        job: &Job,
+        elf: &unwind::ElfCode,
+        dotnet: Option<FileRuntime>,
+    ) -> Result<(), BuildError> {
         let number = job.announced.file.number;
         let may_be_lazy = job.size() >= LAZY_CODE_BYTES && self.lazy_tables.len() < MAX_LAZY_TABLES;
         let code = self.reader.read(number.into(), &job.file, elf, may_be_lazy);
         self.publish_contexts(job, code.found.contexts);
+        self.report_runtime(job, code.found.runtime.or(dotnet));
         let interpreter = code.found.interpreter;
         let mut table = match code.table? {
             Built::Whole(table) => table,
@@ -222,7 +229,7 @@ impl Builder {
         &mut self,
         job: &Job,
         elf: &unwind::ElfCode,
-        interpreter: Result<Option<DetectedInterpreter>, String>,
+        interpreter: Option<DetectedInterpreter>,
     ) -> Result<(), BuildError> {
         let segments = elf.segments.iter();
         let first = segments
@@ -271,34 +278,20 @@ impl Builder {
     fn interpreter_loops(
         &mut self,
         job: &Job,
-        interpreter: Result<Option<DetectedInterpreter>, String>,
+        interpreter: Option<DetectedInterpreter>,
     ) -> Vec<Range<u64>> {
-        match interpreter {
-            Ok(None) => Vec::new(),
-            Ok(Some(detected)) => {
-                let number = job.announced.file.number;
-                if let Err(error) = self.interpreters.add(number, &detected.interpreter) {
-                    tracing::warn!(%error, "Failed to add an interpreter; showing its native frames.");
-                    Stats::count(&self.stats.unsupported_interpreters);
-                    return Vec::new();
-                }
-                Stats::count(&self.stats.interpreters);
-                tracing::info!(
-                    path = job.path,
-                    runtime = detected.runtime.name(),
-                    version = detected.version,
-                    "Found an interpreter."
-                );
-                let loops = detected.loops.clone();
-                let sampled_files = self.files.sampled_files();
-                sampled_files.set_interpreter(number, Arc::new(detected));
-                loops
-            }
-            Err(unsupported) => {
-                self.report_unsupported(job, &unsupported);
-                Vec::new()
-            }
+        let Some(detected) = interpreter else {
+            return Vec::new();
+        };
+        let number = job.announced.file.number;
+        if let Err(error) = self.interpreters.add(number, &detected.interpreter) {
+            tracing::warn!(path = job.path, %error, "Failed to add an interpreter; showing its native frames.");
+            return Vec::new();
         }
+        let loops = detected.loops.clone();
+        let sampled_files = self.files.sampled_files();
+        sampled_files.set_interpreter(number, Arc::new(detected));
+        loops
     }
 
     /// Tells the programs where threads of this executable have contexts.
@@ -324,33 +317,49 @@ impl Builder {
         }
     }
 
-    fn find_dotnet(&self, job: &Job, elf: &unwind::ElfCode) {
+    /// .NET in a file, and what runtime it is.
+    fn find_dotnet(&self, job: &Job, elf: &unwind::ElfCode) -> Option<FileRuntime> {
         match DotNetFile::of_executable(elf, &job.file.source, job.folder()) {
-            Ok(None) => {}
+            Ok(None) => None,
             Ok(Some(found)) => {
-                if let Some(runtime) = &found.runtime {
-                    Stats::count(&self.stats.interpreters);
-                    tracing::info!(
-                        path = job.path,
-                        runtime = Runtime::DotNet.name(),
-                        version = runtime.version,
-                        "Found an interpreter."
-                    );
-                }
+                let runtime = found.runtime.as_ref().map(|runtime| {
+                    FileRuntime::supported(Runtime::DotNet, Some(runtime.version.clone()))
+                });
                 let sampled_files = self.files.sampled_files();
                 sampled_files.set_dotnet(job.announced.file.number, found);
+                runtime
             }
-            Err(unsupported) => self.report_unsupported(job, &unsupported),
+            Err(error) => Some(FileRuntime::refused(Runtime::DotNet, &error)),
         }
     }
 
-    fn report_unsupported(&self, job: &Job, unsupported: &dyn fmt::Display) {
-        Stats::count(&self.stats.unsupported_interpreters);
-        tracing::warn!(
-            path = job.path,
-            reason = %unsupported,
-            "Interpreter not supported; showing its native frames."
-        );
+    /// Logs and counts the runtime in a file, once for all of its processes.
+    fn report_runtime(&self, job: &Job, found: Option<FileRuntime>) {
+        let (runtime, version, unsupported) = match found {
+            Some(found) => (found.runtime.name(), found.version, found.unsupported),
+            None => match KnownRuntime::of_unread_file(Path::new(&job.path)) {
+                Some(known) => (known.id, None, Some(known.unsupported())),
+                None => return,
+            },
+        };
+        let is_supported = unsupported.is_none();
+        self.stats
+            .runtimes
+            .lock()
+            .count(runtime, version.as_deref(), is_supported);
+        match unsupported {
+            None => tracing::info!(
+                path = job.path,
+                runtime,
+                version = version.as_deref().unwrap_or("unknown"),
+                "Found an interpreter."
+            ),
+            Some(reason) => tracing::warn!(
+                path = job.path,
+                reason,
+                "Interpreter not supported; showing its native frames."
+            ),
+        }
     }
 
     /// Builds the page and those around it.

@@ -27,6 +27,7 @@ use crate::opener::OnOpened;
 use crate::preflight;
 use crate::programs::Sizes;
 use crate::records::{self, Record, StackFrame, StackFrames};
+use crate::runtime_counts::RuntimeCounts;
 use crate::sample_counts::SampleCounts;
 use crate::sampled_files::SampledFiles;
 use crate::sideband::{MappingCounts, Publisher, SideBand};
@@ -384,6 +385,11 @@ impl Profiler {
 
     pub fn table_counts(&self) -> TableCounts {
         self.parts.tables.counts()
+    }
+
+    /// The runtimes in files.
+    pub fn runtime_counts(&self) -> RuntimeCounts {
+        self.parts.tables.runtime_counts()
     }
 
     /// None if the kernel's VMA tree is read.

@@ -2,6 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+
+use crate::runtime_counts::RuntimeCounts;
+
 /// The counters of the threads, read as [`TableCounts`].
 #[derive(Default)]
 pub struct Stats {
@@ -12,8 +16,7 @@ pub struct Stats {
     pub no_room: AtomicU64,
     pub evicted: AtomicU64,
     pub table_bytes: AtomicU64,
-    pub interpreters: AtomicU64,
-    pub unsupported_interpreters: AtomicU64,
+    pub runtimes: Mutex<RuntimeCounts>,
     pub reader_failures: AtomicU64,
 }
 
@@ -33,10 +36,6 @@ pub struct TableCounts {
     pub evicted: u64,
     /// Memory used by the tables.
     pub bytes: u64,
-    /// Files with a supported interpreter.
-    pub interpreters: u64,
-    /// Files with an unsupported interpreter.
-    pub unsupported_interpreters: u64,
     /// Failures of the process that reads files.
     pub reader_failures: u64,
 }
@@ -56,8 +55,6 @@ impl Stats {
             no_room: count(&self.no_room),
             evicted: count(&self.evicted),
             bytes: count(&self.table_bytes),
-            interpreters: count(&self.interpreters),
-            unsupported_interpreters: count(&self.unsupported_interpreters),
             reader_failures: count(&self.reader_failures),
         }
     }

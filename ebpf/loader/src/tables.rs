@@ -23,6 +23,7 @@ use crate::identify::FileIdentifier;
 use crate::jobs::JobQueue;
 use crate::opener::{OnOpened, Opener};
 use crate::path_resolver::PathResolver;
+use crate::runtime_counts::RuntimeCounts;
 use crate::table_counts::{Stats, TableCounts};
 
 /// Maximum number of files waiting to be opened. Dropped files are announced again by a later sample.
@@ -122,6 +123,10 @@ impl Tables {
 
     pub fn counts(&self) -> TableCounts {
         self.stats.counts()
+    }
+
+    pub fn runtime_counts(&self) -> RuntimeCounts {
+        self.stats.runtimes.lock().clone()
     }
 
     /// Makes the path of a newly sampled file known.

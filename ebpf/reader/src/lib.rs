@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use profcol_ebpf_common::context::ContextLayout;
-use profcol_ebpf_interpreters::DetectedInterpreter;
+use profcol_ebpf_interpreters::{DetectedInterpreter, FileRuntime};
 use profcol_ebpf_unwind::{ElfCode, Index, Table, UnwindTableError};
 use profcol_elf::Source;
 use profcol_reader::{Limits, NotReady, ReaderFailure, Readers};
@@ -52,7 +52,9 @@ pub struct Code {
 pub struct Found {
     /// Where threads of the executable have contexts.
     pub contexts: Result<Option<ContextLayout>, String>,
-    pub interpreter: Result<Option<DetectedInterpreter>, String>,
+    pub interpreter: Option<DetectedInterpreter>,
+    /// That of the interpreter, or a runtime that has none in its file or is not supported.
+    pub runtime: Option<FileRuntime>,
 }
 
 /// What was built for a file.
@@ -231,16 +233,20 @@ impl Found {
     fn nothing() -> Self {
         Self {
             contexts: Ok(None),
-            interpreter: Ok(None),
+            interpreter: None,
+            runtime: None,
         }
     }
 
     fn detect(elf: &ElfCode, source: &(impl Source + ?Sized)) -> Self {
         let contexts = profcol_ebpf_interpreters::context::detect(elf, source);
-        let interpreter = profcol_ebpf_interpreters::detect(elf, source);
+        let detected = profcol_ebpf_interpreters::detect(elf, source);
+        let runtime =
+            FileRuntime::of_detected(&detected).or_else(|| FileRuntime::of_processes(elf, source));
         Self {
             contexts: contexts.map_err(|unsupported| unsupported.to_string()),
-            interpreter: interpreter.map_err(|unsupported| unsupported.to_string()),
+            interpreter: detected.ok().flatten(),
+            runtime,
         }
     }
 }

@@ -6,7 +6,7 @@ use profcol_ebpf_common::context::ContextLayout;
 use profcol_ebpf_common::interpreter::Interpreter;
 use profcol_ebpf_common::rule::EncodedRule;
 use profcol_ebpf_common::table::{PAGE_SIZE, Page, Row};
-use profcol_ebpf_interpreters::DetectedInterpreter;
+use profcol_ebpf_interpreters::{DetectedInterpreter, FileRuntime, Runtime};
 use profcol_ebpf_unwind::Table;
 use profcol_reader::{Invalid, bounded};
 use prost::{Message, Oneof};
@@ -88,8 +88,19 @@ pub struct WireFound {
     pub unsupported_contexts: Option<String>,
     #[prost(message, optional, tag = "3")]
     pub interpreter: Option<WireInterpreter>,
-    #[prost(string, optional, tag = "4")]
-    pub unsupported_interpreter: Option<String>,
+    #[prost(message, optional, tag = "4")]
+    pub runtime: Option<WireRuntime>,
+}
+
+/// [`FileRuntime`].
+#[derive(Clone, PartialEq, Message)]
+pub struct WireRuntime {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, optional, tag = "2")]
+    pub version: Option<String>,
+    #[prost(string, optional, tag = "3")]
+    pub unsupported: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -136,7 +147,7 @@ impl From<ResponseKind> for Response {
 impl From<&Found> for WireFound {
     fn from(found: &Found) -> Self {
         let layout = found.contexts.as_ref().ok().copied().flatten();
-        let interpreter = found.interpreter.as_ref().ok().and_then(Option::as_ref);
+        let interpreter = found.interpreter.as_ref();
         let unsupported = |why: &str| bounded(why.to_owned());
         Self {
             contexts: layout.map(|layout| bytemuck::bytes_of(&layout).to_vec()),
@@ -145,7 +156,11 @@ impl From<&Found> for WireFound {
                 text: it.encode(),
                 program_data: bytemuck::bytes_of(&it.interpreter).to_vec(),
             }),
-            unsupported_interpreter: found.interpreter.as_ref().err().map(|it| unsupported(it)),
+            runtime: found.runtime.as_ref().map(|it| WireRuntime {
+                name: it.runtime.name().to_owned(),
+                version: it.version.clone().map(bounded),
+                unsupported: it.unsupported.clone().map(bounded),
+            }),
         }
     }
 }
@@ -159,21 +174,27 @@ impl WireFound {
                 plain::<ContextLayout>(&bytes).ok_or(Invalid("contexts of another size"))?,
             )),
         };
-        let interpreter = match (self.unsupported_interpreter, self.interpreter) {
-            (Some(why), _) => Err(bounded(why)),
-            (None, None) => Ok(None),
-            (None, Some(found)) => {
+        let interpreter = match self.interpreter {
+            None => None,
+            Some(found) => {
                 let program_data = plain::<Interpreter>(&found.program_data)
                     .ok_or(Invalid("an interpreter of another size"))?;
                 let decoded = DetectedInterpreter::decode(&found.text, program_data);
-                Ok(Some(
-                    decoded.map_err(|_| Invalid("an impossible interpreter"))?,
-                ))
+                Some(decoded.map_err(|_| Invalid("an impossible interpreter"))?)
             }
+        };
+        let runtime = match self.runtime {
+            None => None,
+            Some(found) => Some(FileRuntime {
+                runtime: Runtime::named(&found.name).ok_or(Invalid("an unknown runtime"))?,
+                version: found.version.map(bounded),
+                unsupported: found.unsupported.map(bounded),
+            }),
         };
         Ok(Found {
             contexts,
             interpreter,
+            runtime,
         })
     }
 }

@@ -7,12 +7,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use profcol_ebpf_common::interpreter::Interpreter;
 use profcol_ebpf_common::rule::EncodedRule;
 use profcol_ebpf_common::table::{PAGE_SHIFT, Page, Row};
+use profcol_ebpf_interpreters::Runtime;
 use profcol_reader::testkit::{Serve, one_after_the_other};
 use profcol_reader::{Channel, Received, SendMode, notify_ready};
 use prost::Message;
 
 use super::*;
-use crate::messages::{Partial, Piece, Response, ResponseKind, WireFound, WireInterpreter, pieces};
+use crate::messages::{
+    Partial, Piece, Response, ResponseKind, WireFound, WireInterpreter, WireRuntime, pieces,
+};
 
 const KEY: u64 = 7;
 
@@ -184,7 +187,7 @@ fn a_process_finds_the_same_interpreters_and_contexts() {
         let expected = local().read(KEY, &code, &elf, false).found;
         let found = remote.read(KEY, &code, &elf, false).found;
         assert_eq!(format!("{found:?}"), format!("{expected:?}"), "{path}");
-        interpreters += usize::from(matches!(found.interpreter, Ok(Some(_))));
+        interpreters += usize::from(found.interpreter.is_some());
         contexts += usize::from(matches!(found.contexts, Ok(Some(_))));
     }
     assert!(interpreters > 0, "Debian always has Perl");
@@ -197,14 +200,23 @@ fn what_was_found_survives_the_messages_and_is_checked() {
     for example in DetectedInterpreter::examples() {
         let found = Found {
             contexts: Ok(Some(ContextLayout::default())),
-            interpreter: Ok(Some(example)),
+            runtime: Some(FileRuntime::supported(
+                example.runtime,
+                Some(example.version.clone()),
+            )),
+            interpreter: Some(example),
         };
         let decoded = WireFound::from(&found).checked().map_err(|it| it.0);
         assert_eq!(format!("{:?}", decoded.unwrap()), format!("{found:?}"));
     }
     let unsupported = Found {
         contexts: Err("why".to_owned()),
-        interpreter: Err("why not".to_owned()),
+        interpreter: None,
+        runtime: Some(FileRuntime {
+            runtime: Runtime::Java,
+            version: None,
+            unsupported: Some("why not".to_owned()),
+        }),
     };
     let decoded = WireFound::from(&unsupported).checked().map_err(|it| it.0);
     assert_eq!(
@@ -216,6 +228,11 @@ fn what_was_found_survives_the_messages_and_is_checked() {
         ..WireFound::default()
     };
     assert!(short.checked().is_err());
+    let of_no_runtime = WireFound {
+        runtime: Some(WireRuntime::default()),
+        ..WireFound::default()
+    };
+    assert!(of_no_runtime.checked().is_err());
     let interpreter = WireInterpreter {
         text: "{}".to_owned(),
         program_data: vec![0; size_of::<Interpreter>()],

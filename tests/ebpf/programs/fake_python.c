@@ -1,4 +1,4 @@
-/* Claims to be CPython 3.12 with a damaged state: the first argument selects the kind of damage. */
+/* Claims to be CPython 3.12, or the version that its compiler is told, with a damaged state: the first argument selects the kind of damage. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -6,7 +6,10 @@
 #include <sys/mman.h>
 
 char _PyRuntime[512];
-unsigned long Py_Version = 0x030c01f0;
+#ifndef VERSION
+#define VERSION 0x030c01f0
+#endif
+unsigned long Py_Version = VERSION;
 
 static char interpreter[512], thread[512], frames[2][128], cframe[64], code[256];
 static volatile unsigned long sink;

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use profcol_component::Check;
-use profcol_ebpf_interpreters::Unsupported;
 use profcol_ebpf_interpreters::language_runtimes::{Detector, KnownRuntime};
 use profcol_processes::Mapping;
 
@@ -43,14 +42,15 @@ pub(super) fn checks(processes: &Processes) -> Vec<Check> {
     for process in &processes.seen {
         let Process { pid, folder, files } = process;
         if let Some(runtime) = detector.runtime(folder, files) {
-            let detected = detector.detect(folder, files);
+            let detected = detector.detect(runtime, folder, files);
             let (_, instances) = runtimes
                 .entry(runtime.id)
                 .or_insert_with(|| (runtime, Vec::new()));
             instances.push(Instance {
                 pid: *pid,
-                is_named: has_map(process) || matches!(detected, Some(Ok(_))),
-                refusal: detected.and_then(Result::err),
+                is_named: has_map(process)
+                    || detected.as_ref().is_some_and(|it| it.unsupported.is_none()),
+                refusal: detected.and_then(|it| it.unsupported),
             });
         }
     }
@@ -68,7 +68,7 @@ struct Instance {
     pid: u32,
     is_named: bool,
     /// Why profcol cannot unwind it, although it supports the runtime.
-    refusal: Option<Unsupported>,
+    refusal: Option<String>,
 }
 
 /// Whether the process wrote a perf map or a jitdump.
@@ -168,6 +168,16 @@ mod tests {
         let none = checks(&Host::new().processes());
         assert_eq!(none.len(), 1);
         assert_eq!(none[0].problem, None);
+    }
+
+    #[test]
+    fn a_runtime_of_which_no_version_is_read_has_no_names() {
+        let host = Host::new().with_process(5, "deno", &["/usr/bin/deno"]);
+        let check = checks(&host.processes()).remove(0);
+        assert_eq!(check.name, "runtime_deno");
+        assert!(check.found.contains("Deno in 1 processes"), "{check:?}");
+        let fix = check.problem.unwrap().fix;
+        assert_eq!(fix, "no setting helps: profcol does not unwind Deno yet");
     }
 
     #[test]

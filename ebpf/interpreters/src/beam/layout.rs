@@ -9,6 +9,14 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// The supported releases.
+    pub fn releases() -> Vec<String> {
+        let releases = (0..100).map(|release: u32| release.to_string());
+        releases
+            .filter(|release| Self::of_release(release).is_ok())
+            .collect()
+    }
+
     /// Of a release such as `25`.
     pub fn of_release(release: &str) -> Result<Self, &'static str> {
         let functions = match release {

@@ -19,8 +19,8 @@ use profcol_elf::{Machine, Source};
 pub use self::layout::Layout;
 pub use self::modules::{BeamFunction, Modules};
 pub use self::process::{BeamFiles, BeamRuntime};
-use crate::Unsupported;
 use crate::elf_file::{ElfFile, FoundSymbol};
+use crate::{Runtime, Unsupported};
 
 const SYMBOLS: [&str; 8] = [
     "etp_otp_release",
@@ -83,7 +83,7 @@ impl Beam {
             return Ok(None);
         };
         let refuse = |why| Unsupported {
-            runtime: "Erlang/OTP",
+            runtime: Runtime::Beam.title(),
             version: release.clone(),
             why,
         };

@@ -1,5 +1,6 @@
 //! Finds BEAM in processes.
 
+use std::convert::Infallible;
 use std::ops::Range;
 
 use profcol_ebpf_common::interpreter::beam::BeamProcess;
@@ -11,7 +12,7 @@ use super::{Beam, Modules};
 use crate::interpreted_function::{Function, InterpretedFunction};
 use crate::memory::{Memory, ProcessMemory};
 use crate::runtime_files::{Attached, RuntimeFiles, code_of};
-use crate::{FunctionError, SampledFunction, Unsupported};
+use crate::{FunctionError, SampledFunction};
 
 const EXECUTABLE: &str = "beam.smp";
 
@@ -42,43 +43,26 @@ impl BeamFiles {
         let Some(mappings) = mappings(pid) else {
             return Attached::None;
         };
-        match self.attach_mappings(pid, &mappings, memory) {
-            Ok(found) => found,
-            Err(error @ (FunctionError::Memory(_) | FunctionError::Invalid(_))) => {
+        let Some(beam) = self.file(pid, &mappings.runtime) else {
+            return Attached::None;
+        };
+        match beam.read(&mappings, memory) {
+            Ok(Some(found)) => Attached::Runtime(Box::new(found)),
+            Ok(None) => Attached::NotYet,
+            Err(error) => {
                 tracing::debug!(pid, %error, "failed to read the state of BEAM");
                 Attached::NotYet
-            }
-            Err(error) => {
-                let path = mappings.runtime.path.display();
-                tracing::warn!(%path, reason = %error, "Interpreter not supported; showing its native frames.");
-                self.keep(&mappings.runtime, None);
-                Attached::None
             }
         }
     }
 
-    fn attach_mappings(
-        &mut self,
-        pid: u32,
-        mappings: &Mappings,
-        memory: &ProcessMemory,
-    ) -> Result<Attached<BeamRuntime>, FunctionError> {
-        let runtime = &mappings.runtime;
-        let beam = self.get_or_detect(pid, runtime, |code, file| {
-            let found = Beam::detect(code, file)?.ok_or_else(|| Unsupported {
-                runtime: "Erlang/OTP",
-                version: "of an unknown version".into(),
-                why: "it does not export its state",
-            })?;
-            let path = runtime.path.display();
-            tracing::info!(%path, runtime = "beam", version = %found.release, "Found an interpreter.");
-            Ok::<_, FunctionError>(Some(found))
-        })?;
-        let Some(beam) = beam else {
-            return Ok(Attached::None);
-        };
-        let found = beam.read(mappings, memory)?;
-        Ok(found.map_or(Attached::NotYet, |found| Attached::Runtime(Box::new(found))))
+    fn file(&mut self, pid: u32, mapping: &Mapping) -> Option<Beam> {
+        let found = self.get_or_detect(pid, mapping, |code, file| {
+            // The loader warned of unsupported ones when it read the file.
+            Ok::<_, Infallible>(Beam::detect(code, file).unwrap_or(None))
+        });
+        let Ok(found) = found;
+        found
     }
 }
 

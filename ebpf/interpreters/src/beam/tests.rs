@@ -2,10 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::ErrorKind;
 
 use profcol_ebpf_common::interpreter::beam::generation;
 use profcol_ebpf_common::interpreter::hotspot::AddressRange;
+use profcol_test_skip::skip;
 use proptest::prelude::*;
 
 use super::*;
@@ -242,6 +244,38 @@ fn impossible_sizes_are_refused() {
 fn releases_that_were_not_examined_are_refused() {
     for release in ["24", "26", "29", ""] {
         assert!(Layout::of_release(release).is_err(), "{release}");
+    }
+}
+
+/// The emulators that are installed.
+fn installed() -> Vec<Vec<u8>> {
+    let folders = fs::read_dir("/usr/lib/erlang")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let emulators = folders.map(|folder| folder.path().join("bin/beam.smp"));
+    let found: Vec<_> = emulators.filter_map(|path| fs::read(path).ok()).collect();
+    if found.is_empty() {
+        skip("no emulator below /usr/lib/erlang");
+    }
+    found
+}
+
+#[test]
+fn an_emulator_of_an_unknown_release_is_refused() {
+    for mut emulator in installed() {
+        let detect = |file: &[u8]| Beam::detect(&ElfCode::read(file).unwrap(), file);
+        let known = detect(&emulator).unwrap().unwrap().release;
+        let code = ElfCode::read(&*emulator).unwrap();
+        let file = ElfFile::read(&code, &*emulator).unwrap();
+        let [release, ..] = file.symbols(SYMBOLS);
+        let address = release.unwrap().address;
+        let segment = file.elf.loaded(0).find(|it| it.holds(address)).unwrap();
+        let place = (segment.file_offset + address - segment.address) as usize;
+        assert_eq!(emulator[place..][..known.len()], *known.as_bytes());
+        emulator[place..][..2].copy_from_slice(b"99");
+        let error = detect(&emulator).unwrap_err();
+        assert_eq!(error.version(), Some("99"));
     }
 }
 

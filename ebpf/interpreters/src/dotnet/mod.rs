@@ -18,7 +18,7 @@ use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::{Machine, Source};
 
 use crate::elf_file::ElfFile;
-use crate::{SourceFrame, Unsupported};
+use crate::{Runtime, SourceFrame, Unsupported};
 
 pub use self::code::{CodeAt, CodeReader, CompiledMethod, Described, ImageAt};
 pub use self::file::DotNetFile;
@@ -73,7 +73,7 @@ impl CoreClr {
             return Ok(None);
         };
         let refuse = |why| Unsupported {
-            runtime: ".NET",
+            runtime: Runtime::DotNet.title(),
             version: version.clone(),
             why,
         };
@@ -86,6 +86,12 @@ impl CoreClr {
             version,
         }))
     }
+}
+
+/// The supported versions.
+pub fn versions() -> Vec<String> {
+    let layouts = Layout::all().iter();
+    layouts.map(|layout| layout.major.to_string()).collect()
 }
 
 /// As users know it: `8.0.30`, where the file says `8.0.3026.36720`.

@@ -3,18 +3,21 @@
 use std::fmt;
 
 use profcol_ebpf_common::interpreter::hotspot;
+use profcol_elf::Source;
 
 use super::HotSpot;
+use super::file_image::FileImage;
 use super::members::{CacheMembers, MethodMembers, NmethodMembers, common, stub_members};
-use super::tables::Tables;
-use crate::FunctionError;
-use crate::Unsupported;
+use super::tables::{Symbols, Tables};
+use crate::elf_file::ElfFile;
 use crate::memory::Memory;
+use crate::{FunctionError, Runtime, Unsupported};
 
-const OLDEST: u32 = 8;
-const NEWEST: u32 = 25;
+/// The supported versions of the JDK.
+pub const OLDEST: u32 = 8;
+pub const NEWEST: u32 = 25;
 
-/// The layout of one file, for all processes that run it.
+/// The layout of one process. Those that run the same file have the same one, unless they changed the tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub version: Version,
@@ -30,12 +33,16 @@ pub struct Layout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     pub major: u32,
-    pub security: u32,
+    /// None if it is not known.
+    pub security: Option<u32>,
 }
 
 impl fmt::Display for Version {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}.0.{}", self.major, self.security)
+        match self.security {
+            Some(security) => write!(formatter, "{}.0.{security}", self.major),
+            None => write!(formatter, "{}", self.major),
+        }
     }
 }
 
@@ -46,17 +53,65 @@ impl Version {
             let [major, _, security, _] = (memory.word(current)? as u32).to_le_bytes();
             return Ok(Self {
                 major: major.into(),
-                security: security.into(),
+                security: Some(security.into()),
             });
         }
-        let number = |member| match tables.address("Abstract_VM_Version", member) {
-            Some(address) => Ok(memory.word(address)? as u32),
-            None => Err(FunctionError::Invalid("the version")),
-        };
         Ok(Self {
-            major: number("_vm_major_version")?,
-            security: number("_vm_security_version")?,
+            major: vm_number(tables, memory, "_vm_major_version")?,
+            security: Some(vm_number(tables, memory, "_vm_security_version")?),
         })
+    }
+
+    /// From the tables in a file, unless only a process has it.
+    fn of_file(tables: &Tables, image: &impl Memory) -> Option<Self> {
+        let number = |member| vm_number(tables, image, member).ok();
+        let version = Self {
+            major: number("_vm_major_version").filter(|&major| major != 0)?,
+            security: number("_vm_security_version"),
+        };
+        // In JDK 8 this is the VM's own version.
+        let is_of_vm = version.security.is_none();
+        (!is_of_vm).then_some(version)
+    }
+
+    fn check(self) -> Result<(), Unsupported> {
+        match (OLDEST..=NEWEST).contains(&self.major) {
+            true => Ok(()),
+            false => Err(self.refuse("only JDK 8 to 25 are supported")),
+        }
+    }
+
+    fn refuse(self, why: &'static str) -> Unsupported {
+        Unsupported {
+            runtime: Runtime::Java.title(),
+            version: self.to_string(),
+            why,
+        }
+    }
+}
+
+/// A number of the VM's own version.
+fn vm_number(tables: &Tables, memory: &impl Memory, member: &str) -> Result<u32, FunctionError> {
+    let address = tables.address("Abstract_VM_Version", member);
+    let address = address.ok_or(FunctionError::Invalid("the version"))?;
+    let mut bytes = [0; 4];
+    memory.read(address, &mut bytes)?;
+    Ok(u32::from_le_bytes(bytes))
+}
+
+/// The version that a file states, if it is supported.
+pub(super) fn version_of_file<S: Source + ?Sized>(
+    symbols: &Symbols,
+    file: &ElfFile<'_, S>,
+) -> Result<Option<Version>, Unsupported> {
+    let image = FileImage::new(file);
+    let tables = Tables::read_file(symbols, &image);
+    let version = tables
+        .ok()
+        .and_then(|tables| Version::of_file(&tables, &image));
+    match version {
+        Some(version) => version.check().map(|()| Some(version)),
+        None => Ok(None),
     }
 }
 
@@ -75,22 +130,17 @@ impl Layout {
         if version.major == 0 {
             return Ok(None);
         }
+        // The process may have changed it.
+        let is_of_file = hotspot.version.is_none_or(|it| it.major == version.major);
+        if !is_of_file {
+            return Err(FunctionError::Invalid("the version"));
+        }
         Self::from_tables(version, &tables, bias).map(Some)
     }
 
     fn from_tables(version: Version, tables: &Tables, bias: u64) -> Result<Self, FunctionError> {
-        let refuse = |why| {
-            let version = version.to_string();
-            FunctionError::Unsupported(Unsupported {
-                runtime: "HotSpot",
-                version,
-                why,
-            })
-        };
-        if !(OLDEST..=NEWEST).contains(&version.major) {
-            return Err(refuse("only JDK 8 to 25 are supported"));
-        }
-        let incomplete = || refuse("its tables lack required members");
+        version.check()?;
+        let incomplete = || version.refuse("its tables lack required members");
         Ok(Self {
             version,
             common: common(version.major, tables).ok_or_else(incomplete)?,

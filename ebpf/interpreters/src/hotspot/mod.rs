@@ -1,11 +1,12 @@
 //! HotSpot, the JVM of OpenJDK: JDK 8 to 25.
 //!
 //! `libjvm.so` exports tables of its own types and members for tools. They are filled at load time,
-//! so they must be read from a process, once per file ([`Layout::read`]). After startup the code cache of each
+//! so they must be read from each process ([`Layout::read`]): only the version is in the file. After startup the code cache of each
 //! process is read ([`Layout::code_cache`]), and then functions have names ([`Code::read`]).
 
 mod code;
 mod code_cache;
+mod file_image;
 mod layout;
 mod lines;
 mod members;
@@ -24,14 +25,16 @@ use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::{Machine, Source};
 
 pub use self::code::Code;
-pub use self::layout::{Layout, Version};
+pub use self::layout::{Layout, NEWEST, OLDEST, Version};
 pub use self::process::{JavaFiles, JavaRuntime};
-use crate::Unsupported;
 use crate::elf_file::ElfFile;
+use crate::{Runtime, Unsupported};
 
 /// A runtime in a file, and the location of its tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HotSpot {
+    /// None if the file does not state it.
+    pub version: Option<Version>,
     symbols: tables::Symbols,
     /// Offset in the file = address - this.
     code_delta: u64,
@@ -50,8 +53,8 @@ impl HotSpot {
             return Ok(None);
         };
         let refuse = |why| Unsupported {
-            runtime: "HotSpot",
-            version: "of an unknown version".into(),
+            runtime: Runtime::Java.title(),
+            version: Unsupported::UNKNOWN_VERSION.into(),
             why,
         };
         if executable.machine() == Machine::Aarch64 {
@@ -61,9 +64,19 @@ impl HotSpot {
             return Err(refuse("it has no code in a loaded segment"));
         };
         Ok(Some(Self {
+            version: layout::version_of_file(&symbols, &executable)?,
             symbols,
             code_delta: code.address.wrapping_sub(code.file_offset),
         }))
+    }
+
+    /// A runtime whose exports have these addresses, without a file: for tests and for fuzzing.
+    pub fn with_exports(addresses: [u64; tables::EXPORTS]) -> Self {
+        Self {
+            version: None,
+            symbols: tables::Symbols::at(addresses),
+            code_delta: 0,
+        }
     }
 
     /// The load bias, from a mapping of the file's code.

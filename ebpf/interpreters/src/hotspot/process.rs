@@ -1,5 +1,6 @@
 //! Finds HotSpot in processes.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
@@ -28,8 +29,10 @@ pub type JavaFiles = RuntimeFiles<JavaFile>;
 #[derive(Clone, Debug)]
 pub struct JavaFile {
     hotspot: HotSpot,
-    /// Read in the first process.
+    /// The layout that was read last, which other processes most likely share.
     layout: Option<Arc<Layout>>,
+    /// Whether it was logged that a process cannot be read.
+    is_reported: bool,
 }
 
 impl JavaFiles {
@@ -38,66 +41,67 @@ impl JavaFiles {
         let Some(mapping) = code_of(pid).find(|mapping| mapping.path.ends_with(LIBRARY)) else {
             return Attached::None;
         };
-        match self.attach_mapping(pid, &mapping, memory) {
-            Ok(found) => found,
-            Err(FunctionError::Memory(error)) => {
-                tracing::debug!(pid, %error, "failed to read the state of HotSpot");
-                Attached::NotYet
+        let Some(mut file) = self.file(pid, &mapping) else {
+            return Attached::None;
+        };
+        let found = file.attach(&mapping, memory).unwrap_or_else(|error| {
+            // A process can change its copy of the tables, so this says nothing about others of the file.
+            let path = mapping.path.display();
+            match error {
+                FunctionError::Unsupported(_) if !file.is_reported => {
+                    tracing::warn!(%path, pid, reason = %error, "Interpreter not supported; showing its native frames.");
+                    file.is_reported = true;
+                }
+                _ => tracing::debug!(%path, pid, %error, "failed to read the state of HotSpot"),
             }
-            Err(error) => {
-                let path = mapping.path.display();
-                tracing::warn!(%path, reason = %error, "Interpreter not supported; showing its native frames.");
-                self.keep(&mapping, None);
-                Attached::None
+            match error {
+                FunctionError::Unsupported(_) => Attached::None,
+                _ => Attached::NotYet,
             }
-        }
+        });
+        self.keep(&mapping, Some(file));
+        found
     }
 
-    fn attach_mapping(
+    fn file(&mut self, pid: u32, mapping: &Mapping) -> Option<JavaFile> {
+        let found = self.get_or_detect(pid, mapping, |code, file| {
+            // The loader warned of unsupported ones when it read the file.
+            let hotspot = HotSpot::detect(code, file).unwrap_or(None);
+            Ok::<_, Infallible>(hotspot.map(|hotspot| JavaFile {
+                hotspot,
+                layout: None,
+                is_reported: false,
+            }))
+        });
+        let Ok(found) = found;
+        found
+    }
+}
+
+impl JavaFile {
+    fn attach(
         &mut self,
-        pid: u32,
         mapping: &Mapping,
         memory: &ProcessMemory,
     ) -> Result<Attached<JavaRuntime>, FunctionError> {
-        let known = self.get_or_detect(pid, mapping, |code, file| {
-            let found = HotSpot::detect(code, file)?;
-            Ok::<_, FunctionError>(found.map(|hotspot| JavaFile {
-                hotspot,
-                layout: None,
-            }))
-        })?;
-        let Some(JavaFile { hotspot, layout }) = known else {
-            return Ok(Attached::None);
+        let bias = self.hotspot.bias(mapping.range.start, mapping.offset);
+        let Some(layout) = Layout::read(&self.hotspot, memory, bias)? else {
+            return Ok(Attached::NotYet);
         };
-        let bias = hotspot.bias(mapping.range.start, mapping.offset);
-        let layout = match layout {
-            Some(layout) => layout,
-            None => match Layout::read(&hotspot, memory, bias)? {
-                Some(layout) => {
-                    let layout = Arc::new(layout);
-                    let path = mapping.path.display();
-                    tracing::info!(%path, runtime = "java", version = %layout.version, "Found an interpreter.");
-                    let known = JavaFile {
-                        hotspot,
-                        layout: Some(Arc::clone(&layout)),
-                    };
-                    self.keep(mapping, Some(known));
-                    layout
-                }
-                None => return Ok(Attached::NotYet),
+        let Some(cache) = layout.code_cache(memory, bias)? else {
+            return Ok(Attached::NotYet);
+        };
+        let known = self.layout.take().filter(|known| **known == layout);
+        let layout = known.unwrap_or_else(|| Arc::new(layout));
+        self.layout = Some(Arc::clone(&layout));
+        Ok(Attached::Runtime(Box::new(JavaRuntime {
+            bias,
+            process: JavaProcess {
+                layout: layout.common,
+                cache,
             },
-        };
-        Ok(match layout.code_cache(memory, bias)? {
-            None => Attached::NotYet,
-            Some(cache) => Attached::Runtime(Box::new(JavaRuntime {
-                bias,
-                process: JavaProcess {
-                    layout: layout.common,
-                    cache,
-                },
-                layout,
-            })),
-        })
+            layout,
+        })))
     }
 }
 

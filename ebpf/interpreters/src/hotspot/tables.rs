@@ -9,13 +9,15 @@ use crate::elf_file::ElfFile;
 use crate::memory::Memory;
 
 /// The largest seen has 1,758.
-const MAX_ENTRIES: u64 = 1 << 14;
+const MAX_ENTRIES: u64 = 1 << 12;
 const MAX_STRIDE: u64 = 256;
 const MAX_NAME: usize = 128;
 /// Maximum size or offset; the largest types have a few hundred bytes.
 const MAX_OFFSET: u64 = 1 << 14;
 
-const NAMES: [&str; 10] = [
+/// Number of exported variables.
+pub const EXPORTS: usize = 10;
+const NAMES: [&str; EXPORTS] = [
     "gHotSpotVMStructs",
     "gHotSpotVMStructEntryArrayStride",
     "gHotSpotVMStructEntryTypeNameOffset",
@@ -28,21 +30,24 @@ const NAMES: [&str; 10] = [
     "gHotSpotVMTypeEntrySizeOffset",
 ];
 
+/// Their values in all releases on x86-64, but for the addresses of both tables: a file does not have them, since they are only
+/// filled at load time.
+const FILE_VALUES: [u64; EXPORTS] = [0, 48, 0, 8, 24, 32, 40, 0, 40, 32];
+
 /// File addresses of the tables, and of their strides and member offsets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Symbols([u64; NAMES.len()]);
+pub struct Symbols([u64; EXPORTS]);
 
 impl Symbols {
     pub fn find<S: Source + ?Sized>(executable: &ElfFile<'_, S>) -> Option<Self> {
-        let mut addresses = [0; NAMES.len()];
+        let mut addresses = [0; EXPORTS];
         for (address, symbol) in addresses.iter_mut().zip(executable.symbols(NAMES)) {
             *address = symbol?.address;
         }
         Some(Self(addresses))
     }
 
-    #[cfg(test)]
-    pub fn at(addresses: [u64; NAMES.len()]) -> Self {
+    pub fn at(addresses: [u64; EXPORTS]) -> Self {
         Self(addresses)
     }
 }
@@ -85,10 +90,28 @@ impl Tables {
         bias: u64,
         memory: &impl Memory,
     ) -> Result<Option<Self>, FunctionError> {
-        let mut values = [0; NAMES.len()];
+        let mut values = [0; EXPORTS];
         for (value, address) in values.iter_mut().zip(symbols.0) {
             *value = memory.word(address.wrapping_add(bias))?;
         }
+        let [structs, stride, .., types, type_stride, _] = values;
+        if [structs, stride, types, type_stride].contains(&0) {
+            return Ok(None);
+        }
+        Self::read_entries(values, memory).map(Some)
+    }
+
+    /// Those in a file, as far as they are filled there.
+    pub fn read_file(symbols: &Symbols, image: &impl Memory) -> Result<Self, FunctionError> {
+        let [structs, .., types, _, _] = symbols.0;
+        let mut values = FILE_VALUES;
+        values[0] = image.word(structs)?;
+        values[7] = image.word(types)?;
+        Self::read_entries(values, image)
+    }
+
+    /// With the values of the exported variables.
+    fn read_entries(values: [u64; EXPORTS], memory: &impl Memory) -> Result<Self, FunctionError> {
         let [
             structs,
             stride,
@@ -101,9 +124,6 @@ impl Tables {
             type_stride,
             size,
         ] = values;
-        if [structs, stride, types, type_stride].contains(&0) {
-            return Ok(None);
-        }
         let mut names = Names {
             memory,
             known: HashMap::new(),
@@ -123,7 +143,7 @@ impl Tables {
             let name = names.read(word(&entry, 0)?)?;
             tables.sizes.insert(name, word(&entry, size)?);
         }
-        Ok(Some(tables))
+        Ok(tables)
     }
 
     pub fn size(&self, of: &str) -> Option<u16> {

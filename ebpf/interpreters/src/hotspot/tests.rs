@@ -4,21 +4,25 @@
 mod image;
 mod releases;
 
+use std::fs;
+use std::path::Path;
+
 use profcol_ebpf_common::interpreter::hotspot::CodeFrame;
 use profcol_ebpf_common::interpreter::{Detail, runtime};
+use profcol_ebpf_unwind::ElfCode;
+use profcol_test_skip::skip;
 use proptest::prelude::*;
 
 use self::image::Image;
 use self::releases::{RELEASES, Release};
-use super::{Code, FrameKind, HotSpot, Layout, tables};
+use super::file_image::FileImage;
+use super::{Code, FrameKind, HotSpot, Layout, Version, tables};
 use crate::FunctionError;
+use crate::elf_file::ElfFile;
 use crate::memory::Memory;
 
 fn hotspot(image: &Image) -> HotSpot {
-    HotSpot {
-        symbols: tables::Symbols::at(image.symbols),
-        code_delta: 0,
-    }
+    HotSpot::with_exports(image.symbols)
 }
 
 fn layout(image: &Image) -> Layout {
@@ -152,6 +156,102 @@ fn rejects_an_unknown_release() {
         let expected =
             format!("HotSpot {major}.0.3 is not supported: only JDK 8 to 25 are supported");
         assert_eq!(error.to_string(), expected);
+    }
+}
+
+/// Each JDK that is installed, as the release that it states, with the file of its runtime.
+fn installed() -> Vec<(String, Vec<u8>)> {
+    let folders = fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten();
+    let folders = folders.map(|folder| folder.path());
+    let jdks = folders.filter_map(|folder| {
+        if folder.is_symlink() {
+            return None;
+        }
+        let release = fs::read_to_string(folder.join("release")).ok()?;
+        let mut lines = release.lines();
+        let version = lines.find_map(|line| line.strip_prefix("JAVA_VERSION="))?;
+        let library = fs::read(folder.join("lib/server/libjvm.so")).ok()?;
+        Some((version.trim_matches('"').to_owned(), library))
+    });
+    let found: Vec<_> = jdks.collect();
+    if found.is_empty() {
+        skip("no JDK below /usr/lib/jvm");
+    }
+    found
+}
+
+/// Where a file states its version.
+fn place_of_version(library: &[u8]) -> usize {
+    let code = ElfCode::read(library).unwrap();
+    let file = ElfFile::read(&code, library).unwrap();
+    let symbols = tables::Symbols::find(&file).unwrap();
+    let tables = tables::Tables::read_file(&symbols, &FileImage::new(&file)).unwrap();
+    let address = tables.address("Abstract_VM_Version", "_vm_major_version");
+    let address = address.unwrap();
+    let segment = file.elf.loaded(0).find(|it| it.holds(address)).unwrap();
+    (segment.file_offset + address - segment.address) as usize
+}
+
+#[test]
+fn the_file_states_the_version() {
+    for (release, mut library) in installed() {
+        let detect = |library: &[u8]| HotSpot::detect(&ElfCode::read(library).unwrap(), library);
+        let found = detect(&library).unwrap().unwrap();
+        let version = found.version.unwrap();
+        assert_eq!(version.to_string(), release);
+        let place = place_of_version(&library);
+        library[place] = 26;
+        let error = detect(&library).unwrap_err();
+        let expected = Version {
+            major: 26,
+            ..version
+        };
+        let expected = expected.to_string();
+        assert_eq!(error.version(), Some(&*expected));
+        assert_eq!(
+            error.to_string(),
+            format!("HotSpot {expected} is not supported: only JDK 8 to 25 are supported")
+        );
+    }
+}
+
+#[test]
+fn a_process_with_another_version_than_its_file_is_rejected() {
+    let image = Image::new(&RELEASES[2]);
+    let of_file = |major| HotSpot {
+        version: Some(Version {
+            major,
+            security: None,
+        }),
+        ..hotspot(&image)
+    };
+    let major = RELEASES[2].major;
+    let read = |major| Layout::read(&of_file(major), &image, image.bias);
+    assert!(matches!(read(major), Ok(Some(_))));
+    assert!(matches!(read(major - 1), Err(FunctionError::Invalid(_))));
+}
+
+/// `UPDATE=1` rewrites them.
+#[test]
+fn fuzzing_starts_from_these_images() {
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/hotspot");
+    for release in RELEASES {
+        let image = Image::new(release);
+        let words = image.symbols.iter().copied();
+        let words = words.chain([
+            image.bias,
+            image.method("outer"),
+            (image.const_method("outer") >> 3) & 0xffff_ffff,
+            image.nmethod(),
+            image::COMPILE_ID.into(),
+        ]);
+        let mut seed: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+        seed.extend(image.used());
+        let path = seeds.join(format!("jdk-{}", release.major));
+        if std::env::var_os("UPDATE").is_some() {
+            fs::write(&path, &seed).unwrap();
+        }
+        assert!(fs::read(&path).unwrap() == seed, "{}", path.display());
     }
 }
 

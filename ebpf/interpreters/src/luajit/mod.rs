@@ -44,7 +44,7 @@ pub fn detect<S: Source + ?Sized>(
     let text = executable.text_behind(".rodata", VERSION, VERSION_BYTES);
     let Some(version) = text.and_then(|text| version_of(&text)) else {
         return Err(unsupported(
-            "of an unknown version",
+            Unsupported::UNKNOWN_VERSION,
             "the version is not in the file",
         ));
     };
@@ -138,7 +138,7 @@ pub fn examples() -> Vec<DetectedInterpreter> {
 
 fn unsupported(version: &str, why: &'static str) -> Unsupported {
     Unsupported {
-        runtime: "LuaJIT",
+        runtime: Runtime::LuaJit.title(),
         version: version.into(),
         why,
     }

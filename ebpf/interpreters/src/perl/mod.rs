@@ -55,7 +55,7 @@ pub fn detect<S: Source + ?Sized>(
     let numbers = (number(Some(revision)), number(version), number(patch));
     let (Some(major), Some(minor), Some(patch)) = numbers else {
         return Err(unsupported(
-            "of an unknown version",
+            Unsupported::UNKNOWN_VERSION,
             "the version is not in the file",
         ));
     };
@@ -189,6 +189,12 @@ fn tail_call<S: Source + ?Sized>(
     (range.start == target && range.end - range.start <= MAX_OPERATION_BYTES).then_some(range)
 }
 
+/// The supported versions.
+pub fn versions() -> Vec<String> {
+    let supported = Version::first_releases().filter(|it| layout::layouts(*it).is_ok());
+    supported.map(Version::minor_version).collect()
+}
+
 /// One example of each layout.
 pub fn examples() -> Vec<DetectedInterpreter> {
     let versions = [
@@ -225,7 +231,7 @@ pub fn examples() -> Vec<DetectedInterpreter> {
 
 fn unsupported(version: &str, why: &'static str) -> Unsupported {
     Unsupported {
-        runtime: "Perl",
+        runtime: Runtime::Perl.title(),
         version: version.into(),
         why,
     }

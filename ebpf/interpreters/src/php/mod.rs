@@ -39,7 +39,7 @@ pub fn detect<S: Source + ?Sized>(
     let version = executable.text_behind(".rodata", VERSION, VERSION_BYTES);
     let Some(version) = version.and_then(|text| version_of(&text)) else {
         return Err(unsupported(
-            "of an unknown version",
+            Unsupported::UNKNOWN_VERSION,
             "the version is not in the file",
         ));
     };
@@ -115,15 +115,15 @@ fn generated_code<S: Source + ?Sized>(
     })
 }
 
+/// The supported versions.
+pub fn versions() -> Vec<String> {
+    let supported = Version::first_releases().filter(|it| layout::layouts(*it).is_ok());
+    supported.map(Version::minor_version).collect()
+}
+
 /// One example of each version.
 pub fn examples() -> Vec<DetectedInterpreter> {
-    let versions = [(7, 4), (8, 0), (8, 1), (8, 2), (8, 3), (8, 4), (8, 5)];
-    let example = |(major, minor)| {
-        let version = Version {
-            major,
-            minor,
-            patch: 0,
-        };
+    let example = |version: Version| {
         let (_, function) = layout::layouts(version).ok()?;
         Some(DetectedInterpreter {
             runtime: Runtime::Php,
@@ -141,12 +141,12 @@ pub fn examples() -> Vec<DetectedInterpreter> {
             layout: RuntimeLayout::Php(function),
         })
     };
-    versions.into_iter().filter_map(example).collect()
+    Version::first_releases().filter_map(example).collect()
 }
 
 fn unsupported(version: &str, why: &'static str) -> Unsupported {
     Unsupported {
-        runtime: "PHP",
+        runtime: Runtime::Php.title(),
         version: version.into(),
         why,
     }

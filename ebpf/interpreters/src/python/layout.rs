@@ -11,7 +11,7 @@ use profcol_ebpf_common::interpreter::python::{IDENTITY_BYTES, Layout, NO_CFRAME
 
 /// Bytes to read of the table.
 pub const DEBUG_OFFSETS_BYTES: usize = 768;
-const COOKIE: &[u8] = b"xdebugpy";
+pub const COOKIE: &[u8] = b"xdebugpy";
 
 /// Larger than all structures of the interpreter.
 const MAX_OFFSET: u64 = 1 << 20;
@@ -261,36 +261,36 @@ fn code_3_12() -> CodeLayout {
 }
 
 /// The positions of offsets in the table.
-struct DebugOffsets {
-    minor: u64,
-    interpreters_head: usize,
-    interpreter_next: usize,
-    threads_head: usize,
-    thread_next: usize,
-    thread_interpreter: usize,
-    current_frame: usize,
-    thread_id: usize,
-    frame_size: usize,
-    frame_previous: usize,
-    frame_executable: usize,
-    frame_instruction: usize,
-    frame_owner: usize,
-    code_filename: usize,
-    code_name: usize,
-    code_qualified_name: usize,
-    code_line_table: usize,
-    code_first_line: usize,
-    code_adaptive: usize,
-    bytes_size: usize,
-    bytes_data: usize,
-    text_state: usize,
-    text_length: usize,
-    text_ascii_size: usize,
+pub struct DebugOffsets {
+    pub minor: u64,
+    pub interpreters_head: usize,
+    pub interpreter_next: usize,
+    pub threads_head: usize,
+    pub thread_next: usize,
+    pub thread_interpreter: usize,
+    pub current_frame: usize,
+    pub thread_id: usize,
+    pub frame_size: usize,
+    pub frame_previous: usize,
+    pub frame_executable: usize,
+    pub frame_instruction: usize,
+    pub frame_owner: usize,
+    pub code_filename: usize,
+    pub code_name: usize,
+    pub code_qualified_name: usize,
+    pub code_line_table: usize,
+    pub code_first_line: usize,
+    pub code_adaptive: usize,
+    pub bytes_size: usize,
+    pub bytes_data: usize,
+    pub text_state: usize,
+    pub text_length: usize,
+    pub text_ascii_size: usize,
 }
 
 const FREE_THREADED: usize = 16;
 
-const OFFSETS_3_13: DebugOffsets = DebugOffsets {
+pub const OFFSETS_3_13: DebugOffsets = DebugOffsets {
     minor: 13,
     interpreters_head: 40,
     interpreter_next: 64,
@@ -317,7 +317,7 @@ const OFFSETS_3_13: DebugOffsets = DebugOffsets {
     text_ascii_size: 560,
 };
 
-const OFFSETS_3_14: DebugOffsets = DebugOffsets {
+pub const OFFSETS_3_14: DebugOffsets = DebugOffsets {
     minor: 14,
     interpreters_head: 40,
     interpreter_next: 64,

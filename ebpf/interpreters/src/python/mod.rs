@@ -5,6 +5,7 @@
 //! `Py_Version`. Since 3.13 the state begins with a table of its own offsets.
 
 mod code;
+mod examples;
 mod forwarders;
 mod layout;
 mod lines;
@@ -14,6 +15,7 @@ use profcol_ebpf_common::interpreter::{Interpreter, runtime};
 use profcol_elf::Source;
 
 pub use self::code::Code;
+pub use self::examples::{examples, versions};
 pub use self::layout::CodeLayout;
 use self::layout::Version;
 use crate::detected_interpreter::{DetectedInterpreter, RuntimeLayout};
@@ -42,7 +44,7 @@ pub fn detect<S: Source + ?Sized>(
         .or_else(|| old_version(executable))
     else {
         return Err(unsupported(
-            "of an unknown version",
+            Unsupported::UNKNOWN_VERSION,
             "the version is not in the file",
         ));
     };
@@ -74,28 +76,9 @@ pub fn detect<S: Source + ?Sized>(
     }))
 }
 
-pub fn examples() -> Vec<DetectedInterpreter> {
-    let example = |minor| {
-        let version = Version { minor, micro: None };
-        let (layout, python) = layout::layouts(version, None).ok()?;
-        Some(DetectedInterpreter {
-            runtime: Runtime::Python,
-            version: version.to_string(),
-            loops: Vec::new(),
-            forwarders: Vec::new(),
-            interpreter: Interpreter {
-                python: layout,
-                ..Interpreter::default()
-            },
-            layout: RuntimeLayout::Python(python),
-        })
-    };
-    (8..=14).filter_map(example).collect()
-}
-
 fn unsupported(version: &str, why: &'static str) -> Unsupported {
     Unsupported {
-        runtime: "Python",
+        runtime: Runtime::Python.title(),
         version: version.into(),
         why,
     }

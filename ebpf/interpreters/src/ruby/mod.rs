@@ -42,7 +42,7 @@ pub fn detect<S: Source + ?Sized>(
         version.and_then(|text| Version::parse(text.split(|&byte| byte == 0).next()?))
     else {
         return Err(unsupported(
-            "of an unknown version",
+            Unsupported::UNKNOWN_VERSION,
             "the version is not in the file",
         ));
     };
@@ -103,15 +103,15 @@ pub fn detect<S: Source + ?Sized>(
     }))
 }
 
+/// The supported versions.
+pub fn versions() -> Vec<String> {
+    let supported = Version::first_releases().filter(|it| layout::layouts(*it).is_ok());
+    supported.map(Version::minor_version).collect()
+}
+
 /// One example of each version.
 pub fn examples() -> Vec<DetectedInterpreter> {
-    let versions = [(2, 7), (3, 0), (3, 1), (3, 2), (3, 3), (3, 4), (4, 0)];
-    let example = |(major, minor)| {
-        let version = Version {
-            major,
-            minor,
-            patch: 0,
-        };
+    let example = |version: Version| {
         let (frame_bytes, sequence) = layout::layouts(version).ok()?;
         Some(DetectedInterpreter {
             runtime: Runtime::Ruby,
@@ -129,12 +129,12 @@ pub fn examples() -> Vec<DetectedInterpreter> {
             layout: RuntimeLayout::Ruby(sequence),
         })
     };
-    versions.into_iter().filter_map(example).collect()
+    Version::first_releases().filter_map(example).collect()
 }
 
 fn unsupported(version: &str, why: &'static str) -> Unsupported {
     Unsupported {
-        runtime: "Ruby",
+        runtime: Runtime::Ruby.title(),
         version: version.into(),
         why,
     }

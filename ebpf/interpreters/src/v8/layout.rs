@@ -31,9 +31,10 @@ impl Version {
     }
 }
 
-const OLDEST: Version = Version::new(9, 4, 0);
+/// The oldest supported version, of Node.js 16.
+pub const OLDEST: Version = Version::new(9, 4, 0);
 /// The newest tested version. In later ones, constants that V8 does not export may differ.
-const NEWEST: Version = Version::new(14, 6, u32::MAX);
+pub const NEWEST: Version = Version::new(14, 6, u32::MAX);
 
 /// Instance types, and offsets in objects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -23,7 +23,7 @@ use profcol_elf::Source;
 use self::function::Function;
 use self::heap::Heap;
 pub use self::layout::HeapLayout;
-use self::layout::{BytecodeSizes, Version};
+use self::layout::{BytecodeSizes, NEWEST, OLDEST, Version};
 pub use self::process::{FrameFunctions, ProcessCache};
 use crate::detected_interpreter::{DetectedInterpreter, RuntimeLayout};
 use crate::elf_file::ElfFile;
@@ -75,7 +75,7 @@ pub fn detect<S: Source + ?Sized>(
         build,
     };
     let refuse = |why| Unsupported {
-        runtime: "V8",
+        runtime: Runtime::V8.title(),
         version: version.to_string(),
         why,
     };
@@ -115,6 +115,14 @@ pub fn detect<S: Source + ?Sized>(
         },
         layout: RuntimeLayout::V8(Box::new(heap)),
     }))
+}
+
+/// The oldest and the newest supported version.
+pub fn versions() -> Vec<String> {
+    let versions = [OLDEST, NEWEST];
+    versions
+        .map(|it| format!("{}.{}", it.major, it.minor))
+        .into()
 }
 
 /// The value that distinguishes the function at an address from earlier ones.

@@ -53,6 +53,11 @@ impl Image {
         self.nmethod
     }
 
+    /// Its memory from [`BASE`] on.
+    pub fn used(&self) -> &[u8] {
+        &self.bytes[..(self.end - BASE) as usize]
+    }
+
     pub fn set_word(&mut self, address: u64, word: u64) {
         self.set(address, &word.to_le_bytes());
     }
