@@ -184,6 +184,45 @@ fn names_functions_in_another_root_and_pid_namespace() {
     });
 }
 
+/// A template engine compiles its templates like this.
+const TEMPLATE: &str = "
+const render = new Function(`
+  return function rendered() {
+    const end = performance.now() + 20;
+    while (performance.now() < end);
+  };
+  //# sourceURL=page.ejs`)();
+for (;;) render();
+";
+
+#[test]
+fn code_from_strings_has_the_file_of_its_source_url() {
+    if !can_profile() {
+        return;
+    }
+    let nodes = nodes();
+    if nodes.is_empty() {
+        skip("no node");
+    }
+    for (version, node) in nodes {
+        let running = Running::start(&node, &["-e", TEMPLATE]);
+        let pid = running.pid();
+        let is_rendered =
+            |sample: &Sample| sample.pid == pid && names(sample).contains(&"rendered");
+        let profile =
+            Profiler::start(199).until(TIMEOUT, |profile| count(profile, is_rendered) >= 100);
+        drop(running);
+        let frames = profile
+            .samples
+            .iter()
+            .filter(|sample| sample.pid == pid)
+            .flat_map(|sample| &sample.frames);
+        let rendered = frames.filter(|frame| frame.function.as_deref() == Some("rendered"));
+        let files: BTreeSet<&str> = rendered.map(|frame| &*frame.source.0).collect();
+        assert_eq!(files, BTreeSet::from(["page.ejs"]), "{version}");
+    }
+}
+
 /// Functions that only call each other alternately: a missing frame has equal neighbours.
 const TURNS: &str = "
 function even(n) { return n < 2 ? 1 : odd(n - 1) + odd(n - 2); }

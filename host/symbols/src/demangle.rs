@@ -62,10 +62,32 @@ fn cpp(name: &str, style: Style) -> Option<String> {
         let len = text.0.trim_end_matches(" const").len();
         text.0.truncate(len);
     }
+    if let Some(named) = thunk(&text.0) {
+        text.0 = named;
+    }
     if !suffix.is_empty() && style == Style::Full {
         write!(text, " ({suffix})").ok()?;
     }
     Some(text.0)
+}
+
+/// The crate writes `{virtual override thunk({offset(-8)}, name)}`; the usual demanglers write `non-virtual thunk to name`.
+fn thunk(text: &str) -> Option<String> {
+    let mut name = text
+        .strip_prefix("{virtual override thunk(")?
+        .strip_suffix(")}")?;
+    let is_virtual = name.starts_with("{virtual offset(");
+    let mut offsets = 0;
+    while name.starts_with("{offset(") || name.starts_with("{virtual offset(") {
+        name = name.split_once(")}, ")?.1;
+        offsets += 1;
+    }
+    let kind = match offsets {
+        1 if is_virtual => "virtual",
+        1 => "non-virtual",
+        _ => "covariant return",
+    };
+    Some(format!("{kind} thunk to {name}"))
 }
 
 #[derive(Default)]
@@ -108,6 +130,21 @@ mod tests {
             "_RNvCs1234_7mycrate3foo",
             Some("mycrate[3c1c0]::foo"),
             Some("mycrate::foo"),
+        );
+        check(
+            "_ZThn56_N4node6Parser12OnStreamReadEl",
+            Some("non-virtual thunk to node::Parser::OnStreamRead(long)"),
+            Some("non-virtual thunk to node::Parser::OnStreamRead"),
+        );
+        check(
+            "_ZTv0_n24_N3FooD0Ev",
+            Some("virtual thunk to Foo::~Foo()"),
+            Some("virtual thunk to Foo::~Foo"),
+        );
+        check(
+            "_ZTch0_h16_N1B1fEv",
+            Some("covariant return thunk to B::f()"),
+            Some("covariant return thunk to B::f"),
         );
         // Swift and D.
         check("$s4main3fooyyF", None, None);

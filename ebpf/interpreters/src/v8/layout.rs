@@ -44,6 +44,7 @@ pub struct HeapLayout {
     pub walk: v8::Layout,
     pub types: Types,
     pub shared: SharedOffsets,
+    pub script: ScriptOffsets,
     pub scope_info: ScopeInfoOffsets,
     pub bytecode: BytecodeOffsets,
     pub positions: PositionFormat,
@@ -84,6 +85,12 @@ pub struct SharedOffsets {
     pub name_or_scope_info: u64,
     pub script: u64,
     pub numbers: u64,
+}
+
+/// In a `Script`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScriptOffsets {
+    pub source_url: u64,
 }
 
 /// Words of a `ScopeInfo` after its map.
@@ -192,6 +199,12 @@ impl HeapLayout {
                         .or_else(|| constants.offset("SharedFunctionInfo__script"))?,
                     numbers,
                 },
+                script: ScriptOffsets {
+                    // Before the flags, newer versions have one member more.
+                    source_url: constants
+                        .offset("Script__compiled_lazy_function_positions")
+                        .map_or(104, |positions| positions + 16),
+                },
                 scope_info: ScopeInfoOffsets {
                     local_count: constants.any(&["scopeinfo_idx_ncontextlocals"])?.into(),
                     first_local: constants.any(&["scopeinfo_idx_first_vars"])?.into(),
@@ -281,6 +294,10 @@ pub fn examples() -> Vec<(Version, HeapLayout)> {
             24,
         ),
         ("class_SharedFunctionInfo__script__Tagged_HeapObject_", 40),
+        (
+            "class_Script__compiled_lazy_function_positions__Tagged_Object_",
+            96,
+        ),
         ("scopeinfo_idx_first_vars", 5),
         ("type_BytecodeArray__BYTECODE_ARRAY_TYPE", 186),
         ("type_Code__CODE_TYPE", 187),

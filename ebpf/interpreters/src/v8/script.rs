@@ -42,12 +42,12 @@ impl Script {
     }
 
     pub fn read<M: Memory>(heap: Heap<'_, M>, key: ScriptKey) -> Result<Self, FunctionError> {
-        let name = heap.pointer(key.script.wrapping_add(NAME))?;
-        // Otherwise it has none, unless the collector is moving it.
-        let name = match heap.instance_type(name)? < heap.layout.types.first_nonstring {
-            true => heap.text(name, MAX_NAME)?,
-            false => String::new(),
-        };
+        let mut name = text_at(heap, key.script.wrapping_add(NAME))?;
+        if name.is_empty() {
+            // Of code from `eval` and `new Function`, such as a template: the comment `//# sourceURL=` names its file.
+            let source_url = heap.layout.script.source_url;
+            name = text_at(heap, key.script.wrapping_add(source_url)).unwrap_or_default();
+        }
         let line_offset = heap.word(key.script.wrapping_add(LINE_OFFSET))?;
         let line_offset = small_integer(line_offset).and_then(|offset| u32::try_from(offset).ok());
         Ok(Self {
@@ -70,6 +70,15 @@ impl Script {
 
     pub fn lines(&self) -> usize {
         self.line_ends.len()
+    }
+}
+
+/// Empty if there is none, or the collector is moving it.
+fn text_at<M: Memory>(heap: Heap<'_, M>, place: u64) -> Result<String, FunctionError> {
+    let object = heap.pointer(place)?;
+    match heap.instance_type(object)? < heap.layout.types.first_nonstring {
+        true => heap.text(object, MAX_NAME),
+        false => Ok(String::new()),
     }
 }
 

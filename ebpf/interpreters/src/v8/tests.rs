@@ -10,6 +10,7 @@ use super::heap::Heap;
 use super::layout::{self, BytecodeSizes, HeapLayout, Version};
 use super::positions::{PositionFormat, Positions};
 use super::process::{FrameFunctions, ProcessCache};
+use super::script::Script;
 use crate::memory::{Memory, MemoryError};
 use crate::{FunctionError, SampledFunction};
 
@@ -166,6 +167,32 @@ fn function(memory: &mut Words) -> u64 {
     );
     memory.text(0x2600, "local");
     shared & !1
+}
+
+#[test]
+fn a_script_without_a_name_has_that_of_its_source_url() {
+    let layout = layout();
+    let mut memory = Words::default();
+    function(&mut memory);
+    let undefined = memory.object(0x2700, layout.types.scope_info, &[]);
+    let url = memory.text(0x2800, "page.ejs");
+    let mut file = |name: u64, source_url: u64| {
+        let script = 0x2200;
+        memory.0.insert(script + 16, name);
+        memory.0.insert(script + 112, source_url);
+        let heap = Heap {
+            memory: &memory,
+            layout: &layout,
+        };
+        let key = Script::key(heap, script).unwrap();
+        Script::read(heap, key).unwrap().name
+    };
+    assert_eq!(file(undefined, url), "page.ejs");
+    assert_eq!(file(undefined, undefined), "");
+    // Damaged.
+    assert_eq!(file(undefined, 0x9001), "");
+    assert_eq!(file(undefined, small(1)), "");
+    assert_eq!(file(0x2101, url), "/app.js");
 }
 
 fn first_local() -> u64 {
