@@ -21,7 +21,7 @@ use profcol_history::{Recent, Snapshot};
 use ratatui::crossterm::event::{Event, KeyEventKind};
 use ratatui::widgets::TableState;
 use serde_json::{Value, json};
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use self::draw::{Health, draw};
 use self::terminal::{Keys, Screen};
@@ -38,6 +38,8 @@ const WINDOW: Duration = Duration::from_secs(10);
 const ROWS: usize = 20;
 /// Delay from taking a sample to showing it.
 const DELAY: Duration = Duration::from_secs(1);
+/// How long the first printed table waits for unwind tables: until they exist, stacks are cut off.
+const MAX_WAIT: Duration = Duration::from_secs(10);
 /// The exporter that holds the history.
 const LIVE_VIEW: &str = "live_view";
 
@@ -183,9 +185,14 @@ impl Shown {
         // The first tick fires immediately, without samples yet.
         ticks.tick().await;
         let mut left = self.top.iterations;
+        let mut may_wait_until = Some(Instant::now() + MAX_WAIT);
         while left != Some(0) {
-            ticks.tick().await;
+            let now = ticks.tick().await;
             let snapshot = self.snapshot_at(None);
+            if may_wait_until.is_some_and(|until| now < until) && tables::are_cut_off(&snapshot) {
+                continue;
+            }
+            may_wait_until = None;
             let rows = self.top.rows.unwrap_or(ROWS);
             let text = match self.top.json {
                 true => format!("{}\n", tables::as_json(&snapshot, rows)),

@@ -12,6 +12,9 @@ pub const PID: &str = "process_pid";
 /// More than any screen shows.
 const MAX_FUNCTIONS: usize = 10_000;
 
+/// The outermost frame of stacks that end at a file whose unwind table is being built.
+const TABLE_PENDING: &str = "[stack ends: table_pending]";
+
 /// The tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tab {
@@ -90,6 +93,13 @@ pub fn functions(tree: &CallTree) -> Vec<FunctionRow> {
         })
     })
     .collect()
+}
+
+/// Whether more than a tenth of the stacks is cut off because unwind tables are still being built.
+pub fn are_cut_off(snapshot: &Snapshot) -> bool {
+    let rows = functions(&snapshot.tree);
+    let pending = rows.iter().find(|row| row.function.name == TABLE_PENDING);
+    pending.is_some_and(|row| row.total > snapshot.tree.total().value / 10)
 }
 
 /// Callers and callees of a function, largest first.
@@ -296,6 +306,23 @@ pub mod tests {
                 },
             ],
         }
+    }
+
+    #[test]
+    fn stacks_are_cut_off_by_more_than_a_tenth() {
+        let mut snapshot = snapshot();
+        assert!(!are_cut_off(&snapshot));
+        let name = snapshot.tree.frames.string(TABLE_PENDING);
+        let pending = snapshot.tree.frames.add(Frame {
+            name,
+            ..Frame::default()
+        });
+        let mut cut_off = |value| {
+            snapshot.tree.add_stack([pending], Side::Current, value);
+            are_cut_off(&snapshot)
+        };
+        assert!(!cut_off(400_000_000));
+        assert!(cut_off(100_000_000));
     }
 
     #[test]
