@@ -35,6 +35,6 @@ pub use inspect::{
     Contents, FoundLog, InspectError, LogReport, SegmentReport, logs, records, shared_bodies,
 };
 pub use log::{
-    AppendError, Corrupt, FullCause, Limits, Log, Next, OpenError, RecordPosition, Recovered,
-    Unsynced,
+    AppendError, Corrupt, Damage, FullCause, Limits, Log, Next, OpenError, RecordPosition,
+    Recovered, Unsynced,
 };
