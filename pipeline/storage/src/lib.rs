@@ -7,6 +7,7 @@
 //! The log does not depend on profiles: a record is a head and a body with counts. `docs/storage-format.md` describes
 //! the files.
 
+mod ahead;
 mod browser;
 mod checkpoint;
 mod directory;

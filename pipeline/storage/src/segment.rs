@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
+use crate::ahead::ReadAhead;
 use crate::disk::{Disk, DiskFile};
 use crate::format::{
     BadSegment, Counts, RecordHeader, Reference, SEGMENT_HEADER, SETTLED_ENTRY, SegmentHeader,
@@ -205,6 +206,11 @@ impl Segment {
         let Some(file) = self.records.clone() else {
             return Ok((SegmentScan::default(), missing));
         };
+        let ahead = ReadAhead::new(&*file, self.len);
+        let reader: &dyn DiskFile = match self.may_have_references() {
+            true => &ahead,
+            false => &*file,
+        };
         let settled = self.read_settled()?;
         let mut scan = SegmentScan::default();
         let mut walk = Walk::new(self.header.salt);
@@ -213,7 +219,7 @@ impl Segment {
         let mut suspects = Counts::default();
         let mut suspects_saved = 0;
         loop {
-            match walk.step(&*file, self.len)? {
+            match walk.step(reader, self.len)? {
                 Step::Record { at, header } => {
                     self.next_index = header.index.saturating_add(1);
                     scan.stored += header.counts;
@@ -226,7 +232,7 @@ impl Segment {
                     }
                     // Shared bodies are verified when they are read: whatever happened to them, this record is no torn end.
                     let is_intact = match header.has_reference && !is_settled {
-                        true => match referred(&*file, self.header.salt, at, &header, bodies)? {
+                        true => match referred(reader, self.header.salt, at, &header, bodies)? {
                             Referred::Body(segment) => {
                                 scan.references.insert(segment);
                                 true
@@ -243,7 +249,7 @@ impl Segment {
                         },
                         false => {
                             !is_last
-                                || read_payload(&*file, self.header.salt, at, &header)?.is_some()
+                                || read_payload(reader, self.header.salt, at, &header)?.is_some()
                         }
                     };
                     self.unread += unread;
