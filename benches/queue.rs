@@ -8,12 +8,16 @@
 //!
 //! With `--exporters 2` each batch goes to two of them, which share what they store unless `--separate` is given.
 //!
+//! With `--leave-in FOLDER` it stores, and is then killed by SIGKILL: the queues are those of the exporters `otlp_grpc/0` and so
+//! on, with which profcol can be started on this folder.
+//!
 //! *through*: the destination accepts each batch immediately. *stored*: it accepts none, and batches accumulate;
 //! *opened*: a new process loads them until it is ready; *drained*: until they are delivered.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -53,6 +57,9 @@ struct Options {
     /// Gives each exporter a storage of its own, with which it shares nothing.
     #[arg(long)]
     separate: bool,
+    /// Store in this folder with the first of the queues, and kill this process.
+    #[arg(long)]
+    leave_in: Option<PathBuf>,
     /// Only measure these queues.
     #[arg(
         long,
@@ -107,6 +114,10 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
+    if let (Some(folder), Some(queue)) = (&options.leave_in, options.queues.first()) {
+        let config = options.configuration(queue, &folder.display().to_string());
+        return runtime.block_on(stored_and_killed(&config, work, batches));
+    }
     for queue in &options.queues {
         let folder = tempfile::tempdir_in(&options.directory)?;
         let config = options.configuration(queue, &folder.path().display().to_string());
@@ -164,6 +175,16 @@ async fn stored(config: &str, work: &'static Work, batches: u64) -> anyhow::Resu
     Ok(measured)
 }
 
+async fn stored_and_killed(config: &str, work: &'static Work, batches: u64) -> anyhow::Result<()> {
+    work.takes.store(false, Ordering::Relaxed);
+    let _service = start(config).await?;
+    work.push(batches);
+    work.wait(&work.pushed, batches).await;
+    let own_pid = std::process::id().to_string();
+    let killed = Command::new("kill").args(["-KILL", &own_pid]).status()?;
+    anyhow::bail!("this process outlives its kill: {killed}")
+}
+
 async fn drained(
     config: &str,
     work: &'static Work,
@@ -195,7 +216,7 @@ impl Options {
                 fsync => (format!(", storage: {id}"), fsync),
             };
             exporters.push(format!(
-                "sink/{exporter}: {{sending_queue: {{queue_size: 100000000{storage}}}}}"
+                "otlp_grpc/{exporter}: {{sending_queue: {{queue_size: 100000000{storage}}}}}"
             ));
             let options = format!(
                 "{{directory: '{directory}/{id}', fsync: {fsync}, max_bytes: 1099511627776}}"
@@ -207,7 +228,9 @@ impl Options {
             .map(|(id, options)| format!("{id}: {options}"))
             .collect();
         let used: Vec<&str> = storages.keys().map(String::as_str).collect();
-        let sinks: Vec<String> = (0..self.exporters).map(|it| format!("sink/{it}")).collect();
+        let sinks: Vec<String> = (0..self.exporters)
+            .map(|it| format!("otlp_grpc/{it}"))
+            .collect();
         format!(
             "{{extensions: {{{}}},
                receivers: {{source: }},
@@ -377,7 +400,8 @@ impl Factory for Source {
 }
 
 impl Factory for Sink {
-    const NAME: &'static str = "sink";
+    /// Of an exporter that continues with what is left.
+    const NAME: &'static str = "otlp_grpc";
     type Config = SinkConfig;
     type Component = dyn Exporter;
 

@@ -14,10 +14,11 @@ use profcol_profile::Profiles;
 use profcol_test_harness::backend::{
     Client, ClosedPort, Destination, Mode, endpoint_in, wait_until,
 };
+use profcol_test_harness::balance::{Balance, metric, served_at};
 use profcol_test_harness::hosts::Hosts;
-use profcol_test_harness::peers::{Process, profcol};
+use profcol_test_harness::peers::{Process, free_address, profcol};
 use profcol_test_harness::services::{of_services, services, side_by_side};
-use profcol_test_harness::support::{SmallDisk, file, path, run};
+use profcol_test_harness::support::{Ended, SmallDisk, file, path, run};
 
 /// The profcol under test with a queue on disk, between one client and one destination.
 struct Rig {
@@ -358,6 +359,205 @@ fn a_batch_for_two_exporters_is_stored_once_and_reaches_both_after_kills() {
     rig.stop();
     assert_eq!((first.samples(), second.samples()), (all + 1000, all));
     assert_eq!(stored_bytes(folder.path()), 0, "the space is given back");
+}
+
+const SECOND: &str = "otlp_grpc/second";
+
+/// Ten batches that wait for two exporters when profcol is killed, which share what they store.
+struct SharedBacklog {
+    folder: tempfile::TempDir,
+    config: String,
+    closed: [ClosedPort; 2],
+    /// The samples of each batch, and all.
+    batches: Vec<usize>,
+    all: usize,
+}
+
+impl SharedBacklog {
+    fn store() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let closed = [ClosedPort::reserve(), ClosedPort::reserve()];
+        let setup = Setup {
+            directory: folder.path(),
+            destination: closed[0].address,
+            storage: "",
+            queue: "",
+        };
+        let config = with_second(&setup.config(), closed[1].address);
+        let rig = Rig::of(profcol(&config));
+        let batches: Vec<usize> = (100..110).collect();
+        for &samples in &batches {
+            rig.client.send(&profiles(samples)).unwrap();
+        }
+        // Killed.
+        drop(rig);
+        Self {
+            folder,
+            config,
+            closed,
+            all: batches.iter().sum(),
+            batches,
+        }
+    }
+
+    fn bodies(&self) -> PathBuf {
+        self.folder.path().join("batches")
+    }
+
+    fn inspect(&self) -> Ended {
+        run(&["storage", "inspect", path(self.folder.path())])
+    }
+
+    fn destinations(&self) -> [Destination; 2] {
+        let at = |closed: &ClosedPort| Destination::on(closed.address, Mode::Take);
+        [at(&self.closed[0]), at(&self.closed[1])]
+    }
+}
+
+/// The samples of each batch that arrived.
+fn sizes(destination: &Destination) -> Vec<usize> {
+    let mut sizes: Vec<_> = destination.deliveries().into_iter().collect();
+    sizes.sort_unstable();
+    assert!(sizes.iter().all(|(_, times)| *times == 1), "{sizes:?}");
+    sizes.into_iter().map(|(samples, _)| samples).collect()
+}
+
+#[test]
+fn a_flipped_byte_in_what_two_exporters_share_costs_each_the_same_batch() {
+    // The last one, too: its record is no torn end.
+    for damaged in [4, 8, 9] {
+        let backlog = SharedBacklog::store();
+        let body = profiles(backlog.batches[damaged]).to_wire();
+        let segment = backlog.bodies().join("00000000000000000001.segment");
+        let mut bytes = fs::read(&segment).unwrap();
+        let mut places = bytes.windows(body.len());
+        let at = places.position(|it| it == body).unwrap();
+        bytes[at + body.len() / 2] ^= 1;
+        fs::write(&segment, bytes).unwrap();
+        let lost = backlog.batches[damaged];
+        let all = backlog.all;
+        let inspected = backlog.inspect();
+        assert_eq!(inspected.code, Some(1), "{inspected:?}");
+
+        let destinations = backlog.destinations();
+        let rig = Rig::of(profcol(&backlog.config));
+        for destination in &destinations {
+            destination.wait_for_samples(all - lost);
+        }
+        let output = rig.stop();
+        let mut expected = backlog.batches.clone();
+        expected.remove(damaged);
+        let balance = Balance::read(&output);
+        for (exporter, destination) in ["otlp_grpc", SECOND].into_iter().zip(&destinations) {
+            assert_eq!(sizes(destination), expected, "{damaged}: {output}");
+            for (key, samples) in [
+                ("recovered", all),
+                ("delivered", all - lost),
+                ("corrupt", lost),
+            ] {
+                let counted = balance.of(exporter, key);
+                assert_eq!(counted, samples as u64, "{damaged}, {key}: {output}");
+            }
+            let said = output.lines().filter(|line| {
+                let is_own = line.contains(&format!("otelcol.component.id={exporter} "));
+                is_own && line.contains("Dropping data.")
+            });
+            let said: Vec<_> = said.collect();
+            assert_eq!(said.len(), 1, "{damaged}: {output}");
+            let number = format!("dropped_samples={lost}");
+            assert!(said[0].contains(&number), "{damaged}: {said:?}");
+        }
+        assert_eq!(stored_bytes(backlog.folder.path()), 0);
+    }
+}
+
+#[test]
+fn deleted_shared_batches_are_counted_and_logged_for_each_exporter() {
+    let backlog = SharedBacklog::store();
+    let all = backlog.all as u64;
+    fs::remove_dir_all(backlog.bodies()).unwrap();
+    let inspected = backlog.inspect();
+    assert_eq!(inspected.code, Some(1), "{inspected:?}");
+    assert!(
+        inspected.stdout.contains(", 10 without what they share"),
+        "{inspected:?}"
+    );
+
+    let destinations = backlog.destinations();
+    let metrics = free_address();
+    let served = format!("metrics: {}", served_at(metrics));
+    let config = backlog.config.replace("metrics: {level: none}", &served);
+    let rig = Rig::of(profcol(&config));
+    for exporter in ["\"otlp_grpc\"", SECOND] {
+        let missing = metric(metrics, "profcol_storage_missing_batches", exporter);
+        assert_eq!(missing, Some(10), "{exporter}");
+    }
+    rig.client.send(&profiles(500)).unwrap();
+    for destination in &destinations {
+        destination.wait_for_samples(500);
+    }
+    let output = rig.stop();
+    let balance = Balance::read(&output);
+    for exporter in ["otlp_grpc", SECOND] {
+        let counted = ["recovered", "delivered", "corrupt"].map(|key| balance.of(exporter, key));
+        assert_eq!(counted, [all, 500, all], "{exporter}: {output}");
+    }
+    let said = format!("batches=10 dropped_samples={all}");
+    let said = output.lines().filter(|line| line.contains(&said));
+    let directory = format!("directory={}", backlog.bodies().display());
+    let said: Vec<_> = said.filter(|line| line.contains(&directory)).collect();
+    assert_eq!(said.len(), 2, "{output}");
+    // Once.
+    let output = Rig::of(profcol(&backlog.config)).stop();
+    assert_eq!(Balance::read(&output).dropped("otlp_grpc"), 0, "{output}");
+    assert!(!output.contains("Dropping data"), "{output}");
+    assert_eq!(destinations.map(|it| it.samples()), [500, 500]);
+}
+
+#[test]
+fn a_dead_exporter_evicts_its_oldest_batches_and_the_other_one_gets_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dead, good) = (ClosedPort::reserve(), Destination::new(Mode::Take));
+    let setup = Setup {
+        directory: folder.path(),
+        destination: good.address,
+        storage: ", max_bytes: 1048576, when_full: drop_oldest",
+        queue: "",
+    };
+    let config = with_second(&setup.config(), dead.address);
+    let rig = Rig::of(profcol(&config));
+    // Each about 50 KB; none has the size of another.
+    let batches: Vec<usize> = (1000..1060).collect();
+    for &samples in &batches {
+        rig.client.send(&profiles(samples)).unwrap();
+    }
+    let accepted: usize = batches.iter().sum();
+    good.wait_for_samples(accepted);
+    let output = rig.stop();
+    assert_eq!(sizes(&good), batches);
+    let balance = Balance::read(&output);
+    assert_eq!(balance.of("otlp_grpc", "delivered"), accepted as u64);
+    assert_eq!(balance.dropped("otlp_grpc"), 0, "{output}");
+    let (evicted, stored) = (balance.of(SECOND, "evicted"), balance.of(SECOND, "stored"));
+    assert!(evicted > 0 && stored > 0, "{output}");
+    assert_eq!(evicted + stored, accepted as u64, "{output}");
+    assert_eq!(balance.dropped(SECOND), evicted, "{output}");
+
+    let back = Destination::on(dead.address, Mode::Take);
+    let rig = Rig::of(profcol(&config));
+    back.wait_for_samples(stored as usize);
+    let output = rig.stop();
+    let delivered = sizes(&back);
+    assert!(delivered.len() < batches.len());
+    let is_newest = batches.ends_with(&delivered);
+    let sent: usize = delivered.iter().sum();
+    assert_eq!(sent as u64, stored);
+    // What was being sent when it ran full is not dropped.
+    let in_flight = delivered.iter().filter(|samples| **samples < 1010).count();
+    assert!(is_newest || in_flight > 0, "{delivered:?}");
+    assert_eq!(Balance::read(&output).of(SECOND, "delivered"), stored);
+    assert_eq!(good.samples(), accepted, "each once");
+    assert_eq!(stored_bytes(folder.path()), 0);
 }
 
 /// Sends batches until one is refused; returns the number of accepted samples.

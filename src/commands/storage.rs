@@ -23,6 +23,7 @@ use crate::cli::InspectStorage;
 pub fn inspect_storage(command: &InspectStorage) -> Result<(), CommandError> {
     let contents = logs(&command.directory).map_err(|error| failed(&error))?;
     let mut export = command.export.as_deref().map(Export::begin).transpose()?;
+    let is_in_use = contents.owner.is_some();
     let mut text = match contents.owner {
         Some(owner) => {
             format!("In use by process {owner}; a record being written may show as torn.\n")
@@ -62,6 +63,9 @@ pub fn inspect_storage(command: &InspectStorage) -> Result<(), CommandError> {
             *references.entry(*segment).or_default() += records;
         }
         bad += unusable + append_report(&mut text, &log, &report, time.as_ref(), unusable);
+        if !is_in_use {
+            bad += report.segments.iter().map(|it| it.missing).sum::<u64>();
+        }
     }
     if command.queue.is_none() {
         let shared = shared_bodies(&command.directory).map_err(|error| failed(&error))?;
@@ -197,6 +201,9 @@ fn append_problems(text: &mut String, segment: &SegmentReport) {
     }
     if segment.torn_bytes > 0 {
         let _ = write!(text, ", {} bytes torn at the end", segment.torn_bytes);
+    }
+    if segment.missing > 0 {
+        let _ = write!(text, ", {} without what they share", segment.missing);
     }
     if let Some(why) = &segment.unreadable {
         let _ = write!(text, ", unreadable: {why}");

@@ -115,6 +115,7 @@ fn oversize(profiles: Profiles, limit_bytes: usize) -> Undelivered {
     );
     let reason = reason.into();
     Undelivered {
+        id: None,
         profiles,
         refusal: Refusal::TooLarge {
             reason,

@@ -118,6 +118,7 @@ impl Exporter for Kafka {
         for message in messages {
             if let Some(refusal) = unavailable.get(&message.topic) {
                 undelivered.push(Undelivered {
+                    id: None,
                     profiles: message.profiles,
                     refusal: refusal.clone(),
                 });
@@ -133,6 +134,7 @@ impl Exporter for Kafka {
                         unavailable.insert(message.topic, refusal.clone());
                     }
                     undelivered.push(Undelivered {
+                        id: None,
                         profiles: message.profiles,
                         refusal,
                     });
@@ -150,6 +152,7 @@ impl Exporter for Kafka {
                     let bytes = message.profiles.encoded_len();
                     let refusal = self.failed(&producer, error, bytes).await;
                     undelivered.push(Undelivered {
+                        id: Some(message.id),
                         profiles: message.profiles,
                         refusal,
                     });

@@ -215,6 +215,15 @@ fn messages_have_ids_which_are_the_same_for_the_same_batch() {
         assert_eq!(distinct.len(), ids.len());
         assert!(!ids.contains(&whole.id));
     }
+    // A message that is sent again alone, because nobody knows whether it arrived.
+    for limit in [usize::MAX, 3000] {
+        for message in messages(&whole, "{}", limit).messages {
+            let alone = whole.clone().with_profiles(message.profiles);
+            let again = messages(&alone.with_id(message.id), "{}", limit).messages;
+            assert_eq!(again.len(), 1);
+            assert_eq!((again[0].id, &again[0].key), (message.id, &message.key));
+        }
+    }
     let exporter = Kafka::new(&config("record_headers: {site: berlin}"), &context("kafka"));
     for message in messages(&whole, "{}", 3000).messages {
         let record = exporter.record(&message, &Metadata::default());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use profcol_profile::Profiles;
 
-use crate::{Outcome, Reason};
+use crate::{BatchId, Outcome, Reason};
 
 /// Accepted, or the refusal.
 pub type Answer = Result<(), Refusal>;
@@ -41,13 +41,17 @@ pub struct Delivered {
 /// A part of a batch that was not delivered.
 #[derive(Clone, Debug)]
 pub struct Undelivered {
+    /// Of the message with which it may have arrived without an answer: sent again, it keeps this id. `None` if it was not
+    /// sent.
+    pub id: Option<BatchId>,
     pub profiles: Profiles,
     pub refusal: Refusal,
 }
 
 impl PartialEq for Undelivered {
     fn eq(&self, other: &Self) -> bool {
-        self.refusal == other.refusal && self.profiles.to_wire() == other.profiles.to_wire()
+        (self.id, &self.refusal) == (other.id, &other.refusal)
+            && self.profiles.to_wire() == other.profiles.to_wire()
     }
 }
 

@@ -194,6 +194,11 @@ impl Storage {
             .map_err(|error| StorageError::Log { directory, error })
     }
 
+    /// The directory of the bodies that the queues share.
+    pub fn shared_folder(&self) -> PathBuf {
+        self.place.path(FOLDER)
+    }
+
     /// The bodies that the queues share.
     fn bodies(&self) -> Result<Arc<SharedBodies>, StorageError> {
         let mut bodies = self.bodies.lock();
@@ -202,7 +207,7 @@ impl Storage {
         }
         let opened = SharedBodies::open(self.place.clone(), self.limits());
         let opened = opened.map_err(|error| StorageError::Log {
-            directory: self.place.path(FOLDER),
+            directory: self.shared_folder(),
             error,
         })?;
         Ok(Arc::clone(bodies.insert(Arc::new(opened))))

@@ -42,6 +42,8 @@ pub struct SegmentReport {
     pub corrupt: u64,
     /// Bytes of an incomplete record at the end, in progress or interrupted.
     pub torn_bytes: u64,
+    /// Records that are not settled and whose shared bodies are missing.
+    pub missing: u64,
     /// Why nothing in it is readable.
     pub unreadable: Option<String>,
 }
@@ -151,6 +153,7 @@ fn segment<E>(
         settled: 0,
         corrupt: 0,
         torn_bytes: 0,
+        missing: 0,
         unreadable: None,
     };
     let (mut segment, scan) = match Segment::recover(disk, number, is_last, false, bodies)? {
@@ -167,11 +170,13 @@ fn segment<E>(
         settled,
         damaged,
         torn_bytes,
+        missing,
         ..
     } = scan;
     report.settled = settled;
     report.corrupt = damaged;
     report.torn_bytes = torn_bytes;
+    report.missing = missing.batches;
     let file = segment.open_records(disk)?;
     segment.open_settled(disk).ok();
     let settled = segment.read_settled()?;
@@ -187,7 +192,7 @@ fn segment<E>(
                             Body::Intact(body) => Some((head, body)),
                             Body::Damaged => None,
                             // Delivered and removed in the meantime.
-                            Body::Gone => continue,
+                            Body::Missing => continue,
                         }
                     }
                     payload => payload,

@@ -7,6 +7,7 @@
 //! The log does not depend on profiles: a record is a head and a body with counts. `docs/storage-format.md` describes
 //! the files.
 
+mod ahead;
 mod browser;
 mod checkpoint;
 mod directory;
@@ -35,6 +36,6 @@ pub use inspect::{
     Contents, FoundLog, InspectError, LogReport, SegmentReport, logs, records, shared_bodies,
 };
 pub use log::{
-    AppendError, Corrupt, FullCause, Limits, Log, Next, OpenError, RecordPosition, Recovered,
-    Unsynced,
+    AppendError, Corrupt, Damage, FullCause, Limits, Log, Next, OpenError, RecordPosition,
+    Recovered, Unsynced,
 };

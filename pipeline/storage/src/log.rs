@@ -29,7 +29,7 @@ use crate::resolve::{Bodies, Body, NoBodies};
 use crate::segment::{
     MAX_RECORDS, Segment, SegmentScan, SettledSet, numbers, records_name, settled_name,
 };
-use crate::shared::{SharedBodies, Sharing};
+use crate::shared::{FOLDER, SharedBodies, Sharing};
 use crate::walk::{Step, Walk, read_payload};
 
 /// Size limits of a log.
@@ -98,6 +98,19 @@ pub struct Corrupt {
     pub at: u64,
     /// Counts of the lost records, as far as known.
     pub counts: Counts,
+    pub damage: Damage,
+}
+
+/// What is wrong with corrupt bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Damage {
+    #[error("the checksum differs")]
+    Checksum,
+    /// The cause is in the log.
+    #[error("it cannot be read")]
+    Unreadable,
+    #[error("its content, which is in `{FOLDER}`, is missing")]
+    MissingBody,
 }
 
 /// The state found when opening a log.
@@ -105,8 +118,10 @@ pub struct Corrupt {
 pub struct Recovered {
     pub segments: u64,
     pub stored: Counts,
-    /// Bytes of a record interrupted by the end of the last run, and of records whose shared bodies are gone.
+    /// Bytes of a record interrupted by the end of the last run.
     pub torn_bytes: u64,
+    /// Records whose shared bodies are missing; each is reported once.
+    pub missing: Counts,
     /// Unreadable segments.
     pub unreadable_segments: u64,
 }
@@ -230,6 +245,7 @@ impl Log {
                 }
             };
             recovered.torn_bytes += scan.torn_bytes;
+            recovered.missing += scan.missing;
             recovered.segments += 1;
             log.stored += segment.unread;
             log.bytes += segment.bytes();
@@ -523,14 +539,12 @@ impl Log {
             let file = segment.open_records(&*self.disk)?;
             read_whole(&*file, segment.header.salt, place.at, &header, bodies)
         });
-        if let Some(Ok(Some((head, body)))) = payload {
-            return Some(Next::Record { place, head, body });
-        }
-        if let Some(Err(error)) = payload {
-            tracing::error!(segment = place.segment, at = place.at, %error, "Failed to read from the storage.");
-        }
+        let damage = match read_or_damage(&place, payload) {
+            Ok((head, body)) => return Some(Next::Record { place, head, body }),
+            Err(damage) => damage,
+        };
         self.settle(&[place]);
-        Some(Next::Corrupt(Corrupt::of(&place)))
+        Some(Next::Corrupt(Corrupt::of(&place, damage)))
     }
 
     /// Reads a record again that was read or taken and is not settled. It stays in the log.
@@ -546,24 +560,21 @@ impl Log {
                 Some(header) if place.at + header.record_len() == place.end => {
                     read_whole(&*file, salt, place.at, &header, bodies)?
                 }
-                _ => None,
+                _ => Err(Damage::Checksum),
             };
             if place.segment < reading {
                 segment.close();
             }
             Ok::<_, io::Error>(payload)
         });
-        match payload {
-            Some(Ok(Some((head, body)))) => {
-                let place = *place;
-                return Next::Record { place, head, body };
-            }
-            Some(Err(error)) => {
-                tracing::error!(segment = place.segment, at = place.at, %error, "Failed to read from the storage.");
-            }
-            Some(Ok(None)) | None => {}
+        match read_or_damage(place, payload) {
+            Ok((head, body)) => Next::Record {
+                place: *place,
+                head,
+                body,
+            },
+            Err(damage) => Next::Corrupt(Corrupt::of(place, damage)),
         }
-        Next::Corrupt(Corrupt::of(place))
     }
 
     /// Skips the next record if it is this one, which the caller has in memory.
@@ -697,7 +708,7 @@ impl Log {
             let at = self.reader.walk.at();
             let file = segment.open_records(&*self.disk);
             let step = file.and_then(|file| self.reader.walk.step(&*file, segment.readable));
-            let lost = match step {
+            let (lost, damage) = match step {
                 Ok(Step::Record { header, .. }) if self.reader.settled.contains(header.index) => {
                     continue;
                 }
@@ -715,16 +726,17 @@ impl Log {
                     return Some(ScannedRecord::Record(place, header));
                 }
                 Ok(Step::End) if segment.unread.batches == 0 => return None,
-                Ok(Step::Damage { .. }) => Counts::default(),
+                Ok(Step::Damage { .. }) => (Counts::default(), Damage::Checksum),
                 step => {
-                    if let Err(error) = step {
-                        tracing::error!(segment = number, at, %error, "Failed to read from the storage.");
-                    }
+                    let damage = match step {
+                        Ok(_) => Damage::Checksum,
+                        Err(error) => unreadable(number, at, &error),
+                    };
                     self.reader
                         .walk
                         .skip_to(segment.readable_index, segment.readable);
                     // Records missing before the end.
-                    std::mem::take(&mut segment.unread)
+                    (std::mem::take(&mut segment.unread), damage)
                 }
             };
             self.stored -= lost;
@@ -732,6 +744,7 @@ impl Log {
                 segment: number,
                 at,
                 counts: lost,
+                damage,
             };
             self.reclaim();
             return Some(ScannedRecord::Corrupt(corrupt));
@@ -809,27 +822,43 @@ fn bodies_of(sharing: Option<&Sharing>) -> &dyn Bodies {
     }
 }
 
-/// Reads a record's head and body, wherever that is; `None` if they are damaged.
+type Payload = Result<(Vec<u8>, Vec<u8>), Damage>;
+
+/// A record's head and body. `None` is read of a segment that is gone.
+fn read_or_damage(place: &RecordPosition, payload: Option<io::Result<Payload>>) -> Payload {
+    match payload {
+        Some(Ok(payload)) => payload,
+        Some(Err(error)) => Err(unreadable(place.segment, place.at, &error)),
+        None => Err(Damage::Unreadable),
+    }
+}
+
+fn unreadable(segment: u64, at: u64, error: &io::Error) -> Damage {
+    tracing::error!(segment, at, %error, "Failed to read from the storage.");
+    Damage::Unreadable
+}
+
+/// Reads a record's head and body, wherever that is.
 pub fn read_whole(
     file: &dyn DiskFile,
     salt: u64,
     at: u64,
     header: &RecordHeader,
     bodies: &dyn Bodies,
-) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
-    let payload = read_payload(file, salt, at, header)?;
-    if !header.has_reference {
-        return Ok(payload);
-    }
-    let Some((head, stored)) = payload else {
-        return Ok(None);
+) -> io::Result<Payload> {
+    let Some((head, stored)) = read_payload(file, salt, at, header)? else {
+        return Ok(Err(Damage::Checksum));
     };
+    if !header.has_reference {
+        return Ok(Ok((head, stored)));
+    }
     let Some(reference) = Reference::decode(&stored) else {
-        return Ok(None);
+        return Ok(Err(Damage::Checksum));
     };
     Ok(match bodies.read(&reference, header.body_len)? {
-        Body::Intact(body) => Some((head, body)),
-        Body::Gone | Body::Damaged => None,
+        Body::Intact(body) => Ok((head, body)),
+        Body::Missing => Err(Damage::MissingBody),
+        Body::Damaged => Err(Damage::Checksum),
     })
 }
 
@@ -881,12 +910,13 @@ impl RecordPosition {
 // === impl Corrupt ===
 
 impl Corrupt {
-    /// An intact record that its reader cannot decode.
-    pub fn of(place: &RecordPosition) -> Self {
+    /// A record that cannot be read or decoded.
+    pub fn of(place: &RecordPosition, damage: Damage) -> Self {
         Self {
             segment: place.segment,
             at: place.at,
             counts: place.counts,
+            damage,
         }
     }
 }

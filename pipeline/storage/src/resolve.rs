@@ -14,9 +14,9 @@ use crate::walk::read_payload;
 pub enum Body {
     /// Verified, if it was read.
     Intact(Vec<u8>),
-    /// Its segment was removed, after all records that refer to it were settled, or a power loss came before it was
-    /// durable.
-    Gone,
+    /// Its segment was removed, after all records that refer to it were settled, or by someone else, or a power loss came
+    /// before it was durable.
+    Missing,
     Damaged,
 }
 
@@ -33,11 +33,11 @@ pub struct NoBodies;
 
 impl Bodies for NoBodies {
     fn find(&self, _: &Reference, _: u32) -> io::Result<Body> {
-        Ok(Body::Gone)
+        Ok(Body::Missing)
     }
 
     fn read(&self, _: &Reference, _: u32) -> io::Result<Body> {
-        Ok(Body::Gone)
+        Ok(Body::Missing)
     }
 }
 
@@ -47,7 +47,7 @@ pub struct BodiesOn<D>(pub D);
 impl<D: Disk> BodiesOn<D> {
     fn look(&self, reference: &Reference, len: u32, reads: bool) -> io::Result<Body> {
         let file = match self.0.open(&records_name(reference.segment)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Body::Gone),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Body::Missing),
             opened => opened?,
         };
         let header = match read_header(&*file, reference.segment)? {
@@ -63,7 +63,7 @@ impl<D: Disk> BodiesOn<D> {
         };
         let end = file.size()?;
         match lies_in(reference, len, salt, end) {
-            false => Ok(Body::Gone),
+            false => Ok(Body::Missing),
             true if reads => read_body(&*file, reference, len),
             true => Ok(Body::Intact(Vec::new())),
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
+use crate::ahead::ReadAhead;
 use crate::disk::{Disk, DiskFile};
 use crate::format::{
     BadSegment, Counts, RecordHeader, Reference, SEGMENT_HEADER, SETTLED_ENTRY, SegmentHeader,
@@ -36,8 +37,8 @@ pub struct Segment {
     /// Whether it may hold shared bodies.
     pub holds_bodies: bool,
     settled_len: u64,
-    /// Records of an earlier run whose shared bodies are gone: settled, or interrupted.
-    gone: SettledSet,
+    /// Records of an earlier run whose shared bodies are missing count as settled.
+    missing: SettledSet,
     /// Opened on first use.
     records: Option<Arc<dyn DiskFile>>,
     settled: Option<Arc<dyn DiskFile>>,
@@ -55,8 +56,10 @@ pub struct SegmentScan {
     /// Damaged places, each with at least one record.
     pub damaged: u64,
     pub damaged_bytes: u64,
-    /// Bytes of an incomplete record at the end, and of records whose shared bodies are gone.
+    /// Bytes of an incomplete record at the end.
     pub torn_bytes: u64,
+    /// Records that are not settled and whose shared bodies are missing.
+    pub missing: Counts,
     /// The segments with the shared bodies of records that are not settled.
     pub references: BTreeSet<u64>,
 }
@@ -127,7 +130,7 @@ impl Segment {
             saved: 0,
             holds_bodies: false,
             settled_len: empty,
-            gone: SettledSet::default(),
+            missing: SettledSet::default(),
             records: None,
             settled: None,
             settled_is_broken: false,
@@ -180,7 +183,11 @@ impl Segment {
             }
             None => {}
         }
-        let scan = segment.scan(is_last, may_write, bodies)?;
+        let (scan, missing) = segment.scan(is_last, may_write, bodies)?;
+        if may_write && !missing.is_empty() {
+            // If that fails, the next run counts them again.
+            let _ = segment.settle(disk, &missing);
+        }
         segment.readable = segment.len;
         segment.readable_index = segment.next_index;
         // Close it: hundreds may be waiting.
@@ -188,14 +195,21 @@ impl Segment {
         Ok(Ok((segment, scan)))
     }
 
+    /// Also returns the records whose shared bodies are missing.
     fn scan(
         &mut self,
         is_last: bool,
         may_write: bool,
         bodies: &dyn Bodies,
-    ) -> io::Result<SegmentScan> {
+    ) -> io::Result<(SegmentScan, Vec<u32>)> {
+        let mut missing = Vec::new();
         let Some(file) = self.records.clone() else {
-            return Ok(SegmentScan::default());
+            return Ok((SegmentScan::default(), missing));
+        };
+        let ahead = ReadAhead::new(&*file, self.len);
+        let reader: &dyn DiskFile = match self.may_have_references() {
+            true => &ahead,
+            false => &*file,
         };
         let settled = self.read_settled()?;
         let mut scan = SegmentScan::default();
@@ -205,7 +219,7 @@ impl Segment {
         let mut suspects = Counts::default();
         let mut suspects_saved = 0;
         loop {
-            match walk.step(&*file, self.len)? {
+            match walk.step(reader, self.len)? {
                 Step::Record { at, header } => {
                     self.next_index = header.index.saturating_add(1);
                     scan.stored += header.counts;
@@ -216,31 +230,26 @@ impl Segment {
                         scan.settled += 1;
                         unread = Counts::default();
                     }
-                    // Bodies in other segments are verified when they are read.
+                    // Shared bodies are verified when they are read: whatever happened to them, this record is no torn end.
                     let is_intact = match header.has_reference && !is_settled {
-                        true => {
-                            match referred(&*file, self.header.salt, at, &header, is_last, bodies)?
-                            {
-                                Referred::Body(segment) => {
-                                    scan.references.insert(segment);
-                                    true
-                                }
-                                Referred::Gone => {
-                                    scan.torn_bytes += header.record_len();
-                                    scan.stored -= header.counts;
-                                    unread = Counts::default();
-                                    self.gone.insert(header.index);
-                                    true
-                                }
-                                Referred::Damaged(segment) => {
-                                    scan.references.extend(segment);
-                                    !is_last
-                                }
+                        true => match referred(reader, self.header.salt, at, &header, bodies)? {
+                            Referred::Body(segment) => {
+                                scan.references.insert(segment);
+                                true
                             }
-                        }
+                            Referred::Missing => {
+                                scan.missing += header.counts;
+                                scan.stored -= header.counts;
+                                unread = Counts::default();
+                                missing.push(header.index);
+                                self.missing.insert(header.index);
+                                true
+                            }
+                            Referred::DamagedRecord => !is_last,
+                        },
                         false => {
                             !is_last
-                                || read_payload(&*file, self.header.salt, at, &header)?.is_some()
+                                || read_payload(reader, self.header.salt, at, &header)?.is_some()
                         }
                     };
                     self.unread += unread;
@@ -280,12 +289,12 @@ impl Segment {
             }
         }
         self.holds_bodies = !scan.references.is_empty();
-        Ok(scan)
+        Ok((scan, missing))
     }
 
     /// The records settled by earlier runs, and those that count as settled.
     pub fn read_settled(&self) -> io::Result<SettledSet> {
-        let mut set = self.gone.clone();
+        let mut set = self.missing.clone();
         let Some(file) = &self.settled else {
             return Ok(set);
         };
@@ -381,12 +390,12 @@ pub fn remove_files(disk: &dyn Disk, number: u64) -> io::Result<()> {
 
 /// What an unsettled record refers to.
 enum Referred {
-    /// A body in this segment.
+    /// A body in this segment, intact or not.
     Body(u64),
     /// A body that was removed, or never written.
-    Gone,
-    /// The record or its body, in this segment, is damaged.
-    Damaged(Option<u64>),
+    Missing,
+    /// What it refers to is unknown.
+    DamagedRecord,
 }
 
 fn referred(
@@ -394,23 +403,16 @@ fn referred(
     salt: u64,
     at: u64,
     header: &RecordHeader,
-    verifies: bool,
     bodies: &dyn Bodies,
 ) -> io::Result<Referred> {
     let payload = read_payload(file, salt, at, header)?;
     let Some(reference) = payload.and_then(|(_, reference)| Reference::decode(&reference)) else {
-        return Ok(Referred::Damaged(None));
+        return Ok(Referred::DamagedRecord);
     };
-    let segment = reference.segment;
-    let found = match verifies {
-        true => bodies.read(&reference, header.body_len),
-        false => bodies.find(&reference, header.body_len),
-    };
-    // What cannot be read now may be readable when it is due: it is no torn end.
-    Ok(match found.unwrap_or(Body::Intact(Vec::new())) {
-        Body::Intact(_) => Referred::Body(segment),
-        Body::Gone => Referred::Gone,
-        Body::Damaged => Referred::Damaged(Some(segment)),
+    Ok(match bodies.find(&reference, header.body_len) {
+        Ok(Body::Missing) => Referred::Missing,
+        // What cannot be read now may be readable when it is due.
+        Ok(Body::Intact(_) | Body::Damaged) | Err(_) => Referred::Body(reference.segment),
     })
 }
 

@@ -283,13 +283,13 @@ impl SharedBodies {
 impl Bodies for SharedBodies {
     fn find(&self, reference: &Reference, len: u32) -> io::Result<Body> {
         Ok(match self.state.lock().segments.get(&reference.segment) {
-            None => Body::Gone,
+            None => Body::Missing,
             Some(SharedSegment { files: None, .. }) => Body::Damaged,
             Some(SharedSegment {
                 files: Some(it), ..
             }) => match lies_in(reference, len, it.header.salt, it.len) {
                 true => Body::Intact(Vec::new()),
-                false => Body::Gone,
+                false => Body::Missing,
             },
         })
     }
@@ -300,12 +300,14 @@ impl Bodies for SharedBodies {
             other => return Ok(other),
         }
         let disk = self.state.lock().disk.clone();
-        let disk = disk.ok_or(io::ErrorKind::NotFound)?;
-        read_body(
-            &*disk.open(&records_name(reference.segment))?,
-            reference,
-            len,
-        )
+        let Some(disk) = disk else {
+            return Ok(Body::Missing);
+        };
+        match disk.open(&records_name(reference.segment)) {
+            Ok(file) => read_body(&*file, reference, len),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Body::Missing),
+            Err(error) => Err(error),
+        }
     }
 }
 

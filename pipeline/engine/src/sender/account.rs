@@ -4,6 +4,7 @@ use std::ops::Sub;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use profcol_component::{Batch, Histogram, IntCounter, Meter};
+use profcol_storage::Counts;
 
 use crate::telemetry::DURATIONS;
 
@@ -49,7 +50,7 @@ pub enum DropReason {
     Reload,
     /// Evicted from a stored queue to make room for newer batches.
     Evicted,
-    /// Corrupt on disk in a stored queue.
+    /// Corrupt or missing on disk in a stored queue.
     Corrupt,
     /// The stored queue failed to write them, and the source cannot wait.
     StorageFailed,
@@ -121,6 +122,13 @@ impl Size {
         Self {
             samples: batch.profiles.sample_count() as u64,
             source_samples: batch.source_samples(),
+        }
+    }
+
+    pub(super) fn stored(counts: &Counts) -> Self {
+        Self {
+            samples: counts.samples,
+            source_samples: counts.source_samples,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Shows in an exporter's status and in the log whether its deliveries fail.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,6 +40,8 @@ const MAX_LOGGED_REASONS: usize = 8;
 struct Outage {
     began: Instant,
     failed_attempts: u64,
+    /// Why the latest attempt failed, and how that is shown.
+    latest: (Reason, String),
     logged_reasons: Vec<String>,
     reminders: Reminders,
 }
@@ -88,7 +91,7 @@ impl DestinationHealth {
             None => self.recovered(),
             // The pieces follow.
             Some(Refusal::TooLarge { .. }) => {}
-            Some(refusal) => self.failed(shown(refusal.reason())),
+            Some(refusal) => self.failed(refusal.reason()),
         }
     }
 
@@ -109,30 +112,44 @@ impl DestinationHealth {
 
     /// `None` if there is nothing new, or another attempt has succeeded in the meantime.
     fn failed_attempts_to_log(&self, reason: &Reason) -> Option<u64> {
-        let reason = shown(reason).to_string();
         let mut outage = self.outage.lock();
         let outage = outage.as_mut()?;
+        let (latest, text) = &outage.latest;
+        let text = match latest == reason {
+            true => Cow::Borrowed(text),
+            false => Cow::Owned(shown(reason).1),
+        };
         let is_new = outage.logged_reasons.len() < MAX_LOGGED_REASONS
-            && !outage.logged_reasons.contains(&reason);
+            && !outage.logged_reasons.contains(&text);
         if is_new {
-            outage.logged_reasons.push(reason);
+            outage.logged_reasons.push(text.into_owned());
         }
         (is_new || outage.reminders.is_due()).then_some(outage.failed_attempts)
     }
 
-    fn failed(&self, reason: Reason) {
+    fn failed(&self, reason: &Reason) {
+        let (shown, text) = shown(reason);
         let mut failing = self.exporter.failing.lock();
         self.is_failing.store(true, Ordering::Relaxed);
-        failing.insert(self.destination, reason);
+        failing.insert(self.destination, shown);
         self.exporter.show(&failing);
+        let latest = (reason.clone(), text);
         let mut outage = self.outage.lock();
-        let outage = outage.get_or_insert_with(|| Outage {
-            began: Instant::now(),
-            failed_attempts: 0,
-            logged_reasons: Vec::new(),
-            reminders: Reminders::new(),
-        });
-        outage.failed_attempts += 1;
+        match &mut *outage {
+            Some(outage) => {
+                outage.failed_attempts += 1;
+                outage.latest = latest;
+            }
+            None => {
+                *outage = Some(Outage {
+                    began: Instant::now(),
+                    failed_attempts: 1,
+                    latest,
+                    logged_reasons: Vec::new(),
+                    reminders: Reminders::new(),
+                });
+            }
+        }
     }
 
     /// An atomic load, unless it was failing.
@@ -165,20 +182,20 @@ impl Drop for DestinationHealth {
     }
 }
 
-/// The reason, or its text on one bounded line.
-fn shown(reason: &Reason) -> Reason {
+/// The reason, if its text is one bounded line; and such a text.
+fn shown(reason: &Reason) -> (Reason, String) {
     let text = reason.to_string();
     let printable = line(&text);
     if printable == text && text.len() <= MAX_REASON_BYTES {
         // Commands look at the error itself.
-        return reason.clone();
+        return (reason.clone(), text);
     }
     let mut text = printable.into_owned();
     if text.len() > MAX_REASON_BYTES {
         text.truncate(text.floor_char_boundary(MAX_REASON_BYTES));
         text.push('…');
     }
-    text.into()
+    (text.clone().into(), text)
 }
 
 #[cfg(test)]
@@ -223,11 +240,40 @@ mod tests {
     #[test]
     fn a_reason_is_one_line_of_bounded_length() {
         let short = Reason::new(std::io::Error::other("no route"));
-        assert!(shown(&short).downcast_ref::<std::io::Error>().is_some());
-        let hostile = shown(&"a\nb\u{202e}".into()).to_string();
-        assert_eq!(hostile, r"a\nb\u{202e}");
-        let long = shown(&"ä".repeat(1 << 20).into()).to_string();
+        assert!(shown(&short).0.downcast_ref::<std::io::Error>().is_some());
+        let (hostile, text) = shown(&"a\nb\u{202e}".into());
+        assert_eq!(text, r"a\nb\u{202e}");
+        assert_eq!(hostile.to_string(), text);
+        let long = shown(&"ä".repeat(1 << 20).into()).1;
         assert_eq!(long.len(), MAX_REASON_BYTES + '…'.len_utf8());
+    }
+
+    #[derive(Debug, Default)]
+    struct CountsFormatting(Arc<AtomicU64>);
+
+    impl std::error::Error for CountsFormatting {}
+
+    impl std::fmt::Display for CountsFormatting {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            f.write_str("no route")
+        }
+    }
+
+    /// A destination may be asked thousands of times.
+    #[test]
+    fn the_reason_of_an_attempt_is_formatted_once() {
+        let board = StatusBoard::default();
+        let health = Health::new("away", &board.component("exporter away".to_owned()));
+        let destination = health.of_destination();
+        let formatted = Arc::new(AtomicU64::new(0));
+        for attempt in 1..=3 {
+            let reason = Reason::new(CountsFormatting(Arc::clone(&formatted)));
+            destination.note(&Err(Refusal::retry(reason.clone())));
+            let logged = destination.failed_attempts_to_log(&reason);
+            assert_eq!(logged.is_some(), attempt == 1);
+            assert_eq!(formatted.load(Ordering::Relaxed), attempt);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,6 +12,7 @@ pub(super) struct StorageMetrics {
     pub stored_batches: IntCounter,
     pub stored_bytes: IntCounter,
     pub corrupt_records: IntCounter,
+    pub missing_batches: IntCounter,
     pub shared_bytes: IntCounter,
     pub fsync: Histogram,
     pub failed_syncs: IntCounter,
@@ -56,6 +57,10 @@ impl StorageMetrics {
             corrupt_records: counter(
                 "profcol_storage_corrupt_records",
                 "Damaged records of a stored queue that were dropped.",
+            ),
+            missing_batches: counter(
+                "profcol_storage_missing_batches",
+                "Batches of a stored queue that were dropped, as what they share with other queues is missing.",
             ),
             fsync: meter.histogram(
                 "profcol_storage_fsync_seconds",

@@ -28,7 +28,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use profcol_component::{
     Answer, Batch, BatchId, ComponentStatus, Consumer, Delivered, Delivery, Exporter, Finalizers,
     Kind, Meter, Outcome, QueueSettings, Refusal, RetrySettings, Side, Source, StartError, Stop,
@@ -435,7 +435,8 @@ impl Sender {
         }
     }
 
-    /// Continues with the parts of a batch that were not delivered; those to be retried go together.
+    /// Continues with the parts of a batch that were not delivered. Those to be retried go together, except what may have
+    /// arrived: only alone it is recognized.
     async fn deliver_rest(
         &self,
         batch: Batch,
@@ -444,24 +445,33 @@ impl Sender {
         splits: u32,
         retries: Retries,
     ) -> Result<(), Failed> {
-        let (again, refused): (Vec<_>, Vec<_>) = undelivered
+        let (again, alone): (Vec<_>, Vec<_>) = undelivered
             .into_iter()
-            .partition(|part| part.refusal.is_retryable());
+            .partition(|part| part.refusal.is_retryable() && part.id.is_none());
         let retried = again.iter().map(|part| part.refusal.clone());
         let retried = retried.reduce(Refusal::prevailing).map(|refusal| {
             let profiles = Profiles::merge(again.into_iter().map(|part| part.profiles));
-            Undelivered { profiles, refusal }
+            Undelivered {
+                id: None,
+                profiles,
+                refusal,
+            }
         });
-        let mut answer = Ok(());
-        for Undelivered { profiles, refusal } in refused.into_iter().chain(retried) {
+        let deliveries = alone.into_iter().chain(retried).map(|part| {
+            let Undelivered {
+                id,
+                profiles,
+                refusal,
+            } = part;
             // Which part it is depends on what the destination took this time.
-            let id = BatchId::unique();
+            let id = id.unwrap_or_else(BatchId::unique);
             let part = batch.clone().with_id(id).with_profiles(profiles);
             let refusal = Some(refusal);
-            let delivery = self.attempt_after(refusal, part, finalizers, splits, retries.clone());
-            answer = worse(answer, Box::pin(delivery).await);
-        }
-        answer
+            Box::pin(self.attempt_after(refusal, part, finalizers, splits, retries.clone()))
+        });
+        // At once: each waits before it is tried again.
+        let answers = join_all(deliveries).await;
+        answers.into_iter().fold(Ok(()), worse)
     }
 
     async fn deliver_in_pieces(

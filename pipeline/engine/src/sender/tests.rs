@@ -710,7 +710,9 @@ async fn an_oversized_sample_is_counted_and_the_rest_delivered() {
 /// Delivers the first sample of a batch; the first time it refuses the others, each differently.
 #[derive(Default)]
 struct Piecewise {
-    exported: parking_lot::Mutex<Vec<usize>>,
+    /// With which the others were sent.
+    ids: [Option<BatchId>; 4],
+    exported: parking_lot::Mutex<Vec<(BatchId, usize)>>,
 }
 
 #[async_trait]
@@ -721,7 +723,8 @@ impl Exporter for Piecewise {
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
         let is_first = self.exported.lock().is_empty();
-        self.exported.lock().push(batch.profiles.sample_count());
+        let samples = batch.profiles.sample_count();
+        self.exported.lock().push((batch.id, samples));
         if !is_first {
             return Ok(Delivered::default());
         }
@@ -735,11 +738,15 @@ impl Exporter for Piecewise {
             Refusal::retry("down"),
         ];
         let pieces = batch.profiles.split(Bound::Samples(1)).pieces;
-        let undelivered = pieces.into_iter().skip(1).zip(refusals);
+        let refused = refusals.into_iter().zip(self.ids);
+        let undelivered = pieces.into_iter().skip(1).zip(refused);
+        let undelivered = undelivered.map(|(profiles, (refusal, id))| Undelivered {
+            id,
+            profiles,
+            refusal,
+        });
         Ok(Delivered {
-            undelivered: undelivered
-                .map(|(profiles, refusal)| Undelivered { profiles, refusal })
-                .collect(),
+            undelivered: undelivered.collect(),
             ..Delivered::default()
         })
     }
@@ -759,9 +766,34 @@ async fn of_a_partly_delivered_batch_only_the_rest_is_resent() {
         began.elapsed() > Duration::ZERO,
         "there is a wait before the retry"
     );
-    assert_eq!(*exporter.exported.lock(), [5, 2]);
+    let samples: Vec<_> = exporter.exported.lock().iter().map(|it| it.1).collect();
+    assert_eq!(samples, [5, 2]);
     assert_eq!(outcomes.seen(), [Outcome::Rejected]);
     let count = |name: &str| meter.counter(name, "", &[("exporter", "pieces")]).get();
     assert_eq!(count("otelcol_exporter_sent_profile_samples"), 3);
     assert_eq!(count("otelcol_exporter_send_failed_profile_samples"), 2);
+}
+
+/// Merged with others, its destination could not recognize it.
+#[tokio::test(start_paused = true)]
+async fn what_may_have_arrived_is_resent_alone_with_the_same_id() {
+    let sent = BatchId::unique();
+    let exporter = Arc::new(Piecewise {
+        ids: [Some(sent), None, None, None],
+        ..Piecewise::default()
+    });
+    let exporting = Arc::clone(&exporter) as Arc<dyn Exporter>;
+    let (status, taps) = (unread_status(), Taps::default());
+    let sender = Sender::new(exporting, "pieces", &Meter::default(), &status, None, &taps);
+    let (whole, outcomes) = batch_with_outcomes(5);
+    let id = whole.id;
+    assert!(sender.consume(whole).await.is_err());
+    let exported = exporter.exported.lock().clone();
+    let [first, second, third] = exported[..] else {
+        panic!("{exported:?}");
+    };
+    assert_eq!((first, second), ((id, 5), (sent, 1)));
+    assert_eq!(third.1, 1);
+    assert!(![id, sent].contains(&third.0));
+    assert_eq!(outcomes.seen(), [Outcome::Rejected]);
 }

@@ -7,7 +7,7 @@ use std::io;
 
 use crate::directory::{FsyncPolicy, Purpose, Storage, StorageOptions, WhenFull};
 use crate::format::{RECORD_HEADER, REFERENCE, SEGMENT_HEADER, SETTLED_ENTRY};
-use crate::log::{AppendError, FullCause, Log, Next, RecordPosition, Recovered};
+use crate::log::{AppendError, Damage, FullCause, Log, Next, RecordPosition, Recovered};
 use crate::segment::{records_name, settled_name};
 use crate::simulated::{Faults, Random, SimulatedDisk};
 use crate::tests::{counts_of, seeds};
@@ -313,7 +313,7 @@ impl Schedule {
         let queue = &mut self.queues[at];
         if self.is_calm {
             assert_eq!(recovered.stored.batches, queue.waiting.len() as u64);
-            assert_eq!(recovered.torn_bytes, 0);
+            assert_eq!((recovered.torn_bytes, recovered.missing.batches), (0, 0));
         }
         queue.log = Some(log);
     }
@@ -646,10 +646,10 @@ fn a_failed_sync_of_bodies_is_reported_to_each_queue_with_records_there() {
     assert!(drained(&mut b).0.ends_with(&[1]));
 }
 
-/// Whatever survives of the queue's records, nothing is delivered without its body, and nothing counts as damaged.
+/// Whatever survives of the queue's records, nothing is delivered without its body, and the loss is counted.
 #[test]
-fn records_whose_bodies_a_power_loss_took_are_a_torn_end() {
-    let mut torn = 0;
+fn records_whose_bodies_a_power_loss_took_are_counted() {
+    let (mut missing, mut damaged) = (0, 0);
     for seed in 0..200 {
         let disk = SimulatedDisk::new(seed);
         let storage = storage(&disk, LARGE);
@@ -666,13 +666,19 @@ fn records_whose_bodies_a_power_loss_took_are_a_torn_end() {
         for name in ["a", "b"] {
             let (mut log, recovered) = open(&storage, name);
             let (numbers, corrupt) = drained(&mut log);
-            assert_eq!(corrupt, 0, "disk {seed}");
             assert!(numbers.starts_with(&[0, 1, 2]), "disk {seed}: {numbers:?}");
-            assert_eq!(recovered.stored.batches, numbers.len() as u64);
-            torn += u64::from(recovered.torn_bytes > 0);
+            assert_eq!(recovered.stored.batches, numbers.len() as u64 + corrupt);
+            let lost = recovered.missing;
+            assert!(numbers.len() as u64 + corrupt + lost.batches <= 4);
+            if lost.batches > 0 {
+                assert_eq!(lost, counts_of(3), "disk {seed}");
+            }
+            missing += lost.batches;
+            damaged += corrupt;
         }
     }
-    assert!(torn > 50, "{torn}");
+    assert!(missing > 0, "no record outlasts its body");
+    assert_eq!(damaged, 0, "what is torn there was cut off");
 }
 
 #[test]
@@ -830,8 +836,9 @@ fn a_reference_to_a_segment_that_was_removed_leads_nowhere() {
     // The second queue is not configured meanwhile.
     let next = storage(&disk, LARGE);
     let (mut a, recovered) = open(&next, "a");
-    let torn = 2 * (RECORD_HEADER + 8 + REFERENCE) as u64;
-    assert_eq!(recovered.torn_bytes, torn);
+    let mut lost = counts_of(0);
+    lost += counts_of(1);
+    assert_eq!((recovered.missing, recovered.torn_bytes), (lost, 0));
     let (mut c, _) = open(&next, "c");
     append(&mut a, 2..4, 4000);
     append(&mut c, 2..4, 4000);
@@ -839,7 +846,7 @@ fn a_reference_to_a_segment_that_was_removed_leads_nowhere() {
     drop((a, c, next));
     let last = storage(&disk, LARGE);
     let (mut b, recovered) = open(&last, "b");
-    assert_eq!(recovered.torn_bytes, torn);
+    assert_eq!((recovered.missing, recovered.torn_bytes), (lost, 0));
     assert_eq!(
         (recovered.stored, drained(&mut b)),
         (Counts::default(), (vec![], 0))
@@ -901,4 +908,64 @@ fn a_directory_of_bodies_that_cannot_be_listed_is_an_error_and_not_a_loss() {
     let refused = storage.open(Purpose::Queue, "a").err().unwrap();
     let expected = io::Error::from_raw_os_error(20).to_string();
     assert!(refused.to_string().ends_with(&expected), "{refused}");
+}
+
+/// Although others of the same segment wait, and whether or not it is the last one.
+#[test]
+fn a_missing_body_is_counted_once_and_the_others_are_delivered() {
+    for len in [4000, 1200] {
+        let disk = SimulatedDisk::new(1);
+        let first = storage(&disk, LARGE);
+        let [mut a, mut b] = logs(&first);
+        append(&mut a, 0..3, len);
+        append(&mut b, 0..3, len);
+        drop((a, b, first));
+        let bodies = disk.folder(super::FOLDER);
+        bodies.edit(&records_name(1), |bytes| _ = bytes.pop());
+        for name in ["a", "b"] {
+            let (log, recovered) = open(&storage(&disk, LARGE), name);
+            assert_eq!((recovered.missing, recovered.torn_bytes), (counts_of(2), 0));
+            assert_eq!(recovered.stored.batches, 2);
+            drop(log);
+            let (mut log, recovered) = open(&storage(&disk, LARGE), name);
+            assert_eq!(recovered.missing, Counts::default(), "counted again");
+            assert_eq!(drained(&mut log), (vec![0, 1], 0));
+        }
+    }
+}
+
+/// Also at the end, where a damaged record would be a torn one.
+#[test]
+fn a_damaged_last_body_is_corrupt() {
+    let disk = SimulatedDisk::new(1);
+    let first = storage(&disk, LARGE);
+    let [mut a, mut b] = logs(&first);
+    append(&mut a, 0..3, 4000);
+    append(&mut b, 0..2, 4000);
+    append(&mut a, 3..4, 4000);
+    drop((a, b, first));
+    // Two records follow it in its file.
+    disk.folder(super::FOLDER).edit(&records_name(1), |bytes| {
+        bytes[SEGMENT_HEADER + 2 * RECORD_HEADER + 4000 + 100] ^= 1;
+    });
+    let (mut b, recovered) = open(&storage(&disk, LARGE), "b");
+    assert_eq!(recovered.torn_bytes, 0);
+    assert_eq!(
+        (recovered.stored.batches, drained(&mut b)),
+        (2, (vec![0], 1))
+    );
+}
+
+#[test]
+fn a_body_that_goes_missing_while_the_queue_is_open_is_named_as_such() {
+    let disk = SimulatedDisk::new(1);
+    let first = storage(&disk, LARGE);
+    let [mut a, _b] = logs(&first);
+    append(&mut a, 0..1, 4000);
+    disk.folder(super::FOLDER).remove(&records_name(1)).unwrap();
+    let Some(Next::Corrupt(corrupt)) = a.read() else {
+        panic!("it is delivered");
+    };
+    assert_eq!(corrupt.damage, Damage::MissingBody);
+    assert_eq!(corrupt.counts, counts_of(0));
 }

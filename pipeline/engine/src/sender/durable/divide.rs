@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use profcol_component::Batch;
-use profcol_storage::{Corrupt, Counts, Next};
+use profcol_storage::{Corrupt, Counts, Damage, Next};
 use tokio::task::JoinSet;
 
 use super::parked::{Evicted, Parked};
@@ -193,9 +193,10 @@ impl Shared {
         let next = self.state.lock().log.read_again(&parked.place);
         let read = match next {
             Next::Record { place, head, body } => {
-                batch_of(&head, body, &place.counts).map_err(|error| error.to_string())
+                let batch = batch_of(&head, body, &place.counts);
+                batch.map_err(|error| (Damage::Checksum, error.to_string()))
             }
-            Next::Corrupt(_) => Err("the checksum differs".to_owned()),
+            Next::Corrupt(Corrupt { damage, .. }) => Err((damage, damage.to_string())),
         };
         match read {
             Ok(batch) => {
@@ -205,14 +206,14 @@ impl Shared {
                 };
                 Some((batch.with_profiles(profiles), parked))
             }
-            Err(reason) => {
+            Err((damage, reason)) => {
                 let corrupt = Corrupt {
                     counts: Counts {
                         samples: parked.size.samples,
                         source_samples: parked.size.source_samples,
                         ..parked.place.counts
                     },
-                    ..Corrupt::of(&parked.place)
+                    ..Corrupt::of(&parked.place, damage)
                 };
                 // Its finalizers settle it in the log.
                 self.lost(&corrupt, &reason, Some(parked.finalizers));

@@ -28,7 +28,9 @@ use parking_lot::Mutex;
 use profcol_component::{
     Accumulator, Answer, Batch, Finalizer, Finalizers, Outcome, QueueSettings, Refusal, Source,
 };
-use profcol_storage::{Corrupt, Log, Next, Purpose, RecordPosition, Storage, StorageError};
+use profcol_storage::{
+    Corrupt, Counts, Damage, Log, Next, Purpose, RecordPosition, Storage, StorageError,
+};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -127,10 +129,7 @@ impl DurableQueue {
         let began = std::time::Instant::now();
         let (log, recovered) = storage.open(Purpose::Queue, exporter)?;
         let stored = recovered.stored;
-        account.recovered(Size {
-            samples: stored.samples,
-            source_samples: stored.source_samples,
-        });
+        account.recovered(Size::stored(&stored));
         tracing::info!(
             otelcol.component.id = %exporter,
             otelcol.component.kind = "exporter",
@@ -174,6 +173,9 @@ impl DurableQueue {
                 segments = recovered.unreadable_segments,
                 "Removed segments of the stored queue with damaged headers. Their batches are lost."
             );
+        }
+        if recovered.missing.batches > 0 {
+            shared.lost_bodies(&recovered.missing, storage);
         }
         shared.observe(&settings);
         let (requests, received) = mpsc::channel();
@@ -450,7 +452,7 @@ impl Shared {
                         Err(error) => {
                             self.state.lock().log.settle(&[place]);
                             self.backlog.lose(1);
-                            let corrupt = Corrupt::of(&place);
+                            let corrupt = Corrupt::of(&place, Damage::Checksum);
                             self.lost(&corrupt, &error.to_string(), finalizers);
                         }
                     }
@@ -459,20 +461,19 @@ impl Shared {
                     let finalizers = state.forget_passed();
                     drop(state);
                     self.backlog.lose(corrupt.counts.batches);
-                    self.lost(&corrupt, "the checksum differs", Some(finalizers));
+                    self.lost(&corrupt, &corrupt.damage.to_string(), Some(finalizers));
                 }
             }
         }
     }
 
     fn lost(&self, corrupt: &Corrupt, reason: &str, finalizers: Option<Finalizers>) {
-        self.metrics
-            .corrupt_records
-            .inc_by(corrupt.counts.batches.max(1));
-        let size = Size {
-            samples: corrupt.counts.samples,
-            source_samples: corrupt.counts.source_samples,
-        };
+        match corrupt.damage {
+            Damage::MissingBody => &self.metrics.missing_batches,
+            Damage::Checksum | Damage::Unreadable => &self.metrics.corrupt_records,
+        }
+        .inc_by(corrupt.counts.batches.max(1));
+        let size = Size::stored(&corrupt.counts);
         self.account.failed(size, true);
         self.account.dropped(size, DropReason::Corrupt);
         tracing::error!(
@@ -487,6 +488,23 @@ impl Shared {
         if let Some(finalizers) = finalizers {
             finalizers.settle(Outcome::Undelivered);
         }
+    }
+
+    /// Batches of an earlier run whose records are intact, but not what they refer to.
+    fn lost_bodies(&self, missing: &Counts, storage: &Storage) {
+        self.metrics.missing_batches.inc_by(missing.batches);
+        let size = Size::stored(missing);
+        self.account.recovered(size);
+        self.account.failed(size, true);
+        self.account.dropped(size, DropReason::Corrupt);
+        tracing::error!(
+            otelcol.component.id = %self.exporter,
+            otelcol.component.kind = "exporter",
+            directory = %storage.shared_folder().display(),
+            batches = missing.batches,
+            dropped_samples = size.source_samples,
+            "What stored batches share with the queues of other exporters is missing: files were removed or truncated, or the host lost power. Dropping data."
+        );
     }
 
     /// Drops a batch that was not stored and will not be resent.

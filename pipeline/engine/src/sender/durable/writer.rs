@@ -387,15 +387,7 @@ impl Writer {
             Ok(place) => {
                 let finalizers = state.forget(&place);
                 drop(state);
-                let Counts {
-                    samples,
-                    source_samples,
-                    ..
-                } = place.counts;
-                let size = Size {
-                    samples,
-                    source_samples,
-                };
+                let size = Size::stored(&place.counts);
                 let units = size_in(self.settings.sizer, &place.counts);
                 self.shared.size.fetch_sub(units, Ordering::Relaxed);
                 self.shared.backlog.take();
@@ -406,7 +398,7 @@ impl Writer {
                 drop(state);
                 self.shared.backlog.lose(corrupt.counts.batches);
                 self.shared
-                    .lost(&corrupt, "the checksum differs", Some(finalizers));
+                    .lost(&corrupt, &corrupt.damage.to_string(), Some(finalizers));
             }
         }
         Some(bytes)
@@ -442,10 +434,7 @@ impl Writer {
         self.shared.metrics.shared_bytes.inc_by(reused);
         let mut replies = Vec::with_capacity(written.len());
         for (place, batch, record, reply) in written {
-            let size = Size {
-                samples: record.counts.samples,
-                source_samples: record.counts.source_samples,
-            };
+            let size = Size::stored(&record.counts);
             self.shared.account.accepted(size);
             self.shared.metrics.stored_batches.inc();
             self.shared

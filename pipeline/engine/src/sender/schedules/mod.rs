@@ -428,7 +428,9 @@ impl Destination {
             true => Refusal::retry("busy"),
             false => Refusal::permanent("bad part"),
         };
+        let id = self.random.lock().bool().then(BatchId::unique);
         let undelivered = rest.into_iter().map(|profiles| Undelivered {
+            id,
             profiles,
             refusal: refusal.clone(),
         });

@@ -62,6 +62,9 @@ impl Pair {
             let durable = Arc::clone(rig.sender.durable().unwrap());
             wait_until("all deliveries", async || durable.stored_batches() == 0).await;
             assert_eq!(durable.shared.metrics.corrupt_records.get(), 0);
+            if fsync == FsyncPolicy::Always {
+                assert_eq!(durable.shared.metrics.missing_batches.get(), 0);
+            }
             drop(durable);
             let delivered = rig.stop().await.0.accepted();
             arrived.extend(delivered.into_iter().map(|it| it / SAMPLES));
