@@ -226,6 +226,9 @@ mod tests {
         assert!(shown(&short).downcast_ref::<std::io::Error>().is_some());
         let hostile = shown(&"a\nb\u{202e}".into()).to_string();
         assert_eq!(hostile, r"a\nb\u{202e}");
+        let longest = format!("\n{}", "a".repeat(MAX_REASON_BYTES - r"\n".len()));
+        let longest = shown(&longest.into()).to_string();
+        assert_eq!(longest.len(), MAX_REASON_BYTES);
         let long = shown(&"ä".repeat(1 << 20).into()).to_string();
         assert_eq!(long.len(), MAX_REASON_BYTES + '…'.len_utf8());
     }
