@@ -241,3 +241,35 @@ pub(crate) fn worst(answers: impl IntoIterator<Item = Answer>) -> Answer {
     let refusals = answers.into_iter().filter_map(Result::err);
     refusals.reduce(Refusal::prevailing).map_or(Ok(()), Err)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_of_too_many_batches_is_forgotten_and_counted() {
+        let meter = Meter::default();
+        let resends = Resends::new("test", &meter);
+        resends.count_forgotten();
+        let forgotten = |batches: u64| {
+            let text = String::from_utf8(meter.render().unwrap()).unwrap();
+            let series = r#"profcol_fanout_forgotten_batches{fanout="test"}"#;
+            text.contains(&format!("{series} {batches}\n"))
+        };
+        let ids: Vec<_> = (0..=MAX_PARTIAL).map(|_| BatchId::unique()).collect();
+        let remember = |id| {
+            let attempt = Attempt::with_outcome(Outcome::Delivered);
+            let answer = Ok(());
+            let answered = HashMap::from([("a", Answered { answer, attempt })]);
+            resends.0.remember(id, answered);
+        };
+        ids[..MAX_PARTIAL].iter().copied().for_each(remember);
+        assert!(forgotten(0));
+        remember(ids[MAX_PARTIAL]);
+        assert!(forgotten(1));
+        let known = |id| resends.answers(id, &Finalizers::default()).adopt_all();
+        assert_eq!(known(ids[0]), [""; 0]);
+        assert_eq!(known(ids[1]), ["a"]);
+        assert_eq!(known(ids[MAX_PARTIAL]), ["a"]);
+    }
+}

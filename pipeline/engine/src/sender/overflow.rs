@@ -71,3 +71,42 @@ impl OverflowLog {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek};
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_overflow_is_logged_at_its_begin_then_seldom_and_at_its_end() {
+        let mut file = tempfile::tempfile().unwrap();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(Mutex::new(file.try_clone().unwrap()))
+            .finish();
+        let logging = tracing::subscriber::set_default(subscriber);
+        let log = OverflowLog::new("sink");
+        let full = Refusal::retry("full");
+        for _ in 0..100 {
+            log.dropped(2, &full);
+            log.refused(3, &full);
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        log.ended();
+        log.ended();
+        log.refused(1, &full);
+        drop(logging);
+        file.rewind().unwrap();
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        let counts = |line: &str| {
+            let (_, counts) = line.split_once("dropped_samples=").unwrap();
+            counts.replace("refused_samples=", "")
+        };
+        let lines: Vec<_> = text.lines().map(counts).collect();
+        assert_eq!(lines, ["2 0", "122 180", "200 300", "0 1"], "{text}");
+    }
+}

@@ -141,6 +141,11 @@ impl Queue {
         drop(self.entrance.lock());
     }
 
+    #[cfg(test)]
+    pub(super) fn hold_entrance(&self) -> impl Sized {
+        self.entrance.lock()
+    }
+
     /// Reserves room for a batch; waits for it with `block_on_overflow`.
     pub(crate) async fn reserve(&self, batch: &Batch) -> Result<QueueSlot, Refusal> {
         if !self.settings.block_on_overflow {

@@ -59,16 +59,28 @@ mod tests {
         assert_eq!(backoff.next(Some(Duration::MAX)), None);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn the_last_attempt_may_be_at_the_limit() {
+        let second = profcol_config::Duration::from_secs(1);
+        let mut backoff = Backoff::new(&RetrySettings {
+            initial_interval: second,
+            randomization_factor: 0.0,
+            max_elapsed_time: second,
+            ..RetrySettings::default()
+        });
+        assert_eq!(backoff.next(None), Some(second.into()));
+        assert_eq!(backoff.next(None), None);
+    }
+
     #[test]
     fn jitter_stays_within_its_factor() {
         let second = Duration::from_secs(1);
         assert_eq!(jittered(second, 0.5, 0.0), Duration::from_millis(500));
         assert_eq!(jittered(second, 0.5, 0.5), second);
         assert_eq!(jittered(second, 0.0, 0.9), second);
-        assert!(
-            (0..1000)
-                .map(|_| random_unit())
-                .all(|unit| (0.0..1.0).contains(&unit))
-        );
+        let units: Vec<f64> = (0..1000).map(|_| random_unit()).collect();
+        assert!(units.iter().all(|unit| (0.0..1.0).contains(unit)));
+        // It differs, so that not all agents come at once.
+        assert!(units.iter().any(|unit| *unit < 0.1) && units.iter().any(|unit| *unit > 0.9));
     }
 }

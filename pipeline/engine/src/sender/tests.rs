@@ -35,6 +35,18 @@ pub(super) fn error_on(board: &StatusBoard) -> Option<String> {
     })
 }
 
+/// Whether a look at the progress waits for what is held, so that the watchdog notices a deadlock.
+pub(super) fn progress_waits_for<T>(held: T, sender: &Arc<Sender>) -> bool {
+    let reading = Arc::clone(sender);
+    let reader = std::thread::spawn(move || drop(reading.progress()));
+    // Time to end if nothing is in its way.
+    std::thread::sleep(Duration::from_millis(100));
+    let waits = !reader.is_finished();
+    drop(held);
+    reader.join().unwrap();
+    waits
+}
+
 /// A running sender for `sink`.
 struct Fixture {
     sink: Arc<Sink>,
@@ -368,6 +380,14 @@ async fn senders_barely_wait_if_nothing_leaves_the_queue() {
     assert_eq!(began.elapsed(), MAX_STALLED_WAIT);
 }
 
+#[tokio::test]
+async fn the_watchdog_notices_a_deadlock() {
+    let rig = Fixture::new(Sink::default().with_delivery(queued(|_| {})));
+    let held = rig.sender.queue.hold_entrance();
+    assert!(progress_waits_for(held, &rig.sender));
+    rig.finish().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_batch_larger_than_the_queue_is_permanently_refused() {
     let delivery = queued(|queue| {
@@ -390,7 +410,10 @@ async fn wait_for_result_returns_the_outcome() {
         Err(Refusal::Permanent { .. })
     ));
     assert_eq!(rig.sender.consume(batch(1)).await, Ok(()));
+    let sender = Arc::clone(&rig.sender);
     rig.finish().await;
+    // The caller still has the first.
+    assert_eq!(sender.balance().dropped, []);
 }
 
 fn down(times: usize) -> Sink {
@@ -503,6 +526,63 @@ async fn a_full_queue_drops_and_counts_live_batches() {
             (2, vec![("queue_full", 5)])
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn live_batches_after_the_stop_count_as_dropped_by_it() {
+    for reason in [DropReason::Shutdown, DropReason::Reload] {
+        let rig = Fixture::new(Sink::default().with_delivery(queued(|_| {})));
+        rig.sender.close(Closing {
+            reason,
+            ..closing(SHUTDOWN)
+        });
+        rig.sender.consume(live(5).0).await.unwrap();
+        assert_eq!(rig.sender.balance().dropped, [(reason.name(), 5)]);
+    }
+}
+
+/// As in a thread beside the one that stops.
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_got_its_place_before_the_stop_has_an_outcome() {
+    let rig = Fixture::new(Sink::default().with_delivery(queued(|_| {})));
+    let (batch, outcomes) = batch_with_outcomes(3);
+    let slot = rig.sender.reserve(&batch).await.unwrap();
+    rig.sender.close(closing(SHUTDOWN));
+    rig.sender.enqueue(batch, slot).await;
+    assert_eq!(outcomes.seen(), [Outcome::Undelivered]);
+    let sender = Arc::clone(&rig.sender);
+    rig.finish().await;
+    assert_eq!(sender.balance().dropped, [("shutdown", 3)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_panic_of_an_export_is_propagated() {
+    struct Panicking;
+    #[async_trait]
+    impl Exporter for Panicking {
+        fn delivery(&self) -> Delivery {
+            queued(|_| {})
+        }
+
+        async fn export(&self, _: &Batch) -> Result<Delivered, Refusal> {
+            panic!("requested by the test")
+        }
+    }
+    let (meter, status, taps) = (Meter::default(), unread_status(), Taps::default());
+    let sender = Sender::new(
+        Arc::new(Panicking),
+        "panicking",
+        &meter,
+        &status,
+        None,
+        &taps,
+    );
+    let mut running = JoinSet::new();
+    running.spawn(Arc::clone(&sender).run());
+    sender.consume(batch(1)).await.unwrap();
+    sender.close(closing(SHUTDOWN));
+    let ended = running.join_next().await.unwrap();
+    assert!(ended.is_err_and(|error| error.is_panic()));
 }
 
 fn with_alternative(samples: usize) -> (Batch, Outcomes) {
@@ -637,6 +717,27 @@ async fn small_batches_are_merged_in_the_queue_and_large_ones_split() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn large_batches_are_split_by_their_bytes() {
+    let whole = batch(200);
+    let bytes = whole.profiles.encoded_len();
+    let delivery = queued(|queue| {
+        queue.batch = QueueBatchSettings {
+            min_size: 0,
+            max_size: bytes as i64 / 2,
+            sizer: Sizer::Bytes,
+            ..QueueBatchSettings::default()
+        }
+        .into();
+    });
+    let rig = Fixture::new(Sink::default().with_delivery(delivery));
+    rig.sender.consume(whole).await.unwrap();
+    let (sink, _) = rig.finish().await;
+    let accepted = sink.accepted();
+    assert!((2..5).contains(&accepted.len()), "{accepted:?}");
+    assert_eq!(accepted.iter().sum::<usize>(), 200);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_backend_with_a_limit_gets_the_batch_in_pieces() {
     let whole = batch(200);
     let limit_bytes = whole.profiles.encoded_len() / 3;
@@ -674,17 +775,50 @@ async fn permanent_refusals_are_not_shutdown_losses() {
 #[tokio::test(start_paused = true)]
 async fn a_batch_within_the_limit_is_still_split() {
     let whole = batch(200);
-    let too_large = || Refusal::TooLarge {
-        reason: "too large".into(),
-        limit_bytes: whole.profiles.encoded_len() * 2,
-    };
-    let sink = Sink::refusing([too_large(), too_large()]);
-    let rig = Fixture::new(sink.with_delivery(unqueued(steady_retry())));
-    rig.sender.consume(whole.clone()).await.unwrap();
-    let (sink, counted) = rig.finish().await;
-    assert!(sink.accepted().len() >= 3, "{:?}", sink.accepted());
-    assert_eq!(sink.accepted().iter().sum::<usize>(), 200);
-    assert_eq!(counted.sent, 200);
+    for factor in [1, 2] {
+        let too_large = || Refusal::TooLarge {
+            reason: "too large".into(),
+            limit_bytes: whole.profiles.encoded_len() * factor,
+        };
+        let sink = Sink::refusing([too_large(), too_large()]);
+        let rig = Fixture::new(sink.with_delivery(unqueued(steady_retry())));
+        rig.sender.consume(whole.clone()).await.unwrap();
+        let (sink, counted) = rig.finish().await;
+        assert!(sink.accepted().len() >= 3, "{:?}", sink.accepted());
+        assert_eq!(sink.accepted().iter().sum::<usize>(), 200);
+        assert_eq!(counted.sent, 200);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destination_that_always_wants_a_little_less_is_given_up_on() {
+    #[derive(Default)]
+    struct Dissatisfied(parking_lot::Mutex<Vec<usize>>);
+    #[async_trait]
+    impl Exporter for Dissatisfied {
+        fn delivery(&self) -> Delivery {
+            queued(|_| {})
+        }
+
+        async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
+            self.0.lock().push(batch.profiles.sample_count());
+            Err(Refusal::TooLarge {
+                reason: "too large".into(),
+                limit_bytes: batch.profiles.encoded_len() - 1,
+            })
+        }
+    }
+    let exporter = Arc::new(Dissatisfied::default());
+    let exporting = Arc::clone(&exporter) as Arc<dyn Exporter>;
+    let (meter, status, taps) = (Meter::default(), unread_status(), Taps::default());
+    let sender = Sender::new(exporting, "dissatisfied", &meter, &status, None, &taps);
+    sender.consume(batch(200)).await.unwrap();
+    sender.close(closing(SHUTDOWN));
+    Arc::clone(&sender).run().await;
+    let exported = exporter.0.lock().clone();
+    let large = exported.iter().filter(|samples| **samples > 100);
+    assert_eq!(large.count(), 1 + MAX_SPLITS as usize, "{exported:?}");
+    assert_eq!(sender.balance().dropped, [("too_large", 200)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use profcol_config::Duration as ConfigDuration;
 use profcol_profile::{KeyValue, Resource};
 use profcol_storage::Storage;
 
-use super::super::tests::{closing, error_on};
+use super::super::tests::{closing, error_on, progress_waits_for};
 use super::*;
 
 /// An exporter whose destinations a test changes. The attribute `to` of a resource names one; resources for others go to
@@ -214,6 +214,16 @@ async fn each_resource_reaches_its_destination() {
     assert_eq!(rig.stop().await, "divided: delivered=63");
 }
 
+#[tokio::test]
+async fn the_watchdog_notices_a_deadlock() {
+    let (a, b) = (Target::good("a"), Target::good("b"));
+    let rig = Rig::new(queued(|_| {}), &[&a, &b]).await;
+    let table = rig.sender.balancer.as_ref().unwrap().table();
+    let held = table.senders[1].queue.hold_entrance();
+    assert!(progress_waits_for(held, &rig.sender));
+    rig.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_part_has_the_same_id_whoever_gets_it() {
     let id = BatchId::unique();
@@ -383,6 +393,40 @@ async fn moved_batches_do_not_let_queues_grow() {
     assert_eq!(good.samples(), 3);
     rig.send(&[("any", 1)]).await.unwrap();
     assert_eq!(rig.stop().await, "divided: delivered=4");
+}
+
+/// A batch may have been divided, and have its place, before its destination goes.
+#[tokio::test(start_paused = true)]
+async fn a_batch_on_its_way_to_a_removed_destination_moves_too() {
+    let (a, dead) = (Target::good("a"), Target::dead("dead"));
+    let rig = Rig::new(queued(|_| {}), &[&a, &dead]).await;
+    let balancer = rig.sender.balancer.as_ref().unwrap();
+    let sender = Arc::clone(&balancer.table().senders[1]);
+    let batch = batch_to(&[("dead", 1)]);
+    let slot = sender.reserve(&batch).await.unwrap();
+    rig.change(&[&a]).await;
+    sender.enqueue(batch, slot).await;
+    sender.consume(batch_to(&[("dead", 2)])).await.unwrap();
+    let live = Batch::live(batch_to(&[("dead", 4)]).profiles);
+    sender.consume(live).await.unwrap();
+    rig.settle().await;
+    assert_eq!((a.samples(), dead.sink.offered()), (7, 0));
+    assert_eq!(rig.queue_size(), 0.0);
+    assert_eq!(rig.stop().await, "divided: delivered=7");
+}
+
+#[tokio::test(start_paused = true)]
+async fn removed_destinations_are_forgotten() {
+    let (a, b) = (Target::good("a"), Target::good("b"));
+    let rig = Rig::new(queued(|_| {}), &[&a]).await;
+    for targets in [[&b], [&a]].iter().cycle().take(100) {
+        rig.change(targets).await;
+        rig.send(&[("any", 1)]).await.unwrap();
+        rig.settle().await;
+    }
+    let balancer = rig.sender.balancer.as_ref().unwrap();
+    assert!(balancer.shutdown.lock().removed.len() < 5);
+    assert_eq!(rig.stop().await, "divided: delivered=100");
 }
 
 #[tokio::test(start_paused = true)]

@@ -392,6 +392,88 @@ async fn a_batch_too_large_for_the_destination_is_split() {
     assert_eq!((balance.delivered, balance.stored), (40, 0));
 }
 
+/// The log has the whole batch, not its pieces.
+#[tokio::test]
+async fn a_batch_stays_stored_if_one_piece_is_refused_and_another_cut_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let too_large = Refusal::TooLarge {
+        reason: "too large".into(),
+        limit_bytes: 1500,
+    };
+    let away = std::iter::repeat_with(|| Refusal::retry("away")).take(100_000);
+    let refusals = [too_large, Refusal::permanent("bad")]
+        .into_iter()
+        .chain(away);
+    let endless = delivery(|settings| {
+        settings.retry_on_failure.max_elapsed_time = Duration::ZERO.into();
+    });
+    let sink = Sink::refusing(refusals).with_delivery(endless);
+    let rig = Fixture::start(folder.path(), sink).await;
+    rig.sender.consume(batch(40)).await.unwrap();
+    wait_until("a retry", async || rig.sink.offered() > 3).await;
+    let (_, balance) = rig.stop().await;
+    let [("rejected", rejected)] = balance.dropped[..] else {
+        panic!("{balance}");
+    };
+    assert_eq!(balance.stored, 40 - rejected);
+    let rig = Fixture::start(folder.path(), taking()).await;
+    rig.until_accepted(1).await;
+    let (sink, balance) = rig.stop().await;
+    assert_eq!(sink.accepted(), [40]);
+    assert_eq!(balance.recovered, 40);
+}
+
+#[tokio::test]
+async fn metrics_show_what_is_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let shown = |shared: &Shared| {
+        let metrics = &shared.metrics;
+        (metrics.batches.get(), metrics.queue_size.get())
+    };
+    let rig = Fixture::start(folder.path(), refusing()).await;
+    let shared = Arc::clone(&rig.sender.durable().unwrap().shared);
+    for _ in 0..3 {
+        rig.sender.consume(batch(10)).await.unwrap();
+    }
+    wait_until("three batches", async || shown(&shared) == (3.0, 3.0)).await;
+    assert!(shared.metrics.bytes.get() > 0.0);
+    rig.stop().await;
+    let rig = Fixture::start(folder.path(), taking()).await;
+    let shared = Arc::clone(&rig.sender.durable().unwrap().shared);
+    rig.until_accepted(3).await;
+    wait_until("none", async || shown(&shared) == (0.0, 0.0)).await;
+    rig.stop().await;
+    assert_eq!(shared.metrics.bytes.get(), 0.0);
+}
+
+/// Reading a batch back costs more than keeping it.
+#[tokio::test]
+async fn the_window_holds_batches_up_to_its_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let rig = Fixture::with(folder.path(), refusing(), 1 << 30, WhenFull::Block).await;
+    let shared = Arc::clone(&rig.sender.durable().unwrap().shared);
+    let held = || {
+        let state = shared.state.lock();
+        (state.window.len(), state.window_bytes)
+    };
+    // One is exported, and one is next.
+    for _ in 0..2 {
+        rig.sender.consume(batch(1)).await.unwrap();
+    }
+    wait_until("an empty window", async || held() == (0, 0)).await;
+    let large = batch(20_000);
+    large.profiles.body();
+    rig.sender.consume(large.clone()).await.unwrap();
+    let (_, bytes) = held();
+    let fits = WINDOW_BYTES / bytes;
+    assert!((2..WINDOW_BATCHES).contains(&fits), "{bytes} bytes");
+    for _ in 0..fits {
+        rig.sender.consume(large.clone()).await.unwrap();
+    }
+    assert_eq!(held(), (fits, fits * bytes));
+    rig.stop().await;
+}
+
 #[tokio::test]
 async fn a_writer_panic_is_propagated_by_the_dispatcher() {
     let folder = tempfile::tempdir().unwrap();

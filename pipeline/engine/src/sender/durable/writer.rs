@@ -19,7 +19,7 @@ use super::record::{Record, size_in};
 use crate::sender::account::{DropReason, Size};
 
 /// Maximum group size. Its callers hold their batches in memory anyway.
-const MAX_GROUP: usize = 1024;
+pub(super) const MAX_GROUP: usize = 1024;
 
 /// Time between turns on the runtime's clock.
 #[cfg(test)]

@@ -285,6 +285,68 @@ async fn small_batches_are_merged() {
     assert!(files(folder.path()).is_empty());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_destination_has_as_many_exports_at_a_time_as_configured() {
+    let folder = tempfile::tempdir().unwrap();
+    let slow = Target::new("slow", Sink::default().taking(Duration::from_secs(3600)));
+    let storage = storage(folder.path(), WhenFull::Block);
+    let delivery = Delivery {
+        timeout: None,
+        ..stored(|queue| queue.num_consumers = 3)
+    };
+    let running = Rig::with_storage(Some(storage), delivery, &[&slow]).await;
+    for _ in 0..5 {
+        running.send(&[("slow", 1)]).await.unwrap();
+    }
+    wait_until("three exports", async || slow.sink.offered() == 3).await;
+    assert_eq!(slow.samples(), 0);
+}
+
+/// An attempt may take its whole timeout.
+#[tokio::test]
+async fn after_a_refusal_during_the_stop_no_other_batch_is_tried() {
+    let folder = tempfile::tempdir().unwrap();
+    let dead = Target::dead("dead");
+    let running = rig(folder.path(), &[&dead]).await;
+    for _ in 0..5 {
+        running.send(&[("dead", 1)]).await.unwrap();
+    }
+    let in_memory = async || running.queue_size() == 5.0;
+    wait_until("all to be stored", in_memory).await;
+    wait_until("an attempt to fail", async || dead.sink.offered() > 0).await;
+    assert_eq!(running.stop().await, "divided: delivered=0 stored=5");
+    let ids: HashSet<_> = dead
+        .sink
+        .offered_ids()
+        .into_iter()
+        .map(BatchId::to_bytes)
+        .collect();
+    assert_eq!(ids.len(), 1);
+}
+
+#[test]
+fn a_queue_without_a_place_has_no_room() {
+    let settings = QueueSettings {
+        queue_size: 2,
+        ..QueueSettings::for_live_sources()
+    };
+    let room = Arc::new(Room::default());
+    room.set_limit(3);
+    let [first, second] = [(); 2].map(|()| {
+        let queue = Queue::new(settings.clone(), "a", &Meter::default());
+        queue.within(&room).with_memory(1 << 20)
+    });
+    let batch = batch_to(&[("a", 1)]);
+    let held = [(); 2].map(|()| first.try_reserve(&batch).unwrap());
+    assert!(!first.has_room(1) && second.has_room(1));
+    // One is left for all queues.
+    let last = second.try_reserve(&batch).unwrap();
+    assert!(!second.has_room(1));
+    drop(held);
+    assert!(first.has_room(1) && second.has_room(1));
+    drop(last);
+}
+
 #[test]
 fn a_destination_has_few_bytes_in_memory_but_always_one_batch() {
     let (large, small) = (batch_to(&[("a", 100)]), batch_to(&[("a", 1)]));

@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use profcol_storage::simulated::{Faults, SimulatedDisk};
 
-use super::super::writer::TURN;
+use super::super::writer::{MAX_GROUP, TURN};
 use super::*;
 
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
@@ -145,18 +145,80 @@ async fn batches_of_a_killed_process_are_synced_within_the_interval() {
 
 #[tokio::test(start_paused = true)]
 async fn batches_share_an_fsync() {
-    const BATCHES: u64 = 100;
+    for (batches, syncs) in [(100, 1), (MAX_GROUP, 1), (MAX_GROUP + 1, 2)] {
+        let disk = SimulatedDisk::new(1);
+        let sink = Sink::default().with_delivery(delivery(|settings| {
+            settings.sending_queue.queue_size = 10_000;
+        }));
+        let rig = start(&disk, FsyncPolicy::Always, sink).await;
+        let consuming = (0..batches).map(|_| rig.sender.consume(batch(1)));
+        for answer in join_all(consuming).await {
+            answer.unwrap();
+        }
+        let metrics = &rig.sender.durable().unwrap().shared.metrics;
+        assert_eq!(metrics.stored_batches.get(), batches as u64);
+        // All of them wait when the writer looks.
+        assert_eq!(metrics.fsync.get_sample_count(), syncs, "{batches}");
+        rig.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interval_has_one_fsync() {
     let disk = SimulatedDisk::new(1);
-    let rig = start(&disk, FsyncPolicy::Always, taking()).await;
-    let consuming = (0..BATCHES).map(|_| rig.sender.consume(batch(1)));
-    for answer in join_all(consuming).await {
-        answer.unwrap();
+    let rig = start(&disk, FsyncPolicy::Interval(INTERVAL), refusing()).await;
+    for _ in 0..50 {
+        tokio::time::sleep(INTERVAL / 10).await;
+        rig.sender.consume(batch(1)).await.unwrap();
     }
     let metrics = &rig.sender.durable().unwrap().shared.metrics;
-    assert_eq!(metrics.stored_batches.get(), BATCHES);
-    // All of them wait when the writer looks.
-    assert_eq!(metrics.fsync.get_sample_count(), 1);
+    let syncs = metrics.fsync.get_sample_count();
+    assert!((3..=5).contains(&syncs), "{syncs}");
     rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_stop_batches_are_durable() {
+    for fsync in [FsyncPolicy::Always, FsyncPolicy::Interval(INTERVAL)] {
+        for seed in 0..DISKS / 4 {
+            let disk = SimulatedDisk::new(seed);
+            let rig = start(&disk, fsync, refusing()).await;
+            for samples in 1..=3 {
+                rig.sender.consume(batch(samples)).await.unwrap();
+            }
+            rig.stop().await;
+            disk.lose_power();
+            assert_eq!(
+                recovered(&disk, fsync).await,
+                [1, 2, 3],
+                "{fsync:?}, {seed}"
+            );
+        }
+    }
+}
+
+/// The writer does not run meanwhile.
+#[tokio::test(start_paused = true)]
+async fn more_live_batches_than_may_wait_for_the_disk_are_dropped_and_counted() {
+    for parts in [1, 3] {
+        let disk = SimulatedDisk::new(1);
+        let rig = start(&disk, FsyncPolicy::Never, refusing()).await;
+        rig.sender.durable().unwrap().expect_parts(parts);
+        let mut waiting = Vec::new();
+        for _ in 0..MAX_LIVE * parts as u64 + 2 {
+            let (batch, outcomes) = batch_with_outcomes(5);
+            let source = Source::Live;
+            rig.sender.consume(Batch { source, ..batch }).await.unwrap();
+            waiting.push(outcomes);
+        }
+        let dropped = waiting.split_off(waiting.len() - 2);
+        for outcomes in dropped {
+            assert_eq!(outcomes.seen(), [Outcome::Undelivered]);
+        }
+        let (_, balance) = rig.stop().await;
+        assert_eq!(balance.dropped, [("queue_full", 10)]);
+        assert_eq!(balance.stored, 5 * waiting.len() as u64);
+    }
 }
 
 /// The writer's thread, on a real disk.

@@ -134,3 +134,70 @@ async fn what_cannot_be_shared_is_copied_and_no_batch_refused() {
         assert_eq!(arrived, [[1, 2, 3], [1, 2, 3]]);
     }
 }
+
+/// What the other queue still has takes as much of the disk as before.
+#[tokio::test(start_paused = true)]
+async fn on_a_full_disk_no_queue_drops_all_that_another_one_has_too() {
+    const BATCHES: usize = 100;
+    let start = async |name: &str, storage: &Arc<Storage>| {
+        Fixture::of(name, Arc::clone(storage), refusing()).await
+    };
+    let storage_on = |disk: &SimulatedDisk| {
+        let options = StorageOptions {
+            directory: "simulated".into(),
+            create_directory: false,
+            fsync: FsyncPolicy::Never,
+            max_bytes: 1 << 20,
+            when_full: WhenFull::DropOldest,
+        };
+        Arc::new(Storage::simulated(options, disk.clone()))
+    };
+    let dropped = |rig: &Fixture| rig.sender.progress().dropped as usize / SAMPLES;
+
+    let disk = SimulatedDisk::new(1);
+    let storage = storage_on(&disk);
+    let pair = Pair([
+        start("first", &storage).await,
+        start("second", &storage).await,
+    ]);
+    for _ in 0..BATCHES {
+        pair.consume(1).await;
+    }
+    // More than one queue alone takes.
+    disk.set_capacity(disk.bytes() / 2);
+    let [first, second] = &pair.0;
+    let durable = first.sender.durable().unwrap();
+    let segment_bytes = durable.shared.state.lock().log.limits().segment_bytes as usize;
+    let in_vain = 2 * segment_bytes / batch(SAMPLES).profiles.encoded_len();
+    for _ in 0..3 {
+        let refusal = first.sender.consume(batch(SAMPLES)).await.unwrap_err();
+        assert!(refusal.is_retryable(), "{refusal}");
+        let expected = in_vain * 9 / 10..=in_vain + 1;
+        assert!(
+            expected.contains(&dropped(first)),
+            "{expected:?}, {}",
+            dropped(first)
+        );
+    }
+    assert_eq!(dropped(second), 0);
+    // It has room again, and drops as much the next time.
+    disk.set_capacity(u64::MAX);
+    first.sender.consume(batch(SAMPLES)).await.unwrap();
+    let before = dropped(first);
+    disk.set_capacity(disk.bytes() / 2);
+    first.sender.consume(batch(SAMPLES)).await.unwrap_err();
+    assert!(dropped(first) > before + 1);
+
+    let disk = SimulatedDisk::new(1);
+    let alone = start("alone", &storage_on(&disk)).await;
+    for _ in 0..BATCHES {
+        alone.sender.consume(batch(SAMPLES)).await.unwrap();
+    }
+    disk.set_capacity(disk.bytes());
+    alone.sender.consume(batch(SAMPLES)).await.unwrap();
+    assert!(
+        (1..BATCHES).contains(&dropped(&alone)),
+        "{}",
+        dropped(&alone)
+    );
+}
