@@ -11,7 +11,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use profcol_test_harness::backend::wait_until;
-use profcol_test_harness::profile::{Profile, Sample};
+use profcol_test_harness::calls::clock::Clock;
+use profcol_test_harness::profile::Sample;
 use profcol_test_harness::support::{root, skip};
 use profcol_test_harness::toolchain::Workshop;
 
@@ -20,13 +21,12 @@ use crate::host::{Profiler, Running, can_profile};
 
 /// Enough to sample each chain often.
 const MIN_SAMPLES: usize = 1000;
-const TIMEOUT: Duration = Duration::from_secs(90);
+/// Far longer than an idle machine needs.
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 const KIND: &str = "beam";
 const PROGRAM: &str = "calls.erl";
 const NO_NAME: &str = "[beam: no name]";
-/// Such as that of the scheduler.
-const SHARED_CODE: &str = "[beam: shared code]";
 
 /// The chains of `calls.erl`, innermost first, without modules and arities.
 const CHAINS: &[&[&str]] = &[
@@ -66,6 +66,14 @@ fn calls() -> Calls {
             let function = name.strip_prefix("calls:").unwrap_or(name);
             function.rsplit_once('/').map_or(function, |(name, _)| name)
         },
+        is_elsewhere: |_| false,
+        ends: &[],
+        // Callers are missing in some samples of C functions.
+        flawed: &["by_builtin"],
+        // The one that calls a C function through shared code.
+        lacking: 3,
+        is_scheduled: true,
+        is_of_thread: |_| true,
     }
 }
 
@@ -170,20 +178,22 @@ fn check(erlang: &Erlang, options: &[&str]) {
     let folder = erlang.folder(&workshop);
     fs::create_dir_all(&folder).unwrap();
     compile(&calls.path(), &folder);
-    let is_up = folder.join("up");
-    let _ = fs::remove_file(&is_up);
-    let (path, up) = (erlang.seen(&folder), erlang.seen(&is_up));
+    let clock = Clock::within(&folder);
+    let (path, account) = (erlang.seen(&folder), erlang.seen(&clock.path()));
     let program = [
-        "-noinput", "-pa", &path, "-run", "calls", "main", "100", &up,
+        "-noinput", "-pa", &path, "-run", "calls", "main", "200", &account,
     ];
+    // Schedulers would take CPU time while they wait for work.
+    let idle = "+sbwt none +sbwtdcpu none +sbwtdio none".split(' ');
+    let idle: Vec<&str> = idle.collect();
     let running = erlang
-        .command(&[options, &program].concat())
+        .command(&[options, &idle, &program].concat())
         .spawn()
         .unwrap();
     let running = Running::of(running);
     let pid = running.pid();
     wait_until(&format!("Erlang {} to start", erlang.release), || {
-        is_up.exists()
+        clock.has_begun()
     });
     let is_of_program = |sample: &Sample| {
         sample.pid == pid && names(sample).iter().any(|name| name.starts_with("calls:"))
@@ -192,23 +202,8 @@ fn check(erlang: &Erlang, options: &[&str]) {
         count(profile, is_of_program) >= MIN_SAMPLES
     });
     drop(running);
-    // Other processes than those of the program also run, and schedulers wait for work.
-    let of_beam = profile
-        .samples
-        .into_iter()
-        .filter(|sample| sample.pid == pid)
-        .filter(|sample| names(sample).iter().any(|name| *name != SHARED_CODE))
-        .filter(|sample| !sample.is_before_table());
-    let profile = Profile::of(of_beam.collect());
-    let all = count(&profile, |_| true);
-    let whole = count(&profile, |sample| sample.end_reason.is_none());
-    println!("OTP {}: {whole} of {all} stacks are whole", erlang.release);
-    assert!(whole * 100 >= all * 99, "{whole} of {all}");
-    calls.check(
-        &profile,
-        pid,
-        &format!("OTP {} {}", erlang.release, options.join(" ")),
-    );
+    let what = format!("OTP {} {}", erlang.release, options.join(" "));
+    calls.check(&profile, pid, &clock, &what);
 }
 
 #[test]
@@ -247,17 +242,23 @@ fn short_lived_emulators_have_names() {
     let Some(_) = any_erlang() else {
         return;
     };
-    let burn = "
+    let burn = r#"
         F = fun Burn(0) -> ok; Burn(N) -> _ = lists:sum(lists:seq(1, 100)), Burn(N - 1) end,
-        F(300000), halt().";
+        {Start, {Cpu, _}} = {os:system_time(nanosecond), erlang:statistics(runtime)},
+        F(300000),
+        {Stop, {Used, _}} = {os:system_time(nanosecond), erlang:statistics(runtime)},
+        Ns = (Used - Cpu) * 1000000,
+        Line = io_lib:format("~s ~b ~b ~b ~b~n", [os:getpid(), Start, Stop, Ns, Ns]),
+        ok = file:write_file(os:getenv("PROFCOL_TEST_CLOCK"), Line, [append]),
+        halt()."#;
     ShortLived {
         kind: KIND,
-        command: "\"$0\" -noinput -eval \"$1\"",
+        command: "\"$0\" -noinput +sbwt none +sbwtdcpu none +sbwtdio none -eval \"$1\"",
         program: Path::new("erl"),
         script: burn,
         function: "erl_eval:expr_list/7",
         no_name: NO_NAME,
-        max_samples: 600,
+        is_found_late: true,
     }
     .check();
 }
@@ -308,7 +309,7 @@ fn code_that_replaces_other_code_does_not_mix_up_names() {
     compile(&source, &folder);
     let profiler = Profiler::start(199);
     let path = folder.display().to_string();
-    let program = ["-noinput", "-pa", &path, "-run", "churn", "main", "100"];
+    let program = ["-noinput", "-pa", &path, "-run", "churn", "main", "200"];
     let running = Running::of(erlang.command(&program).spawn().unwrap());
     let pid = running.pid();
     let is_made = |sample: &Sample| {
@@ -349,7 +350,7 @@ fn names_functions_in_another_root_and_pid_namespace() {
     fs::create_dir_all(&folder).unwrap();
     compile(&calls().path(), &folder);
     let command = format!(
-        "erl -noinput -pa {folder} -run calls main 60 {folder}/up",
+        "erl -noinput -pa {folder} -run calls main 200 {folder}/up",
         folder = folder.display()
     );
     check_isolated(KIND, &command, NO_NAME, |sample| {

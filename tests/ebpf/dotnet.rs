@@ -13,6 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use profcol_test_harness::backend::wait_until;
+use profcol_test_harness::calls::clock::Clock;
 use profcol_test_harness::profile::{Profile, Sample};
 use profcol_test_harness::support::{root, skip};
 use profcol_test_harness::toolchain::Workshop;
@@ -22,12 +23,15 @@ use crate::host::{Profiler, Running, can_profile};
 
 /// Enough to sample each chain often.
 const MIN_SAMPLES: usize = 1000;
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// Far longer than an idle machine needs.
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 const KIND: &str = "dotnet";
 const PROGRAM: &str = "Calls.cs";
 /// The program's name, and its main thread's.
 const NAME: &str = "calls";
+const ISOLATED: &str = "isolated";
+const LATER: &str = "Calls.later";
 
 /// The chains of `Calls.cs`, innermost first, without types.
 const CHAINS: &[&[&str]] = &[
@@ -62,11 +66,17 @@ fn calls(main: &'static [&str]) -> Calls {
         chain: Box::new(move |way| chain_of(way, CHAINS, main)),
         is_of_program: |frame| {
             let name = name(frame);
-            // Mono's compiler writes no lines for what begins an async method.
-            name.starts_with("Calls.")
-                && (frame.source.0.ends_with(PROGRAM) || name == "Calls.later")
+            name.starts_with("Calls.") && (frame.source.0.ends_with(PROGRAM) || name == LATER)
         },
         name: |name| name.rsplit('.').next().unwrap_or(name),
+        // Mono's compiler writes no lines for what begins an async method.
+        is_elsewhere: |frame| name(frame) == LATER,
+        // Not the runtime's own threads.
+        ends: &[],
+        flawed: &[],
+        lacking: 0,
+        is_scheduled: false,
+        is_of_thread: |sample| [NAME, ISOLATED].contains(&&*sample.thread_name),
     }
 }
 
@@ -209,18 +219,17 @@ fn names(sample: &Sample) -> Vec<&str> {
 }
 
 /// A program that runs until it is dropped.
-fn start(program: &Path, variables: &[(&str, &str)], threads: usize) -> Running {
-    let is_up = program.with_extension("up");
-    let _ = fs::remove_file(&is_up);
+fn start(program: &Path, variables: &[(&str, &str)], threads: usize) -> (Running, Clock) {
+    let clock = Clock::new();
     let running = Command::new(program)
-        .arg("100")
-        .arg(&is_up)
+        .arg("200")
+        .arg(clock.path())
         .arg(threads.to_string())
         .envs(variables.iter().copied())
         .spawn();
     let running = Running::of(running.unwrap());
-    wait_until(&format!("{program:?} to start"), || is_up.exists());
-    running
+    wait_until(&format!("{program:?} to start"), || clock.has_begun());
+    (running, clock)
 }
 
 /// Begins when the programs in the kernel know the runtime of the process.
@@ -272,7 +281,9 @@ impl<'a> Settled<'a> {
 /// Runs the program with each of the settings at the same time.
 fn check(version: &str, program: &Path, settings: &[&[(&str, &str)]]) {
     let running: Vec<_> = settings.iter().map(|it| start(program, it, 0)).collect();
-    let settled = running.iter().map(|it| Settled::new(program, it.pid()));
+    let settled = running
+        .iter()
+        .map(|(it, _)| Settled::new(program, it.pid()));
     let mut settled: Vec<_> = settled.collect();
     let profile = Profiler::start(199).until(TIMEOUT, |profile| {
         // Each has to see the profile.
@@ -282,11 +293,11 @@ fn check(version: &str, program: &Path, settings: &[&[(&str, &str)]]) {
             .collect();
         !is_enough.contains(&false)
     });
-    drop(running);
-    for (settled, variables) in settled.iter().zip(settings) {
+    let clocks = running.into_iter().map(|(_, clock)| clock);
+    for ((settled, variables), clock) in settled.iter().zip(settings).zip(clocks) {
         let what = format!(".NET {version} {variables:?}");
         let (calls, profile) = (calls(&["run", "Main"]), settled.of(&profile));
-        calls.check(&profile, settled.pid, &what);
+        calls.check(&profile, settled.pid, &clock, &what);
         let codes = calls.codes(&profile, settled.pid);
         assert!(codes.contains("jit"), "{what}: {codes:?}");
     }
@@ -313,7 +324,7 @@ fn first_stacks_are_exact_or_incomplete() {
     let workshop = Workshop::open();
     for (version, program) in programs(PROGRAM, &workshop) {
         // Loops stay in code that replaced other code, which has no frame pointer of its own.
-        let running = start(&program, &[("DOTNET_TC_CallCounting", "0")], 0);
+        let (running, _clock) = start(&program, &[("DOTNET_TC_CallCounting", "0")], 0);
         let pid = running.pid();
         let profiler = Profiler::start(499);
         let is_it = |sample: &Sample| sample.pid == pid && names(sample).contains(&"Calls.run");
@@ -374,7 +385,7 @@ fn many_threads_show_exact_chains() {
     // The newest version.
     if let Some((version, program)) = programs(PROGRAM, &workshop).pop() {
         let profiler = Profiler::start(499);
-        let running = start(&program, &[], THREADS);
+        let (running, _clock) = start(&program, &[], THREADS);
         let pid = running.pid();
         let mut settled = Settled::new(&program, pid);
         let profile = profiler.until(TIMEOUT, |profile| {
@@ -385,7 +396,7 @@ fn many_threads_show_exact_chains() {
         let is_of_main = |sample: &&Sample| names(sample).contains(&"Calls.Main");
         let of_threads = of_all.samples.iter().filter(|it| !is_of_main(it)).cloned();
         let what = format!(".NET {version}, {THREADS} threads");
-        calls(&["run", "<>m__0"]).check(&Profile::of(of_threads.collect()), pid, &what);
+        calls(&["run", "<>m__0"]).check_chains(&Profile::of(of_threads.collect()), pid, &what);
     }
 }
 
@@ -440,7 +451,7 @@ fn methods_that_come_and_go_do_not_mix_up_names() {
     let programs = programs.next().into_iter().chain(programs.next_back());
     for (version, program) in programs {
         let profiler = Profiler::start(199);
-        let running = Running::start(&program, &["100", ITERATIONS]);
+        let running = Running::start(&program, &["200", ITERATIONS]);
         let pid = running.pid();
         let is_made = |sample: &Sample| {
             let mut names = names(sample).into_iter();
@@ -484,14 +495,14 @@ fn names_methods_in_another_root_and_pid_namespace() {
     let workshop = Workshop::open();
     // The newest version.
     if let Some((version, program)) = programs(PROGRAM, &workshop).pop() {
-        let isolated = program.with_file_name("isolated");
+        let isolated = program.with_file_name(ISOLATED);
         fs::rename(&program, &isolated).unwrap();
         let path = isolated.display();
         let mut settled = None;
         let is_it = |sample: &&Sample| {
-            sample.thread_name == "isolated" && names(sample).contains(&"Calls.run")
+            sample.thread_name == ISOLATED && names(sample).contains(&"Calls.run")
         };
-        let profile = profile_isolated(&format!("{path} 100 {path}.up 0"), |profile| {
+        let profile = profile_isolated(&format!("{path} 200 {path}.up 0"), |profile| {
             let pid = profile.samples.iter().find(is_it).map(|it| it.pid);
             let Some(pid) = pid else {
                 return false;
@@ -502,6 +513,6 @@ fn names_methods_in_another_root_and_pid_namespace() {
         });
         let settled = settled.expect("no samples");
         let what = format!(".NET {version} in namespaces");
-        calls(&["run", "Main"]).check(&settled.of(&profile), settled.pid, &what);
+        calls(&["run", "Main"]).check_chains(&settled.of(&profile), settled.pid, &what);
     }
 }

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use profcol_test_harness::calls::clock::Clock;
 use profcol_test_harness::peers::Process;
 use profcol_test_harness::profile::Profile;
 use profcol_test_harness::support::{root, skip};
@@ -52,6 +53,12 @@ pub struct Running(Child);
 impl Running {
     pub fn start(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Self {
         Self(Command::new(program).args(arguments).spawn().unwrap())
+    }
+
+    /// Starts a program that accounts for its time.
+    pub fn start_with(clock: &Clock, program: &Path, arguments: &[impl AsRef<OsStr>]) -> Self {
+        let mut command = Command::new(program);
+        Self(clock.give_to(&mut command).args(arguments).spawn().unwrap())
     }
 
     pub fn of(started: Child) -> Self {

@@ -7,7 +7,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use profcol_test_harness::backend::wait_until;
-use profcol_test_harness::profile::{Profile, Sample};
+use profcol_test_harness::calls::clock::Clock;
+use profcol_test_harness::profile::Sample;
 use profcol_test_harness::support::skip;
 use profcol_test_harness::toolchain::Workshop;
 
@@ -16,7 +17,8 @@ use crate::host::{Profiler, Running, can_profile};
 
 /// Enough to sample each chain often.
 const MIN_SAMPLES: usize = 700;
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// Far longer than an idle machine needs.
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 const KIND: &str = "jvm";
 const PROGRAM: &str = "Calls.java";
@@ -36,7 +38,7 @@ const CHAINS: &[&[&str]] = &[
     &["burn", "by_größe"],
 ];
 
-fn calls() -> Calls {
+pub fn calls() -> Calls {
     Calls {
         kind: KIND,
         program: PROGRAM,
@@ -46,6 +48,13 @@ fn calls() -> Calls {
             let name = name(frame);
             frame.source.0 == PROGRAM && !name.contains("$$Lambda")
         },
+        is_elsewhere: |_| false,
+        // Not the runtime's own threads.
+        ends: &[],
+        flawed: &[],
+        lacking: 0,
+        is_scheduled: false,
+        is_of_thread: |sample| sample.thread_name == "java",
         name: |name| {
             let method = name.rsplit('.').next().unwrap_or(name);
             if method.starts_with("lambda$") {
@@ -58,7 +67,7 @@ fn calls() -> Calls {
 }
 
 /// The host's default JVM, and others that are installed.
-fn javas() -> Vec<PathBuf> {
+pub fn javas() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let installed = fs::read_dir("/usr/lib/jvm");
     for folder in installed.into_iter().flatten().flatten() {
@@ -72,7 +81,7 @@ fn javas() -> Vec<PathBuf> {
 }
 
 /// Compiles the program for all of them; None without a compiler.
-fn classes(workshop: &Workshop) -> Option<PathBuf> {
+pub fn classes(workshop: &Workshop) -> Option<PathBuf> {
     let folder = workshop.path("classes");
     let done = Command::new("javac")
         .args(["--release", "11", "-encoding", "UTF-8", "-d"])
@@ -92,26 +101,20 @@ fn names(sample: &Sample) -> Vec<&str> {
 
 fn check(java: &Path, options: &[&str], classes: &Path) {
     let calls = calls();
-    let is_up = classes.join("up");
-    let _ = fs::remove_file(&is_up);
-    let program = ["Calls", "60", is_up.to_str().unwrap()];
-    let arguments = [options, &["-cp", classes.to_str().unwrap()], &program].concat();
-    let running = Running::start(java, &arguments);
+    let clock = Clock::new();
+    let program = ["-cp", classes.to_str().unwrap(), "Calls", "200"];
+    let arguments = [options, &program].concat();
+    let running = Running::start_with(&clock, java, &arguments);
     let pid = running.pid();
-    wait_until(&format!("{java:?} to start"), || is_up.exists());
+    wait_until(&format!("{java:?} to start"), || clock.has_begun());
     let profile = Profiler::start(199).until(TIMEOUT, |profile| {
         count(profile, |sample| {
             sample.pid == pid && names(sample).contains(&"Calls.main")
         }) >= MIN_SAMPLES
     });
     drop(running);
-    let of_main = profile.samples.into_iter().filter(|sample| {
-        // Ignores samples during startup, and the runtime's own threads.
-        sample.pid == pid && !names(sample).is_empty() && sample.thread_name == "java"
-    });
-    let profile = Profile::of(of_main.collect());
     let what = format!("{} {}", java.display(), options.join(" "));
-    calls.check(&profile, pid, &what);
+    calls.check(&profile, pid, &clock, &what);
     let codes = calls.codes(&profile, pid);
     match options.contains(&"-Xint") {
         true => assert_eq!(codes, BTreeSet::from(["interpreted"]), "{what}"),

@@ -10,18 +10,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use profcol_test_harness::calls::clock::Clock;
 use profcol_test_harness::profile::Sample;
 use profcol_test_harness::support::{root, skip};
 
 use crate::calls::{
     Calls, Churn, ShortLived, chain_of, check_isolated, count, name, names_of, number_after,
-    samples_in, since_known,
+    samples_in,
 };
 use crate::host::{Profiler, Running, can_profile};
 
 /// Enough to sample each chain often.
 const MIN_SAMPLES: usize = 700;
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// Far longer than an idle machine needs.
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 const KIND: &str = "ruby";
 const PROGRAM: &str = "calls.rb";
@@ -88,6 +90,12 @@ fn calls() -> Calls {
         chain: Box::new(expected),
         is_of_program: |frame| frame.source.0.ends_with(PROGRAM),
         name: |name| name.strip_prefix("Object#").unwrap_or(name),
+        is_elsewhere: |_| false,
+        ends: &[],
+        flawed: &[],
+        lacking: 0,
+        is_scheduled: false,
+        is_of_thread: |_| true,
     }
 }
 
@@ -147,19 +155,24 @@ fn check(commands: Vec<(String, PathBuf, &[&str])>) {
     });
     drop(before);
     let running = commands.into_iter().map(|(what, path, options)| {
-        let common = ["--disable-gems", program.to_str().unwrap(), "60"];
-        (what, Running::start(&path, &[options, &common].concat()))
+        let common = ["--disable-gems", program.to_str().unwrap(), "200"];
+        let clock = Clock::new();
+        let running = Running::start_with(&clock, &path, &[options, &common].concat());
+        (what, running, clock)
     });
-    let running: Vec<(String, Running)> = running.collect();
-    let pids: Vec<u32> = running.iter().map(|(_, running)| running.pid()).collect();
+    let running: Vec<(String, Running, Clock)> = running.collect();
+    let pids: Vec<u32> = running
+        .iter()
+        .map(|(_, running, _)| running.pid())
+        .collect();
     let profile = profiler.until(TIMEOUT, |profile| {
         pids.iter()
             .all(|&pid| samples_in(KIND, profile, pid) >= MIN_SAMPLES)
     });
-    for (what, process) in running {
+    for (what, process, clock) in running {
         let pid = process.pid();
         drop(process);
-        calls.check(&since_known(KIND, &profile, pid), pid, &what);
+        calls.check(&profile, pid, &clock, &what);
     }
 }
 
@@ -253,15 +266,22 @@ fn threads_without_the_gvl_have_their_own_stacks() {
 }
 
 /// Processes that live for about 50 ms each.
-const SHORT: &str = "
-def burn_shortly
-  limit = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) + 0.05
-  while Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) < limit
-    100.times { |number| number * number }
-  end
+const SHORT: &str = r##"
+def cpu_ns
+  Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID, :nanosecond)
 end
+def unix_ns
+  Process.clock_gettime(Process::CLOCK_REALTIME, :nanosecond)
+end
+def burn_shortly
+  limit = cpu_ns + 50_000_000
+  100.times { |number| number * number } while cpu_ns < limit
+end
+start, cpu = unix_ns, cpu_ns
 burn_shortly
-";
+cpu = cpu_ns - cpu
+File.write(ENV['PROFCOL_TEST_CLOCK'], "#{Process.pid} #{start} #{unix_ns} #{cpu} #{cpu}\n", mode: 'a')
+"##;
 
 #[test]
 fn processes_that_live_for_50_ms_have_names() {
@@ -278,7 +298,7 @@ fn processes_that_live_for_50_ms_have_names() {
         script: SHORT,
         function: "Object#burn_shortly",
         no_name: "[ruby: no name]",
-        max_samples: 60,
+        is_found_late: false,
     }
     .check();
 }
@@ -289,7 +309,7 @@ def make(number)
   source = \"\\n\" * number + \"def made_#{number}\\n300.times { |i| i * i }\\nend\\nmade_#{number}\"
   eval(source, binding, 'made.rb', 1)
 end
-limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 60
+limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 200
 number = 0
 while Process.clock_gettime(Process::CLOCK_MONOTONIC) < limit
   number = (number + 1) % 1000
@@ -329,7 +349,7 @@ fn names_functions_in_another_root_and_pid_namespace() {
         return;
     };
     let command = format!(
-        "{} --disable-gems {} 60",
+        "{} --disable-gems {} 200",
         ruby.display(),
         calls().path().display()
     );
@@ -344,7 +364,7 @@ def short
   loop_long { 1000.times { |number| number } }
 end
 def loop_long
-  limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 60
+  limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 200
   yield while Process.clock_gettime(Process::CLOCK_MONOTONIC) < limit
 end
 short

@@ -4,10 +4,11 @@ using System.IO;
 using System.Reflection;
 using System.Runtime.CompilerServices;
 using System.Runtime.InteropServices;
+using System.Text;
 using System.Threading;
 using System.Threading.Tasks;
 
-// Burns CPU in methods called in different ways, each in one known chain. Uses only what is left of the libraries in trimmed programs.
+// Burns CPU in methods called in different ways, each in one known chain, and accounts for its time. Uses only what is left of the libraries in trimmed programs.
 static class Calls {
     const int Slice = 100;
     static long sink;
@@ -17,17 +18,39 @@ static class Calls {
     // Those that cannot say so are kept by their caller.
     const MethodImplOptions Plain = Kept | MethodImplOptions.NoOptimization;
 
-    [MethodImpl(Kept)]
-    static void burn() {
-        int end = Environment.TickCount + Slice;
-        long sum = 0;
-        while (Environment.TickCount - end < 0) {
-            for (int number = 0; number < 2000; number++) {
-                sum = sum * 31 + number;
-            }
-        }
-        sink = sum;
+    struct Time {
+        public long seconds, nanoseconds;
     }
+
+    [DllImport("libc.so.6")]
+    static extern int clock_gettime(int clock, out Time time);
+
+    const int Real = 0, Cpu = 3;
+
+    [MethodImpl(Kept)]
+    static long now(int clock) {
+        Time time;
+        clock_gettime(clock, out time);
+        return time.seconds * 1000000000 + time.nanoseconds;
+    }
+
+    // In innermost methods.
+    [ThreadStatic]
+    static long burned;
+
+    [MethodImpl(Kept)]
+    static void burn() { // burns
+        long cpu = now(Cpu); // burns
+        int end = Environment.TickCount + Slice; // burns
+        long sum = 0; // burns
+        while (Environment.TickCount - end < 0) { // burns
+            for (int number = 0; number < 2000; number++) { // burns
+                sum = sum * 31 + number; // burns
+            } // burns
+        } // burns
+        sink = sum; // burns
+        burned += now(Cpu) - cpu; // burns
+    } // burns
 
     [MethodImpl(Kept)]
     static int inner() {
@@ -298,46 +321,107 @@ static class Calls {
         sink++;
     }
 
+    // Before a chain.
+    [ThreadStatic]
+    static long start, cpu, before;
+
     [MethodImpl(Kept)]
-    static void run(int seconds) {
-        int start = Environment.TickCount;
-        while (Environment.TickCount - start < seconds * 1000) {
+    static void begin() {
+        before = burned;
+        start = now(Real);
+        cpu = now(Cpu);
+    }
+
+    [MethodImpl(Kept)]
+    static void end(FileStream clock, string way) {
+        long used = now(Cpu) - cpu, stop = now(Real);
+        if (clock == null) {
+            return;
+        }
+        byte[] line = Encoding.UTF8.GetBytes(way + " " + start + " " + stop + " " + used + " " + (burned - before) + "\n");
+        clock.Write(line, 0, line.Length);
+        clock.Flush();
+    }
+
+    [MethodImpl(Kept)]
+    static void run(int seconds, FileStream clock) {
+        int started = Environment.TickCount;
+        while (Environment.TickCount - started < seconds * 1000) {
+            begin();
             by_call(); // calls
+            end(clock, "by_call");
+            begin();
             by_recursion(); // calls
+            end(clock, "by_recursion");
+            begin();
             by_lambda(); // calls
+            end(clock, "by_lambda");
+            begin();
             by_delegate(); // calls
+            end(clock, "by_delegate");
+            begin();
             by_sort(); // calls
+            end(clock, "by_sort");
+            begin();
             by_interface(); // calls
+            end(clock, "by_interface");
+            begin();
             by_constructor(); // calls
+            end(clock, "by_constructor");
+            begin();
             by_exception(); // calls
+            end(clock, "by_exception");
+            begin();
             by_finally(); // calls
+            end(clock, "by_finally");
+            begin();
             by_filter(); // calls
+            end(clock, "by_filter");
+            begin();
             by_generics(); // calls
+            end(clock, "by_generics");
+            begin();
             by_generic_values(); // calls
+            end(clock, "by_generic_values");
+            begin();
             by_iterator(); // calls
+            end(clock, "by_iterator");
+            begin();
             by_thin(); // calls
+            end(clock, "by_thin");
+            begin();
             by_large_frame(); // calls
+            end(clock, "by_large_frame");
+            begin();
             by_stack_allocation(); // calls
+            end(clock, "by_stack_allocation");
+            begin();
             by_async(); // calls
+            end(clock, "by_async");
+            begin();
             by_native(); // calls
+            end(clock, "by_native");
+            begin();
             by_reflection(); // calls
+            end(clock, "by_reflection");
+            begin();
             by_größe(); // calls
+            end(clock, "by_größe");
         }
     }
 
-    // One argument: burns once. Otherwise: for how many seconds, a file to create when it starts, more threads.
+    // One argument: burns once. Otherwise: for how many seconds, a file for the account of the first thread, more threads.
     static int Main(string[] arguments) {
         int seconds = int.Parse(arguments[0]);
         if (arguments.Length == 1) {
             by_call(); // calls
             return 0;
         }
-        // Startup is complete: from here on only this program runs.
-        File.Create(arguments[1]).Dispose();
+        FileStream clock = File.Create(arguments[1]);
         for (int left = int.Parse(arguments[2]); left > 0; left--) {
-            new Thread(() => run(seconds)).Start(); // calls
+            new Thread(() => run(seconds, null)).Start(); // calls
         }
-        run(seconds); // calls
+        run(seconds, clock); // calls
         return 0;
     }
 }

@@ -1,25 +1,34 @@
+import java.io.PrintStream;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
+import java.time.Instant;
 import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.Callable;
 
-/** Burns CPU in methods called in different ways, each in one known chain. */
+/** Burns CPU in methods called in different ways, each in one known chain, and accounts for its time. */
 public class Calls {
     static final long SLICE = 20_000_000;
     static volatile long sink;
     static int stride = 1;
+    static final ThreadMXBean threads = ManagementFactory.getThreadMXBean();
+    // In innermost methods.
+    static long burned;
 
-    static void burn() {
-        long end = System.nanoTime() + SLICE;
-        long sum = 0;
-        // C2 omits the safepoints of counted loops, and with them the debug information of the code there.
-        int step = stride;
-        while (System.nanoTime() < end) {
-            for (int number = 0; number < 2000; number += step) {
-                sum = sum * 31 + number;
-            }
-        }
-        sink = sum;
-    }
+    static void burn() { // burns
+        long cpu = threads.getCurrentThreadCpuTime(); // burns
+        long end = System.nanoTime() + SLICE; // burns
+        long sum = 0; // burns
+        // C2 omits the safepoints of counted loops, and with them the debug information of the code there. burns
+        int step = stride; // burns
+        while (System.nanoTime() < end) { // burns
+            for (int number = 0; number < 2000; number += step) { // burns
+                sum = sum * 31 + number; // burns
+            } // burns
+        } // burns
+        sink = sum; // burns
+        burned += threads.getCurrentThreadCpuTime() - cpu; // burns
+    } // burns
 
     static void inner() {
         burn(); // calls
@@ -127,23 +136,69 @@ public class Calls {
         burn(); // calls
     }
 
+    static long now() {
+        Instant now = Instant.now();
+        return now.getEpochSecond() * 1_000_000_000 + now.getNano();
+    }
+
+    // The start and the CPU time before a chain.
+    static long start;
+    static long cpu;
+    static long before;
+    static PrintStream clock;
+
+    static void begin() {
+        before = burned;
+        start = now();
+        cpu = threads.getCurrentThreadCpuTime();
+    }
+
+    static void end(String way) {
+        long used = threads.getCurrentThreadCpuTime() - cpu;
+        clock.println(way + " " + start + " " + now() + " " + used + " " + (burned - before));
+    }
+
     public static void main(String[] arguments) throws Exception {
-        // Startup is complete: from here on only this program runs.
-        new java.io.File(arguments[1]).createNewFile();
+        String path = System.getenv("PROFCOL_TEST_CLOCK");
+        clock = new PrintStream(path == null ? "/dev/null" : path, "UTF-8");
         long end = System.nanoTime() + Long.parseLong(arguments[0]) * 1_000_000_000;
         while (System.nanoTime() < end) {
+            begin();
             by_call(); // calls
+            end("by_call");
+            begin();
             by_recursion(); // calls
+            end("by_recursion");
+            begin();
             by_lambda(); // calls
+            end("by_lambda");
+            begin();
             by_sort(); // calls
+            end("by_sort");
+            begin();
             by_reflection(); // calls
+            end("by_reflection");
+            begin();
             by_interface(); // calls
+            end("by_interface");
+            begin();
             by_constructor(); // calls
+            end("by_constructor");
+            begin();
             by_stream(); // calls
+            end("by_stream");
+            begin();
             by_exception(); // calls
+            end("by_exception");
+            begin();
             by_generics(); // calls
+            end("by_generics");
+            begin();
             by_synchronized(); // calls
+            end("by_synchronized");
+            begin();
             by_größe(); // calls
+            end("by_größe");
         }
     }
 }

@@ -1,22 +1,29 @@
-%% Burns CPU in functions called in different ways, each in one known chain.
+%% Burns CPU in functions called in different ways, each in one known chain, and accounts for its time.
 -module(calls).
 -export([main/1, inner/0, by_process/1]).
 
 %% Equal work for each way. Each function returns something else than those that it calls: with the same result, its last call would
 %% be a tail call.
--define(STEPS, 400000).
+-define(STEPS, 2000000).
 
 burn() ->
+    put(start, cpu()),
     burn(?STEPS).
 
-burn(0) ->
-    ok;
-burn(N) when N rem 100 =:= 0 ->
-    _ = erlang:phash2({N, [N, <<"text">>]}, 1000),
-    _ = maps:get(N rem 3, #{0 => zero, 1 => one, 2 => two}),
-    burn(N - 1);
-burn(N) ->
-    burn(N - 1).
+burn(0) -> % burns
+    {Milliseconds, _} = erlang:statistics(runtime), % burns
+    put(burned, get(burned) + Milliseconds * 1000000 - get(start)), % burns
+    ok; % burns
+burn(N) when N rem 100 =:= 0 -> % burns
+    _ = erlang:phash2({N, [N, <<"text">>]}, 1000), % burns
+    _ = maps:get(N rem 3, #{0 => zero, 1 => one, 2 => two}), % burns
+    burn(N - 1); % burns
+burn(N) -> % burns
+    burn(N - 1). % burns
+
+cpu() ->
+    {Milliseconds, _} = erlang:statistics(runtime),
+    Milliseconds * 1000000.
 
 by_call() ->
     middle(), % calls
@@ -110,6 +117,7 @@ by_variables() ->
     [A, B, C, D, E, F, G, H, I, J, K, L, M, N, O, P, Q, R, S, T] = lists:seq(1, 20),
     burn(), % calls
     _ = [A, B, C, D, E, F, G, H, I, J, K, L, M, N, O, P, Q, R, S, T],
+    put(start, cpu()),
     burn(A), % calls
     _ = {A, B, C, D, E, F, G, H, I, J, K, L, M, N, O, P, Q, R, S, T},
     true.
@@ -131,6 +139,8 @@ spawn_processes() ->
     true.
 
 by_process(Parent) ->
+    put(burned, 0),
+    put(start, cpu()),
     burn(?STEPS div 10), % calls
     Parent ! {done, self()},
     true.
@@ -139,24 +149,24 @@ by_garbage() ->
     _ = garbage(?STEPS div 20, []), % calls
     true.
 
-garbage(0, Kept) ->
-    length(Kept);
-garbage(N, Kept) when length(Kept) > 20 ->
-    garbage(N, []);
-garbage(N, Kept) ->
-    garbage(N - 1, [lists:seq(1, 10), integer_to_binary(N) | Kept]). % calls
+garbage(0, Kept) -> % burns
+    length(Kept); % burns
+garbage(N, Kept) when length(Kept) > 20 -> % burns
+    garbage(N, []); % burns
+garbage(N, Kept) -> % burns
+    garbage(N - 1, [lists:seq(1, 10), integer_to_binary(N) | Kept]). % burns
 
 by_builtin() ->
     builtin(?STEPS div 800), % calls
     true.
 
-builtin(0) ->
-    ok;
-builtin(N) ->
-    _ = binary_to_term(term_to_binary(lists:seq(1, 50))), % calls
-    _ = erlang:md5(<<0:4096>>), % calls
-    _ = binary:matches(<<0:8192, 1>>, <<1>>), % calls
-    builtin(N - 1).
+builtin(0) -> % burns
+    ok; % burns
+builtin(N) -> % burns
+    _ = binary_to_term(term_to_binary(lists:seq(1, 50))), % burns
+    _ = erlang:md5(<<0:4096>>), % burns
+    _ = binary:matches(<<0:8192, 1>>, <<1>>), % burns
+    builtin(N - 1). % burns
 
 rand() ->
     erlang:phash2(self()).
@@ -167,16 +177,28 @@ ways() ->
      fun by_after/0, fun by_map_fold/0, fun by_variables/0, fun by_float/0, fun 'by_größe'/0,
      fun spawn_processes/0, fun by_garbage/0, fun by_builtin/0].
 
-main([Seconds, Started]) ->
+main([Seconds, Path]) ->
     Until = erlang:monotonic_time(millisecond) + list_to_integer(Seconds) * 1000,
-    ok = file:write_file(Started, <<>>),
-    main(ways(), Until).
+    %% In the innermost function.
+    put(burned, 0),
+    {ok, Clock} = file:open(Path, [write, raw]),
+    main(ways(), Until, Clock).
 
-main([], Until) ->
+main([], Until, Clock) ->
     case erlang:monotonic_time(millisecond) < Until of
-        true -> main(ways(), Until);
+        true -> main(ways(), Until, Clock);
         false -> halt()
     end;
-main([Way | Ways], Until) ->
+main([Way | Ways], Until, Clock) ->
+    {Burned, Start, Cpu} = {get(burned), os:system_time(nanosecond), cpu()},
     Way(), % calls
-    main(Ways, Until).
+    {Used, Stop} = {cpu() - Cpu, os:system_time(nanosecond)},
+    {name, Name} = erlang:fun_info(Way, name),
+    Leaf = case lists:member(Name, [spawn_processes, by_garbage, by_builtin]) of
+        true -> "?";
+        false -> integer_to_list(get(burned) - Burned)
+    end,
+    Shown = case Name of spawn_processes -> by_process; _ -> Name end,
+    Line = io_lib:format("~ts ~b ~b ~b ~s~n", [Shown, Start, Stop, Used, Leaf]),
+    ok = file:write(Clock, unicode:characters_to_binary(Line)),
+    main(Ways, Until, Clock).

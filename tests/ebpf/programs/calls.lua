@@ -1,17 +1,23 @@
--- Burns CPU in functions called in different ways, each in one known chain. With the argument `interpreted`,
+-- Burns CPU in functions called in different ways, each in one known chain, and accounts for its time. With the argument `interpreted`,
 -- nothing is compiled; otherwise only `burn` is, in most ways.
 local SLICE = 0.02
 
-local function burn(factor)
-    local limit = os.clock() + SLICE * (factor or 1)
-    local number = 0
-    while os.clock() < limit do
-        for step = 1, 2000 do
-            number = number + step % 3
-        end
-    end
-    return 1
-end
+-- Seconds in innermost functions.
+local burned = 0
+
+local function burn(factor) -- burns
+    local start = os.clock() -- burns
+    local now = start -- burns
+    local number = 0 -- burns
+    while now < start + SLICE * (factor or 1) do -- burns
+        for step = 1, 2000 do -- burns
+            number = number + step % 3 -- burns
+        end -- burns
+        now = os.clock() -- burns
+    end -- burns
+    burned = burned + now - start -- burns
+    return 1 -- burns
+end -- burns
 
 local function inner()
     local result = burn() -- calls
@@ -237,9 +243,13 @@ local function by_iterator()
     end
 end
 
+local kept = {}
+
 local function by_load()
     local loaded = loadstring('local burn = ... burn()', '=loaded')
     loaded(burn) -- calls
+    -- Long enough to read its name on a busy machine.
+    kept[#kept % 1000 + 1] = loaded
 end
 
 local function by_reader()
@@ -253,9 +263,9 @@ local function by_reader()
     end)
 end
 
-local function short(one, other)
-    return one < other
-end
+local function short(one, other) -- burns
+    return one < other -- burns
+end -- burns
 
 local function by_callbacks()
     local limit = os.clock() + SLICE
@@ -268,6 +278,37 @@ local function by_callbacks()
     end
 end
 
+local unix_ns = function()
+    return 0
+end
+local clock = os.getenv('PROFCOL_TEST_CLOCK')
+if clock then
+    clock = io.open(clock, 'w')
+    clock:setvbuf('line')
+    local ffi = require('ffi')
+    ffi.cdef('typedef struct { int64_t s, ns; } time; int clock_gettime(int, time *);')
+    local time = ffi.new('time')
+    unix_ns = function()
+        ffi.C.clock_gettime(0, time)
+        return time.s * 1000000000LL + time.ns
+    end
+end
+
+-- Before a chain.
+local before, start, cpu
+
+local function begin()
+    before, start, cpu = burned, unix_ns(), os.clock()
+end
+
+local function finish(way)
+    local used, stop = os.clock() - cpu, unix_ns()
+    if clock then
+        local text = function(number) return (tostring(number):gsub('LL', '')) end
+        local leaf = way == 'by_callbacks' and '?' or string.format('%.0f', (burned - before) * 1e9)
+        clock:write(way, ' ', text(start), ' ', text(stop), string.format(' %.0f ', used * 1e9), leaf, '\n')
+    end
+end
 
 local function main(seconds, mode)
     if mode == 'interpreted' then
@@ -275,31 +316,81 @@ local function main(seconds, mode)
     end
     local limit = os.time() + seconds
     while os.time() < limit do
+        begin()
         by_call() -- calls
+        finish('by_call')
+        begin()
         by_recursion() -- calls
+        finish('by_recursion')
+        begin()
         by_closure() -- calls
+        finish('by_closure')
+        begin()
         by_tail_call() -- calls
+        finish('by_tail_call')
+        begin()
         by_variadic() -- calls
+        finish('by_variadic')
+        begin()
         by_sort() -- calls
+        finish('by_sort')
+        begin()
         by_gsub() -- calls
+        finish('by_gsub')
+        begin()
         by_pcall() -- calls
+        finish('by_pcall')
+        begin()
         by_error() -- calls
+        finish('by_error')
+        begin()
         by_handler() -- calls
+        finish('by_handler')
+        begin()
         by_coroutine() -- calls
+        finish('by_coroutine')
+        begin()
         by_nested_coroutines() -- calls
+        finish('by_nested_coroutines')
+        begin()
         by_sort_in_coroutine() -- calls
+        finish('by_sort_in_coroutine')
+        begin()
         by_method() -- calls
+        finish('by_method')
+        begin()
         by_add() -- calls
+        finish('by_add')
+        begin()
         by_less() -- calls
+        finish('by_less')
+        begin()
         by_object() -- calls
+        finish('by_object')
+        begin()
         by_index() -- calls
+        finish('by_index')
+        begin()
         by_new_index() -- calls
+        finish('by_new_index')
+        begin()
         by_concat() -- calls
+        finish('by_concat')
+        begin()
         by_text() -- calls
+        finish('by_text')
+        begin()
         by_iterator() -- calls
+        finish('by_iterator')
+        begin()
         by_load() -- calls
+        finish('by_load')
+        begin()
         by_reader() -- calls
+        finish('by_reader')
+        begin()
         by_callbacks() -- calls
+        finish('by_callbacks')
     end
 end
 

@@ -1,4 +1,4 @@
-# Burns CPU in functions called in different ways, each in one known chain.
+# Burns CPU in functions called in different ways, each in one known chain, and accounts for its time.
 package main;
 
 use strict;
@@ -9,15 +9,20 @@ use List::Util qw(first reduce);
 use Time::HiRes qw(clock time);
 
 my $SLICE = 0.02;
+# Seconds in innermost functions.
+my $burned = 0;
 
-sub burn {
-    my $limit = clock() + $SLICE * ($_[0] // 1);
-    while (clock() < $limit) {
-        for my $number (1 .. 2000) {
-        }
-    }
-    return 1;
-}
+sub burn { # burns
+    my $start = clock(); # burns
+    my $now = $start; # burns
+    while ($now < $start + $SLICE * ($_[0] // 1)) { # burns
+        for my $number (1 .. 2000) { # burns
+        } # burns
+        $now = clock(); # burns
+    } # burns
+    $burned += $now - $start; # burns
+    return 1; # burns
+} # burns
 
 sub by_call {
     middle(); # calls
@@ -234,7 +239,7 @@ sub by_callbacks {
     }
 }
 
-sub short { return $_[0] & 1 }
+sub short { return $_[0] & 1 } # burns
 
 sub by_overloads {
     my $limit = clock() + $SLICE;
@@ -245,18 +250,27 @@ sub by_overloads {
 }
 
 package Number {
-    use overload '+' => sub { return 1 };
+    use overload '+' => sub { return 1 }; # burns as __ANON__
 
     sub new { bless {}, shift }
 }
 
 my $data = 'x' x (1 << 20);
 
-sub by_checksum {
-    my $limit = clock() + $SLICE;
-    while (clock() < $limit) {
-        Digest::SHA::sha256($data);
-    }
+sub by_checksum { # burns
+    my $start = clock(); # burns
+    my $now = $start; # burns
+    while ($now < $start + $SLICE) { # burns
+        Digest::SHA::sha256($data); # burns
+        $now = clock(); # burns
+    } # burns
+    $burned += $now - $start; # burns
+} # burns
+
+my $clock;
+if (my $path = $ENV{PROFCOL_TEST_CLOCK}) {
+    open $clock, '>:utf8', $path or die;
+    $clock->autoflush;
 }
 
 sub main {
@@ -265,7 +279,11 @@ sub main {
     my $end = time + $seconds;
     while (time < $end) {
         for my $way (@ways) {
+            my ($before, $start, $cpu) = ($burned, time, clock());
             main->can($way)->(); # calls
+            my ($used, $stop) = (clock() - $cpu, time);
+            my $leaf = $way =~ /by_callbacks|by_overloads/ ? '?' : sprintf '%.0f', ($burned - $before) * 1e9;
+            printf $clock "%s %.0f %.0f %.0f %s\n", $way, $start * 1e9, $stop * 1e9, $used * 1e9, $leaf if $clock;
         }
     }
 }

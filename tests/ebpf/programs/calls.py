@@ -1,20 +1,25 @@
-"""Burns CPU in functions called in different ways, each in one known chain."""
+"""Burns CPU in functions called in different ways, each in one known chain, and accounts for its time."""
 
 import asyncio
 import functools
 import hashlib
+import os
 import sys
 import threading
 import time
 
-SLICE = 0.02
+SLICE_NS = 20_000_000
+# In innermost functions.
+burned_ns = 0
 
 
-def burn():
-    end = time.thread_time() + SLICE
-    while time.thread_time() < end:
-        for number in range(200):
-            number * number
+def burn():  # burns
+    global burned_ns  # burns
+    start = time.thread_time_ns()  # burns
+    while (now := time.thread_time_ns()) < start + SLICE_NS:  # burns
+        for number in range(200):  # burns
+            number * number  # burns
+    burned_ns += now - start  # burns
 
 
 def by_call():
@@ -132,10 +137,29 @@ def by_coroutine():
         pass
 
 
-def by_hash():
-    end = time.thread_time() + SLICE
-    while time.thread_time() < end:
-        hashlib.sha256(DATA)  # calls
+async def in_task(seconds):
+    await asyncio.sleep(seconds)
+    await wait_for()  # calls
+
+
+async def gather_tasks():
+    # They burn one after the other, each resumed by the loop.
+    await asyncio.gather(in_task(0), in_task(0.001))
+
+
+def by_tasks():
+    LOOP.run_until_complete(gather_tasks())  # calls
+
+
+LOOP = asyncio.new_event_loop()
+
+
+def by_hash():  # burns
+    global burned_ns  # burns
+    start = time.thread_time_ns()  # burns
+    while (now := time.thread_time_ns()) < start + SLICE_NS:  # burns
+        hashlib.sha256(DATA)  # burns
+    burned_ns += now - start  # burns
 
 
 def by_größe():
@@ -147,11 +171,18 @@ DATA = bytes(4 << 20)
 WAYS = [way for name, way in list(globals().items()) if name.startswith("by_")]
 
 
+CLOCK = open(os.environ["PROFCOL_TEST_CLOCK"], "w", buffering=1) if "PROFCOL_TEST_CLOCK" in os.environ else None
+
+
 def main():
     end = time.monotonic() + float(sys.argv[1])
     while time.monotonic() < end:
         for way in WAYS:
+            burned, start, cpu = burned_ns, time.time_ns(), time.thread_time_ns()
             way()  # calls
+            cpu, stop = time.thread_time_ns() - cpu, time.time_ns()
+            if CLOCK:
+                CLOCK.write(f"{way.__name__} {start} {stop} {cpu} {burned_ns - burned}\n")
 
 
 def in_thread():
@@ -165,4 +196,4 @@ if len(sys.argv) > 2:
     for thread in threads:
         thread.join()
 else:
-    main()
+    main()  # calls

@@ -22,6 +22,7 @@ pub struct Sample {
     pub pid: u32,
     pub executable: String,
     pub build_id: String,
+    pub thread: u32,
     pub thread_name: String,
     /// Of the program itself, without the prefix of their keys.
     pub labels: BTreeMap<String, String>,
@@ -32,6 +33,8 @@ pub struct Sample {
     /// Innermost first.
     pub frames: Vec<Frame>,
     pub count: usize,
+    /// In nanoseconds since 1970; empty if samples are only counted.
+    pub times: Vec<u64>,
 }
 
 impl Sample {
@@ -99,9 +102,12 @@ fn read_model(model: &Model, samples: &mut Vec<Sample>) {
                     pid: u32::try_from(pid).unwrap(),
                     executable: text("process.executable.path").to_owned(),
                     build_id: text("process.executable.build_id.gnu").to_owned(),
+                    thread: number(dictionary, &sample, "thread.id")
+                        .and_then(|id| u32::try_from(id).ok())
+                        .unwrap_or_default(),
                     thread_name: attribute("thread.name").unwrap_or_default(),
                     labels: labels(dictionary, &sample),
-                    goroutine: goroutine(dictionary, &sample),
+                    goroutine: number(dictionary, &sample, "go.goroutine.id"),
                     link: dictionary
                         .links
                         .get(sample.link)
@@ -118,6 +124,7 @@ fn read_model(model: &Model, samples: &mut Vec<Sample>) {
                         [count] => usize::try_from(*count).unwrap(),
                         _ => sample.timestamps.len(),
                     },
+                    times: sample.timestamps.to_vec(),
                 });
             }
         }
@@ -136,10 +143,10 @@ fn labels(dictionary: &Dictionary, sample: &SampleRef<'_>) -> BTreeMap<String, S
     labels.collect()
 }
 
-fn goroutine(dictionary: &Dictionary, sample: &SampleRef<'_>) -> Option<i64> {
+fn number(dictionary: &Dictionary, sample: &SampleRef<'_>, key: &str) -> Option<i64> {
     sample.attributes.iter().find_map(|&index| {
         let attribute = dictionary.attributes.get(index)?;
-        let is_it = dictionary.strings.get(attribute.key) == "go.goroutine.id";
+        let is_it = dictionary.strings.get(attribute.key) == key;
         is_it.then(|| attribute.value.as_int())?
     })
 }

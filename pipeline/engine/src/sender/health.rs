@@ -240,21 +240,14 @@ mod tests {
     #[test]
     fn a_reason_is_one_line_of_bounded_length() {
         let short = Reason::new(std::io::Error::other("no route"));
-<<<<<<< HEAD
         assert!(shown(&short).0.downcast_ref::<std::io::Error>().is_some());
         let (hostile, text) = shown(&"a\nb\u{202e}".into());
         assert_eq!(text, r"a\nb\u{202e}");
         assert_eq!(hostile.to_string(), text);
-        let long = shown(&"ä".repeat(1 << 20).into()).1;
-=======
-        assert!(shown(&short).downcast_ref::<std::io::Error>().is_some());
-        let hostile = shown(&"a\nb\u{202e}".into()).to_string();
-        assert_eq!(hostile, r"a\nb\u{202e}");
         let longest = format!("\n{}", "a".repeat(MAX_REASON_BYTES - r"\n".len()));
-        let longest = shown(&longest.into()).to_string();
+        let longest = shown(&longest.into()).1;
         assert_eq!(longest.len(), MAX_REASON_BYTES);
-        let long = shown(&"ä".repeat(1 << 20).into()).to_string();
->>>>>>> mutants
+        let long = shown(&"ä".repeat(1 << 20).into()).1;
         assert_eq!(long.len(), MAX_REASON_BYTES + '…'.len_utf8());
     }
 

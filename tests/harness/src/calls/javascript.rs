@@ -1,6 +1,6 @@
 //! The chains of `calls.js`.
 
-use super::{Calls, chain_of};
+use super::{Calls, chain_of, is_main_thread};
 
 pub const KIND: &str = "v8js";
 pub const PROGRAM: &str = "calls.js";
@@ -41,5 +41,11 @@ pub fn calls() -> Calls {
             frame.source.0.ends_with(PROGRAM) && frame.function.as_deref() != Some("(anonymous)")
         },
         name: |name| name,
+        is_elsewhere: |_| false,
+        ends: &[],
+        flawed: &[],
+        lacking: 0,
+        is_scheduled: false,
+        is_of_thread: is_main_thread,
     }
 }

@@ -1,6 +1,6 @@
 //! The chains of `calls.php`.
 
-use super::{Calls, chain_of};
+use super::{Calls, chain_of, is_main_thread};
 
 pub const KIND: &str = "php";
 pub const PROGRAM: &str = "calls.php";
@@ -48,5 +48,12 @@ pub fn calls() -> Calls {
         chain: Box::new(expected),
         is_of_program: |frame| frame.source.0.ends_with(PROGRAM),
         name: |name| name,
+        is_elsewhere: |_| false,
+        // PHP's functions that switch fibers have no unwind information.
+        ends: &["by_fiber"],
+        flawed: &[],
+        lacking: 0,
+        is_scheduled: false,
+        is_of_thread: is_main_thread,
     }
 }

@@ -1,6 +1,6 @@
 //! The chains of `calls.py`.
 
-use super::{Calls, chain_of};
+use super::{Calls, chain_of, is_main_thread};
 
 /// Innermost first, with qualified names as since 3.11.
 const CHAINS: &[&[&str]] = &[
@@ -20,6 +20,17 @@ const CHAINS: &[&[&str]] = &[
     ],
     &["burn", "<module>", "by_execution"],
     &["burn", "wait_for", "gather", "by_coroutine"],
+    // Tasks are resumed by their loop, in C.
+    &[
+        "burn",
+        "wait_for",
+        "in_task",
+        "Handle._run",
+        "BaseEventLoop._run_once",
+        "BaseEventLoop.run_forever",
+        "BaseEventLoop.run_until_complete",
+        "by_tasks",
+    ],
     &["by_hash"],
     &["burn", "by_größe"],
 ];
@@ -45,5 +56,14 @@ pub fn calls(minor: u32) -> Calls {
         chain: Box::new(move |way| expected(way, minor)),
         is_of_program: |_| true,
         name: |name| name,
+        is_elsewhere: |frame| {
+            let file = &frame.source.0;
+            file == "<made up>" || file.contains("/asyncio/")
+        },
+        ends: &[],
+        flawed: &[],
+        lacking: 0,
+        is_scheduled: false,
+        is_of_thread: is_main_thread,
     }
 }
