@@ -1,10 +1,11 @@
-//! Files that claim to contain an interpreter, and the functions of processes with arbitrary memory.
+//! Files that claim to contain an interpreter or contexts of threads, and the functions and variables of processes with arbitrary memory.
 
 #![cfg_attr(fuzzing, no_main)]
 
 use std::io;
 
 use profcol_ebpf_interpreters::beam;
+use profcol_ebpf_interpreters::context::{self, CLibrary, ContextFile};
 use profcol_ebpf_interpreters::dotnet::{self, CodeReader, DotNetRuntime};
 use profcol_ebpf_interpreters::{
     DetectedInterpreter, FileRuntime, Memory, MemoryError, ProcessCache, SampledFunction, detect,
@@ -40,12 +41,29 @@ fuzz_target!(|data: &[u8]| {
         }
         let _ = FileRuntime::find(&code, data);
     }
+    if let Ok(code) = ElfCode::read(data) {
+        read_contexts(&code, data);
+    }
     for example in DetectedInterpreter::examples() {
         read(&example, data);
     }
     read_modules(data);
     read_methods(data);
 });
+
+/// The contexts of threads.
+fn read_contexts(code: &ElfCode, data: &[u8]) {
+    let _ = context::detect(code, data);
+    let Ok(Some(ContextFile::Library(library))) = ContextFile::read(code, data) else {
+        return;
+    };
+    for c_library in [CLibrary::Glibc, CLibrary::Musl] {
+        for bias in [0, 1 << 44] {
+            let located = library.locate(bias, c_library, &AnyMemory(data));
+            assert!(located.count() <= 2);
+        }
+    }
+}
 
 /// The methods of .NET.
 fn read_methods(data: &[u8]) {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "the figures are of interest")]
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -73,60 +74,189 @@ fn threads_have_their_trace_and_labels() {
             continue;
         };
         for options in ["frequency: 99", "frequency: 99, aggregation: count"] {
-            let running = Running::start(&program, &[] as &[&str]);
-            let pid = running.pid();
-            let mut symbols = Symbols::read(&program);
-            let profile = Profiler::start_with(options).until(TIMEOUT, |profile| {
-                THREADS.iter().all(|thread| {
-                    let of_thread = of_thread(profile, pid, &mut symbols, thread);
-                    of_thread.iter().map(|sample| sample.count).sum::<usize>() > MIN_SAMPLES
-                })
-            });
-            drop(running);
-            let link = Link {
-                trace_id: std::array::from_fn(|at| 16 + at as u8),
-                span_id: std::array::from_fn(|at| 64 + at as u8),
-            };
-            let traced = of_thread(&profile, pid, &mut symbols, "traced");
-            let labelled = of_thread(&profile, pid, &mut symbols, "labelled");
-            let hostile = of_thread(&profile, pid, &mut symbols, "hostile");
-            let with_context = |samples: &[&Sample]| {
-                samples
-                    .iter()
-                    .filter(|it| has_context(it))
-                    .map(|it| it.count)
-                    .sum::<usize>()
-            };
-            println!(
-                "{name}, {options}: {} traced, {} labelled, {} hostile",
-                with_context(&traced),
-                with_context(&labelled),
-                with_context(&hostile)
-            );
-            // The programs learn within a second where the contexts are.
-            assert!(with_context(&traced) > MIN_SAMPLES / 4, "{name}");
-            assert!(with_context(&labelled) > MIN_SAMPLES / 4, "{name}");
-            for sample in traced.iter().filter(|it| has_context(it)) {
-                assert_eq!((sample.link, sample.labels.len()), (link, 0), "{name}");
-            }
-            let expected = [("route", "/cart"), ("tenant", "acme")];
-            for sample in labelled.iter().filter(|it| has_context(it)) {
-                let labels = sample.labels.iter();
-                let labels: Vec<(&str, &str)> =
-                    labels.map(|(key, value)| (&**key, &**value)).collect();
-                assert_eq!(
-                    (&*labels, sample.link),
-                    (&expected[..], Link::default()),
-                    "{name}"
-                );
-            }
-            for sample in hostile {
-                assert!(sample.labels.len() <= 10, "{name}: {:?}", sample.labels);
-                assert!(
-                    sample.labels.values().all(|value| value.len() <= 3 * 128),
-                    "{name}"
-                );
-            }
+            check(name, &program, &[], options);
         }
+    }
+}
+
+/// Of a library: its name, and how it is built.
+const LIBRARIES: [(&str, &str); 6] = [
+    (
+        "libcontexts_descriptor.so",
+        "gcc -O1 -fPIC -shared -mtls-dialect=gnu2 context_library.c",
+    ),
+    (
+        "libcontexts_module.so",
+        "gcc -O1 -fPIC -shared -mtls-dialect=gnu context_library.c",
+    ),
+    (
+        "libcontexts_block.so",
+        "gcc -O1 -fPIC -shared -ftls-model=local-dynamic context_library.c",
+    ),
+    (
+        "libcontexts_distance.so",
+        "gcc -O1 -fPIC -shared -ftls-model=initial-exec context_library.c",
+    ),
+    (
+        "libcontexts_musl.so",
+        "musl-gcc -O1 -fPIC -shared -mtls-dialect=gnu context_library.c",
+    ),
+    (
+        "libcontexts_musl_descriptor.so",
+        "musl-gcc -O1 -fPIC -shared -mtls-dialect=gnu2 context_library.c",
+    ),
+];
+
+#[test]
+fn variables_may_be_in_libraries() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    for (name, command) in LIBRARIES {
+        let compiler = command.split(' ').next().unwrap();
+        let command = format!("{command} -Wl,-soname,{name}");
+        let opened = format!("{compiler} -O1 -pthread -DOPENED contexts.c");
+        let linked =
+            format!("{compiler} -O1 -pthread -DLINKED contexts.c @{name} -Wl,-rpath,$ORIGIN");
+        let (Some(library), Some(opened), Some(linked)) = (
+            workshop.build(name, &command),
+            workshop.build(&format!("opens_{name}"), &opened),
+            workshop.build(&format!("needs_{name}"), &linked),
+        ) else {
+            continue;
+        };
+        let library = library.to_str().unwrap();
+        check(
+            &format!("{name}, opened"),
+            &opened,
+            &[library],
+            "frequency: 99",
+        );
+        check(
+            &format!("{name}, needed"),
+            &linked,
+            &[],
+            "frequency: 99, aggregation: count",
+        );
+    }
+}
+
+#[test]
+fn a_library_may_be_opened_late() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let [(name, command), ..] = LIBRARIES;
+    let (Some(library), Some(program)) = (
+        workshop.build(name, command),
+        workshop.build("opens_late", "gcc -O1 -pthread -DOPENED contexts.c"),
+    ) else {
+        return;
+    };
+    let library = library.to_str().unwrap();
+    check("opened late", &program, &["5", library], "frequency: 99");
+}
+
+#[test]
+fn a_closed_library_leaves_no_contexts() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let [(name, command), ..] = LIBRARIES;
+    let (Some(library), Some(other), Some(program)) = (
+        workshop.build(name, command),
+        workshop.build("libcontexts_other.so", &format!("{command} -DNUMBER=4")),
+        workshop.build("closes", "gcc -O1 -pthread -DOPENED contexts.c"),
+    ) else {
+        return;
+    };
+    // The other one gets the number of the closed one, and the threads still have that one's blocks.
+    let paths = [&library, &other].map(|path| path.to_str().unwrap());
+    let arguments = [paths[0], "start", "15", "close", paths[1], "600"];
+    let profiler = Profiler::start_with("frequency: 99");
+    let running = Running::start(&program, &arguments);
+    let pid = running.pid();
+    let mut symbols = Symbols::read(&program);
+    let mut had_contexts = |profile: &Profile, thread: &str| {
+        let samples = of_thread(profile, pid, &mut symbols, thread);
+        let have: Vec<bool> = samples.iter().map(|it| has_context(it)).collect();
+        let last = have.iter().rposition(|&has| has).unwrap_or(0);
+        println!(
+            "{thread}: the last context is in sample {last} of {}",
+            have.len()
+        );
+        let count = have.iter().filter(|&&has| has).count();
+        count > MIN_SAMPLES / 4 && have.len() - last > MIN_SAMPLES
+    };
+    let profile = profiler.until(TIMEOUT, |profile| {
+        ["traced", "labelled"]
+            .iter()
+            .all(|thread| had_contexts(profile, thread))
+    });
+    drop(running);
+    for thread in ["traced", "labelled"] {
+        assert!(had_contexts(&profile, thread), "{thread}");
+    }
+}
+
+/// Profiles the program until each thread has enough samples, and checks their contexts.
+fn check(name: &str, program: &Path, arguments: &[&str], options: &str) {
+    let running = Running::start(program, arguments);
+    let pid = running.pid();
+    let mut symbols = Symbols::read(program);
+    let profile = Profiler::start_with(options).until(TIMEOUT, |profile| {
+        THREADS.iter().all(|thread| {
+            let of_thread = of_thread(profile, pid, &mut symbols, thread);
+            of_thread.iter().map(|sample| sample.count).sum::<usize>() > MIN_SAMPLES
+        })
+    });
+    drop(running);
+    let link = Link {
+        trace_id: std::array::from_fn(|at| 16 + at as u8),
+        span_id: std::array::from_fn(|at| 64 + at as u8),
+    };
+    let traced = of_thread(&profile, pid, &mut symbols, "traced");
+    let labelled = of_thread(&profile, pid, &mut symbols, "labelled");
+    let hostile = of_thread(&profile, pid, &mut symbols, "hostile");
+    let forger = of_thread(&profile, pid, &mut symbols, "forger");
+    let with_context = |samples: &[&Sample]| {
+        samples
+            .iter()
+            .filter(|it| has_context(it))
+            .map(|it| it.count)
+            .sum::<usize>()
+    };
+    println!(
+        "{name}, {options}: {} traced, {} labelled, {} hostile, {} forger",
+        with_context(&traced),
+        with_context(&labelled),
+        with_context(&hostile),
+        with_context(&forger)
+    );
+    // The programs learn within seconds where the contexts are.
+    assert!(with_context(&traced) > MIN_SAMPLES / 4, "{name}");
+    assert!(with_context(&labelled) > MIN_SAMPLES / 4, "{name}");
+    for sample in traced.iter().filter(|it| has_context(it)) {
+        assert_eq!((sample.link, sample.labels.len()), (link, 0), "{name}");
+    }
+    let expected = [("route", "/cart"), ("tenant", "acme")];
+    for sample in labelled.iter().filter(|it| has_context(it)) {
+        let labels = sample.labels.iter();
+        let labels: Vec<(&str, &str)> = labels.map(|(key, value)| (&**key, &**value)).collect();
+        assert_eq!(
+            (&*labels, sample.link),
+            (&expected[..], Link::default()),
+            "{name}"
+        );
+    }
+    for sample in hostile.iter().chain(&forger) {
+        assert!(sample.labels.len() <= 10, "{name}: {:?}", sample.labels);
+        assert!(
+            sample.labels.values().all(|value| value.len() <= 3 * 128),
+            "{name}"
+        );
     }
 }

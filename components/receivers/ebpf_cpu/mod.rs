@@ -31,11 +31,12 @@ use profcol_component::{
     BuildContext, BuildError, Capabilities, Check, DropFeedback, Executables, Factory, Output,
     Receiver, RunError, Stability, StartError, Stop,
 };
+use profcol_ebpf_interpreters::context::LibraryContexts;
 use profcol_ebpf_interpreters::names::{FunctionKey, GeneratedCode, InterpretedNames};
 use profcol_ebpf_interpreters::{DetectedInterpreter, Runtime, SampledFunction};
 use profcol_ebpf_loader::{
-    InterpretedFrame, Loaded, Process, ProcessKey, Profiler, Record, SampledFiles, StackFrame,
-    count_buffer, file_number, next_bpf_program, release_heap, since_boot,
+    EndReason, InterpretedFrame, Loaded, Process, ProcessKey, Profiler, Record, SampledFiles,
+    StackFrame, count_buffer, file_number, next_bpf_program, release_heap, since_boot,
 };
 use profcol_reader::Readers;
 use profcol_symbols::{JitProcesses, KernelSymbolizer};
@@ -81,6 +82,7 @@ struct Running {
     jit: JitProcesses<ProcessKey>,
     interpreted: InterpretedNames<ProcessKey>,
     dotnet: DotNetProcesses,
+    contexts: LibraryContexts<ProcessKey>,
     has_own_pids: bool,
     filter: Filter,
     budget: Budget,
@@ -166,6 +168,11 @@ impl Receiver for EbpfCpu {
             interpreted: InterpretedNames::start(INTERPRETED_NAMES).map_err(|error| {
                 StartError::new(format!(
                     "failed to start the thread that reads names: {error}"
+                ))
+            })?,
+            contexts: LibraryContexts::start().map_err(|error| {
+                StartError::new(format!(
+                    "failed to start the thread that finds the contexts of threads: {error}"
                 ))
             })?,
             has_own_pids,
@@ -333,6 +340,7 @@ impl Running {
             jit,
             interpreted,
             dotnet,
+            contexts,
             filter,
             interval,
             has_own_pids,
@@ -340,6 +348,7 @@ impl Running {
             next,
             ..
         } = self;
+        let drained = Instant::now();
         let executables = profiler.sampled_files().clone();
         let mut interpreters: HashMap<u32, Option<Arc<DetectedInterpreter>>> = HashMap::new();
         let mut excluded = Vec::new();
@@ -353,6 +362,9 @@ impl Running {
                 if !filter.matches_all() && !is_included(filter, &sample.process) {
                     metrics.excluded.inc();
                     return;
+                }
+                if sample.end != EndReason::KernelThread as u32 {
+                    contexts.observe(sample.process, sample.process.pid, drained);
                 }
                 let mut has_generated_code = false;
                 let mut has_unknown_code = false;
@@ -433,6 +445,9 @@ impl Running {
                 profiler.postpone_table(&file);
             }
         }
+        for (process, found) in contexts.take(drained) {
+            profiler.set_process_contexts(&process, found.as_ref());
+        }
         for (process, code) in interpreted.take_processes() {
             match code {
                 GeneratedCode::Java(java) => profiler.set_java_process(&process, &java),
@@ -473,6 +488,7 @@ impl Running {
         let profiler = &mut self.profiler;
         profiler.release_file_numbers();
         self.interpreted.end_round();
+        self.contexts.forget_idle(Instant::now());
         self.processes
             .keep_seen(&seen, |process| profiler.forget(process));
         drop(seen);

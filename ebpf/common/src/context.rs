@@ -5,6 +5,7 @@
 
 pub mod custom_labels;
 pub mod go;
+pub mod library;
 pub mod otel;
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,7 @@ pub const MAX_VALUE_BYTES: u32 = 128;
 /// Maximum size of all labels of a sample, with their headers.
 pub const MAX_LABEL_BYTES: usize = 1024;
 
-/// Where the programs find the contexts of a process or of the processes of an executable.
+/// Where the programs find the contexts of the processes of an executable. Those of libraries are in [`library`].
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]

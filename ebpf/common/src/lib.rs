@@ -85,6 +85,8 @@ mod host {
     // SAFETY: as above.
     unsafe impl aya::Pod for context::ContextLayout {}
     // SAFETY: as above.
+    unsafe impl aya::Pod for context::library::ProcessContexts {}
+    // SAFETY: as above.
     unsafe impl aya::Pod for record::ProcessKey {}
     // SAFETY: as above.
     unsafe impl aya::Pod for record::ThreadKey {}

@@ -90,7 +90,7 @@ impl<'a, S: Source + ?Sized> ElfFile<'a, S> {
             for symbol in table.defined() {
                 let name = symbol.st_name.get(LE) as usize;
                 for (place, offsets) in found.iter_mut().zip(&offsets) {
-                    if place.is_none() && offsets.contains(&name) {
+                    if place.is_none() && offsets.binary_search(&name).is_ok() {
                         *place = Some(FoundSymbol {
                             address: symbol.st_value.get(LE),
                             size: symbol.st_size.get(LE),
@@ -270,12 +270,15 @@ impl<'a, S: Source + ?Sized> ElfFile<'a, S> {
     }
 
     /// The number of a symbol in `.dynsym`.
-    fn dynamic_index(&self, name: &str) -> Option<u32> {
+    pub fn dynamic_index(&self, name: &str) -> Option<u32> {
         let table = self.tables().next()?;
         let names = offsets_of(&table.names, name);
         let mut symbols = table.all().iter();
-        let index =
-            symbols.position(|symbol| names.contains(&(symbol.st_name.get(LE) as usize)))?;
+        let index = symbols.position(|symbol| {
+            names
+                .binary_search(&(symbol.st_name.get(LE) as usize))
+                .is_ok()
+        })?;
         u32::try_from(index).ok()
     }
 
@@ -317,7 +320,7 @@ impl SymbolTable {
     }
 }
 
-/// The offsets of a name in a string table, where it may be the suffix of another.
+/// The offsets of a name in a string table, where it may be the suffix of another; sorted.
 fn offsets_of(strings: &[u8], name: &str) -> Vec<usize> {
     let mut pattern = Vec::with_capacity(name.len() + 1);
     pattern.extend(name.as_bytes());

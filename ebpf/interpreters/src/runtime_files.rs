@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::{FileKey, Mapping, mappings};
 
-/// Maximum number of tracked files; a host has a few.
+/// Maximum number of tracked files with a runtime; a host has a few.
 const MAX_FILES: usize = 64;
 
 /// The result of looking for a runtime in a process.
@@ -35,13 +35,27 @@ impl<R> Attached<R> {
 pub struct RuntimeFiles<T> {
     /// None if it is not supported.
     known: HashMap<FileKey, Option<T>>,
+    limit: usize,
 }
 
 impl<T> Default for RuntimeFiles<T> {
     fn default() -> Self {
+        Self::with_limit(MAX_FILES)
+    }
+}
+
+impl<T> RuntimeFiles<T> {
+    /// For up to this many files.
+    pub fn with_limit(limit: usize) -> Self {
         Self {
             known: HashMap::new(),
+            limit,
         }
+    }
+
+    /// Inodes of deleted files are used again.
+    pub fn forget(&mut self) {
+        self.known.clear();
     }
 }
 
@@ -61,7 +75,7 @@ impl<T: Clone> RuntimeFiles<T> {
             Ok(file) => file,
             Err(error) => {
                 let path = mapping.path.display();
-                tracing::debug!(pid, %path, %error, "failed to open the file of a runtime");
+                tracing::debug!(pid, %path, %error, "failed to open a mapped file");
                 return Ok(None);
             }
         };
@@ -77,7 +91,7 @@ impl<T: Clone> RuntimeFiles<T> {
         let Some(file) = mapping.file else {
             return;
         };
-        if self.known.len() >= MAX_FILES && !self.known.contains_key(&file) {
+        if self.known.len() >= self.limit && !self.known.contains_key(&file) {
             self.known.clear();
         }
         self.known.insert(file, known);

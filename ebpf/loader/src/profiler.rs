@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
+use profcol_ebpf_common::context::library::ProcessContexts;
 use profcol_ebpf_common::counter::{self, COUNTERS};
 use profcol_ebpf_common::interpreter::beam::BeamProcess;
 use profcol_ebpf_common::interpreter::dotnet::DotNetProcess;
@@ -85,6 +86,7 @@ struct Parts {
     java_processes: HashMap<MapData, ProcessKey, JavaProcess>,
     beam_processes: HashMap<MapData, ProcessKey, BeamProcess>,
     dotnet_processes: HashMap<MapData, ProcessKey, DotNetProcess>,
+    process_contexts: HashMap<MapData, ProcessKey, ProcessContexts>,
     sample_counts: SampleCounts,
     tables: Tables,
     sampled_files: SampledFiles,
@@ -233,6 +235,7 @@ impl Loaded {
             java_processes: programs.java_processes,
             beam_processes: programs.beam_processes,
             dotnet_processes: programs.dotnet_processes,
+            process_contexts: programs.process_contexts,
             sample_counts: programs.sample_counts,
             tables,
             sampled_files,
@@ -329,6 +332,21 @@ impl Profiler {
     pub fn set_beam_process(&mut self, process: &ProcessKey, beam: &BeamProcess) {
         if let Err(error) = self.parts.beam_processes.insert(process, beam, 0) {
             tracing::warn!(pid = process.pid, %error, "Failed to publish a process that runs BEAM.");
+        }
+    }
+
+    /// Publishes where the libraries of a process keep the contexts of its threads.
+    pub fn set_process_contexts(
+        &mut self,
+        process: &ProcessKey,
+        contexts: Option<&ProcessContexts>,
+    ) {
+        let published = match contexts {
+            Some(contexts) => self.parts.process_contexts.insert(process, contexts, 0),
+            None => self.parts.process_contexts.remove(process),
+        };
+        if let Err(error) = published {
+            tracing::debug!(pid = process.pid, %error, "failed to publish the thread contexts of a process");
         }
     }
 

@@ -7,6 +7,7 @@ use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, Queue, Ring
 use aya::programs::{PerfEvent, ProgramError};
 use aya::{EbpfError, EbpfLoader};
 use profcol_ebpf_common::context::ContextLayout;
+use profcol_ebpf_common::context::library::ProcessContexts;
 use profcol_ebpf_common::counter::COUNTERS;
 use profcol_ebpf_common::file::{FileEntry, FileId, file_number};
 use profcol_ebpf_common::interpreter::Interpreter;
@@ -91,6 +92,7 @@ pub struct Programs {
     pub beam_processes: HashMap<MapData, ProcessKey, BeamProcess>,
     pub dotnet_processes: HashMap<MapData, ProcessKey, DotNetProcess>,
     pub executable_contexts: HashMap<MapData, u32, ContextLayout>,
+    pub process_contexts: HashMap<MapData, ProcessKey, ProcessContexts>,
     pub image_areas: HashMap<MapData, ProcessImage, ImageAreas>,
     pub areas: AreaMemory,
     pub sample_counts: SampleCounts,
@@ -122,6 +124,10 @@ const MAX_INTERPRETERS: u32 = 512;
 /// Maximum number of tracked executables whose threads have contexts; threads of others have none.
 const MAX_EXECUTABLE_CONTEXTS: u32 = 2048;
 
+/// Maximum number of tracked processes with contexts in libraries. The least recently sampled ones have none until they are looked at
+/// again.
+const MAX_PROCESS_CONTEXTS: u32 = 2048;
+
 /// Maximum number of cached interpreter threads; others need a look-up at each sample.
 const THREADS: u32 = 1 << 14;
 
@@ -147,6 +153,7 @@ const JAVA_PROCESSES: &str = "java_processes";
 const BEAM_PROCESSES: &str = "beam_processes";
 const DOTNET_PROCESSES: &str = "dotnet_processes";
 const EXECUTABLE_CONTEXTS: &str = "executable_contexts";
+const PROCESS_CONTEXTS: &str = "process_contexts";
 const SAMPLE: &str = "sample";
 
 impl Programs {
@@ -189,6 +196,7 @@ impl Programs {
             .map_max_entries("processes", sizes.processes)
             .map_max_entries(INTERPRETERS, MAX_INTERPRETERS)
             .map_max_entries(EXECUTABLE_CONTEXTS, MAX_EXECUTABLE_CONTEXTS)
+            .map_max_entries(PROCESS_CONTEXTS, MAX_PROCESS_CONTEXTS)
             .map_max_entries("python_threads", THREADS)
             .map_max_entries("v8_files", sizes.processes)
             .map_max_entries("runtime_processes", sizes.processes)
@@ -271,6 +279,7 @@ impl Programs {
         let beam_processes = loaded_object::map(&mut object, BEAM_PROCESSES)?;
         let dotnet_processes = loaded_object::map(&mut object, DOTNET_PROCESSES)?;
         let executable_contexts = loaded_object::map(&mut object, EXECUTABLE_CONTEXTS)?;
+        let process_contexts = loaded_object::map(&mut object, PROCESS_CONTEXTS)?;
         let image_areas = loaded_object::map(&mut object, IMAGE_AREAS)?;
         let first_counts = loaded_object::hash_map(&mut object, FIRST_COUNTS)?;
         let second_counts = loaded_object::hash_map(&mut object, SECOND_COUNTS)?;
@@ -291,6 +300,7 @@ impl Programs {
             beam_processes,
             dotnet_processes,
             executable_contexts,
+            process_contexts,
             image_areas,
             areas: AreaMemory::new(&areas).map_err(LoadError::Memory)?,
             sample_counts: SampleCounts::new(settings, settings_value, first_counts, second_counts),

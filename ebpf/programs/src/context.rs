@@ -1,28 +1,32 @@
 //! Adds the context of the thread to the sample.
 
 use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_probe_read_user};
+use profcol_ebpf_common::context::library::{MAX_VARIABLES, kind};
 use profcol_ebpf_common::context::{
     Context, ContextMemory, LabelHeader, Loss, MAX_KEY_BYTES, MAX_LABEL_BYTES, MAX_VALUE_BYTES,
-    Variable, custom_labels, go, otel, padded, part,
+    custom_labels, go, otel, padded, part,
 };
 use profcol_ebpf_common::reason::EndReason;
-use profcol_ebpf_common::record::process_state;
+use profcol_ebpf_common::record::{ProcessKey, process_state};
 use profcol_ebpf_common::sample_counts::count_buffer;
 use profcol_ebpf_common::walk::{Registers, Walk};
 use profcol_ebpf_common::{barrier_var, counter};
 
 use crate::kernel;
-use crate::maps::{self, EXECUTABLE_CONTEXTS};
+use crate::maps::{self, EXECUTABLE_CONTEXTS, PROCESS_CONTEXTS};
 use crate::scratch::{CONTEXT_WORDS, FRAME_CAPACITY, Scratch, ScratchHandle};
 use crate::unwind::CONTINUE;
 
 const HEADER: usize = size_of::<LabelHeader>();
 
-/// [`HAS_CONTEXTS`](process_state::HAS_CONTEXTS) if the threads of this executable may have contexts.
+/// [`HAS_CONTEXTS`](process_state::HAS_CONTEXTS) if the threads of this executable or process may have contexts.
 #[inline(always)]
-pub fn flag(executable: u32) -> u32 {
+pub fn flag(process: &ProcessKey, executable: u32) -> u32 {
     // SAFETY: only its presence counts.
-    if unsafe { EXECUTABLE_CONTEXTS.get(&executable) }.is_some() {
+    let has_contexts = unsafe { EXECUTABLE_CONTEXTS.get(&executable) }.is_some()
+        // SAFETY: as above.
+        || unsafe { PROCESS_CONTEXTS.get(process) }.is_some();
+    if has_contexts {
         process_state::HAS_CONTEXTS
     } else {
         0
@@ -36,49 +40,47 @@ pub extern "C" fn read_context(handle: ScratchHandle, executable: u32) -> u32 {
     let (Some(scratch), Some(settings)) = (Scratch::from_handle(handle), maps::settings()) else {
         return 0;
     };
-    // SAFETY: plain numbers. The loader may replace them concurrently; each read is checked anyway.
-    let Some(layout) = (unsafe { EXECUTABLE_CONTEXTS.get(&executable) }) else {
-        return 0;
-    };
     // SAFETY: the helper has no preconditions.
     let task = unsafe { bpf_get_current_task() };
     let at = task.wrapping_add(settings.layout.task_thread_pointer);
     let Some(thread_pointer) = kernel::word(at) else {
         return 0;
     };
-    let mut context = Context::default();
+    scratch.thread_context = Context::default();
     scratch.labels_end = 0;
     scratch.labels_added = 0;
-    if layout.go.is_go()
-        && let Some(goroutine) = layout.go.goroutine(thread_pointer, scratch)
-    {
-        if settings.context_parts & part::GOROUTINE != 0 {
-            context.goroutine = goroutine.id;
-        }
-        if settings.context_parts & part::LABELS != 0 && goroutine.labels != 0 {
-            if layout.go.form == go::labels::SLICE {
-                add_slice(scratch.handle(), goroutine.labels);
-            } else {
-                add_map(scratch.handle(), goroutine.labels);
+    // SAFETY: plain numbers. The loader may replace them concurrently; each read is checked anyway.
+    if let Some(layout) = unsafe { EXECUTABLE_CONTEXTS.get(&executable) } {
+        if layout.go.is_go()
+            && let Some(goroutine) = layout.go.goroutine(thread_pointer, scratch)
+        {
+            if settings.context_parts & part::GOROUTINE != 0 {
+                scratch.thread_context.goroutine = goroutine.id;
+            }
+            if settings.context_parts & part::LABELS != 0 && goroutine.labels != 0 {
+                if layout.go.form == go::labels::SLICE {
+                    add_slice(scratch.handle(), goroutine.labels);
+                } else {
+                    add_map(scratch.handle(), goroutine.labels);
+                }
             }
         }
+        if let Some(record) = layout.otel.value(thread_pointer, scratch) {
+            add_record(scratch.handle(), record);
+        }
+        if let Some(set) = layout.custom_labels.value(thread_pointer, scratch) {
+            add_custom_labels(scratch.handle(), set);
+        }
     }
-    if settings.context_parts & part::LINK != 0
-        && let Some((trace_id, span_id)) = otel::link(layout.otel, thread_pointer, scratch)
-    {
-        context.trace_id = trace_id;
-        context.span_id = span_id;
+    for index in 0..MAX_VARIABLES as u32 {
+        if read_library_variable(scratch.handle(), index, thread_pointer) == 0 {
+            break;
+        }
     }
-    if settings.context_parts & part::LABELS != 0 {
-        add_custom_labels(
-            scratch.handle(),
-            layout.custom_labels.offset,
-            thread_pointer,
-        );
-    }
-    if scratch.labels_end == 0 && context == Context::default() {
+    if scratch.labels_end == 0 && scratch.thread_context == Context::default() {
         return 0;
     }
+    let context = scratch.thread_context;
     // SAFETY: the start is bounded, and a context fits behind it.
     unsafe { start(scratch).cast::<Context>().write(context) };
     scratch.sample.context_words = (size_of::<Context>() as u64 + scratch.labels_end) as u32 / 8;
@@ -88,7 +90,59 @@ pub extern "C" fn read_context(handle: ScratchHandle, executable: u32) -> u32 {
     0
 }
 
-/// Adds the labels of a goroutine from a slice. The verifier processes this and the next ones on their own.
+/// Reads what a variable of a library points to. Returns 0 if there are no more.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn read_library_variable(
+    handle: ScratchHandle,
+    index: u32,
+    thread_pointer: u64,
+) -> u32 {
+    let Some(scratch) = Scratch::from_handle(handle) else {
+        return 0;
+    };
+    // SAFETY: as above.
+    let Some(contexts) = (unsafe { PROCESS_CONTEXTS.get(&scratch.sample.process) }) else {
+        return 0;
+    };
+    let index = barrier_var(u64::from(index)) as usize & (MAX_VARIABLES - 1);
+    // SAFETY: the mask bounds the index.
+    let variable = unsafe { &*contexts.variables.as_ptr().add(index) };
+    if variable.kind == kind::NONE {
+        return 0;
+    }
+    match variable.value(&contexts.table, thread_pointer, scratch) {
+        Ok(Some(record)) if variable.kind == kind::OTEL => {
+            add_record(scratch.handle(), record);
+        }
+        Ok(Some(set)) => {
+            add_custom_labels(scratch.handle(), set);
+        }
+        Ok(None) => {}
+        Err(loss) => scratch.lose(loss),
+    }
+    1
+}
+
+/// Sets the trace and the span of a record of OpenTelemetry, unless another one had them. The verifier processes this and the next ones
+/// on their own.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn add_record(handle: ScratchHandle, record: u64) -> u32 {
+    let (Some(scratch), Some(settings)) = (Scratch::from_handle(handle), maps::settings()) else {
+        return 0;
+    };
+    if settings.context_parts & part::LINK != 0
+        && scratch.thread_context.span_id == 0
+        && let Some((trace_id, span_id)) = otel::link(record, scratch)
+    {
+        scratch.thread_context.trace_id = trace_id;
+        scratch.thread_context.span_id = span_id;
+    }
+    0
+}
+
+/// Adds the labels of a goroutine from a slice.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn add_slice(handle: ScratchHandle, labels: u64) -> u32 {
@@ -108,16 +162,15 @@ pub extern "C" fn add_map(handle: ScratchHandle, labels: u64) -> u32 {
     0
 }
 
-/// Adds the labels of a thread.
+/// Adds a set of custom labels.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn add_custom_labels(
-    handle: ScratchHandle,
-    offset: u64,
-    thread_pointer: u64,
-) -> u32 {
-    if let Some(scratch) = Scratch::from_handle(handle) {
-        custom_labels::add(Variable { offset }, thread_pointer, scratch);
+pub extern "C" fn add_custom_labels(handle: ScratchHandle, set: u64) -> u32 {
+    let (Some(scratch), Some(settings)) = (Scratch::from_handle(handle), maps::settings()) else {
+        return 0;
+    };
+    if settings.context_parts & part::LABELS != 0 {
+        custom_labels::add(set, scratch);
     }
     0
 }

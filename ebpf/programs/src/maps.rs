@@ -3,6 +3,7 @@
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, Queue, RingBuf};
 use profcol_ebpf_common::context::ContextLayout;
+use profcol_ebpf_common::context::library::ProcessContexts;
 use profcol_ebpf_common::counter::COUNTERS;
 use profcol_ebpf_common::file::{FileEntry, FileId};
 use profcol_ebpf_common::interpreter::beam::BeamProcess;
@@ -77,6 +78,11 @@ pub static DOTNET_PROCESSES: LruHashMap<ProcessKey, DotNetProcess> =
 /// Where threads have contexts, by the file number of the executable.
 #[map(name = "executable_contexts")]
 pub static EXECUTABLE_CONTEXTS: HashMap<u32, ContextLayout> = HashMap::with_max_entries(1, 0);
+
+/// Where threads have contexts in libraries, for each process that has such libraries.
+#[map(name = "process_contexts")]
+pub static PROCESS_CONTEXTS: LruHashMap<ProcessKey, ProcessContexts> =
+    LruHashMap::with_max_entries(1, 0);
 
 /// The areas of each process image, if they are published.
 #[map(name = "image_areas")]

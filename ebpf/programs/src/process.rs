@@ -46,7 +46,7 @@ pub fn process_state(epoch: u64, sample: &Sample) -> u32 {
     let Some(&known) = (unsafe { PROCESSES.get(&process) }) else {
         return 0;
     };
-    let process_state = known | context::flag(process_state::executable(known));
+    let process_state = known | context::flag(&process, process_state::executable(known));
     if let Some(slot) = slot {
         slot.store(epoch, key, Frame(0), u64::from(process_state));
     }

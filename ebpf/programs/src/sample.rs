@@ -270,7 +270,7 @@ fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) -> u32 {
     let announced = barrier_var(u64::from(process_state::announced(executable))) as u32;
     // The loader may have excluded it already.
     let _ = PROCESSES.insert(&key, &announced, u64::from(BPF_NOEXIST));
-    announced | thread_context::flag(executable)
+    announced | thread_context::flag(&key, executable)
 }
 
 /// The name may belong to the old image while the memory belongs to the new one.

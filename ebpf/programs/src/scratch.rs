@@ -55,6 +55,7 @@ pub struct Scratch {
     pub label: LabelText,
     pub labels_end: u64,
     pub labels_added: u64,
+    pub thread_context: Context,
     pub node: Node,
     pub walk: Walk,
     /// The number of user frames.

@@ -1,10 +1,16 @@
 // Threads with a trace and labels of their own, in OpenTelemetry's thread context and in custom labels. `hostile`
 // has pointers and sizes that lead nowhere.
+//
+// The variables are in the program, with LINKED in a library that it needs, and with OPENED in libraries. The arguments say in which order
+// it opens a library (its path), closes it (`close`), waits (seconds), and
+// starts the first two threads (`start`). The others start at the end: they would not survive that a library is closed.
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 struct record {
     uint8_t trace_id[16];
@@ -29,10 +35,20 @@ struct set {
     size_t count, capacity;
 };
 
-__attribute__((visibility("default"))) __thread struct record *otel_thread_ctx_v1;
-__attribute__((visibility("default"))) __thread struct set *custom_labels_current_set;
-__attribute__((visibility("default"))) uint32_t custom_labels_abi_version = 1;
 __thread long padding[3] = {1, 2, 3};
+
+#if defined LINKED
+void set_record(void *record);
+void set_labels(void *set);
+#elif defined OPENED
+static void (*set_record)(void *), (*set_labels)(void *);
+#else
+__attribute__((visibility("default"))) __thread void *otel_thread_ctx_v1;
+__attribute__((visibility("default"))) __thread void *custom_labels_current_set;
+__attribute__((visibility("default"))) uint32_t custom_labels_abi_version = 1;
+static void set_record(void *record) { otel_thread_ctx_v1 = record; }
+static void set_labels(void *set) { custom_labels_current_set = set; }
+#endif
 
 static volatile unsigned long sink;
 
@@ -45,7 +61,7 @@ __attribute__((noinline)) void *traced(void *unused) {
     struct record record = {.valid = 1};
     for (int i = 0; i < 16; i++) record.trace_id[i] = 16 + i;
     for (int i = 0; i < 8; i++) record.span_id[i] = 64 + i;
-    otel_thread_ctx_v1 = &record;
+    set_record(&record);
     BURN;
     return unused;
 }
@@ -58,7 +74,7 @@ __attribute__((noinline)) void *labelled(void *unused) {
         {text("tenant"), text("second")},
     };
     struct set set = {labels, 4, 4};
-    custom_labels_current_set = &set;
+    set_labels(&set);
     BURN;
     return unused;
 }
@@ -71,17 +87,68 @@ __attribute__((noinline)) void *hostile(void *unused) {
     struct record records[] = {{.valid = 1}, {.valid = 255}};
     void *pointers[] = {(void *)-1, (void *)1, (void *)0xffff800000000000, sets, sets + 1, sets + 2, records};
     for (unsigned long i = 0;; i++) {
-        otel_thread_ctx_v1 = pointers[i % 7];
-        custom_labels_current_set = pointers[i / 7 % 7];
+        set_record(pointers[i % 7]);
+        set_labels(pointers[i / 7 % 7]);
         for (int burn = 0; burn < 5000; burn++) { sink += i * padding[burn % 3]; __asm__ volatile("" ::: "memory"); }
     }
     return unused;
 }
 
-int main(void) {
-    pthread_t threads[3];
-    pthread_create(&threads[0], NULL, traced, NULL);
-    pthread_create(&threads[1], NULL, labelled, NULL);
-    pthread_create(&threads[2], NULL, hostile, NULL);
-    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+// The table of the TLS blocks leads nowhere, or to blocks without an end.
+__attribute__((noinline)) void *forger(void *unused) {
+    static void *blocks[64], *table[64], *short_table[64];
+    for (int i = 0; i < 64; i++) {
+        blocks[i] = (void *)(i % 2 ? blocks : (void **)-1);
+        table[i] = i < 3 ? (void *)-1 : (void *)(i % 3 ? blocks : (void **)(0xffff800000000000 + i));
+    }
+    void *tables[] = {(void *)-1, (void *)1, (void *)0xffff800000000000, table + 2, short_table + 2, table + 3, NULL};
+#if defined __x86_64__
+    void **place;
+    __asm__("mov %%fs:0, %0" : "=r"(place));
+    for (unsigned long i = 0;; i++) {
+        // Nothing here uses the table.
+        place[1] = tables[i % 7];
+        for (int burn = 0; burn < 5000; burn++) { sink += i * burn; __asm__ volatile("" ::: "memory"); }
+    }
+#endif
+    return unused;
+}
+
+typedef void *function(void *);
+
+static pthread_t threads[4];
+static int started;
+
+static void start(int count) {
+    function *functions[] = {traced, labelled, hostile, forger};
+    while (started < count) {
+        pthread_create(&threads[started], NULL, functions[started], NULL);
+        started++;
+    }
+}
+
+int main(int count, char **words) {
+#ifdef OPENED
+    void *library = NULL;
+    for (char **word = words + 1; *word; word++) {
+        if (**word == '/') {
+            library = dlopen(*word, RTLD_NOW);
+            if (library == NULL) return 1;
+            set_record = (void (*)(void *))dlsym(library, "set_record");
+            set_labels = (void (*)(void *))dlsym(library, "set_labels");
+        } else if (strcmp(*word, "close") == 0) {
+            dlclose(library);
+        } else if (strcmp(*word, "start") == 0) {
+            start(2);
+        } else {
+            for (time_t end = time(NULL) + atoi(*word); time(NULL) < end;) sink++;
+        }
+    }
+#endif
+#if defined LINKED || defined OPENED
+    start(4);
+#else
+    start(3);
+#endif
+    for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
 }

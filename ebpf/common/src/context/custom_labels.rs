@@ -1,7 +1,7 @@
 //! Labels of a thread in version 1 of Polar Signals' custom labels: the thread-local variable
 //! `custom_labels_current_set` points to a set.
 
-use super::{ContextMemory, Loss, MAX_LABELS, Variable};
+use super::{ContextMemory, Loss, MAX_LABELS};
 
 pub const SYMBOL: &str = "custom_labels_current_set";
 pub const VERSION_SYMBOL: &str = "custom_labels_abi_version";
@@ -11,11 +11,9 @@ pub const VERSION: u32 = 1;
 const STRING: u64 = 16;
 const COUNT: u64 = 8;
 
+/// Adds the labels of a set.
 #[inline(always)]
-pub fn add(variable: Variable, thread_pointer: u64, memory: &mut impl ContextMemory) {
-    let Some(set) = variable.value(thread_pointer, memory) else {
-        return;
-    };
+pub fn add(set: u64, memory: &mut impl ContextMemory) {
     let Some(first) = memory.word(set) else {
         return memory.lose(Loss::Unreadable);
     };

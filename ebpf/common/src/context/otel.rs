@@ -1,7 +1,7 @@
 //! Trace and span of a thread in OpenTelemetry's thread context (OTEP 4947): the thread-local variable
 //! `otel_thread_ctx_v1` points to a record, which its thread alone changes.
 
-use super::{ContextMemory, Variable};
+use super::ContextMemory;
 
 pub const SYMBOL: &str = "otel_thread_ctx_v1";
 
@@ -9,14 +9,9 @@ pub const SYMBOL: &str = "otel_thread_ctx_v1";
 const SPAN_ID: u64 = 16;
 const VALID: u64 = 24;
 
-/// Trace and span.
+/// Trace and span of a record.
 #[inline(always)]
-pub fn link(
-    variable: Variable,
-    thread_pointer: u64,
-    memory: &mut impl ContextMemory,
-) -> Option<([u64; 2], u64)> {
-    let record = variable.value(thread_pointer, memory)?;
+pub fn link(record: u64, memory: &mut impl ContextMemory) -> Option<([u64; 2], u64)> {
     // The other bytes of the word are flags and a size.
     if memory.word(record.wrapping_add(VALID))? & 0xff != 1 {
         return None;

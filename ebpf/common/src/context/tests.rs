@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::vec::Vec;
 
 use super::go::{Goroutine, Layout, Switch, add_map, add_slice, labels};
+use super::library::{BlockTable, LibraryVariable, kind};
 use super::{ContextMemory, LabelText, Loss, MAX_LABELS, Variable, custom_labels, otel};
 
 const THREAD: u64 = 0x7000;
@@ -233,21 +234,21 @@ fn trace_and_span_are_those_of_a_valid_record() {
         }
         process
     };
-    let link = |mut process: Process| otel::link(VARIABLE, THREAD, &mut process);
+    let link =
+        |mut process: Process| otel::link(VARIABLE.value(THREAD, &mut process)?, &mut process);
     assert_eq!(link(record(5, 6, 0x4_0101)), Some(([5, 0], 6)));
     for (trace, span, state) in [(5, 6, 0), (5, 6, 2), (0, 6, 1), (5, 0, 1)] {
         assert_eq!(link(record(trace, span, state)), None);
     }
     assert_eq!(link(Process::default()), None);
     let none = Variable::default();
-    assert_eq!(otel::link(none, THREAD, &mut record(5, 6, 1)), None);
+    assert_eq!(none.value(THREAD, &mut record(5, 6, 1)), None);
 }
 
 #[test]
 fn custom_labels_are_those_of_the_current_set() {
     let mut process = with_slice(2);
-    process.words.insert(THREAD - 16, LABELS);
-    custom_labels::add(VARIABLE, THREAD, &mut process);
+    custom_labels::add(LABELS, &mut process);
     let first = LabelText {
         key: 1,
         key_bytes: 0,
@@ -257,10 +258,113 @@ fn custom_labels_are_those_of_the_current_set() {
     assert_eq!(process.added.first(), Some(&first));
     assert_eq!((process.added.len(), process.lost.len()), (2, 0));
     let mut process = with_slice(u64::MAX);
-    process.words.insert(THREAD - 16, LABELS);
-    custom_labels::add(VARIABLE, THREAD, &mut process);
+    custom_labels::add(LABELS, &mut process);
     assert_eq!(
         (process.added.len(), &*process.lost),
         (10, &[Loss::TooMany][..])
     );
+}
+
+const WITNESS: u64 = 0x6_0000;
+const TABLE: u64 = 0x7_0000;
+const BLOCK: u64 = 0x8_0000;
+const GLIBC: BlockTable = BlockTable {
+    pointer: 8,
+    last: 16u64.wrapping_neg(),
+    shift: 4,
+};
+const MUSL: BlockTable = BlockTable {
+    pointer: 8,
+    last: 0,
+    shift: 3,
+};
+const IN_LIBRARY: LibraryVariable = LibraryVariable {
+    kind: kind::OTEL,
+    module: 3,
+    offset: 24,
+    witness: WITNESS,
+    witnessed: 3,
+    generation: 5,
+};
+
+/// A thread with a block of the third module.
+fn with_block(table: BlockTable, last: u64, generation: u64) -> Process {
+    let mut process = Process::default();
+    for (address, value) in [
+        (WITNESS, 3),
+        (THREAD + 8, TABLE),
+        (TABLE, generation),
+        (TABLE.wrapping_add(table.last), last),
+        (TABLE + (3 << table.shift), BLOCK),
+        (BLOCK + 24, LABELS),
+    ] {
+        process.words.insert(address, value);
+    }
+    process
+}
+
+#[test]
+fn a_block_of_a_library_is_found_by_its_table() {
+    for (table, last, generation, variable, expected) in [
+        (GLIBC, 3, 5, IN_LIBRARY, Some(LABELS)),
+        (GLIBC, 70, 9, IN_LIBRARY, Some(LABELS)),
+        // The table is too short, or older than the module.
+        (GLIBC, 2, 5, IN_LIBRARY, None),
+        (GLIBC, 3, 4, IN_LIBRARY, None),
+        (
+            MUSL,
+            3,
+            3,
+            LibraryVariable {
+                generation: 0,
+                ..IN_LIBRARY
+            },
+            Some(LABELS),
+        ),
+    ] {
+        let found = variable.value(&table, THREAD, &mut with_block(table, last, generation));
+        assert_eq!(found, Ok(expected), "{last} {generation}");
+    }
+    // The thread has not used it yet.
+    for block in [0, u64::MAX] {
+        let mut process = with_block(GLIBC, 3, 5);
+        process.words.insert(TABLE + (3 << 4), block);
+        assert_eq!(IN_LIBRARY.value(&GLIBC, THREAD, &mut process), Ok(None));
+    }
+    let mut process = with_block(GLIBC, 3, 5);
+    process.words.insert(BLOCK + 24, 0);
+    assert_eq!(IN_LIBRARY.value(&GLIBC, THREAD, &mut process), Ok(None));
+}
+
+#[test]
+fn a_library_that_is_closed_has_no_variables() {
+    let mut process = with_block(GLIBC, 3, 5);
+    process.words.insert(WITNESS, 4);
+    assert_eq!(IN_LIBRARY.value(&GLIBC, THREAD, &mut process), Ok(None));
+    process.words.remove(&WITNESS);
+    assert_eq!(IN_LIBRARY.value(&GLIBC, THREAD, &mut process), Ok(None));
+}
+
+#[test]
+fn unreadable_tables_of_blocks_are_counted() {
+    for missing in [THREAD + 8, TABLE, TABLE - 16, TABLE + (3 << 4), BLOCK + 24] {
+        let mut process = with_block(GLIBC, 3, 5);
+        process.words.remove(&missing);
+        let found = IN_LIBRARY.value(&GLIBC, THREAD, &mut process);
+        assert_eq!(found, Err(Loss::Unreadable), "{missing:#x}");
+    }
+}
+
+#[test]
+fn a_library_that_was_loaded_at_start_has_a_fixed_place() {
+    let variable = LibraryVariable {
+        module: 0,
+        offset: 16u64.wrapping_neg(),
+        ..IN_LIBRARY
+    };
+    let mut process = Process::default();
+    process.words.insert(WITNESS, 3);
+    process.words.insert(THREAD - 16, LABELS);
+    let found = variable.value(&GLIBC, THREAD, &mut process);
+    assert_eq!(found, Ok(Some(LABELS)));
 }

@@ -1,15 +1,25 @@
 //! Where programs keep the contexts of their threads: goroutines with labels, OpenTelemetry's thread context, custom
 //! labels.
+//!
+//! * [`detect`] finds those of an executable, which are the same in all of its processes.
+//! * [`LibraryContexts`] finds those of libraries, process by process.
 
 mod go;
+mod library;
+mod processes;
+mod tls;
+
+#[cfg(test)]
+mod library_tests;
 #[cfg(test)]
 mod tests;
-mod tls;
 
 use profcol_ebpf_common::context::{ContextLayout, Variable, custom_labels, otel};
 use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::{Machine, Source};
 
+pub use self::library::{CLibrary, ContextFile, Library};
+pub use self::processes::LibraryContexts;
 use crate::Unsupported;
 use crate::elf_file::{ElfFile, FoundSymbol};
 

@@ -2,7 +2,7 @@
 
 use object::elf::{PT_TLS, R_X86_64_TPOFF64, Rela64, SHT_RELA};
 use object::endian::LittleEndian;
-use profcol_elf::{LE, Source, entries};
+use profcol_elf::{LE, ProgramHeader, Source, entries};
 
 use crate::elf_file::ElfFile;
 
@@ -11,12 +11,21 @@ const MAX_RELOCATIONS: u64 = 12 << 20;
 
 /// The distance of a program's thread-local variables from the thread pointer, which is behind them.
 pub fn start(executable: &ElfFile<'_, impl Source + ?Sized>) -> Option<u64> {
-    let mut programs = executable.elf.programs.iter();
-    let segment = programs.find(|program| program.p_type.get(LE) == PT_TLS)?;
+    let segment = segment(executable)?;
     let alignment = segment.p_align.get(LE).max(1);
     let size = segment.p_memsz.get(LE);
     let size = size.checked_next_multiple_of(alignment)?;
     Some(0u64.wrapping_sub(size))
+}
+
+/// The size of a thread's block with the file's variables.
+pub fn block_bytes(file: &ElfFile<'_, impl Source + ?Sized>) -> Option<u64> {
+    Some(segment(file)?.p_memsz.get(LE))
+}
+
+fn segment<'a>(file: &'a ElfFile<'_, impl Source + ?Sized>) -> Option<&'a ProgramHeader> {
+    let mut programs = file.elf.programs.iter();
+    programs.find(|program| program.p_type.get(LE) == PT_TLS)
 }
 
 /// The offset that the dynamic linker writes to this address.
@@ -30,16 +39,17 @@ pub fn offset_in_slot(executable: &ElfFile<'_, impl Source + ?Sized>, address: u
     Some(start(executable)?.wrapping_add(addend))
 }
 
-/// The relocations of all sections.
-fn relocations(executable: &ElfFile<'_, impl Source + ?Sized>) -> Vec<Rela64<LittleEndian>> {
-    let elf = &executable.elf;
+/// The relocations of all sections, up to a limit.
+pub fn relocations(file: &ElfFile<'_, impl Source + ?Sized>) -> Vec<Rela64<LittleEndian>> {
+    let elf = &file.elf;
     let mut sections = elf.sections.iter();
     let mut found = Vec::new();
     let sections = sections
         .by_ref()
         .filter(|section| section.sh_type.get(LE) == SHT_RELA);
     for section in sections {
-        let read = elf.content(executable.source, "relocations", section, MAX_RELOCATIONS);
+        let room = MAX_RELOCATIONS.saturating_sub(size_of_val(&*found) as u64);
+        let read = elf.content(file.source, "relocations", section, room);
         if let Ok(bytes) = read {
             found.extend_from_slice(entries(&bytes));
         }

@@ -132,6 +132,11 @@ fn check_maps(object: &Object) {
     check("free_numbers", 0, 4);
     check("processes", size_of::<ProcessKey>(), 4);
     check(INTERPRETERS, 4, size_of::<Interpreter>());
+    check(
+        PROCESS_CONTEXTS,
+        size_of::<ProcessKey>(),
+        size_of::<ProcessContexts>(),
+    );
     check(FIRST_COUNTS, size_of::<SampleKey>(), 8);
     check(SECOND_COUNTS, size_of::<SampleKey>(), 8);
 }
