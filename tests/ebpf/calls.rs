@@ -23,7 +23,7 @@ pub struct ShortLived<'a> {
     pub command: &'a str,
     pub program: &'a Path,
     pub script: &'a str,
-    /// The one that burns CPU time.
+    /// How the names of those begin that burn CPU time.
     pub function: &'a str,
     /// The name of functions without a name.
     pub no_name: &'a str,
@@ -56,7 +56,8 @@ impl ShortLived<'_> {
         let running = Running::start_with(&clock, Path::new("sh"), &arguments);
         let is_named = |sample: &Sample| {
             let names = names_of(self.kind, sample);
-            names.contains(&self.function) && !names.contains(&self.no_name)
+            let mut all = names.iter();
+            all.any(|name| name.starts_with(self.function)) && !names.contains(&self.no_name)
         };
         let profile = profiler.until(TIMEOUT, |profile| count(profile, is_named) > 300);
         drop(running);
@@ -81,11 +82,16 @@ impl ShortLived<'_> {
                     round.nameless += inside.len();
                 }
                 let is_named = is_named(sample);
-                inside.into_iter().map(move |time| (time, is_named))
+                round.samples += inside.len();
+                // Not those that compile and collect.
+                let inside = inside.into_iter();
+                inside
+                    .filter(|_| self.is_found_late || sample.thread == sample.pid)
+                    .map(move |time| (time, is_named))
             });
             let mut inside: Vec<(u64, bool)> = inside.collect();
             inside.sort_unstable();
-            round.samples += inside.len();
+            round.of_function += inside.len();
             if self.is_found_late {
                 let found = inside.iter().position(|(_, is_named)| *is_named);
                 let before = found.unwrap_or(inside.len());
@@ -106,6 +112,8 @@ struct Round {
     processes: usize,
     cpu: Duration,
     samples: usize,
+    /// Of the threads that run the function.
+    of_function: usize,
     /// Of these, before the runtime was found.
     before: usize,
     named: usize,
@@ -118,7 +126,7 @@ impl Round {
     fn is_right(&self) -> bool {
         let expected = self.cpu.as_secs_f64() * f64::from(ShortLived::FREQUENCY);
         let is_complete = self.samples as f64 >= expected - 4.0 * expected.sqrt();
-        let known = self.samples - self.before;
+        let known = self.of_function - self.before;
         known > 100 && is_complete && self.named * 100 >= known * 95
     }
 }
