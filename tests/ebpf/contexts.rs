@@ -80,10 +80,15 @@ fn threads_have_their_trace_and_labels() {
 }
 
 /// Of a library: its name, and how it is built.
-const LIBRARIES: [(&str, &str); 6] = [
+const LIBRARIES: [(&str, &str); 7] = [
     (
         "libcontexts_descriptor.so",
         "gcc -O1 -fPIC -shared -mtls-dialect=gnu2 context_library.c",
+    ),
+    // Too large for the room that glibc reserves beside the thread pointer.
+    (
+        "libcontexts_large.so",
+        "gcc -O1 -fPIC -shared -mtls-dialect=gnu2 -DNUMBER=1000 context_library.c",
     ),
     (
         "libcontexts_module.so",
@@ -165,10 +170,10 @@ fn a_closed_library_leaves_no_contexts() {
         return;
     }
     let workshop = Workshop::open();
-    let [(name, command), ..] = LIBRARIES;
+    let [_, (name, command), ..] = LIBRARIES;
     let (Some(library), Some(other), Some(program)) = (
         workshop.build(name, command),
-        workshop.build("libcontexts_other.so", &format!("{command} -DNUMBER=4")),
+        workshop.build("libcontexts_other.so", command),
         workshop.build("closes", "gcc -O1 -pthread -DOPENED contexts.c"),
     ) else {
         return;
@@ -210,7 +215,10 @@ fn check(name: &str, program: &Path, arguments: &[&str], options: &str) {
     let profile = Profiler::start_with(options).until(TIMEOUT, |profile| {
         THREADS.iter().all(|thread| {
             let of_thread = of_thread(profile, pid, &mut symbols, thread);
-            of_thread.iter().map(|sample| sample.count).sum::<usize>() > MIN_SAMPLES
+            let samples = of_thread.iter().map(|sample| sample.count).sum::<usize>();
+            let have = of_thread.iter().filter(|it| has_context(it));
+            let with_context = have.map(|sample| sample.count).sum::<usize>();
+            samples > MIN_SAMPLES && (with_context > MIN_SAMPLES / 2 || *thread == "hostile")
         })
     });
     drop(running);
@@ -239,9 +247,23 @@ fn check(name: &str, program: &Path, arguments: &[&str], options: &str) {
     // The programs learn within seconds where the contexts are.
     assert!(with_context(&traced) > MIN_SAMPLES / 4, "{name}");
     assert!(with_context(&labelled) > MIN_SAMPLES / 4, "{name}");
+    let mut with_attributes = 0;
     for sample in traced.iter().filter(|it| has_context(it)) {
-        assert_eq!((sample.link, sample.labels.len()), (link, 0), "{name}");
+        let labels: Vec<_> = sample.labels.iter().collect();
+        assert_eq!(sample.link, link, "{name}");
+        // The keys of an executable's attributes may be found later than its records.
+        if !labels.is_empty() {
+            let [(key, value)] = *labels else {
+                panic!("{name}: {labels:?}");
+            };
+            assert_eq!((&**key, &**value), ("route", "/shop"), "{name}");
+            with_attributes += sample.count;
+        }
     }
+    assert!(
+        with_attributes > MIN_SAMPLES / 4,
+        "{name}: {with_attributes}"
+    );
     let expected = [("route", "/cart"), ("tenant", "acme")];
     for sample in labelled.iter().filter(|it| has_context(it)) {
         let labels = sample.labels.iter();

@@ -479,6 +479,7 @@ impl Running {
                 jit: &self.jit,
                 interpreted: &self.interpreted,
                 dotnet: &self.dotnet,
+                contexts: &self.contexts,
                 interpreter_frames: config.interpreter_frames,
                 prefer_perf_map: config.prefer_perf_map,
             },

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use profcol_ebpf_interpreters::context::LibraryContexts;
 use profcol_ebpf_interpreters::names::{InterpretedNames, Role};
 use profcol_ebpf_interpreters::{Execution, Runtime, SourceFrame};
 use profcol_ebpf_loader::{
@@ -35,6 +36,7 @@ pub struct NameSources<'a> {
     pub jit: &'a JitProcesses<ProcessKey>,
     pub interpreted: &'a InterpretedNames<ProcessKey>,
     pub dotnet: &'a DotNetProcesses,
+    pub contexts: &'a LibraryContexts<ProcessKey>,
     pub interpreter_frames: InterpreterFrames,
     pub prefer_perf_map: bool,
 }
@@ -244,7 +246,10 @@ impl<'a> Rendering<'a> {
 
     fn context(&self, observation: &Observation) -> ThreadContext {
         let bytes = self.contexts.get(&observation.context);
-        bytes.map_or_else(ThreadContext::default, |bytes| ThreadContext::read(bytes))
+        let keys = self.names.contexts.keys(&observation.process);
+        bytes.map_or_else(ThreadContext::default, |bytes| {
+            ThreadContext::read(bytes, keys)
+        })
     }
 
     fn sample_attributes(

@@ -12,23 +12,32 @@ pub struct ThreadContext {
     pub link: Link,
 }
 
+/// More than tracing libraries have.
+const MAX_ATTRIBUTES: usize = 32;
+
 /// Labels in which tracing libraries keep the IDs, in hexadecimal.
 const TRACE_ID: &str = "trace_id";
 const SPAN_ID: &str = "span_id";
 
 impl ThreadContext {
-    /// `bytes` are those of a sample. Texts are untrusted.
-    pub fn read(bytes: &[u8]) -> Self {
+    /// `bytes` are those of a sample, `keys` those of its process. Texts are untrusted.
+    pub fn read(bytes: &[u8], keys: &[String]) -> Self {
         let Some((context, sampled)) = context(bytes) else {
             return Self::default();
         };
         let mut labels: Vec<(String, String)> = Vec::new();
-        for (key, value) in sampled {
-            let Ok(key) = str::from_utf8(key) else {
-                continue;
-            };
+        let mut add = |key: &str, value: &[u8]| {
             if !key.is_empty() && labels.iter().all(|(known, _)| known != key) {
                 labels.push((key.to_owned(), truncated(value)));
+            }
+        };
+        for (key, value) in sampled {
+            if key.is_empty() {
+                for (number, value) in attributes(value) {
+                    add(keys.get(usize::from(number)).map_or("", |key| key), value);
+                }
+            } else if let Ok(key) = str::from_utf8(key) {
+                add(key, value);
             }
         }
         let goroutine = i64::try_from(context.goroutine);
@@ -44,6 +53,23 @@ impl ThreadContext {
             labels,
         }
     }
+}
+
+/// The attributes of a record of OpenTelemetry, by the numbers of their keys: each is a number, a size and a value. The last one of
+/// several with the same number counts. One that is cut off is ignored.
+fn attributes(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
+    let mut found: Vec<(u8, &[u8])> = Vec::new();
+    while let [number, size, rest @ ..] = bytes
+        && let Some((value, rest)) = rest.split_at_checked(usize::from(*size))
+    {
+        if let Some(known) = found.iter_mut().find(|(known, _)| known == number) {
+            known.1 = value;
+        } else if found.len() < MAX_ATTRIBUTES {
+            found.push((*number, value));
+        }
+        bytes = rest;
+    }
+    found
 }
 
 /// As in the memory of the process.
@@ -101,7 +127,34 @@ mod tests {
             bytes.extend([*key, *value].concat());
             bytes.resize(bytes.len().next_multiple_of(8), 0);
         }
-        ThreadContext::read(&bytes)
+        ThreadContext::read(
+            &bytes,
+            &["route".to_owned(), String::new(), "user".to_owned()],
+        )
+    }
+
+    #[test]
+    fn attributes_have_the_keys_of_the_process() {
+        let labels = |bytes: &[u8]| of(&[(b"tenant", b"acme"), (b"", bytes)]).labels;
+        let tenant = ("tenant".to_owned(), "acme".to_owned());
+        let text = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let whole = b"\x00\x05/cart\x02\x03bob\x00\x01/";
+        let expected = [tenant.clone(), text("route", "/"), text("user", "bob")];
+        assert_eq!(labels(whole), expected);
+        assert_eq!(
+            labels(&whole[..12]),
+            [tenant.clone(), text("route", "/cart"), text("user", "bob")]
+        );
+        // Cut off, or without a key.
+        for bytes in [&whole[..6], &b"\x01\x01x\x07\x01x\xff\x00"[..], &[0]] {
+            assert_eq!(labels(bytes), [tenant.clone()], "{bytes:?}");
+        }
+        let many: Vec<u8> = (0..=255).flat_map(|number| [number, 0]).collect();
+        assert_eq!(attributes(&many).len(), MAX_ATTRIBUTES);
+        assert_eq!(
+            of(&[(b"route", b"own"), (b"", whole)]).labels[0],
+            text("route", "own")
+        );
     }
 
     #[test]
@@ -109,7 +162,6 @@ mod tests {
         let found = of(&[
             (b"tenant", b"acme"),
             (b"tenant", b"other"),
-            (b"", b"no key"),
             (b"\xff", b"no text"),
             (b"cut", "gr\u{fc}n".as_bytes().get(..3).unwrap_or_default()),
             (b"odd", b"a\xffb"),
@@ -120,7 +172,7 @@ mod tests {
         let labels: Vec<(&str, &str)> = labels.map(|(key, value)| (&**key, &**value)).collect();
         assert_eq!(labels, expected);
         assert_eq!(found.link, Link::default());
-        assert_eq!(ThreadContext::read(&[]), ThreadContext::default());
+        assert_eq!(ThreadContext::read(&[], &[]), ThreadContext::default());
     }
 
     #[test]
@@ -129,7 +181,7 @@ mod tests {
         for (at, byte) in bytes.iter_mut().enumerate().skip(8) {
             *byte = at as u8;
         }
-        let link = ThreadContext::read(&bytes).link;
+        let link = ThreadContext::read(&bytes, &[]).link;
         assert_eq!(link.trace_id.first_chunk(), Some(&[8, 9, 10]));
         assert_eq!(link.span_id, [24, 25, 26, 27, 28, 29, 30, 31]);
     }

@@ -72,7 +72,8 @@ pub struct Context {
     pub span_id: u64,
 }
 
-/// Precedes the key and the value of a label, which are padded to words together.
+/// Precedes the key and the value of a label, which are padded to words together. Without a key, the value is the attributes of a record
+/// of [`otel`].
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]

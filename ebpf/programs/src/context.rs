@@ -2,9 +2,10 @@
 
 use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_probe_read_user};
 use profcol_ebpf_common::context::library::{MAX_VARIABLES, kind};
+use profcol_ebpf_common::context::otel::{self, MAX_ATTRIBUTE_BYTES};
 use profcol_ebpf_common::context::{
     Context, ContextMemory, LabelHeader, Loss, MAX_KEY_BYTES, MAX_LABEL_BYTES, MAX_VALUE_BYTES,
-    custom_labels, go, otel, padded, part,
+    custom_labels, go, padded, part,
 };
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::record::{ProcessKey, process_state};
@@ -124,20 +125,24 @@ pub extern "C" fn read_library_variable(
     1
 }
 
-/// Sets the trace and the span of a record of OpenTelemetry, unless another one had them. The verifier processes this and the next ones
-/// on their own.
+/// Adds the trace and the span of a record of OpenTelemetry, unless another one had them, and its attributes. The verifier processes this
+/// and the next ones on their own.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn add_record(handle: ScratchHandle, record: u64) -> u32 {
     let (Some(scratch), Some(settings)) = (Scratch::from_handle(handle), maps::settings()) else {
         return 0;
     };
-    if settings.context_parts & part::LINK != 0
-        && scratch.thread_context.span_id == 0
-        && let Some((trace_id, span_id)) = otel::link(record, scratch)
-    {
-        scratch.thread_context.trace_id = trace_id;
-        scratch.thread_context.span_id = span_id;
+    let Some(record) = otel::Record::read(record, scratch) else {
+        return 0;
+    };
+    let has_link = scratch.thread_context.span_id != 0;
+    if settings.context_parts & part::LINK != 0 && !has_link && record.has_link() {
+        scratch.thread_context.trace_id = record.trace_id;
+        scratch.thread_context.span_id = record.span_id;
+    }
+    if settings.context_parts & part::LABELS != 0 && record.attribute_bytes != 0 {
+        append_attributes(scratch.handle(), record.attributes, record.attribute_bytes);
     }
     0
 }
@@ -250,7 +255,7 @@ pub extern "C" fn append_label(handle: ScratchHandle) -> u32 {
     };
     scratch.labels_added += 1;
     let label = scratch.label;
-    if label.key == 0 {
+    if label.key == 0 || label.key_bytes == 0 {
         return 0;
     }
     if label.key_bytes > u64::from(MAX_KEY_BYTES) {
@@ -291,6 +296,49 @@ pub extern "C" fn append_label(handle: ScratchHandle) -> u32 {
                 value_bytes as u32,
                 label.value as *const _,
             ) != 0
+    };
+    if failed {
+        scratch.lose(Loss::Unreadable);
+        return 0;
+    }
+    scratch.labels_end = end as u64 + size;
+    0
+}
+
+/// Appends the attributes of a record of OpenTelemetry, as a label without a key.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn append_attributes(handle: ScratchHandle, address: u64, bytes: u64) -> u32 {
+    let Some(scratch) = Scratch::from_handle(handle) else {
+        return 0;
+    };
+    let mut bytes = bytes;
+    if bytes > u64::from(MAX_ATTRIBUTE_BYTES) {
+        bytes = u64::from(MAX_ATTRIBUTE_BYTES);
+        scratch.lose(Loss::TooLong);
+    }
+    let end = barrier_var(scratch.labels_end);
+    let size = padded(0, bytes);
+    if end + size > MAX_LABEL_BYTES as u64 {
+        scratch.lose(Loss::TooMany);
+        return 0;
+    }
+    let bytes = bounded(bytes, MAX_ATTRIBUTE_BYTES);
+    let end = bounded(end, MAX_LABEL_BYTES as u32) as usize;
+    // SAFETY: the offsets are bounded; behind the frames there is room for a context and one more record.
+    let at = unsafe { start(scratch).add(size_of::<Context>()).add(end) };
+    let header = LabelHeader {
+        key_bytes: 0,
+        value_bytes: bytes as u16,
+        unused: 0,
+    };
+    // SAFETY: as above.
+    let failed = unsafe {
+        // Clears the padding, which is hashed.
+        let last = bounded(size - 8, MAX_ATTRIBUTE_BYTES) as usize & !7;
+        at.add(last).cast::<u64>().write(0);
+        at.cast::<LabelHeader>().write(header);
+        bpf_probe_read_user(at.add(HEADER).cast(), bytes as u32, address as *const _) != 0
     };
     if failed {
         scratch.lose(Loss::Unreadable);

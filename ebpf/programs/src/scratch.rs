@@ -1,8 +1,6 @@
 //! Working memory of the programs in a per-CPU map: the BPF stack has only 512 bytes.
 
-use profcol_ebpf_common::context::{
-    Context, LabelText, MAX_KEY_BYTES, MAX_LABEL_BYTES, MAX_VALUE_BYTES, padded,
-};
+use profcol_ebpf_common::context::{Context, LabelText, MAX_LABEL_BYTES, otel, padded};
 use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::interpreter::dotnet::{self, DotNetProcess};
 use profcol_ebpf_common::interpreter::hotspot::{self, AddressRange};
@@ -24,11 +22,10 @@ use crate::kernel::Node;
 pub const FRAME_CAPACITY: usize = 2048;
 const _: () = assert!(MAX_KERNEL_FRAMES + MAX_USER_WORDS <= FRAME_CAPACITY);
 
-/// The largest context, and room for one more label.
-pub const CONTEXT_WORDS: usize = (size_of::<Context>()
-    + MAX_LABEL_BYTES
-    + padded(MAX_KEY_BYTES as u64, MAX_VALUE_BYTES as u64) as usize)
-    / 8;
+/// The largest context, and room for the attributes of one more record, which are larger than a label.
+pub const CONTEXT_WORDS: usize =
+    (size_of::<Context>() + MAX_LABEL_BYTES + padded(0, otel::MAX_ATTRIBUTE_BYTES as u64) as usize)
+        / 8;
 
 /// Code mappings of this stack; most stacks have few.
 pub const RECENT_CODE: usize = 8;

@@ -24,7 +24,7 @@ pub use process::{
     ProcessDescription, ReadOptions, arguments, cgroup_in, executable_path, executable_path_in,
     milliseconds, pids, pids_in, timestamp,
 };
-pub use process_context::{ContextError, process_context};
+pub use process_context::{ContextError, attribute_keys, process_context};
 pub use profcol_elf::Mapping;
 pub use systemd::Units;
 pub use toolchain::runtime;

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use profcol_elf::{Mapping, mappings};
+use prost::{DecodeError, Message};
 
 const MAX_PAYLOAD_BYTES: u32 = 64 << 10;
 const VERSION: u32 = 2;
@@ -102,11 +103,102 @@ fn find(mappings: impl Iterator<Item = io::Result<Mapping>>) -> io::Result<Optio
     Ok(None)
 }
 
+/// The attribute with the keys of the attributes of threads (OTEP 4947), which refer to them by their number.
+const ATTRIBUTE_KEYS: &str = "threadlocal.attribute_key_map";
+/// There are no larger numbers.
+const MAX_ATTRIBUTE_KEYS: usize = 256;
+
+/// `opentelemetry.proto.common.v1.ProcessContext`, as far as it is used here.
+#[derive(Clone, PartialEq, Message)]
+struct ProcessContext {
+    #[prost(message, optional, tag = "1")]
+    resource: Option<Resource>,
+    #[prost(message, repeated, tag = "2")]
+    attributes: Vec<Attribute>,
+}
+
+/// `opentelemetry.proto.resource.v1.Resource`
+#[derive(Clone, PartialEq, Message)]
+struct Resource {
+    #[prost(message, repeated, tag = "1")]
+    attributes: Vec<Attribute>,
+}
+
+/// `opentelemetry.proto.common.v1.KeyValue`
+#[derive(Clone, PartialEq, Message)]
+struct Attribute {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(message, optional, tag = "2")]
+    value: Option<ArrayValue>,
+}
+
+/// `opentelemetry.proto.common.v1.AnyValue`, if it is an array.
+#[derive(Clone, PartialEq, Message)]
+struct ArrayValue {
+    #[prost(message, optional, tag = "5")]
+    array: Option<Texts>,
+}
+
+/// `opentelemetry.proto.common.v1.ArrayValue`
+#[derive(Clone, PartialEq, Message)]
+struct Texts {
+    #[prost(message, repeated, tag = "1")]
+    values: Vec<Text>,
+}
+
+/// `opentelemetry.proto.common.v1.AnyValue`, if it is a string.
+#[derive(Clone, PartialEq, Message)]
+struct Text {
+    #[prost(string, tag = "1")]
+    text: String,
+}
+
+/// The keys of the attributes of the process's threads, by number, in the encoded context. Some programs have them among the attributes of
+/// the resource.
+pub fn attribute_keys(context: &[u8]) -> Result<Vec<String>, DecodeError> {
+    let context = ProcessContext::decode(context)?;
+    let resource = context.resource.unwrap_or_default();
+    let mut attributes = context.attributes.into_iter().chain(resource.attributes);
+    let found = attributes.find(|attribute| attribute.key == ATTRIBUTE_KEYS);
+    let texts = found.and_then(|attribute| attribute.value?.array);
+    let texts = texts.unwrap_or_default().values.into_iter();
+    Ok(texts.map(|it| it.text).take(MAX_ATTRIBUTE_KEYS).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use profcol_elf::Mappings;
 
     use super::*;
+
+    /// A field of a message.
+    fn field(tag: u8, content: &[u8]) -> Vec<u8> {
+        [&[tag, u8::try_from(content.len()).unwrap()], content].concat()
+    }
+
+    #[test]
+    fn keys_of_attributes_are_in_either_place() {
+        let keys = ["http.route", "user"].map(|key| field(0x0a, &field(0x0a, key.as_bytes())));
+        let attribute = |key: &str| {
+            let value = field(0x12, &field(0x2a, &keys.concat()));
+            [field(0x0a, key.as_bytes()), value].concat()
+        };
+        let version = [
+            field(0x0a, b"threadlocal.schema_version"),
+            field(0x12, &field(0x0a, b"tlsdesc_v1_dev")),
+        ];
+        let version = field(0x12, &version.concat());
+        let found = |payload: &[u8]| attribute_keys(payload).unwrap();
+        let expected = ["http.route", "user"];
+        let own = field(0x12, &attribute(ATTRIBUTE_KEYS));
+        assert_eq!(found(&[version, own.clone()].concat()), expected);
+        let of_resource = field(0x0a, &field(0x0a, &attribute(ATTRIBUTE_KEYS)));
+        assert_eq!(found(&of_resource), expected);
+        assert!(found(&field(0x12, &attribute("threadlocal.other"))).is_empty());
+        assert!(found(&[]).is_empty());
+        attribute_keys(&own[..own.len() - 1]).unwrap_err();
+    }
 
     #[test]
     fn finds_the_mapping_by_each_of_its_names() {

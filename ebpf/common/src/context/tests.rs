@@ -234,9 +234,19 @@ fn trace_and_span_are_those_of_a_valid_record() {
         }
         process
     };
-    let link =
-        |mut process: Process| otel::link(VARIABLE.value(THREAD, &mut process)?, &mut process);
-    assert_eq!(link(record(5, 6, 0x4_0101)), Some(([5, 0], 6)));
+    let link = |mut process: Process| {
+        let address = VARIABLE.value(THREAD, &mut process)?;
+        let record = otel::Record::read(address, &mut process)?;
+        let link = record
+            .has_link()
+            .then_some((record.trace_id, record.span_id));
+        let attributes = (record.attributes, record.attribute_bytes);
+        Some((link?, attributes))
+    };
+    assert_eq!(
+        link(record(5, 6, 0x77_0004_0101)),
+        Some((([5, 0], 6), (LABELS + 28, 4)))
+    );
     for (trace, span, state) in [(5, 6, 0), (5, 6, 2), (0, 6, 1), (5, 0, 1)] {
         assert_eq!(link(record(trace, span, state)), None);
     }

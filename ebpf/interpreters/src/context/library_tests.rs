@@ -45,6 +45,9 @@ const LIBRARY: &str = r#"
 #include <stdint.h>
 __thread void *otel_thread_ctx_v1, *custom_labels_current_set;
 uint32_t custom_labels_abi_version = 1;
+#ifdef LARGE
+__thread long large[1000] = {1};
+#endif
 __thread long padding[NUMBER] = {1};
 void set(void *record, void *labels) {
     otel_thread_ctx_v1 = record;
@@ -167,7 +170,9 @@ fn variables_are_found_in_each_tls_model() {
         ("gcc", "-ftls-model=initial-exec"),
         ("gcc", "-ftls-model=local-dynamic"),
         ("gcc", "-mtls-dialect=gnu2 -ftls-model=local-dynamic"),
-        ("gcc", "-mtls-dialect=gnu2 -Wl,-z,now"),
+        // Too large for the room that glibc reserves beside the thread pointer.
+        ("gcc", "-mtls-dialect=gnu2 -DLARGE"),
+        ("gcc", "-mtls-dialect=gnu -DLARGE"),
         ("musl-gcc", "-mtls-dialect=gnu2"),
         ("musl-gcc", "-mtls-dialect=gnu"),
         ("musl-gcc", "-ftls-model=initial-exec"),
@@ -214,7 +219,7 @@ fn libraries_come_and_go() {
     fs::write(folder.join("program.c"), PROGRAM).unwrap();
     let library = |number: u32| {
         format!(
-            "gcc -O1 -fPIC -shared -mtls-dialect=gnu2 -DNUMBER={number} library.c -o {number}.so"
+            "gcc -O1 -fPIC -shared -mtls-dialect=gnu2 -DLARGE -DNUMBER={number} library.c -o {number}.so"
         )
     };
     let program = "gcc -O1 program.c -o program".to_owned();
@@ -378,4 +383,24 @@ fn libraries_for_aarch64_are_read() {
     // Not placed yet, or forged.
     assert_eq!(locate(false, 0), []);
     assert_eq!(locate(false, u64::MAX), []);
+
+    // In a program they are behind the thread pointer, its alignment, and what is before them.
+    let program =
+        "aarch64-linux-gnu-gcc -O1 -nostdlib -DNUMBER=5 -Wl,-e,set -rdynamic library.c -o program";
+    assert!(build(folder, program));
+    let file = File::open(folder.join("program")).unwrap();
+    let code = ElfCode::read(&file).unwrap();
+    let found = super::detect(&code, &file).unwrap().unwrap();
+    let offsets = [found.otel.offset, found.custom_labels.offset];
+    let said = Command::new("readelf")
+        .args(["-sW", "program"])
+        .current_dir(folder)
+        .output();
+    let said = String::from_utf8(said.unwrap().stdout).unwrap();
+    let expected = ["otel_thread_ctx_v1", "custom_labels_current_set"].map(|name| {
+        let line = said.lines().find(|line| line.ends_with(name)).unwrap();
+        let value = line.split_whitespace().nth(1).unwrap();
+        16 + u64::from_str_radix(value, 16).unwrap()
+    });
+    assert_eq!(offsets, expected);
 }

@@ -29,7 +29,7 @@ pub fn detect(
     source: &(impl Source + ?Sized),
 ) -> Result<Option<ContextLayout>, Unsupported> {
     let is_program = code.interpreter || code.is_static();
-    if code.machine != Machine::X86_64 || !is_program {
+    if !is_program {
         return Ok(None);
     }
     let Some(executable) = ElfFile::read(code, source) else {
@@ -56,7 +56,8 @@ pub fn detect(
         layout.otel = otel.map_or_else(Variable::default, variable);
         layout.custom_labels = labels.map_or_else(Variable::default, variable);
     }
-    if code.is_go()
+    if code.machine == Machine::X86_64
+        && code.is_go()
         && let Some(go) = go::detect(&executable)?
     {
         layout.go = go;

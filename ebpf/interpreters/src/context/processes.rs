@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::fs::File;
 use std::hash::Hash;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use profcol_ebpf_common::context::library::{BlockTable, LibraryVariable, ProcessContexts};
 use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::Mapping;
+use profcol_processes::{attribute_keys, process_context};
 
 use super::library::{CLibrary, ContextFile, Library};
 use crate::memory::{Memory, ProcessMemory};
@@ -48,6 +50,7 @@ pub struct LibraryContexts<K> {
 pub struct LookedAt<K> {
     process: K,
     found: ProcessContexts,
+    keys: Vec<String>,
     took: Duration,
 }
 
@@ -57,6 +60,7 @@ struct Watched {
     delay: Duration,
     sampled: Instant,
     has_contexts: bool,
+    keys: Vec<String>,
 }
 
 impl<K: Copy + Eq + Hash + Send + 'static> LibraryContexts<K> {
@@ -82,6 +86,7 @@ impl<K: Copy + Eq + Hash + Send + 'static> LibraryContexts<K> {
             delay: FIRST_DELAY,
             sampled: now,
             has_contexts: false,
+            keys: Vec::new(),
         });
         watched.sampled = now;
         // If the queue is full, a later sample tries again.
@@ -106,8 +111,15 @@ impl<K: Copy + Eq + Hash + Send + 'static> LibraryContexts<K> {
                 found.push((answer.process, has_contexts.then_some(answer.found)));
             }
             watched.has_contexts = has_contexts;
+            watched.keys = answer.keys;
         }
         found
+    }
+
+    /// The keys of the attributes in the contexts of a process, by number.
+    pub fn keys(&self, process: &K) -> &[String] {
+        let watched = self.processes.get(process);
+        watched.map_or(&[], |watched| &watched.keys)
     }
 
     #[cfg(test)]
@@ -148,6 +160,7 @@ impl<K> Worker<K> {
             let answer = LookedAt {
                 process,
                 found: self.look_at(pid),
+                keys: keys(pid),
                 took: begin.elapsed(),
             };
             if self.answers.send(answer).is_err() {
@@ -217,6 +230,14 @@ fn locate(
         *place = variable;
     }
     contexts
+}
+
+/// The keys of the attributes that the process publishes in its process context.
+fn keys(pid: u32) -> Vec<String> {
+    let Ok(Some(context)) = process_context(Path::new("/proc"), pid) else {
+        return Vec::new();
+    };
+    attribute_keys(&context).unwrap_or_default()
 }
 
 /// What the file of a mapping tells.

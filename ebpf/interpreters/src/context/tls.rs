@@ -2,20 +2,28 @@
 
 use object::elf::{PT_TLS, R_X86_64_TPOFF64, Rela64, SHT_RELA};
 use object::endian::LittleEndian;
-use profcol_elf::{LE, ProgramHeader, Source, entries};
+use profcol_elf::{LE, Machine, ProgramHeader, Source, entries};
 
 use crate::elf_file::ElfFile;
 
 /// About half a million relocations.
 const MAX_RELOCATIONS: u64 = 12 << 20;
 
-/// The distance of a program's thread-local variables from the thread pointer, which is behind them.
+/// Between the thread pointer and the variables of a program on aarch64.
+const RESERVED: u64 = 16;
+
+/// The distance of a program's thread-local variables from the thread pointer, which is behind them on x86-64, and before them on aarch64.
 pub fn start(executable: &ElfFile<'_, impl Source + ?Sized>) -> Option<u64> {
     let segment = segment(executable)?;
     let alignment = segment.p_align.get(LE).max(1);
-    let size = segment.p_memsz.get(LE);
-    let size = size.checked_next_multiple_of(alignment)?;
-    Some(0u64.wrapping_sub(size))
+    match executable.machine() {
+        Machine::X86_64 => {
+            let size = segment.p_memsz.get(LE);
+            let size = size.checked_next_multiple_of(alignment)?;
+            Some(0u64.wrapping_sub(size))
+        }
+        Machine::Aarch64 => RESERVED.checked_next_multiple_of(alignment),
+    }
 }
 
 /// The size of a thread's block with the file's variables.
